@@ -1,0 +1,157 @@
+"""The array backend: one code path for NumPy and CuPy.
+
+Algorithms ask :func:`namespace` for the module their arrays belong to and use nothing but what
+both modules share, so there is no CPU copy and GPU copy of anything. CuPy is imported only when
+it is asked for or when an array already is one: importing it takes about a second and loads the
+CUDA libraries, which a run with ``backend = cpu`` must not do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import platform
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from octane.errors import OctaneError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+__all__ = ["Backend", "describe", "is_cupy", "namespace", "select", "to_host"]
+
+Backend = Literal["auto", "gpu", "cpu"]
+
+log = logging.getLogger(__name__)
+
+
+def is_cupy(array: object) -> bool:
+    """Whether `array` is a CuPy array; never imports CuPy."""
+    return type(array).__module__.partition(".")[0] == "cupy"
+
+
+def namespace(*arrays: object) -> ModuleType:
+    """Return the module (``numpy`` or ``cupy``) that the arrays belong to.
+
+    Parameters
+    ----------
+    *arrays
+        Arrays or scalars. One CuPy array among them is enough for ``cupy``.
+
+    Returns
+    -------
+    ModuleType
+        ``cupy`` if an array is a CuPy array (its module is then loaded already), else ``numpy``.
+    """
+    if any(is_cupy(array) for array in arrays):
+        return sys.modules["cupy"]
+    return np
+
+
+def to_host(array: ArrayLike) -> np.ndarray:
+    """Return `array` as a NumPy array: a copy from a device, the array itself on the host."""
+    if is_cupy(array):
+        return sys.modules["cupy"].asnumpy(array)
+    return np.asarray(array)
+
+
+def select(backend: Backend) -> ModuleType:
+    """Return the array module for a ``backend`` parameter.
+
+    Parameters
+    ----------
+    backend : {'auto', 'gpu', 'cpu'}
+        'cpu' never imports CuPy, 'gpu' insists on a device, 'auto' takes a device if there is
+        one and logs (INFO) why it chose what it chose.
+
+    Returns
+    -------
+    ModuleType
+        ``numpy`` or ``cupy``.
+
+    Raises
+    ------
+    OctaneError
+        With 'gpu', when CuPy cannot be imported or no device is visible; with an unknown name.
+    """
+    if backend == "cpu":
+        return np
+    if backend not in ("auto", "gpu"):
+        raise OctaneError(f"backend is {backend!r}: give one of auto, gpu, cpu.")
+    cupy, reason = _cupy_with_device()
+    if cupy is not None:
+        if backend == "auto":
+            log.info("backend auto: GPU (%s)", reason)
+        return cupy
+    if backend == "gpu":
+        raise OctaneError(
+            f"backend is gpu, but {reason}: install CuPy for this machine's CUDA version and make "
+            "a device visible (nvidia-smi, CUDA_VISIBLE_DEVICES), or give --backend cpu."
+        )
+    log.info("backend auto: CPU, because %s", reason)
+    return np
+
+
+def describe(xp: ModuleType) -> dict[str, str | int | None]:
+    """Describe the current device for the metrics.
+
+    Parameters
+    ----------
+    xp : ModuleType
+        ``numpy`` or ``cupy``, as :func:`select` returned it.
+
+    Returns
+    -------
+    dict
+        ``backend`` ('cpu' or 'gpu'), ``device`` (its name), ``driver`` (the CUDA version that the
+        driver supports, None on a CPU), ``runtime`` (the CUDA runtime, None on a CPU),
+        ``memory_bytes`` (of the device, None on a CPU), ``library`` (array module and version).
+    """
+    library = f"{xp.__name__} {xp.__version__}"
+    if xp is np:
+        return {
+            "backend": "cpu",
+            "device": platform.processor() or platform.machine() or "cpu",
+            "driver": None,
+            "runtime": None,
+            "memory_bytes": None,
+            "library": library,
+        }
+    runtime = xp.cuda.runtime
+    properties = runtime.getDeviceProperties(runtime.getDevice())
+    name = properties["name"]
+    return {
+        "backend": "gpu",
+        "device": name.decode() if isinstance(name, bytes) else str(name),
+        "driver": _cuda_version(runtime.driverGetVersion()),
+        "runtime": _cuda_version(runtime.runtimeGetVersion()),
+        "memory_bytes": int(properties["totalGlobalMem"]),
+        "library": library,
+    }
+
+
+def _cupy_with_device() -> tuple[ModuleType | None, str]:
+    """Import CuPy and count devices: (module or None, the reason in words)."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        # A wheel for another CUDA version fails with ImportError too; its text says which.
+        return None, f"CuPy cannot be imported ({str(error).splitlines()[0]})"
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        # No driver, or one too old: CUDA reports both as an error instead of a count of 0.
+        return None, f"CUDA finds no usable device ({error})"
+    if count == 0:
+        return None, "CUDA finds no device"
+    return cupy, f"{count} device{'s' if count > 1 else ''} visible"
+
+
+def _cuda_version(number: int) -> str:
+    """CUDA's 12040 as '12.4'."""
+    return f"{number // 1000}.{number % 1000 // 10}"

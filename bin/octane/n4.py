@@ -1,0 +1,268 @@
+"""The N4 bias field correction of ITK, on arrays (NumPy or CuPy).
+
+In short: the log image u is sharpened (its histogram is deconvolved with a narrow Gaussian, and
+each intensity is mapped to its expected value under the sharpened histogram); the difference is
+fitted with a cubic B-spline lattice; the fit is added to the bias field and removed from u; this
+is repeated until the field changes little, at one lattice resolution after another.
+
+Built for speed with the same answer as ITK's N4BiasFieldCorrectionImageFilter:
+
+- The points of the fit lie on a grid, so the fit and the evaluation are small matrix products, and
+  the fit's denominator depends on the mask alone (once per level). ITK updates 64 control points a
+  voxel; that is most of its 2.5 to 4 us per voxel and iteration.
+- Included voxels are compacted in raster order; work goes through slabs that stay in the cache
+  (one slab on a GPU), on several threads when asked, with results independent of their number.
+- Data is float32 as in ITK. float64 is used where the answer depends on it: the histogram and its
+  transform, and the two short axes of the fit.
+- ITK stops on a statistic with a float32 running mean, which freezes early and makes the value up
+  to 2.5 times larger than it is. To do the same iterations it is emulated (``stopping='itk'``).
+
+The fit sees the shrunk volume; :func:`log_field` evaluates the field exactly at full resolution
+for any part of the volume, and :func:`correct` applies it, chunk by chunk.
+
+Sources: Tustison et al. 2010, "N4ITK: improved N3 bias correction", IEEE TMI 29(6); Sled, Zijdenbos
+and Evans 1998, "A nonparametric method for automatic correction of intensity nonuniformity in MRI
+data", IEEE TMI 17(1); Lee, Wolberg and Shin 1997, "Scattered data interpolation with multilevel
+B-splines", IEEE TVCG 3(3).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from octane import bspline
+from octane.backend import namespace, to_host
+from octane.errors import OctaneError
+from octane.n4_steps import Grid, Products, State, histogram_map
+from octane.n4_stopping import running_variation, variation
+
+__all__ = [
+    "BiasFit",
+    "LevelReport",
+    "correct",
+    "fit_bias_field",
+    "log_field",
+    "shrink_offsets",
+    "shrink_slices",
+]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LevelReport:
+    """What happened at one level: the stopping measure after each iteration, and why it ended."""
+
+    convergence: tuple[float, ...]
+    converged: bool
+
+    @property
+    def iterations(self) -> int:
+        """Iterations done."""
+        return len(self.convergence)
+
+
+@dataclass(frozen=True)
+class BiasFit:
+    """A fitted bias field: control points of its logarithm (z, y, x; float32), and the levels."""
+
+    lattice: np.ndarray
+    levels: tuple[LevelReport, ...]
+
+
+def shrink_offsets(shape: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
+    """Return the first voxel that ``sitk.Shrink`` keeps, per axis."""
+    return tuple(part.start for part in shrink_slices(shape, factors))
+
+
+def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, ...]:
+    """Return the voxels that ``sitk.Shrink`` keeps, as slices, so that only they are read.
+
+    Parameters
+    ----------
+    shape, factors : sequence of int
+        Voxels and shrink factor per axis, in the same order. A factor beyond the axis leaves one
+        voxel, as in ITK.
+
+    Returns
+    -------
+    tuple of slice
+        ``volume[slices]`` is the shrunk volume.
+
+    Raises
+    ------
+    OctaneError
+        For a factor below 1.
+    """
+    slices = []
+    for n, factor in zip(shape, factors, strict=True):
+        if factor < 1:
+            raise OctaneError(f"The shrink factor is {factor}: give 1 or more for every axis.")
+        size = max(1, n // factor)
+        offset = max(0, math.floor((n - 1 - (size - 1) * factor) / 2 + 0.5))
+        slices.append(slice(offset, offset + (size - 1) * factor + 1, factor))
+    return tuple(slices)
+
+
+def fit_bias_field(
+    image: np.ndarray,
+    mask: np.ndarray | None = None,
+    *,
+    weights: np.ndarray | None = None,
+    iterations: Sequence[int] = (50, 50, 50, 50),
+    convergence_threshold: float = 1e-3,
+    bias_field_fwhm: float = 0.15,
+    wiener_filter_noise: float = 0.01,
+    number_of_histogram_bins: int = 200,
+    control_points: Sequence[int] = (4, 4, 4),
+    stopping: Literal["itk", "exact"] = "itk",
+    on_iteration: Callable[[int, int, float], None] | None = None,
+    workers: int = 1,
+) -> BiasFit:
+    """Fit the bias field of an (already shrunk) image.
+
+    Parameters
+    ----------
+    image : array, (z, y, x)
+        Intensities, converted to float32. Values <= 0 stay as they are, as in ITK.
+    mask : array, (z, y, x), optional
+        Bool, or 0 and 1: the voxels to fit. By default all, zeros too.
+    weights : array, (z, y, x), optional
+        Weight of every voxel in the fit (ITK's confidence image); voxels <= 0 are left out.
+    iterations : sequence of int
+        Most iterations, per level.
+    convergence_threshold : float
+        A level ends when the coefficient of variation of the field's change is at or below this.
+    bias_field_fwhm : float
+        Width of the Gaussian that is deconvolved, in units of the log intensity.
+    wiener_filter_noise : float
+        Noise term of the deconvolution.
+    number_of_histogram_bins : int
+        Bins of the log intensity.
+    control_points : sequence of three int
+        Of the first level, for z, y and x (SimpleITK has x, y, z); at least 4.
+    stopping : {'itk', 'exact'}
+        'itk' does the same iterations as ITK; 'exact' stops on the true coefficient of variation.
+        ITK's value is never below the true one, which is reported while above the threshold.
+    on_iteration : callable, optional
+        Called after each iteration with the level, the iteration (both from 0) and the measure.
+    workers : int
+        Threads, on a CPU; two are 1.3 to 1.4 times as fast as one. The result does not depend on
+        it.
+
+    Returns
+    -------
+    BiasFit
+        The lattice is on the host. Zero, with a logged warning, for a constant image.
+
+    Raises
+    ------
+    OctaneError
+        For a single-slice axis, fewer than 4 control points, an empty mask, a mask of other values
+        than 0 and 1, a mask or weights of another shape, NaN or infinity in included voxels.
+    """
+    if number_of_histogram_bins < 2:
+        raise OctaneError("The N4 histogram needs at least 2 bins: raise the number of bins.")
+    reports = []
+    with Grid(image, mask, weights, workers) as grid:
+        for n, c in zip(grid.shape, control_points, strict=True):
+            bspline.axis_weights(n, c)  # refuses what cannot be fitted before any work
+        state = State.start(grid)
+        lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
+        for level, most in enumerate(iterations):
+            if level:
+                lattice = bspline.refine(lattice)
+            products = Products(grid, lattice.shape)
+            history: list[float] = []
+            converged = False
+            while len(history) < most and not converged:
+                mapping = histogram_map(
+                    grid, state, number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise
+                )
+                if mapping is None:
+                    if not reports and not history:
+                        log.warning("N4: all voxels to fit have the same value; no bias is found")
+                    converged = True
+                    break
+                lattice = lattice + products.fit(state, mapping)
+                moments = products.update(state, lattice)
+                measure = variation(*moments[:2], grid.size)
+                # The true value is the lower bound of ITK's, but for 7e-4 of rounding; following
+                # ITK's costs 6 ms, so it is done only where it can decide.
+                if stopping == "itk" and measure <= 1.02 * convergence_threshold:
+                    measure = running_variation(state.change, *moments, grid.size)
+                converged = measure <= convergence_threshold
+                history.append(measure)
+                if on_iteration is not None:
+                    on_iteration(level, len(history) - 1, measure)
+            reports.append(LevelReport(tuple(history), converged))
+    return BiasFit(to_host(lattice), tuple(reports))
+
+
+def log_field(
+    fit: BiasFit,
+    shape: Sequence[int],
+    region: Sequence[slice] | None = None,
+    xp: ModuleType = np,
+) -> np.ndarray:
+    """Evaluate the log bias field on a grid of any size: float32, of the region's shape.
+
+    Parameters
+    ----------
+    fit : BiasFit
+        From :func:`fit_bias_field`.
+    shape : sequence of three int
+        The whole grid, usually the full resolution. Its first and last voxels are the ends of the
+        field, as in ITK, which stretches a field fitted on a shrunk grid by up to half a step.
+    region : sequence of three slices, optional
+        The part wanted; equal to that part of the whole, bit for bit.
+    xp : module
+        The namespace of the result, ``numpy`` or ``cupy``.
+    """
+    return bspline.evaluate_region(xp.asarray(fit.lattice), shape, region)
+
+
+def correct(block: np.ndarray, log_field: np.ndarray, strength: float = 1.0) -> np.ndarray:
+    """Divide a block by the bias field.
+
+    Parameters
+    ----------
+    block : array
+        Real intensities of any dtype.
+    log_field : array, float32
+        Of the same shape and namespace.
+    strength : float
+        0 returns `block` itself, 1 the full correction, between them a linear blend.
+
+    Returns
+    -------
+    array
+        Of the dtype of `block`; integers are rounded and clipped to their range.
+    """
+    if not 0 <= strength <= 1:
+        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
+    if block.dtype.kind not in "fiu":
+        raise OctaneError(f"N4 corrects real intensities, not {block.dtype}: convert them first.")
+    if strength == 0:
+        return block
+    xp = namespace(block, log_field)
+    # float32 holds every 16-bit integer; wider integers need float64.
+    work = xp.result_type(block.dtype, xp.float32)
+    values = block.astype(work)
+    result = values / xp.exp(log_field.astype(work))
+    if strength < 1:
+        result = values + (result - values) * work.type(strength)
+    if block.dtype.kind == "f":
+        return result.astype(block.dtype, copy=False)
+    info = np.iinfo(block.dtype)
+    top = work.type(info.max)
+    if int(top) > info.max:  # 2**64 - 1 rounds up in float64, and casting that would wrap
+        top = np.nextafter(top, work.type(0))
+    return xp.clip(xp.rint(result), work.type(info.min), top).astype(block.dtype)
