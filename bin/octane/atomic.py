@@ -1,0 +1,65 @@
+"""Outputs that are whole once they have their name."""
+
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from octane.errors import OctaneError
+
+__all__ = ["writing"]
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
+    """Give a temporary path beside ``destination`` and rename it when the block ends well.
+
+    The temporary name keeps the suffix, by which file writers choose their format. When the block
+    raises, the temporary path is removed and ``destination`` stays as it was.
+
+    Parameters
+    ----------
+    destination
+        File or folder to make; missing parents are made.
+    overwrite
+        Replace what exists.
+
+    Raises
+    ------
+    OctaneError
+        When ``destination`` exists and ``overwrite`` is off, or its folder cannot be written.
+    """
+    if destination.exists() and not overwrite:
+        raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+    partial = destination.with_name(f".partial-{os.getpid()}-{destination.name}")
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _remove(partial)
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise OctaneError(
+            f"{destination.parent} cannot be written ({error.strerror}); "
+            "choose another place for the output."
+        ) from error
+    try:
+        yield partial
+        if destination.exists():
+            # A rename cannot replace a folder that is not empty: the old one steps aside first.
+            old = destination.with_name(f".replaced-{os.getpid()}-{destination.name}")
+            destination.rename(old)
+            partial.rename(destination)
+            _remove(old)
+        else:
+            partial.rename(destination)
+    except BaseException:
+        _remove(partial)
+        raise

@@ -1,0 +1,152 @@
+"""What the commands in ``bin/`` share: flags from the models, one-sentence errors, logging."""
+
+import difflib
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, TypeVar, cast
+
+from octane import __version__
+from octane.environment import enter
+
+try:
+    import cyclopts
+    from pydantic import BaseModel, ValidationError
+    from rich.console import Console
+    from rich.logging import RichHandler
+except ModuleNotFoundError as error:
+    enter(error.name or "cyclopts")
+    raise
+from octane.errors import OctaneError
+from octane.params import StepParameters
+
+__all__ = ["FLAT", "Settings", "command", "launch", "settle", "spelled"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+FLAT = cyclopts.Parameter(name="*")
+"""Marks a model whose fields are flags of their own."""
+
+Settings = Annotated[
+    Path | None,
+    cyclopts.Parameter(help="JSON file of parameters; flags given beside it win."),
+]
+
+
+def command(description: str | None) -> cyclopts.App:
+    """Make a command whose help is ``description`` (the script's docstring)."""
+    return cyclopts.App(
+        name=Path(sys.argv[0]).name,
+        help=description,
+        help_format="plaintext",
+        version=__version__,
+        default_parameter=cyclopts.Parameter(negative=(), consume_multiple=True),
+    )
+
+
+def spelled(error: ValidationError, model: type[BaseModel], style: str = "--{}") -> list[str]:
+    """One sentence for each problem that pydantic found, naming the flag.
+
+    Parameters
+    ----------
+    error
+        What pydantic raised.
+    model
+        The model it was raised for; misspelt names get its nearest field as a suggestion.
+    style
+        How a parameter is written: flags on a command line, keys in a file.
+    """
+    lines = []
+    for problem in error.errors(include_url=False):
+        name = str(problem["loc"][0]) if problem["loc"] else "parameters"
+        flag = style.format(name.replace("_", "-") if style == "--{}" else name)
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, model.model_fields, n=1)
+            hint = f"did you mean {style.format(near[0])}?" if near else "see --help for all."
+            lines.append(f"Unknown parameter {flag}; {hint}")
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{flag} is {problem['input']!r}: {message[0].lower()}{message[1:]}.")
+    return lines
+
+
+def settle(given: Model | None, model: type[Model], settings: Path | None = None) -> Model:
+    """Join the flags given on the command line with a settings file; flags win.
+
+    Raises
+    ------
+    OctaneError
+        When the file is no JSON object or holds a value out of range or an unknown name.
+    """
+    flags = given.model_dump(exclude_unset=True) if given is not None else {}
+    if settings is None:
+        return given if given is not None else model()
+    try:
+        stored = json.loads(settings.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OctaneError(f"{settings} cannot be read as JSON; correct it.") from error
+    if not isinstance(stored, dict):
+        raise OctaneError(f"{settings} holds no JSON object of parameters; correct it.")
+    # One file carries the step's parameters and the device's: each model takes its own part.
+    known = {name for kind in StepParameters.__subclasses__() for name in kind.model_fields}
+    own = {k: v for k, v in stored.items() if k in model.model_fields or k not in known}
+    try:
+        return model.model_validate({**own, **flags})
+    except ValidationError as error:
+        raise OctaneError(f"{settings}: {' '.join(spelled(error, model, '{}'))}") from error
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def launch(app: cyclopts.App) -> None:
+    """Run a command: errors are one sentence on standard error and exit code 1.
+
+    ``OCTANE_DEBUG=1`` shows the traceback as well.
+    """
+    console = Console(stderr=True, soft_wrap=True)
+    terminal = sys.stderr.isatty()
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s" if terminal else "%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+        handlers=[RichHandler(console=console, show_path=False)] if terminal else None,
+    )
+    # So that a task that is cancelled still removes what it had half-written.
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        app(exit_on_error=False, print_error=False, result_action="return_value")
+    except cyclopts.CycloptsError as error:
+        _fail(_sentence(error), error)
+    except OctaneError as error:
+        _fail(str(error), error)
+    except OSError as error:
+        # A full disk or a lost mount can show itself at any write.
+        _fail(
+            f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
+            error,
+        )
+    except KeyboardInterrupt as error:
+        _fail("Interrupted; nothing was left half-written.", error, 130)
+
+
+def _sentence(error: cyclopts.CycloptsError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, ValidationError):
+        model = next(
+            (m for m in StepParameters.__subclasses__() if m.__name__ == cause.title), BaseModel
+        )
+        return " ".join(spelled(cause, cast("type[BaseModel]", model)))
+    return " ".join(str(error).split())
+
+
+def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
+    if os.environ.get("OCTANE_DEBUG"):
+        raise error
+    sys.stderr.write(f"error: {sentence}\n")
+    raise SystemExit(code) from None

@@ -1,0 +1,88 @@
+"""Where voxels lie: pixel-centred grids in micrometres, axes always z, y, x."""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+__all__ = ["MICROMETERS", "Grid", "Region", "Vector", "blocks", "samples", "section_number"]
+
+Vector = tuple[float, float, float]
+Region = tuple[slice, ...]
+
+MICROMETERS: dict[str, float] = {
+    "nanometer": 1e-3,
+    "micrometer": 1.0,
+    "millimeter": 1e3,
+    "centimeter": 1e4,
+    "meter": 1e6,
+}
+"""Length of NGFF's units in micrometres."""
+
+
+def vector(z: float, y: float, x: float) -> Vector:
+    """Three floats, so that NumPy scalars do not leak into metadata."""
+    return float(z), float(y), float(x)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A regular grid.
+
+    Attributes
+    ----------
+    shape
+        Voxels, (z, y, x).
+    spacing
+        Distance between voxel centres in micrometres.
+    origin
+        Centre of the first voxel in micrometres (NGFF's translation).
+    """
+
+    shape: tuple[int, int, int]
+    spacing: Vector
+    origin: Vector = (0.0, 0.0, 0.0)
+
+    @property
+    def extent(self) -> Vector:
+        """Edge to edge length in micrometres."""
+        z, y, x = (n * s for n, s in zip(self.shape, self.spacing, strict=True))
+        return vector(z, y, x)
+
+    @property
+    def edge(self) -> Vector:
+        """Position of the first voxel's outer edge in micrometres."""
+        z, y, x = (o - s / 2 for o, s in zip(self.origin, self.spacing, strict=True))
+        return vector(z, y, x)
+
+    @classmethod
+    def covering(cls, edge: Vector, extent: Vector, spacing: Vector) -> "Grid":
+        """Grid of ``spacing`` whose first voxel touches ``edge`` and that spans ``extent``."""
+        nz, ny, nx = (samples(e, t) for e, t in zip(extent, spacing, strict=True))
+        oz, oy, ox = (e + t / 2 for e, t in zip(edge, spacing, strict=True))
+        return cls((nz, ny, nx), vector(*spacing), vector(oz, oy, ox))
+
+
+def samples(extent: float, spacing: float) -> int:
+    """Voxels of ``spacing`` that span ``extent`` (both micrometres): rounded, at least one."""
+    # The tolerance keeps a half that is a rounding error away from itself (3 x 3.5 / 7) stable.
+    return max(1, math.floor(extent / spacing + 0.5 + 1e-9))
+
+
+def blocks(shape: tuple[int, ...], size: tuple[int, ...]) -> list[Region]:
+    """Regions of at most ``size`` that cover ``shape`` in raster order."""
+    starts = (range(0, n, b) for n, b in zip(shape, size, strict=True))
+    return [
+        tuple(slice(a, min(a + b, n)) for a, b, n in zip(corner, size, shape, strict=True))
+        for corner in product(*starts)
+    ]
+
+
+def section_number(name: str) -> int | None:
+    """Last run of digits in a store's name (``section_07.ome.zarr`` is 7), or None."""
+    digits = ""
+    for character in reversed(name.split(".")[0]):
+        if character.isdigit():
+            digits = character + digits
+        elif digits:
+            break
+    return int(digits) if digits else None

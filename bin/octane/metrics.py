@@ -1,0 +1,119 @@
+"""What a step did, as JSON: settings, figures, seconds, bytes, versions, device."""
+
+import json
+import logging
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.atomic import writing
+from octane.versions import versions
+
+__all__ = ["Metrics", "write_json"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Metrics:
+    """Collects a step's record.
+
+    Attributes
+    ----------
+    step
+        The step's name, lower case.
+    settings
+        Parameters as they were used.
+    figures
+        Whatever the step measured.
+    previews
+        Small arrays for the report's pictures.
+    """
+
+    step: str
+    settings: dict[str, object] = field(default_factory=dict)
+    figures: dict[str, object] = field(default_factory=dict)
+    previews: dict[str, npt.NDArray] = field(default_factory=dict)
+    device: dict[str, str | int | None] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    _start: float = field(default_factory=time.perf_counter)
+    _lock: Lock = field(default_factory=Lock)
+
+    @contextmanager
+    def timed(self, stage: str) -> Generator[None]:
+        """Add the seconds of the block to ``stage``; summed over threads."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                spent = time.perf_counter() - start
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+    def count(self, stage: str, size: int) -> None:
+        """Add bytes to ``stage``."""
+        with self._lock:
+            self.bytes[stage] = self.bytes.get(stage, 0) + int(size)
+
+    def warn(self, message: str) -> None:
+        """Log a warning and keep it for the report."""
+        logger.warning(message)
+        self.warnings.append(message)
+
+    def record(self) -> dict[str, object]:
+        """The whole record, ready for JSON."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {
+            "step": self.step,
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "settings": self.settings,
+            "figures": self.figures,
+            "device": self.device or {"backend": "cpu"},
+            "host": {
+                "cores": os.cpu_count(),
+                "machine": platform.machine(),
+                "system": platform.system(),
+            },
+            "seconds": {"total": time.perf_counter() - self._start, **self.seconds},
+            "bytes": self.bytes,
+            # Linux counts kilobytes, macOS bytes.
+            "peak_memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
+            "warnings": self.warnings,
+            "versions": versions(),
+        }
+
+    def save(self, path: Path | None, preview: Path | None) -> None:
+        """Write the record and the previews where paths are given, over what is there."""
+        if path is not None:
+            write_json(path, self.record())
+        if preview is not None:
+            with writing(preview, overwrite=True) as partial, partial.open("wb") as stream:
+                np.savez_compressed(stream, allow_pickle=False, **self.previews)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write ``content`` as indented JSON, over what is there."""
+    with writing(path, overwrite=True) as partial:
+        partial.write_text(json.dumps(content, indent=2, default=_plain) + "\n", encoding="utf-8")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in JSON")

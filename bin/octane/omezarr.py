@@ -1,0 +1,419 @@
+"""OME-Zarr images: NGFF 0.4 (zarr v2) and 0.5 (zarr v3) read, 0.5 written.
+
+Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGFF has no place for
+(tile pitch, section boundaries) stand in the group's attributes under ``octane``.
+"""
+
+import struct
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+import zarr.errors
+from yaozarrs import v05
+from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+from zarr.core.common import JSON
+from zarr.core.metadata import ArrayV3Metadata
+
+from octane.atomic import writing
+from octane.errors import OctaneError
+from octane.geometry import MICROMETERS, Grid, Region, vector
+
+__all__ = ["CHUNK", "SHARD", "Attributes", "Image", "Level", "create_image", "open_image"]
+
+Attributes = dict[str, object]
+Codec = Literal["zstd", "blosc-lz4", "none"]
+
+CHUNK = 128
+"""Edge of a volume's chunks: what viewers read at once (8 MB of float32)."""
+SHARD = 256
+"""Edge of a volume's shards: an 80 GB volume is 1,250 files, one shard in memory 64 MB."""
+
+SYNONYMS = {
+    "nm": "nanometer",
+    "um": "micrometer",
+    "µm": "micrometer",
+    "μm": "micrometer",
+    "micron": "micrometer",
+    "microns": "micrometer",
+    "mm": "millimeter",
+    "cm": "centimeter",
+    "m": "meter",
+}
+"""Spellings that other writers use; each means exactly one of NGFF's units."""
+
+DECODING_ERRORS = (RuntimeError, ValueError, OSError, zarr.errors.BaseZarrError)
+"""What numcodecs and zarr raise for a chunk that cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One resolution to be written: its grid and how it is cut.
+
+    Attributes
+    ----------
+    grid
+        Shape, spacing and origin.
+    chunks, shards
+        In voxels (z, y, x); ``shards`` None for one file a chunk.
+    """
+
+    grid: Grid
+    chunks: tuple[int, int, int]
+    shards: tuple[int, int, int] | None = None
+
+    @classmethod
+    def volume(cls, grid: Grid) -> "Level":
+        """Chunks of 128^3 in shards of 256^3, smaller where the volume is."""
+        chunks = tuple(min(CHUNK, n) for n in grid.shape)
+        shards = tuple(
+            c * (SHARD // CHUNK if n > c else 1) for c, n in zip(chunks, grid.shape, strict=True)
+        )
+        return cls(
+            grid,
+            cast("tuple[int, int, int]", chunks),
+            cast("tuple[int, int, int]", shards) if shards != chunks else None,
+        )
+
+    @property
+    def owned(self) -> tuple[int, int, int]:
+        """Region one worker writes: a whole shard, for concurrent writes into one lose data."""
+        return self.shards or self.chunks
+
+
+@dataclass(frozen=True)
+class Image:
+    """A 3-D image in an OME-Zarr store, at its finest resolution.
+
+    Attributes
+    ----------
+    path
+        The store, as given.
+    array
+        The finest level.
+    grid
+        In micrometres.
+    attributes
+        What octane noted in the store; empty for stores of others.
+    """
+
+    path: Path
+    array: zarr.Array
+    grid: Grid
+    missing: Literal["error", "fill"] = "error"
+    attributes: Attributes = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        return self.array.dtype
+
+    @property
+    def owned(self) -> tuple[int, int, int]:
+        """Region that is best read at once: a shard, or a chunk where there are none."""
+        return cast("tuple[int, int, int]", self.array.shards or self.array.chunks)
+
+    def read(self, region: Region) -> npt.NDArray:
+        """Voxels of ``region``, (z, y, x).
+
+        Raises
+        ------
+        OctaneError
+            When a chunk in it is missing or cannot be decoded; names the chunk's key.
+        """
+        if self.missing == "error":
+            self.require_chunks(region)
+        try:
+            return np.asarray(self.array[region])
+        except DECODING_ERRORS as error:
+            key = self._broken_chunk(region)
+            raise OctaneError(
+                f"{self.path}: chunk {key} cannot be decoded ({type(error).__name__}); "
+                "write it again or restore it from the original."
+            ) from error
+
+    def require_chunks(self, region: Region) -> None:
+        """Raise an OctaneError naming the first chunk of ``region`` that is not in the store."""
+        for key in self._missing_keys(region):
+            raise OctaneError(
+                f"{self.path}: chunk {key} is missing; restore it, "
+                "or give --missing-chunks fill if empty chunks were left out on purpose."
+            )
+
+    def missing_chunks(self) -> list[str]:
+        """Keys of all chunks that are not in the store."""
+        return list(self._missing_keys(tuple(slice(0, n) for n in self.array.shape)))
+
+    def _files(self, region: Region) -> Iterator[tuple[str, Path, tuple[int, ...]]]:
+        """Key, file and grid position of each stored object (shard or chunk) in ``region``."""
+        root = self.path / self.array.path
+        spans = (
+            range(r.start // n, -(-r.stop // n))
+            for r, n in zip(region, self.owned, strict=True)
+            if r.stop > r.start
+        )
+        for position in product(*spans):
+            key = self.array.metadata.encode_chunk_key(position)
+            yield f"{self.array.path}/{key}", root / key, position
+
+    def _missing_keys(self, region: Region) -> Iterator[str]:
+        for key, file, position in self._files(region):
+            if not file.is_file():
+                yield key
+            elif self.array.shards is not None:
+                for inner in self._missing_inner(file, position, region):
+                    yield f"{key} (inner chunk {inner})"
+
+    def _missing_inner(
+        self, file: Path, position: tuple[int, ...], region: Region
+    ) -> Iterator[str]:
+        """Inner chunks that a shard's index marks absent; zarr would read them as fill value.
+
+        The index is 16 bytes a chunk (offset, length; all ones when absent) and a crc32c, at the
+        end or the start of the shard (zarr v3 sharding-indexed codec).
+        """
+        metadata = cast("ArrayV3Metadata", self.array.metadata)
+        codec = metadata.codecs[0]
+        if not isinstance(codec, ShardingCodec):
+            return
+        per_shard = tuple(s // c for s, c in zip(self.owned, self.array.chunks, strict=True))
+        count = int(np.prod(per_shard))
+        size = 16 * count + 4 * any(isinstance(c, Crc32cCodec) for c in codec.index_codecs)
+        with file.open("rb") as stream:
+            if codec.index_location.value == "end":
+                if file.stat().st_size < size:
+                    yield "index"
+                    return
+                stream.seek(-size, 2)
+            raw = stream.read(size)
+        absent = np.array(struct.unpack(f"<{2 * count}Q", raw[: 16 * count])[::2]) == 2**64 - 1
+        for flat in np.flatnonzero(absent):
+            inner = np.unravel_index(flat, per_shard)
+            start = [
+                p * s + int(i) * c
+                for p, s, i, c in zip(position, self.owned, inner, self.array.chunks, strict=True)
+            ]
+            if all(
+                a < min(r.stop, n) and a + c > r.start
+                for a, r, c, n in zip(
+                    start, region, self.array.chunks, self.array.shape, strict=True
+                )
+            ):
+                yield "/".join(str(int(i)) for i in inner)
+
+    def _broken_chunk(self, region: Region) -> str:
+        for key, _, position in self._files(region):
+            chunk = tuple(
+                slice(p * n, min((p + 1) * n, m))
+                for p, n, m in zip(position, self.owned, self.array.shape, strict=True)
+            )
+            try:
+                self.array[chunk]
+            except DECODING_ERRORS:
+                return key
+        return "in " + str([[r.start, r.stop] for r in region])
+
+
+def _group(path: Path) -> zarr.Group:
+    if not path.exists():
+        raise OctaneError(f"{path} does not exist; check the path.")
+    try:
+        return zarr.open_group(path, mode="r")
+    except (zarr.errors.BaseZarrError, FileNotFoundError, ValueError, OSError) as error:
+        raise OctaneError(
+            f"{path} is not an OME-Zarr image (no zarr group in it); give the folder that holds "
+            "zarr.json or .zgroup."
+        ) from error
+
+
+def _factors(
+    transforms: Sequence[Mapping[str, object]], kind: str, start: float
+) -> list[float] | None:
+    values = [cast("list[float]", t[kind]) for t in transforms if t.get("type") == kind]
+    return (
+        [float(v) for v in values[0]]
+        if values
+        else ([start] * 3 if kind == "translation" else None)
+    )
+
+
+def open_image(
+    path: Path,
+    *,
+    input_unit: str | None = None,
+    missing: Literal["error", "fill"] = "error",
+) -> Image:
+    """Open the finest level of an OME-Zarr image.
+
+    Parameters
+    ----------
+    path
+        Folder of the store.
+    input_unit
+        Unit for axes that state none.
+    missing
+        What a chunk that is not in the store means.
+
+    Raises
+    ------
+    OctaneError
+        When it is not an OME-Zarr image of axes z, y, x with scale and unit; says what to do.
+    """
+    group = _group(path)
+    root = group.attrs.asdict()
+    ome = cast("Mapping[str, object]", root.get("ome", root))
+    multiscales = cast("list[Mapping[str, object]]", ome.get("multiscales"))
+    if not multiscales:
+        raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
+    axes = cast("list[Mapping[str, str]]", multiscales[0].get("axes", []))
+    names = [axis.get("name") if isinstance(axis, Mapping) else axis for axis in axes]
+    if names != ["z", "y", "x"]:
+        raise OctaneError(
+            f"{path} has the axes {' '.join(map(str, names)) or '(none)'}; "
+            "octane takes 3-D images with the axes z y x: extract one channel and time point."
+        )
+    dataset = cast("list[Mapping[str, object]]", multiscales[0]["datasets"])[0]
+    transforms = [
+        *cast("list[Mapping[str, object]]", dataset.get("coordinateTransformations", [])),
+    ]
+    scale = _factors(transforms, "scale", 1.0)
+    if scale is None or len(scale) != 3 or min(scale) <= 0:
+        raise OctaneError(
+            f"{path} states no valid scale (voxel size) for dataset {dataset['path']}; "
+            "add a scale transformation of three positive numbers."
+        )
+    translation = _factors(transforms, "translation", 0.0) or [0.0] * 3
+    # A transformation of the whole multiscale applies after the dataset's own (NGFF 0.4, 0.5).
+    common = cast("list[Mapping[str, object]]", multiscales[0].get("coordinateTransformations", []))
+    outer = _factors(common, "scale", 1.0) or [1.0] * 3
+    shift = _factors(common, "translation", 0.0) or [0.0] * 3
+    units = [_unit(path, axis, input_unit) for axis in axes]
+    try:
+        array = cast("zarr.Array", group[cast("str", dataset["path"])])
+    except KeyError as error:
+        raise OctaneError(
+            f"{path} names the dataset {dataset['path']} and has none; the store is incomplete."
+        ) from error
+    if array.ndim != 3 or 0 in array.shape:
+        raise OctaneError(
+            f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
+        )
+    grid = Grid(
+        cast("tuple[int, int, int]", array.shape),
+        vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True))),
+        vector(
+            *((t * o + a) * u for t, o, a, u in zip(translation, outer, shift, units, strict=True))
+        ),
+    )
+    return Image(path, array, grid, missing, cast("Attributes", root.get("octane", {})))
+
+
+def _unit(path: Path, axis: Mapping[str, str], input_unit: str | None) -> float:
+    stated = axis.get("unit")
+    unit = SYNONYMS.get(stated, stated) if stated else input_unit
+    if unit is None:
+        raise OctaneError(
+            f"{path} states no unit for its axes; give --input-unit, for example "
+            "--input-unit micrometer (in the workflow --input_unit)."
+        )
+    if unit not in MICROMETERS:
+        raise OctaneError(
+            f"{path} has the unit '{unit}'; octane takes {', '.join(MICROMETERS)}: correct it."
+        )
+    return MICROMETERS[unit]
+
+
+def _compressor(codec: Codec) -> ZstdCodec | BloscCodec | None:
+    match codec:
+        case "zstd":
+            # The checksum lets a reader tell a damaged chunk, also one stored incompressible.
+            return ZstdCodec(checksum=True)
+        case "blosc-lz4":
+            return BloscCodec(cname="lz4")
+        case "none":
+            return None
+
+
+@contextmanager
+def create_image(
+    destination: Path,
+    levels: Sequence[Level],
+    dtype: npt.DTypeLike,
+    *,
+    codec: Codec = "zstd",
+    attributes: Attributes | None = None,
+    overwrite: bool = False,
+) -> Generator[list[zarr.Array]]:
+    """Create an OME-Zarr 0.5 image, give its arrays, and name it when the block ends well.
+
+    Parameters
+    ----------
+    destination
+        Folder of the store.
+    levels
+        Finest first.
+    dtype
+        Type of the voxels.
+    codec
+        Compression of the chunks.
+    attributes
+        Noted under ``octane``; may be filled until the block ends.
+    overwrite
+        Replace a store that exists.
+
+    Yields
+    ------
+    list of zarr.Array
+        One empty array a level. Every chunk must be written: empty ones are stored as well, so
+        that a chunk that is not there is a chunk that was lost.
+
+    Raises
+    ------
+    OctaneError
+        When the destination exists or cannot be written, or a chunk is missing at the end.
+    """
+    multiscale = v05.Multiscale(
+        name=destination.name.split(".")[0],
+        axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
+        datasets=[
+            v05.Dataset(
+                path=str(index),
+                coordinateTransformations=[
+                    v05.ScaleTransformation(scale=list(level.grid.spacing)),
+                    v05.TranslationTransformation(translation=list(level.grid.origin)),
+                ],
+            )
+            for index, level in enumerate(levels)
+        ],
+    )
+    metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
+    with writing(destination, overwrite=overwrite) as partial:
+        group = zarr.open_group(partial, mode="w", zarr_format=3)
+        arrays = [
+            group.create_array(
+                str(index),
+                shape=level.grid.shape,
+                dtype=np.dtype(dtype),
+                chunks=level.chunks,
+                shards=level.shards,
+                compressors=_compressor(codec),
+                dimension_names=["z", "y", "x"],
+                config={"write_empty_chunks": True},
+            )
+            for index, level in enumerate(levels)
+        ]
+        yield arrays
+        for array, level in zip(arrays, levels, strict=True):
+            lost = Image(partial, array, level.grid).missing_chunks()
+            if lost:
+                raise OctaneError(
+                    f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
+                    "run the step again."
+                )
+        group.attrs.update({"ome": metadata, "octane": cast("JSON", attributes or {})})

@@ -1,0 +1,549 @@
+"""The one definition of every parameter: name, type, unit, default, range and help.
+
+One model per step. From these come the flags and ``--help`` of each command, the validation in
+PREFLIGHT, the JSON that the workflow hands to a step, ``conf/params.config``,
+``nextflow_schema.json`` and ``docs/parameters.md`` (see :mod:`octane.schema`). Each description
+says when to change the value.
+
+In the workflow a field carries its step's prefix (``n4_strength``) unless it names another
+(``workflow=``); ``workflow=None`` keeps a field out of the workflow.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+__all__ = [
+    "STEPS",
+    "ExecutionParameters",
+    "InputParameters",
+    "N4Parameters",
+    "PhantomParameters",
+    "PyramidParameters",
+    "ReportParameters",
+    "ResampleParameters",
+    "StackParameters",
+    "StepParameters",
+    "StitchParameters",
+    "Unit",
+    "WorkflowParameters",
+    "bytes_of",
+]
+
+Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
+DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
+Codec = Literal["zstd", "blosc-lz4", "none"]
+
+_UNSET = object()
+
+
+def parameter(
+    description: str,
+    *,
+    unit: str | None = None,
+    workflow: str | object | None = _UNSET,
+    workflow_default: str | None = None,
+    **limits: float,
+) -> FieldInfo:
+    """Describe one parameter; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``."""
+    extra: dict[str, str | None] = {}
+    if unit is not None:
+        extra["unit"] = unit
+    if workflow is not _UNSET:
+        extra["workflow"] = workflow if isinstance(workflow, str) else None
+    if workflow_default is not None:
+        extra["workflow_default"] = workflow_default
+    # pydantic's stubs type each limit apart; a mapping of them is what Field takes at run time.
+    return Field(description=description, json_schema_extra=dict(extra), **limits)  # ty: ignore
+
+
+def _listed(value: object) -> object:
+    """Let ``"40 40 40"``, ``"40,40,40"`` and a bare number stand for a list, as on a shell."""
+    if isinstance(value, str):
+        return [part for part in re.split(r"[\s,]+", value.strip()) if part]
+    if isinstance(value, int | float):
+        return [value]
+    return value
+
+
+def _repeated(count: int) -> Callable[[object], object]:
+    """Let one value stand for ``count`` equal ones."""
+
+    def expand(value: object) -> object:
+        values = _listed(value)
+        if isinstance(values, list | tuple) and len(values) == 1:
+            return [values[0]] * count
+        return values
+
+    return expand
+
+
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Integers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
+Lengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)]
+# Open-ended for the command line, which would otherwise insist on three numbers where one may stand
+# for all; the validators fix the length.
+Lengths3 = Annotated[
+    tuple[PositiveFloat, ...], BeforeValidator(_repeated(3)), Field(min_length=3, max_length=3)
+]
+Counts3 = Annotated[
+    tuple[Count, ...], BeforeValidator(_repeated(3)), Field(min_length=3, max_length=3)
+]
+Counts2 = Annotated[
+    tuple[Count, ...], BeforeValidator(_repeated(2)), Field(min_length=2, max_length=2)
+]
+Fractions2 = Annotated[
+    tuple[Fraction, ...], BeforeValidator(_repeated(2)), Field(min_length=2, max_length=2)
+]
+ControlPoints = Annotated[
+    tuple[Annotated[int, Field(ge=4)], ...],
+    BeforeValidator(_repeated(3)),
+    Field(min_length=3, max_length=3),
+]
+SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
+
+
+def bytes_of(size: str) -> int:
+    """Bytes in a size such as ``4GB``, ``500 MB``, ``2GiB`` or Nextflow's ``4 GB``.
+
+    Raises
+    ------
+    ValueError
+        When ``size`` is not a number with an optional unit.
+    """
+    match = SIZE.match(size)
+    if match is None:
+        raise ValueError(f"'{size}' is not a size; write it like 4GB")
+    number, prefix, binary = match.groups()
+    base = 1024 if binary else 1000
+    return int(float(number) * base ** " kmgt".index(prefix.lower() or " "))
+
+
+def _sized(value: str) -> str:
+    bytes_of(value)
+    return value
+
+
+def _or_none(value: object) -> object:
+    """Let 'none' on a command line stand for no value."""
+    return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value
+
+
+def _not_moved(value: object) -> object:
+    if value == "move":
+        raise ValueError(
+            "a moved result is gone from the work directory, so that -resume runs everything "
+            "again; use symlink, rellink, link or copy"
+        )
+    return value
+
+
+Size = Annotated[str, BeforeValidator(_sized)]
+
+
+class StepParameters(BaseModel):
+    """Base of every step's parameters: unknown names are errors, values cannot change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    prefix: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+
+
+class InputParameters(StepParameters):
+    """How input files are read."""
+
+    title: ClassVar[str] = "Reading input"
+    input_unit: Annotated[
+        Unit | None,
+        parameter("Unit of the axes for OME-Zarr input whose metadata states none; never guessed."),
+    ] = None
+    missing_chunks: Annotated[
+        Literal["error", "fill"],
+        parameter(
+            "What a chunk that is not in the store means: an error, or the array's fill value. "
+            "Choose fill for stores whose writer leaves empty chunks out."
+        ),
+    ] = "error"
+
+
+class ExecutionParameters(StepParameters):
+    """Where and with how much a step runs."""
+
+    title: ClassVar[str] = "Device and resources"
+    backend: Annotated[
+        Literal["auto", "gpu", "cpu"],
+        parameter(
+            "Device: auto takes a GPU where there is one, gpu insists on it, cpu needs none."
+        ),
+    ] = "auto"
+    memory: Annotated[
+        Size,
+        parameter(
+            "Host memory that a step may plan with; the number of blocks in flight follows. "
+            "The workflow passes each task's own.",
+            workflow=None,
+        ),
+    ] = "4GB"
+    workers: Annotated[
+        int | None,
+        parameter(
+            "Threads that each read, compute and write their own block; unset: one per core. "
+            "The workflow passes each task's cpus.",
+            workflow=None,
+            ge=1,
+        ),
+    ] = None
+    overwrite: Annotated[bool, parameter("Replace output that exists already.", workflow=None)] = (
+        False
+    )
+
+
+class ResampleParameters(StepParameters):
+    """RESAMPLE: every tile (or a volume) to the target resolution."""
+
+    prefix: ClassVar[str] = "resample_"
+    title: ClassVar[str] = "Resampling"
+    resolution: Annotated[
+        Lengths3 | None,
+        parameter(
+            "Target voxel size: one number, or three in the order z y x. "
+            "Unset: the data keep their own and RESAMPLE is passed through.",
+            unit="micrometer",
+            workflow="resolution",
+        ),
+    ] = None
+    layout: Annotated[
+        Literal["mosaic", "volume"],
+        parameter(
+            "mosaic: each tile is an acquisition of its own and is resampled alone; "
+            "volume: one continuous image. The workflow knows which from the input.",
+            workflow=None,
+        ),
+    ] = "mosaic"
+    allow_upsampling: Annotated[
+        bool,
+        parameter(
+            "Allow a target finer than the source; it adds voxels but no information.",
+            workflow="allow_upsampling",
+        ),
+    ] = False
+    dtype: Annotated[DType, parameter("Type of the output; integers are rounded and clipped.")] = (
+        "input"
+    )
+    codec: Annotated[
+        Codec,
+        parameter("Compression of the resampled mosaics; none is fastest where disk is plenty."),
+    ] = "zstd"
+
+
+class StitchParameters(StepParameters):
+    """STITCH: tiles of one section placed and blended."""
+
+    prefix: ClassVar[str] = "stitch_"
+    title: ClassVar[str] = "Stitching"
+    overlap: Annotated[
+        Fractions2 | None,
+        parameter(
+            "Overlap of neighbouring tiles as a fraction of a tile: one number, or two in the "
+            "order y x. Unset: read from the mosaic's metadata. 0: tiles abut.",
+            workflow="overlap",
+        ),
+    ] = None
+    refine: Annotated[
+        bool,
+        parameter(
+            "Refine the tile positions by cross-correlation of the overlaps. "
+            "Use it when the stage's positions are off by more than half a voxel."
+        ),
+    ] = False
+    max_shift: Annotated[
+        PositiveFloat,
+        parameter("Largest correction that refinement may make to a tile.", unit="micrometer"),
+    ] = 50.0
+    blend: Annotated[
+        Literal["linear", "none"],
+        parameter(
+            "linear: weights taper across the overlap; none: each voxel comes from the tile whose "
+            "centre is nearest, so that every mismatch shows."
+        ),
+    ] = "linear"
+    subpixel: Annotated[
+        bool,
+        parameter(
+            "Place tiles at their exact positions by linear interpolation. Off: at the nearest "
+            "voxel, which keeps speckle as it is and is up to half a voxel wrong."
+        ),
+    ] = True
+
+
+class StackParameters(StepParameters):
+    """STACK: sections on top of each other."""
+
+    prefix: ClassVar[str] = "stack_"
+    title: ClassVar[str] = "Stacking"
+    section_thickness: Annotated[
+        PositiveFloat | None,
+        parameter(
+            "Distance from one section's surface to the next one's. Unset: read from the "
+            "section's metadata, else the full imaged depth.",
+            unit="micrometer",
+            workflow="section_thickness",
+        ),
+    ] = None
+    allow_missing_sections: Annotated[
+        int,
+        parameter(
+            "How many gaps in the numbering of the sections to accept; each becomes a blank slab "
+            "and is listed in the report.",
+            workflow="allow_missing_sections",
+            ge=0,
+        ),
+    ] = 0
+
+
+class N4Parameters(StepParameters):
+    """N4: bias field fitted on the shrunk volume and applied chunk by chunk."""
+
+    prefix: ClassVar[str] = "n4_"
+    title: ClassVar[str] = "N4 bias field correction"
+    mask: Annotated[
+        str | None,
+        BeforeValidator(_or_none),
+        parameter(
+            "Where the field is fitted: a file of 0 and 1 on the volume's grid, 'tissue' for a "
+            "mask made from the data (Otsu per section), unset or 'none' for every voxel.",
+            workflow_default="tissue",
+        ),
+    ] = None
+    shrink_factor: Annotated[
+        Counts3,
+        parameter(
+            "Every n-th voxel enters the fit: one number, or three in the order x y z. "
+            "Lower it for small volumes or fine fields."
+        ),
+    ] = (4, 4, 4)
+    iterations: Annotated[
+        Integers,
+        parameter("Most iterations at each fitting level; the length is the number of levels."),
+    ] = (50, 50, 50, 50)
+    convergence_threshold: Annotated[
+        float,
+        parameter("A level ends when the field changes by less than this.", ge=0),
+    ] = 0.001
+    bias_field_fwhm: Annotated[
+        PositiveFloat,
+        parameter("Full width at half maximum of the field's histogram, in log intensity."),
+    ] = 0.15
+    wiener_filter_noise: Annotated[
+        PositiveFloat, parameter("Noise term of the Wiener filter that sharpens the histogram.")
+    ] = 0.01
+    number_of_histogram_bins: Annotated[
+        int, parameter("Bins of the log intensity histogram.", ge=2)
+    ] = 200
+    control_points: Annotated[
+        ControlPoints,
+        parameter(
+            "Control points of the first level in the order x y z; each level doubles the mesh. "
+            "More points follow a finer field."
+        ),
+    ] = (4, 4, 4)
+    stopping: Annotated[
+        Literal["itk", "exact"],
+        parameter(
+            "itk: ITK's stopping measure with its float32 running mean, hence its number of "
+            "iterations; exact: the true coefficient of variation."
+        ),
+    ] = "itk"
+    strength: Annotated[
+        float,
+        parameter("Blend against the input: 0 leaves it untouched, 1 corrects fully.", ge=0, le=1),
+    ] = 1.0
+    nonfinite: Annotated[
+        Literal["error", "mask"],
+        parameter("NaN and Inf in the volume: an error, or left out of the fit."),
+    ] = "error"
+    dtype: Annotated[
+        DType, parameter("Type of the corrected volume; integers are rounded and clipped.")
+    ] = "input"
+    codec: Annotated[Codec, parameter("Compression of the corrected volume.")] = "zstd"
+
+
+class PyramidParameters(StepParameters):
+    """PYRAMID: the volume at several resolutions."""
+
+    prefix: ClassVar[str] = "pyramid_"
+    title: ClassVar[str] = "Pyramid"
+    resolutions: Annotated[
+        Lengths | None,
+        parameter(
+            "Isotropic voxel sizes of the levels, finest first. Unset: the volume's own, then "
+            "each of 10, 25, 50 and 100 that is coarser.",
+            unit="micrometer",
+        ),
+    ] = None
+    codec: Annotated[Codec, parameter("Compression of the pyramid.")] = "zstd"
+
+
+class ReportParameters(StepParameters):
+    """REPORT: one HTML file per subject."""
+
+    prefix: ClassVar[str] = "report_"
+    title: ClassVar[str] = "Report"
+    heading: Annotated[
+        str | None, parameter("Heading of the report; unset: the subject's name.")
+    ] = None
+
+
+class PhantomParameters(StepParameters):
+    """PHANTOM: a synthetic serial-section OCT subject with its truth."""
+
+    prefix: ClassVar[str] = "phantom_"
+    title: ClassVar[str] = "Phantom"
+    sections: Annotated[int, parameter("Number of sections.", ge=1)] = 4
+    seed: Annotated[int, parameter("Seed; the same seed makes the same subject.", ge=0)] = 1
+    tiles: Annotated[Counts2, parameter("Tiles of a section, rows then columns.")] = (3, 3)
+    tile_shape: Annotated[Counts3, parameter("Voxels of a full tile, z y x.")] = (48, 128, 128)
+    edge_fraction: Annotated[
+        Fraction,
+        parameter(
+            "Part of a tile that is cut from the last row and column; 0: all tiles are full. "
+            "Must leave more than the overlap."
+        ),
+    ] = 0.25
+    voxel_size: Annotated[Lengths3, parameter("Voxel size, z y x.", unit="micrometer")] = (
+        3.5,
+        4.0,
+        4.0,
+    )
+    overlap: Annotated[
+        Fractions2, parameter("Overlap of neighbouring tiles as a fraction of a tile, y x.")
+    ] = (0.2, 0.2)
+    section_thickness: Annotated[
+        PositiveFloat,
+        parameter(
+            "Thickness that is cut; what is imaged below it is seen again.", unit="micrometer"
+        ),
+    ] = 150.0
+    speckle_looks: Annotated[
+        float,
+        parameter("Independent looks averaged into the speckle; 0: none.", ge=0),
+    ] = 16.0
+    attenuation: Annotated[
+        float, parameter("Attenuation with depth in a section.", unit="1/millimeter", ge=0)
+    ] = 1.0
+    shading: Annotated[Fraction, parameter("Loss of intensity at the corner of a tile.")] = 0.1
+    bias: Annotated[
+        float, parameter("Half range of the log bias field over the subject.", ge=0)
+    ] = 0.5
+    position_error: Annotated[
+        float,
+        parameter(
+            "Largest stage error of a tile in y and x; the true positions go into positions.csv.",
+            unit="micrometer",
+            ge=0,
+        ),
+    ] = 0.0
+    sharded: Annotated[bool, parameter("Write 2 x 2 tiles to a shard.")] = False
+    dtype: Annotated[Literal["uint16", "float32"], parameter("Type of the mosaics.")] = "float32"
+    truth_resolution: Annotated[
+        PositiveFloat, parameter("Voxel size of the truth.", unit="micrometer")
+    ] = 10.0
+
+
+class WorkflowParameters(StepParameters):
+    """What concerns the workflow as a whole."""
+
+    title: ClassVar[str] = "Workflow"
+    input: Annotated[
+        Path | None,
+        parameter(
+            "A folder of mosaic grids (one OME-Zarr per section), one mosaic, or one volume."
+        ),
+    ] = None
+    outdir: Annotated[Path | None, parameter("Folder for the results.")] = None
+    subject: Annotated[
+        str | None, parameter("Name of the subject; unset: the name of the input.")
+    ] = None
+    input_kind: Annotated[
+        Literal["auto", "mosaic", "section", "volume"],
+        parameter(
+            "What the input is. auto: from octane's own metadata; else a folder of stores holds "
+            "mosaics, and a single store is a mosaic when its chunks span the full Z."
+        ),
+    ] = "auto"
+    positions: Annotated[
+        Path | None,
+        parameter(
+            "CSV of tile positions: columns section, row, column, y, x (micrometer, of the tile's "
+            "first edge). Replaces the overlap."
+        ),
+    ] = None
+    truth: Annotated[
+        Path | None, parameter("A phantom's truth folder; adds figures against it to the report.")
+    ] = None
+    phantom: Annotated[bool, parameter("Make a phantom and run on it, in place of --input.")] = (
+        False
+    )
+    skip_resample: Annotated[bool, parameter("Pass through RESAMPLE.")] = False
+    skip_stitch: Annotated[bool, parameter("Pass through STITCH: sections are already whole.")] = (
+        False
+    )
+    skip_n4: Annotated[bool, parameter("Pass through N4.")] = False
+    skip_pyramid: Annotated[bool, parameter("Leave the volume at one resolution.")] = False
+    skip_report: Annotated[bool, parameter("Write no report.")] = False
+    save_bias_field: Annotated[
+        bool, parameter("Publish the multiplicative bias field at full resolution as well.")
+    ] = False
+    publish_dir_mode: Annotated[
+        Literal["symlink", "rellink", "link", "copy"],
+        BeforeValidator(_not_moved),
+        parameter(
+            "How results appear in outdir. 'move' is refused: a moved result cannot be resumed."
+        ),
+    ] = "symlink"
+    scratch_dir: Annotated[
+        bool | str,
+        parameter(
+            "Where tasks run: false in the work directory, true in the node's TMPDIR, or a path. "
+            "Use a path when the work directory is on a slow network file system."
+        ),
+    ] = False
+    gpu_count: Annotated[
+        int,
+        parameter(
+            "GPUs of the node; with gpu_slots it limits the tasks that use one at a time. "
+            "0: no limit, for machines without.",
+            ge=0,
+        ),
+    ] = 0
+    gpu_slots: Annotated[int, parameter("Tasks that may share one GPU.", ge=1)] = 1
+    max_cpus: Annotated[
+        int | None, parameter("Most CPUs a task may ask for; unset: the machine's.", ge=1)
+    ] = None
+    max_memory: Annotated[
+        str | None, parameter("Most memory a task may ask for, such as '32 GB'.")
+    ] = None
+    trace_report: Annotated[
+        bool, parameter("Write Nextflow's trace, timeline, report and DAG to pipeline_info.")
+    ] = True
+    help: Annotated[bool, parameter("Print the parameters and stop.")] = False
+
+
+STEPS: dict[str, type[StepParameters]] = {
+    "workflow": WorkflowParameters,
+    "input": InputParameters,
+    "execution": ExecutionParameters,
+    "resample": ResampleParameters,
+    "stitch": StitchParameters,
+    "stack": StackParameters,
+    "n4": N4Parameters,
+    "pyramid": PyramidParameters,
+    "report": ReportParameters,
+    "phantom": PhantomParameters,
+}

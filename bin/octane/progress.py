@@ -1,0 +1,66 @@
+"""Progress of long work: a bar on a terminal, a timed log line now and then elsewhere."""
+
+import logging
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from threading import Lock
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["Advance", "progress"]
+
+logger = logging.getLogger(__name__)
+
+LINE_EVERY_S = 10.0
+"""A log that is read later wants a line now and then, not one a tile."""
+
+
+class Advance:
+    """Counts finished blocks and their bytes; safe to call from several threads."""
+
+    def __init__(self, label: str, total: int, bar: Progress | None) -> None:
+        self.label, self.total, self.done, self.bytes = label, total, 0, 0
+        self._bar, self._lock = bar, Lock()
+        self._task = bar.add_task(label, total=total, rate="") if bar else None
+        self._start = self._last = time.monotonic()
+
+    def __call__(self, size: int) -> None:
+        """One block of ``size`` bytes is finished."""
+        with self._lock:
+            self.done += 1
+            self.bytes += size
+            now = time.monotonic()
+            rate = self._rate(now)
+            if self._bar is not None and self._task is not None:
+                self._bar.update(self._task, completed=self.done, rate=rate)
+            elif now - self._last >= LINE_EVERY_S or self.done == self.total:
+                self._last = now
+                logger.info("%s: %d of %d, %s", self.label, self.done, self.total, rate)
+
+    def _rate(self, now: float) -> str:
+        seconds = max(now - self._start, 1e-6)
+        left = (self.total - self.done) * seconds / self.done
+        return (
+            f"{self.done / seconds:.1f} tiles/s, {self.bytes / seconds / 1e6:.0f} MB/s, "
+            f"{left:.0f} s left"
+        )
+
+
+@contextmanager
+def progress(label: str, total: int) -> Generator[Advance]:
+    """Show how far ``label`` has come, on standard error."""
+    if not sys.stderr.isatty():
+        yield Advance(label, total, None)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield Advance(label, total, bar)

@@ -1,0 +1,53 @@
+"""Section boundaries of a stacked volume, as its metadata records them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import cast
+
+from octane.omezarr import Attributes
+
+__all__ = ["Section", "noted_sections", "read_sections", "rescaled"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of a stacked volume.
+
+    Attributes
+    ----------
+    name
+        Store that it came from; ``missing`` for a gap.
+    number
+        Place in the numbering of the subject's sections.
+    start, stop
+        First plane, and the one after the last, at the volume's finest resolution.
+    missing
+        Whether it is a blank slab that stands for a section that was not imaged.
+    """
+
+    name: str
+    number: int
+    start: int
+    stop: int
+    missing: bool = False
+
+
+def read_sections(attributes: Attributes, planes: int) -> list[Section]:
+    """Sections of a volume of ``planes`` planes; the whole of it as one where none are noted."""
+    noted = cast("list[Mapping[str, object]]", attributes.get("sections", []))
+    found = [Section(**cast("dict[str, str | int]", dict(entry))) for entry in noted]  # ty: ignore
+    return found or [Section("volume", 1, 0, planes)]
+
+
+def noted_sections(sections: list[Section]) -> list[dict[str, object]]:
+    """Sections as metadata."""
+    return [asdict(section) for section in sections]
+
+
+def rescaled(sections: list[Section], factor: float, planes: int) -> list[Section]:
+    """Sections on a grid whose planes are ``factor`` times as thick, ``planes`` in all."""
+
+    def moved(plane: int) -> int:
+        return min(planes, round(plane / factor))
+
+    return [replace(s, start=moved(s.start), stop=moved(s.stop)) for s in sections]

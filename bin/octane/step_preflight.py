@@ -1,0 +1,268 @@
+"""PREFLIGHT: parameters and inputs checked before any work is queued, one line per problem.
+
+What passes becomes a plan: the kind of input, the sections, and the settings of every step.
+"""
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from octane.cli import spelled
+from octane.errors import OctaneError
+from octane.geometry import section_number
+from octane.metrics import write_json
+from octane.omezarr import Image
+from octane.params import (
+    N4Parameters,
+    PyramidParameters,
+    ResampleParameters,
+    StackParameters,
+    StitchParameters,
+)
+from octane.schema import WorkflowModel, split
+from octane.step_pyramid import plan_levels
+from octane.step_resample import check_target
+from octane.step_stack import gaps
+from octane.step_stitch import nominal_positions
+from octane.tiling import Tiling
+from octane.volumes import FORMATS, Volume, open_volume
+
+__all__ = ["Plan", "find_inputs", "make_plan"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One input of the first step; ``file`` is its name in the staged input."""
+
+    id: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the workflow does for a subject.
+
+    Attributes
+    ----------
+    subject
+        Its name.
+    kind
+        ``mosaic``, ``section`` or ``volume``: where the data enters.
+    items
+        Mosaics, sections or one volume.
+    settings
+        Parameters of each step, under the step's own names.
+    """
+
+    subject: str
+    kind: str
+    items: list[Item]
+    settings: dict[str, dict[str, object]]
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a zarr store, whatever its name."""
+    return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs", ".zarray"))
+
+
+def find_inputs(source: Path) -> list[Path]:
+    """Stores or files that ``source`` stands for: itself, or a folder's OME-Zarr stores.
+
+    Raises
+    ------
+    OctaneError
+        When there is nothing to be read.
+    """
+    if not source.exists():
+        raise OctaneError(f"{source} does not exist; check --input.")
+    if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
+        return [source]
+    found = sorted(
+        p for p in source.iterdir() if p.name.endswith(".zarr") or (p.is_dir() and is_store(p))
+    )
+    if not found:
+        raise OctaneError(
+            f"{source} holds no OME-Zarr store; give a folder of mosaics, one store, or a volume "
+            f"({', '.join(FORMATS)})."
+        )
+    return found
+
+
+def _kind(volumes: list[Volume], asked: str) -> str:
+    if asked != "auto":
+        return asked
+    noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
+    if len(noted) == 1:
+        return noted.pop()
+    if len(noted) > 1:
+        raise OctaneError(
+            f"{volumes[0].path.parent} mixes {' and '.join(sorted(noted))} stores; separate them."
+        )
+    first = volumes[0]
+    if len(volumes) > 1:
+        return "mosaic"
+    if not isinstance(first, Image):
+        return "volume"
+    chunks, shape = first.array.chunks, first.grid.shape
+    cut = chunks[0] >= shape[0] and (chunks[1] < shape[1] or chunks[2] < shape[2])
+    return "mosaic" if cut else "volume"
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    for suffix in (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True)):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def make_plan(request: Path, source: Path, output: Path, positions: Path | None = None) -> Plan:
+    """Check a run and write its plan.
+
+    Parameters
+    ----------
+    request
+        JSON of all workflow parameters, as given.
+    source
+        The input, as staged; problems name the real file behind links.
+    output
+        Where to write the plan as JSON.
+    positions
+        The positions table, as staged.
+
+    Raises
+    ------
+    OctaneError
+        With one line per problem.
+    """
+    given = json.loads(request.read_text(encoding="utf-8"))
+    try:
+        values = WorkflowModel.model_validate(given)
+    except ValidationError as error:
+        raise OctaneError("\n".join(spelled(error, WorkflowModel, "--{}"))) from error
+    settings = split(values)
+    workflow = settings["workflow"]
+    problems: list[str] = []
+    _check_output(workflow["outdir"], problems)
+    unit, missing = settings["input"]["input_unit"], settings["input"]["missing_chunks"]
+    volumes: list[Volume] = []
+    try:
+        for path in find_inputs(source):
+            try:
+                volumes.append(
+                    open_volume(
+                        path.resolve(),
+                        input_unit=str(unit) if unit else None,
+                        missing="fill" if missing == "fill" else "error",
+                    )
+                )
+            except OctaneError as error:
+                problems.append(str(error))
+        kind = _kind(volumes, str(workflow["input_kind"])) if volumes else "volume"
+        if kind == "volume" and len(volumes) > 1:
+            raise OctaneError(
+                f"{source.resolve()} holds {len(volumes)} volumes; give one with --input."
+            )
+    except OctaneError as error:
+        raise OctaneError("\n".join([*problems, str(error)])) from error
+    for volume in volumes:
+        _check_volume(volume, kind, settings, positions, problems)
+    if kind != "volume":
+        _check_numbers(volumes, settings, problems)
+    if problems:
+        raise OctaneError("\n".join(problems))
+    settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
+    files = find_inputs(source)
+    single = len(files) == 1 and files[0] == source
+    subject = str(workflow["subject"] or _stem(source.resolve()))
+    items = [Item(_stem(path), "" if single else path.name) for path in files]
+    plan = Plan(subject, kind, items, settings)
+    write_json(output, asdict(plan))
+    logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)
+    return plan
+
+
+def _check_output(outdir: object, problems: list[str]) -> None:
+    if outdir is None:
+        problems.append("--outdir is missing; give a folder for the results.")
+        return
+    folder = Path(str(outdir))
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        problems.append(f"{folder} cannot be written; choose another --outdir.")
+
+
+def _check_volume(
+    volume: Volume,
+    kind: str,
+    settings: dict[str, dict[str, object]],
+    positions: Path | None,
+    problems: list[str],
+) -> None:
+    """Everything that metadata alone can tell about one input."""
+    workflow = settings["workflow"]
+    try:
+        resample = ResampleParameters.model_validate(settings["resample"])
+        grid = volume.grid
+        if resample.resolution is not None and not workflow["skip_resample"] and kind != "section":
+            grid = type(grid)(grid.shape, check_target(volume, resample), grid.origin)
+        if kind == "mosaic" and isinstance(volume, Image):
+            tiling = Tiling.of(volume)
+            if not workflow["skip_stitch"]:
+                stitch = StitchParameters.model_validate(settings["stitch"])
+                nominal_positions(volume, tiling, stitch, positions)
+        if isinstance(volume, Image) and volume.missing == "error":
+            lost = volume.missing_chunks()
+            if lost:
+                more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+                raise OctaneError(
+                    f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
+                    "--missing_chunks fill if empty chunks were left out on purpose."
+                )
+        if not workflow["skip_n4"] and volume.dtype.kind not in "fiu":
+            raise OctaneError(
+                f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; "
+                "give --skip_n4."
+            )
+        if not workflow["skip_pyramid"]:
+            plan_levels(grid, PyramidParameters.model_validate(settings["pyramid"]).resolutions)
+        N4Parameters.model_validate(settings["n4"])
+    except OctaneError as error:
+        problems.append(str(error))
+
+
+def _check_numbers(
+    volumes: list[Volume], settings: dict[str, dict[str, object]], problems: list[str]
+) -> None:
+    """Sections must be numbered, differ, and leave no gap that was not allowed."""
+    numbers: dict[int, Path] = {}
+    for volume in volumes:
+        noted = volume.attributes.get("section")
+        number = noted.get("number") if isinstance(noted, dict) else None
+        number = section_number(volume.path.name) if number is None else int(number)
+        if number is None:
+            if len(volumes) > 1:
+                problems.append(
+                    f"{volume.path} has no number in its name; name sections section_01.ome.zarr."
+                )
+        elif number in numbers:
+            problems.append(
+                f"{volume.path} and {numbers[number]} are both section {number}; rename one."
+            )
+        else:
+            numbers[number] = volume.path
+    missing = gaps(list(numbers))
+    allowed = StackParameters.model_validate(settings["stack"]).allow_missing_sections
+    if len(missing) > allowed:
+        shown = ", ".join(map(str, missing))
+        problems.append(
+            f"{volumes[0].path.parent} lacks section {shown} of {min(numbers)} to {max(numbers)}; "
+            f"add what is missing, or give --allow_missing_sections {len(missing)}."
+        )

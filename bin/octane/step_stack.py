@@ -1,0 +1,260 @@
+"""STACK: the sections of a subject on top of each other, with their boundaries recorded."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.errors import OctaneError
+from octane.geometry import Grid, Region, Vector, blocks, section_number, vector
+from octane.metrics import Metrics
+from octane.omezarr import Attributes, Image, Level, create_image, open_image
+from octane.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
+from octane.progress import progress
+from octane.resample import apply, as_dtype, interpolator
+from octane.sections import Section, noted_sections
+from octane.tiles import plan_workers, run_tiles
+
+__all__ = ["gaps", "stack_sections"]
+
+logger = logging.getLogger(__name__)
+
+
+def gaps(numbers: list[int]) -> list[int]:
+    """Numbers that are missing between the first and the last."""
+    return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
+
+
+@dataclass(frozen=True)
+class Slab:
+    """A section's place in the volume; ``image`` is None for a gap."""
+
+    number: int
+    name: str
+    image: Image | None
+    edge: Vector
+    extent: Vector
+    surface: float
+    thickness: float
+
+
+def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
+    if parameters.section_thickness is not None:
+        return parameters.section_thickness
+    noted = cast("Mapping[str, float]", image.attributes.get("section", {}))
+    return float(noted.get("thickness", extent[0]))
+
+
+def _number(image: Image) -> int:
+    noted = cast("Mapping[str, int | None]", image.attributes.get("section", {}))
+    number = noted.get("number") or section_number(image.path.name)
+    if number is None:
+        raise OctaneError(
+            f"{image.path} has no number in its name; name sections like section_01.ome.zarr."
+        )
+    return int(number)
+
+
+def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
+    """Sections in order of their numbers, with blank slabs where numbers are missing."""
+    by_number: dict[int, Image] = {}
+    for image in images:
+        number = _number(image)
+        if number in by_number:
+            raise OctaneError(
+                f"{image.path} and {by_number[number].path} are both section {number}; rename one."
+            )
+        by_number[number] = image
+    missing = gaps(list(by_number))
+    if len(missing) > parameters.allow_missing_sections:
+        raise OctaneError(
+            f"Sections {', '.join(map(str, missing))} are missing between {images[0].path} and "
+            f"{images[-1].path}; add them, or give --allow-missing-sections {len(missing)}."
+        )
+    slabs: list[Slab] = []
+    surface = 0.0
+    for number in range(min(by_number), max(by_number) + 1):
+        image = by_number.get(number)
+        if image is None:
+            before = slabs[-1]
+            slab = Slab(
+                number, "missing", None, before.edge, before.extent, surface, before.thickness
+            )
+        else:
+            noted = cast("Mapping[str, list[float]]", image.attributes.get("section", {}))
+            edge = vector(*noted.get("edge", image.grid.edge))
+            extent = vector(*noted.get("extent", image.grid.extent))
+            thickness = _thickness(image, parameters, extent)
+            slab = Slab(number, image.path.name, image, edge, extent, surface, thickness)
+        slabs.append(slab)
+        surface += slab.thickness
+    return slabs
+
+
+def _volume_grid(slabs: list[Slab], spacing: Vector) -> Grid:
+    low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
+    high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
+    depth = sum(s.thickness for s in slabs)
+    return Grid.covering(
+        vector(0, *low), vector(depth, *(h - a for h, a in zip(high, low, strict=True))), spacing
+    )
+
+
+def _planes(slab: Slab, grid: Grid) -> range:
+    """Planes whose centres lie in the slab."""
+    t = grid.spacing[0]
+    first, last = (
+        int(np.ceil(position / t - 0.5 - 1e-9))
+        for position in (slab.surface, slab.surface + slab.thickness)
+    )
+    return range(max(0, first), min(grid.shape[0], last))
+
+
+def _whole(index: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Indices that are whole but for rounding, made whole: they then copy and do not blur."""
+    return np.where(np.abs(index - np.round(index)) < 1e-6, np.round(index), index)
+
+
+def _paste(result: npt.NDArray, region: Region, slab: Slab, planes: range, grid: Grid) -> int:
+    """Interpolate a section into a block; gives the number of planes below its imaged depth."""
+    image = slab.image
+    if image is None:
+        return 0
+    own = image.grid
+    z = np.arange(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
+    depth = (z + 0.5) * grid.spacing[0] - slab.surface
+    imaged = z[depth <= slab.extent[0] + 1e-6]
+    spans = [imaged]
+    for axis in (1, 2):
+        r, t = region[axis], grid.spacing[axis]
+        first = (slab.edge[axis] - grid.edge[axis]) / t
+        last = (slab.edge[axis] + slab.extent[axis] - grid.edge[axis]) / t
+        low, high = (int(np.ceil(v - 0.5 - 1e-6)) for v in (first, last))
+        # The volume's last voxel may reach out of the section by a fraction and is kept.
+        high = max(high, int(np.floor(first + 1e-6)) + own.shape[axis])
+        spans.append(np.arange(max(r.start, low), min(r.stop, high)))
+    if not all(len(span) for span in spans):
+        return len(z) - len(imaged)
+    # The volume counts depth from its own top, a section from where it was imaged.
+    offsets = (slab.edge[0] - slab.surface, *grid.edge[1:])
+    operators = [
+        interpolator(_whole(((span + 0.5) * s + offset - o) / s), n)
+        for span, s, offset, o, n in zip(
+            spans, own.spacing, offsets, own.origin, own.shape, strict=True
+        )
+    ]
+    parts = [operator.part(slice(None)) for operator in operators]
+    values = image.read(tuple(needed for _, needed in parts))
+    if image.dtype.kind in "iu":
+        values = values.astype(np.float32 if image.dtype.itemsize <= 2 else np.float64)
+    for axis, (operator, _) in enumerate(parts):
+        values = apply(operator, values, axis)
+    here = tuple(
+        slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
+        for s, r in zip(spans, region, strict=True)
+    )
+    result[here] = as_dtype(values, result.dtype)
+    return len(z) - len(imaged)
+
+
+def stack_sections(
+    sources: list[Path],
+    destination: Path,
+    parameters: StackParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+) -> Metrics:
+    """Stack sections into one volume.
+
+    Each section gives the planes from its surface down to the next section's; deeper ones, which
+    were imaged twice, are left. Its boundaries stand in the volume's metadata.
+
+    Parameters
+    ----------
+    sources
+        OME-Zarr sections; ordered by the number in their metadata or name.
+    destination
+        OME-Zarr volume to be written.
+    parameters, reading, execution
+        See :mod:`octane.params`.
+
+    Raises
+    ------
+    OctaneError
+        For sections that do not fit together, gaps, and output that is not usable.
+    """
+    images = [
+        open_image(path, input_unit=reading.input_unit, missing=reading.missing_chunks)
+        for path in sources
+    ]
+    first = images[0]
+    for image in images[1:]:
+        if not np.allclose(image.grid.spacing, first.grid.spacing, rtol=1e-6):
+            raise OctaneError(
+                f"{image.path} has another voxel size than {first.path}; "
+                "resample all sections to one --resolution."
+            )
+        if image.dtype != first.dtype:
+            raise OctaneError(
+                f"{image.path} is {image.dtype} and {first.path} is {first.dtype}; convert one."
+            )
+    slabs = _slabs(images, parameters)
+    grid = _volume_grid(slabs, first.grid.spacing)
+    planes = [_planes(slab, grid) for slab in slabs]
+    sections = [
+        Section(s.name, s.number, p.start, p.stop, s.image is None)
+        for s, p in zip(slabs, planes, strict=True)
+    ]
+    missing = [s.number for s in slabs if s.image is None]
+    metrics = Metrics("stack", settings=parameters.model_dump(mode="json"))
+    if missing:
+        metrics.warn(
+            f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
+        )
+    level = Level.volume(grid)
+    need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, first.dtype.itemsize)
+    regions = blocks(grid.shape, level.owned)
+    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
+    attributes: Attributes = {
+        "kind": "volume",
+        "step": "stack",
+        "sections": noted_sections(sections),
+    }
+    with (
+        create_image(
+            destination, [level], first.dtype, attributes=attributes, overwrite=execution.overwrite
+        ) as (array,),
+        progress("STACK", len(regions)) as advance,
+    ):
+
+        def work(region: Region) -> int:
+            result = np.zeros([r.stop - r.start for r in region], first.dtype)
+            blank = 0
+            with metrics.timed("read and place"):
+                for slab, span in zip(slabs, planes, strict=True):
+                    if span.start < region[0].stop and span.stop > region[0].start:
+                        blank += _paste(result, region, slab, span, grid)
+            with metrics.timed("write"):
+                array[region] = result
+            metrics.count("written", result.nbytes)
+            advance(result.nbytes)
+            return blank
+
+        blank = sum(run_tiles(regions, work, workers=workers, describe=lambda r: f"block {r}"))
+    if blank:
+        metrics.warn(
+            "The section thickness exceeds the imaged depth: planes below it are zero; "
+            "check --section-thickness."
+        )
+    metrics.figures.update(
+        sections=noted_sections(sections),
+        missing_sections=missing,
+        shape=list(grid.shape),
+        voxel_size=list(grid.spacing),
+    )
+    return metrics

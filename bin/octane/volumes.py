@@ -1,0 +1,182 @@
+"""One volume, whatever the file: OME-Zarr read by region, NIfTI, MHA and TIFF through SimpleITK."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from octane.atomic import writing
+from octane.errors import OctaneError
+from octane.geometry import MICROMETERS, Grid, Region, vector
+from octane.omezarr import CHUNK, SHARD, Attributes, Codec, Level, create_image, open_image
+
+__all__ = ["FORMATS", "Volume", "Writer", "create_volume", "is_ome_zarr", "open_volume"]
+
+FORMATS = (".nii", ".nii.gz", ".mha", ".mhd", ".tif", ".tiff", ".nrrd")
+"""Suffixes of files that SimpleITK reads and writes in full."""
+
+MILLIMETER = MICROMETERS["millimeter"]
+
+
+class Volume(Protocol):
+    """What a step needs of a volume, (z, y, x), lengths in micrometres."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is stored."""
+        ...
+
+    @property
+    def grid(self) -> Grid:
+        """Where its voxels lie."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        ...
+
+    @property
+    def attributes(self) -> Attributes:
+        """What octane noted; empty for files of others."""
+        ...
+
+    def read(self, region: Region) -> npt.NDArray:
+        """Voxels of ``region``."""
+        ...
+
+
+class Writer(Protocol):
+    """Takes blocks; two that share a shard must not be written at once."""
+
+    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class FileVolume:
+    """A volume that SimpleITK read whole: these formats cannot be read by region in general."""
+
+    path: Path
+    image: sitk.Image
+    grid: Grid
+    attributes: Attributes = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        return self.voxels.dtype
+
+    @property
+    def voxels(self) -> npt.NDArray:
+        """All voxels, a view."""
+        return sitk.GetArrayViewFromImage(self.image)
+
+    def read(self, region: Region) -> npt.NDArray:
+        """Voxels of ``region``, a copy."""
+        return np.array(self.voxels[region])
+
+
+def is_ome_zarr(path: Path) -> bool:
+    """Whether ``path`` names an OME-Zarr store rather than a file of :data:`FORMATS`."""
+    return path.name.endswith(".zarr") or path.is_dir()
+
+
+def _require_format(path: Path) -> None:
+    if not path.name.lower().endswith(FORMATS):
+        raise OctaneError(
+            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(FORMATS)}."
+        )
+
+
+def open_volume(
+    path: Path,
+    *,
+    input_unit: str | None = None,
+    missing: Literal["error", "fill"] = "error",
+) -> Volume:
+    """Open a volume.
+
+    Parameters
+    ----------
+    path
+        OME-Zarr store, or a file of :data:`FORMATS` (its lengths are millimetres, as ITK reads).
+    input_unit, missing
+        As in :func:`octane.omezarr.open_image`.
+
+    Raises
+    ------
+    OctaneError
+        When it cannot be read as a 3-D volume; names the file and what to do.
+    """
+    if is_ome_zarr(path):
+        return open_image(path, input_unit=input_unit, missing=missing)
+    if not path.exists():
+        raise OctaneError(f"{path} does not exist; check the path.")
+    _require_format(path)
+    try:
+        image = sitk.ReadImage(str(path))
+    except RuntimeError as error:
+        raise OctaneError(f"{path} cannot be read as an image; convert or restore it.") from error
+    components = image.GetNumberOfComponentsPerPixel()
+    if image.GetDimension() != 3 or components != 1:
+        raise OctaneError(
+            f"{path} has {image.GetDimension()} dimensions and {components} components a voxel; "
+            "octane takes one 3-D volume: extract it."
+        )
+    spacing = [s * MILLIMETER for s in reversed(image.GetSpacing())]
+    origin = [o * MILLIMETER for o in reversed(image.GetOrigin())]
+    nx, ny, nz = image.GetSize()
+    return FileVolume(path, image, Grid((nz, ny, nx), vector(*spacing), vector(*origin)))
+
+
+@contextmanager
+def create_volume(
+    destination: Path,
+    like: Volume,
+    dtype: npt.DTypeLike,
+    *,
+    codec: Codec = "zstd",
+    attributes: Attributes | None = None,
+    overwrite: bool = False,
+) -> Generator[tuple[Writer, tuple[int, int, int]]]:
+    """Create a volume on the grid of ``like`` and name it when the block ends well.
+
+    Yields
+    ------
+    writer, size
+        What takes the blocks, and the size of the blocks that may be written concurrently.
+
+    Raises
+    ------
+    OctaneError
+        When the destination exists, cannot be written or has an unknown format.
+    """
+    if is_ome_zarr(destination):
+        level = Level.volume(like.grid)
+        with create_image(
+            destination,
+            [level],
+            dtype,
+            codec=codec,
+            attributes={**like.attributes, **(attributes or {})},
+            overwrite=overwrite,
+        ) as (array,):
+            yield array, level.owned
+        return
+    _require_format(destination)
+    with writing(destination, overwrite=overwrite) as partial:
+        voxels = np.empty(like.grid.shape, np.dtype(dtype))
+        nz, ny, nx = like.grid.shape
+        yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
+        image = sitk.GetImageFromArray(voxels)
+        if isinstance(like, FileVolume):
+            image.CopyInformation(like.image)
+        else:
+            image.SetSpacing([s / MILLIMETER for s in reversed(like.grid.spacing)])
+            image.SetOrigin([o / MILLIMETER for o in reversed(like.grid.origin)])
+        sitk.WriteImage(image, str(partial))

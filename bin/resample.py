@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Resample a mosaic grid tile by tile, or a volume, to a target voxel size."""
+
+from pathlib import Path
+from typing import Annotated
+
+from octane.cli import FLAT, Settings, command, launch, settle
+from octane.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.step_resample import resample_image
+
+app = command(__doc__)
+
+
+@app.default
+def main(
+    source: Path,
+    destination: Path,
+    /,
+    *,
+    parameters: Annotated[ResampleParameters | None, FLAT] = None,
+    reading: Annotated[InputParameters | None, FLAT] = None,
+    execution: Annotated[ExecutionParameters | None, FLAT] = None,
+    settings: Settings = None,
+    metrics: Path | None = None,
+) -> None:
+    """Resample a mosaic grid tile by tile, or a volume, to a target voxel size.
+
+    Parameters
+    ----------
+    source
+        OME-Zarr image, or a volume file with --layout volume.
+    destination
+        OME-Zarr image to be made.
+    metrics
+        Where to write the record of what was done, as JSON.
+    """
+    made = resample_image(
+        source,
+        destination,
+        settle(parameters, ResampleParameters, settings),
+        settle(reading, InputParameters, settings),
+        settle(execution, ExecutionParameters, settings),
+    )
+    made.save(metrics, None)
+
+
+if __name__ == "__main__":
+    launch(app)
