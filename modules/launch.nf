@@ -1,0 +1,108 @@
+// Functions of the launch: no work on data, only what connects parameters, plans and processes.
+
+// A hash of all code that tasks import: Nextflow hashes a script of bin/ that a task names, and
+// never the package beside it, so that an edited package would leave stale results "cached".
+def codeVersion() {
+    def root = file("${projectDir}/bin")
+    def files = []
+    root.eachFileRecurse { path -> if (path.name ==~ /.*\.(py|j2)/) { files << path } }
+    return files.sort { path -> path.toString() }.collect { path -> "${root.relativize(path)} ${path.text.md5()}" }.join('\n').md5()
+}
+
+// Names, sizes and times of all files below a path: Nextflow looks at a folder's own time alone,
+// which an edited chunk deep inside leaves as it was.
+def fingerprint(input) {
+    def root = input.toRealPath()
+    def found = []
+    if (root.isDirectory()) {
+        root.eachFileRecurse { path -> if (!path.isDirectory()) { found << "${root.relativize(path)} ${path.size()} ${path.lastModified()}" } }
+    }
+    else {
+        found << "${root.name} ${root.size()} ${root.lastModified()}"
+    }
+    return found.sort().join('\n').md5()
+}
+
+// A path parameter as a file, or an empty list: what a process takes for an input that is not there.
+def optional(path) {
+    return path ? file(path.toString(), checkIfExists: true, type: 'any') : []
+}
+
+// All parameters as JSON, paths made absolute: PREFLIGHT checks them from its own work directory.
+def request() {
+    // Nextflow keeps a second spelling (someName for some-name) of every parameter with a dash.
+    def given = params.findAll { key, _value -> !(key.contains('-') && params.containsKey(key.replaceAll(/-(.)/) { all -> all[1].toUpperCase() })) }
+    def outdir = params.outdir ? file(params.outdir.toString()).toAbsolutePath().toString() : null
+    return groovy.json.JsonOutput.toJson(given + [outdir: outdir])
+}
+
+// The phantom's parameters under its command's own names.
+def phantomSettings() {
+    def own = params.findAll { key, _value -> key.startsWith('phantom_') }
+    return groovy.json.JsonOutput.toJson(own.collectEntries { key, value -> [key.substring('phantom_'.length()), value] })
+}
+
+def read(json) {
+    return new groovy.json.JsonSlurper().parseText(json.text)
+}
+
+def settingsOf(plan) {
+    return read(plan).settings
+}
+
+// One [meta, file] for each input of a plan.
+def items(meta, plan, input) {
+    def read_plan = read(plan)
+    return read_plan.items.collect { item ->
+        [[id: meta.id, section: item.id, kind: read_plan.kind, count: read_plan.items.size()], item.file ? input.resolve(item.file) : input]
+    }
+}
+
+// Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
+// changed parameter re-runs the steps that it concerns and those after them.
+def withSettings(files, settings, step) {
+    return files
+        .map { meta, file -> [meta.id, meta, file] }
+        .combine(settings, by: 0)
+        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + all[step])] }
+}
+
+// What the report says of the run. Nothing in it may change when nothing else does, or the report
+// would never be cached: no run name, no time.
+def runRecord() {
+    return groovy.json.JsonOutput.toJson(
+        [
+            'Nextflow': nextflow.version.toString(),
+            'octane': workflow.manifest.version,
+            'revision': workflow.commitId ?: '',
+            'profile': workflow.profile,
+            'container': workflow.containerEngine ?: '',
+        ].findAll { _key, value -> value }
+    )
+}
+
+def helpText() {
+    def schema = read(file("${projectDir}/nextflow_schema.json"))
+    def groups = schema['$defs'].collect { _name, group ->
+        def lines = group.properties.collect { name, p ->
+            def shown = p.containsKey('default') ? " [default: ${p.default}]" : ''
+            "  --${name.padRight(28)} ${p.description}${shown}"
+        }
+        "${group.title}\n${lines.join('\n')}"
+    }
+    return "nextflow run main.nf --input MOSAICS_OR_VOLUME --outdir DIR [parameters]\n\n${groups.join('\n\n')}"
+}
+
+// The last words of a run: where the results are, and whether they are links.
+def ended() {
+    if (!workflow.success) {
+        return
+    }
+    def outdir = file(params.outdir.toString()).toAbsolutePath()
+    def found = []
+    outdir.eachDir { subject -> subject.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } } }
+    log.info("Results:\n${found.sort().collect { path -> "  ${path}" }.join('\n')}")
+    if (params.publish_dir_mode in ['symlink', 'rellink']) {
+        log.info("They are links into ${workflow.workDir}: keep it, or run again with -resume --publish_dir_mode copy into another --outdir.")
+    }
+}

@@ -1,0 +1,38 @@
+process N4 {
+    tag "${meta.id}"
+    label 'process_high'
+    label 'gpu_slot'
+    maxForks params.gpu_count * params.gpu_slots
+    // Here and not in conf/: a plain value in a config does not see what a -c config sets.
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, pattern: params.skip_pyramid ? '*.ome.zarr' : '*_bias.ome.zarr'
+
+    input:
+    tuple val(meta), path(volume, stageAs: 'input/*'), val(settings), path(truth)
+    path mask, stageAs: 'mask/*'
+    val code
+
+    output:
+    tuple val(meta), path("${meta.id}_n4.ome.zarr"), emit: volume
+    tuple val(meta), path("${meta.id}_bias.ome.zarr"), emit: field, optional: true
+    tuple val(meta), path('n4_{metrics.json,preview.npz}'), emit: record
+    path 'versions.yml', emit: versions
+
+    script:
+    def args = task.ext.args ?: ''
+    def masked = mask ? "--mask '${mask}'" : ''
+    def known = truth ? "--truth '${truth}'" : ''
+    """
+    cat > settings.json <<'END_SETTINGS'
+    ${settings}
+    END_SETTINGS
+    n4.py '${volume}' '${meta.id}_n4.ome.zarr' --settings settings.json ${masked} ${known} ${args} \\
+        --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} --memory '${task.memory}'
+    versions.py '${task.process}' > versions.yml
+    """
+
+    stub:
+    """
+    mkdir '${meta.id}_n4.ome.zarr'
+    touch n4_metrics.json n4_preview.npz versions.yml
+    """
+}

@@ -1,0 +1,36 @@
+process REPORT {
+    tag "${meta.id}"
+    label 'process_single'
+    // Here and not in conf/: a plain value in a config does not see what a -c config sets.
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, pattern: '{*.html,*.json,previews}'
+
+    input:
+    tuple val(meta), path(records, stageAs: 'records/*'), val(settings)
+    val run
+    val code
+
+    output:
+    tuple val(meta), path("${meta.id}_report.html"), emit: report
+    tuple val(meta), path('previews'), emit: previews
+    tuple val(meta), path('*.json'), emit: twin, optional: true
+    path 'versions.yml', emit: versions
+
+    script:
+    """
+    cat > settings.json <<'END_SETTINGS'
+    ${settings}
+    END_SETTINGS
+    cat > run.json <<'END_RUN'
+    ${run}
+    END_RUN
+    report.py '${meta.id}_report.html' --subject '${meta.id}' --settings settings.json --run run.json \\
+        --records records/*.json --previews records/*.npz
+    versions.py '${task.process}' > versions.yml
+    """
+
+    stub:
+    """
+    mkdir previews
+    touch '${meta.id}_report.html' versions.yml
+    """
+}

@@ -1,0 +1,31 @@
+process RESAMPLE {
+    tag "${meta.id}:${meta.section}"
+    label 'process_medium'
+    label 'gpu_slot'
+    maxForks params.gpu_count * params.gpu_slots
+
+    input:
+    tuple val(meta), path(source, stageAs: 'input/*'), val(settings)
+    val code
+
+    output:
+    tuple val(meta), path("${meta.section}.ome.zarr"), emit: image
+    tuple val(meta), path('*_metrics.json'), emit: record
+    path 'versions.yml', emit: versions
+
+    script:
+    """
+    cat > settings.json <<'END_SETTINGS'
+    ${settings}
+    END_SETTINGS
+    resample.py '${source}' '${meta.section}.ome.zarr' --settings settings.json \\
+        --metrics '${meta.section}_resample_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
+    versions.py '${task.process}' > versions.yml
+    """
+
+    stub:
+    """
+    mkdir '${meta.section}.ome.zarr'
+    touch '${meta.section}_resample_metrics.json' versions.yml
+    """
+}

@@ -1,0 +1,29 @@
+process STACK {
+    tag "${meta.id}"
+    label 'process_medium'
+
+    input:
+    tuple val(meta), path(sections, stageAs: 'input/*'), val(settings)
+    val code
+
+    output:
+    tuple val(meta), path("${meta.id}_stack.ome.zarr"), emit: volume
+    tuple val(meta), path('*_metrics.json'), emit: record
+    path 'versions.yml', emit: versions
+
+    script:
+    """
+    cat > settings.json <<'END_SETTINGS'
+    ${settings}
+    END_SETTINGS
+    stack.py '${meta.id}_stack.ome.zarr' input/* --settings settings.json \\
+        --metrics stack_metrics.json --workers ${task.cpus} --memory '${task.memory}'
+    versions.py '${task.process}' > versions.yml
+    """
+
+    stub:
+    """
+    mkdir '${meta.id}_stack.ome.zarr'
+    touch stack_metrics.json versions.yml
+    """
+}
