@@ -1,6 +1,5 @@
 """What the commands in ``bin/`` share: flags from the models, one-sentence errors, logging."""
 
-import difflib
 import json
 import logging
 import os
@@ -22,11 +21,15 @@ except ModuleNotFoundError as error:
     enter(error.name or "cyclopts")
     raise
 from octane.errors import OctaneError
-from octane.params import StepParameters
+from octane.params import ExecutionParameters, InputParameters, StepParameters
+from octane.validation import spelled
 
-__all__ = ["FLAT", "Settings", "command", "launch", "settle", "spelled"]
+__all__ = ["FLAT", "Settings", "command", "launch", "settle"]
 
 Model = TypeVar("Model", bound=BaseModel)
+
+COMMON = (InputParameters, ExecutionParameters)
+"""What every step takes beside its own parameters."""
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
@@ -48,32 +51,6 @@ def command(description: str | None) -> cyclopts.App:
     )
 
 
-def spelled(error: ValidationError, model: type[BaseModel], style: str = "--{}") -> list[str]:
-    """One sentence for each problem that pydantic found, naming the flag.
-
-    Parameters
-    ----------
-    error
-        What pydantic raised.
-    model
-        The model it was raised for; misspelt names get its nearest field as a suggestion.
-    style
-        How a parameter is written: flags on a command line, keys in a file.
-    """
-    lines = []
-    for problem in error.errors(include_url=False):
-        name = str(problem["loc"][0]) if problem["loc"] else "parameters"
-        flag = style.format(name.replace("_", "-") if style == "--{}" else name)
-        if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(name, model.model_fields, n=1)
-            hint = f"did you mean {style.format(near[0])}?" if near else "see --help for all."
-            lines.append(f"Unknown parameter {flag}; {hint}")
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{flag} is {problem['input']!r}: {message[0].lower()}{message[1:]}.")
-    return lines
-
-
 def settle(given: Model | None, model: type[Model], settings: Path | None = None) -> Model:
     """Join the flags given on the command line with a settings file; flags win.
 
@@ -91,9 +68,11 @@ def settle(given: Model | None, model: type[Model], settings: Path | None = None
         raise OctaneError(f"{settings} cannot be read as JSON; correct it.") from error
     if not isinstance(stored, dict):
         raise OctaneError(f"{settings} holds no JSON object of parameters; correct it.")
-    # One file carries the step's parameters and the device's: each model takes its own part.
-    known = {name for kind in StepParameters.__subclasses__() for name in kind.model_fields}
-    own = {k: v for k, v in stored.items() if k in model.model_fields or k not in known}
+    # One file carries the step's parameters and the common ones: each model takes its own part,
+    # and the step's refuses what nobody knows.
+    common = {name for kind in COMMON for name in kind.model_fields}
+    ignored = stored.keys() - model.model_fields.keys() if model in COMMON else common
+    own = {k: v for k, v in stored.items() if k in model.model_fields or k not in ignored}
     try:
         return model.model_validate({**own, **flags})
     except ValidationError as error:

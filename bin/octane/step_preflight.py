@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from octane.cli import spelled
 from octane.errors import OctaneError
 from octane.geometry import section_number
 from octane.metrics import write_json
@@ -29,6 +28,7 @@ from octane.step_resample import check_target
 from octane.step_stack import gaps
 from octane.step_stitch import nominal_positions
 from octane.tiling import Tiling
+from octane.validation import spelled
 from octane.volumes import FORMATS, Volume, open_volume
 
 __all__ = ["Plan", "find_inputs", "make_plan"]
