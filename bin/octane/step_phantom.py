@@ -28,8 +28,10 @@ from octane.tiling import Position, Tile, Tiling
 
 __all__ = ["make_phantom", "render_tile"]
 
-BYTES_PER_VOXEL = 64
-"""Working arrays of the analytic tissue: about eight float64 at once, measured by peak memory."""
+SLAB = 8
+"""Planes rendered at once, so that the working arrays stay small beside the tile."""
+BYTES_PER_VOXEL = 96
+"""Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
 
 
 def _tiling(p: PhantomParameters, subject: Subject) -> Tiling:
@@ -69,12 +71,18 @@ def render_tile(
     subject = Subject.of(p)
     depth, dy, dx = ((np.arange(n) + 0.5) * s for n, s in zip(shape, p.voxel_size, strict=True))
     z, y, x = depth + section * p.section_thickness, dy + position[0], dx + position[1]
-    values = tissue(subject, z, y, x) * bias_field(subject, p.bias, z, y, x)
+    if p.speckle_looks > 0:
+        values = speckle(p.speckle_looks, shape, [p.seed, section, *tile])
+    else:
+        values = np.ones(shape, np.float32)
+    for start in range(0, len(z), SLAB):
+        planes = slice(start, start + SLAB)
+        values[planes] *= tissue(subject, z[planes], y, x)
+        values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
     values *= attenuation(p.attenuation, depth)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
-    if p.speckle_looks > 0:
-        values *= speckle(p.speckle_looks, values.shape, [p.seed, section, *tile])
-    return values * np.float32(SCALE)
+    values *= SCALE
+    return values
 
 
 def make_phantom(
@@ -131,7 +139,9 @@ def _write_section(
         "section": {"number": section + 1, "thickness": p.section_thickness},
     }
     owners = blocks(tiling.shape, level.owned)
-    need = BYTES_PER_VOXEL * int(np.prod(level.owned))
+    # The block in its own type, the tile in float32, and a slab's working arrays.
+    plane = int(np.prod(level.owned[1:]))
+    need = plane * (16 * level.owned[0] + BYTES_PER_VOXEL * SLAB)
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(owners))
     with create_image(store, [level], p.dtype, attributes=attributes) as (array,):
 
@@ -167,31 +177,25 @@ def _write_truth(
     """Tissue (grey levels) and bias field on the grid of the stacked volume."""
     spacing = vector(*[p.truth_resolution] * 3)
     level = Level.volume(Grid.covering((0, 0, 0), subject.extent, spacing))
-    # Rendered in slabs: a whole shard of float64 working arrays would be a gigabyte.
-    need = BYTES_PER_VOXEL * level.owned[1] * level.owned[2] * 32
+    plane = level.owned[1] * level.owned[2]
+    need = plane * (4 * level.owned[0] + BYTES_PER_VOXEL * SLAB)
+    regions = blocks(level.grid.shape, level.owned)
+    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
 
     def write(name: str) -> None:
         with create_image(folder / f"{name}.ome.zarr", [level], "float32") as (array,):
-            regions = blocks(level.grid.shape, level.owned)
 
             def work(region: Region) -> None:
                 block = np.empty([r.stop - r.start for r in region], np.float32)
-                for start in range(region[0].start, region[0].stop, 32):
-                    planes = range(start, min(start + 32, region[0].stop))
-                    z, y, x = (
-                        (np.arange(r.start, r.stop) + 0.5) * p.truth_resolution
-                        for r in (planes, *region[1:])
-                    )
-                    here = slice(start - region[0].start, planes.stop - region[0].start)
+                z, y, x = ((np.arange(r.start, r.stop) + 0.5) * p.truth_resolution for r in region)
+                for start in range(0, len(z), SLAB):
+                    planes = slice(start, start + SLAB)
                     if name == "tissue":
-                        block[here] = tissue(subject, z, y, x) * np.float32(SCALE)
+                        block[planes] = tissue(subject, z[planes], y, x) * np.float32(SCALE)
                     else:
-                        block[here] = bias_field(subject, p.bias, z, y, x)
+                        block[planes] = bias_field(subject, p.bias, z[planes], y, x)
                 array[region] = block
 
-            workers = plan_workers(
-                need, bytes_of(execution.memory), execution.workers, len(regions)
-            )
             run_tiles(regions, work, workers=workers)
 
     write("tissue")
