@@ -96,6 +96,9 @@ def launch(app: cyclopts.App) -> None:
         datefmt="%H:%M:%S",
         handlers=[RichHandler(console=console, show_path=False)] if terminal else None,
     )
+    # zarr's event loop complains of its unfinished reads when a corrupt chunk ends the command:
+    # noise under the one sentence that names the chunk.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     # So that a task that is cancelled still removes what it had half-written.
     signal.signal(signal.SIGTERM, _stop)
     try:

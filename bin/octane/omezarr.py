@@ -4,11 +4,9 @@ Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGF
 (tile pitch, section boundaries) stand in the group's attributes under ``octane``.
 """
 
-import struct
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Literal, cast
 
@@ -17,11 +15,11 @@ import numpy.typing as npt
 import zarr
 import zarr.errors
 from yaozarrs import v05
-from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.common import JSON
-from zarr.core.metadata import ArrayV3Metadata
 
 from octane.atomic import writing
+from octane.chunks import missing_keys, owned_shape, stored_objects
 from octane.errors import OctaneError
 from octane.geometry import MICROMETERS, Grid, Region, vector
 
@@ -117,7 +115,7 @@ class Image:
     @property
     def owned(self) -> tuple[int, int, int]:
         """Region that is best read at once: a shard, or a chunk where there are none."""
-        return cast("tuple[int, int, int]", self.array.shards or self.array.chunks)
+        return cast("tuple[int, int, int]", owned_shape(self.array))
 
     def read(self, region: Region) -> npt.NDArray:
         """Voxels of ``region``, (z, y, x).
@@ -140,7 +138,7 @@ class Image:
 
     def require_chunks(self, region: Region) -> None:
         """Raise an OctaneError naming the first chunk of ``region`` that is not in the store."""
-        for key in self._missing_keys(region):
+        for key in missing_keys(self.array, self.path, region):
             raise OctaneError(
                 f"{self.path}: chunk {key} is missing; restore it, "
                 "or give --missing-chunks fill if empty chunks were left out on purpose."
@@ -148,76 +146,17 @@ class Image:
 
     def missing_chunks(self) -> list[str]:
         """Keys of all chunks that are not in the store."""
-        return list(self._missing_keys(tuple(slice(0, n) for n in self.array.shape)))
-
-    def _files(self, region: Region) -> Iterator[tuple[str, Path, tuple[int, ...]]]:
-        """Key, file and grid position of each stored object (shard or chunk) in ``region``."""
-        root = self.path / self.array.path
-        spans = (
-            range(r.start // n, -(-r.stop // n))
-            for r, n in zip(region, self.owned, strict=True)
-            if r.stop > r.start
-        )
-        for position in product(*spans):
-            key = self.array.metadata.encode_chunk_key(position)
-            yield f"{self.array.path}/{key}", root / key, position
-
-    def _missing_keys(self, region: Region) -> Iterator[str]:
-        for key, file, position in self._files(region):
-            if not file.is_file():
-                yield key
-            elif self.array.shards is not None:
-                for inner in self._missing_inner(file, position, region):
-                    yield f"{key} (inner chunk {inner})"
-
-    def _missing_inner(
-        self, file: Path, position: tuple[int, ...], region: Region
-    ) -> Iterator[str]:
-        """Inner chunks that a shard's index marks absent; zarr would read them as fill value.
-
-        The index is 16 bytes a chunk (offset, length; all ones when absent) and a crc32c, at the
-        end or the start of the shard (zarr v3 sharding-indexed codec).
-        """
-        metadata = cast("ArrayV3Metadata", self.array.metadata)
-        codec = metadata.codecs[0]
-        if not isinstance(codec, ShardingCodec):
-            return
-        per_shard = tuple(s // c for s, c in zip(self.owned, self.array.chunks, strict=True))
-        count = int(np.prod(per_shard))
-        size = 16 * count + 4 * any(isinstance(c, Crc32cCodec) for c in codec.index_codecs)
-        with file.open("rb") as stream:
-            if codec.index_location.value == "end":
-                if file.stat().st_size < size:
-                    yield "index"
-                    return
-                stream.seek(-size, 2)
-            raw = stream.read(size)
-        absent = np.array(struct.unpack(f"<{2 * count}Q", raw[: 16 * count])[::2]) == 2**64 - 1
-        for flat in np.flatnonzero(absent):
-            inner = np.unravel_index(flat, per_shard)
-            start = [
-                p * s + int(i) * c
-                for p, s, i, c in zip(position, self.owned, inner, self.array.chunks, strict=True)
-            ]
-            if all(
-                a < min(r.stop, n) and a + c > r.start
-                for a, r, c, n in zip(
-                    start, region, self.array.chunks, self.array.shape, strict=True
-                )
-            ):
-                yield "/".join(str(int(i)) for i in inner)
+        whole = tuple(slice(0, n) for n in self.array.shape)
+        return list(missing_keys(self.array, self.path, whole))
 
     def _broken_chunk(self, region: Region) -> str:
-        for key, _, position in self._files(region):
-            chunk = tuple(
-                slice(p * n, min((p + 1) * n, m))
-                for p, n, m in zip(position, self.owned, self.array.shape, strict=True)
-            )
+        """Key of the first stored object in ``region`` that cannot be decoded."""
+        for stored in stored_objects(self.array, self.path, region):
             try:
-                self.array[chunk]
+                self.array[stored.region]
             except DECODING_ERRORS:
-                return key
-        return "in " + str([[r.start, r.stop] for r in region])
+                return stored.key
+        return f"in {[[r.start, r.stop] for r in region]}"
 
 
 def _group(path: Path) -> zarr.Group:
