@@ -1,0 +1,295 @@
+"""REPORT: the records and previews of a subject's steps become one HTML file."""
+
+import json
+import logging
+import math
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from octane.atomic import writing
+from octane.errors import OctaneError
+from octane.metrics import Metrics
+from octane.params import STEPS, ExecutionParameters, ReportParameters
+from octane.report import PREVIEWED, Entry, Record, build
+
+__all__ = ["write_report"]
+
+logger = logging.getLogger(__name__)
+
+RECORD, PREVIEW = "_metrics.json", "_preview.npz"
+"""How the names of a step's two files end; what stands before is the same for both."""
+ORDER = ("preflight", "phantom", "resample", "stitch", "stack", "n4", "pyramid")
+"""Steps as they follow each other; the first two serve checks and tests."""
+
+
+def _read_record(path: Path) -> Record:
+    try:
+        return Record.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise OctaneError(f"{path} cannot be read ({error.strerror}); check the path.") from error
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
+        raise OctaneError(
+            f"{path} is no record of an octane step ('{place}' is wrong or missing); "
+            "give the *_metrics.json files that the steps wrote."
+        ) from error
+    # UnicodeDecodeError and JSONDecodeError are both ValueErrors.
+    except ValueError as error:
+        raise OctaneError(
+            f"{path} is not JSON; run the step again that should have written it."
+        ) from error
+
+
+def _read_preview(path: Path) -> dict[str, npt.NDArray]:
+    try:
+        # Opened here, because np.load leaves open what it cannot read.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise OctaneError(
+            f"{path} is not a readable NPZ file; run the step again that should have written it."
+        ) from error
+
+
+def _by_stem(paths: Sequence[Path], ending: str) -> dict[str, Path]:
+    """Paths by what stands before ``ending`` in their names."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        stem = path.name.removesuffix(ending)
+        if stem == path.name:
+            raise OctaneError(f"{path} does not end in {ending}; give the file under its own name.")
+        if stem in found:
+            raise OctaneError(f"{path} and {found[stem]} have one name; give each step once.")
+        found[stem] = path
+    return found
+
+
+def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
+    """Each record with its preview, in the order of their names."""
+    pictured = _by_stem(previews, PREVIEW)
+    named = _by_stem(records, RECORD)
+    if not named:
+        raise OctaneError("There is no record to report on; give the steps' *_metrics.json files.")
+    for stem in pictured.keys() - named.keys():
+        raise OctaneError(
+            f"{pictured[stem]} has no record; give {stem}{RECORD} as well, or leave both out."
+        )
+    entries = []
+    for stem, path in sorted(named.items()):
+        record = _read_record(path)
+        needed = PREVIEWED.get(record.step, ())
+        if needed and stem not in pictured:
+            raise OctaneError(f"{path} has no preview; give {stem}{PREVIEW} as well.")
+        arrays = _read_preview(pictured[stem]) if stem in pictured else {}
+        for name in needed:
+            if name not in arrays or arrays[name].ndim != 2 or arrays[name].size == 0:
+                raise OctaneError(
+                    f"{pictured[stem]} has no usable picture '{name}'; "
+                    f"run {record.step.upper()} again with this version of octane."
+                )
+        entries.append(Entry(stem, record, arrays))
+    return entries
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " ".join(map(_shown, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _settings(entries: Sequence[Entry], step: str, *, workflow: bool) -> list[dict[str, object]]:
+    """Settings of a step beside their defaults; those that differ come first."""
+    model = STEPS.get(step)
+    fields = model.model_fields if model else {}
+    defaults = model().model_dump(mode="json") if model else {}
+    used = [e.record.settings for e in entries if e.record.step == step]
+    rows: list[dict[str, object]] = []
+    for name in dict.fromkeys(name for settings in used for name in settings):
+        # Records of one step, such as those of several sections, may differ.
+        values = list(dict.fromkeys(_shown(settings.get(name)) for settings in used))
+        noted = fields[name].json_schema_extra if name in fields else None
+        extra = noted if isinstance(noted, Mapping) else {}
+        default = _shown(defaults[name]) if name in fields else None
+        if workflow and "workflow_default" in extra:
+            default = _shown(extra["workflow_default"])
+        rows.append(
+            {
+                "name": name,
+                "value": "; ".join(values),
+                "default": default,
+                "unit": extra.get("unit") or "",
+                "changed": default is not None and values != [default],
+            }
+        )
+    return sorted(rows, key=lambda row: not row["changed"])
+
+
+def _described(facts: Mapping[str, object]) -> str:
+    """What is known of a device or machine, in one line."""
+    parts = []
+    for name, value in facts.items():
+        if name.endswith("_bytes") and isinstance(value, int | float):
+            parts.append(f"{name.removesuffix('_bytes')} {value / 1e9:.3g} GB")
+        elif value is not None:
+            parts.append(f"{name} {_shown(value)}")
+    return ", ".join(parts)
+
+
+def _device(facts: Mapping[str, object]) -> str:
+    backend = str(facts.get("backend", "cpu")).upper()
+    return f"{backend} ({facts['device']})" if backend == "GPU" and "device" in facts else backend
+
+
+def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
+    """What the tasks of each step add up to."""
+    # Steps that ORDER does not know, from a later version, come after those that it does.
+    order = dict.fromkeys((*ORDER, *sorted(entry.record.step for entry in entries)))
+    steps = {s: of for s in order if (of := [e for e in entries if e.record.step == s])}
+    versions: dict[str, list[str]] = {}
+    machines: dict[str, list[str]] = {}
+    stages: dict[str, dict[str, tuple[float | None, float | None]]] = {}
+    for step, of in steps.items():
+        spent = _sums(entry.record.seconds for entry in of)
+        moved = _sums(entry.record.traffic for entry in of)
+        # The seconds of writing and the bytes written go under two names.
+        names = dict.fromkeys("written" if n == "write" else n for n in (*spent, *moved))
+        stages[step] = {
+            n: (spent.get("write" if n == "written" else n), moved.get(n))
+            for n in names
+            if n != "total"
+        }
+        for record in (entry.record for entry in of):
+            for name, version in record.versions.items():
+                if version not in versions.setdefault(name, []):
+                    versions[name].append(version)
+            text = _described({**record.device, **record.host})
+            if step not in machines.setdefault(text, []):
+                machines[text].append(step)
+    return {
+        "steps": steps,
+        "expected": ORDER[2:],
+        "settings": {s: _settings(entries, s, workflow=workflow) for s in steps},
+        "seconds": {
+            s: sum(entry.record.seconds.get("total", 0.0) for entry in of)
+            for s, of in steps.items()
+        },
+        "traffic": {s: _sums(entry.record.traffic for entry in of) for s, of in steps.items()},
+        "stages": stages,
+        "devices": {
+            s: dict.fromkeys(_device(entry.record.device) for entry in of)
+            for s, of in steps.items()
+        },
+        "versions": versions,
+        "machines": machines,
+    }
+
+
+def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def _finite(value: object) -> object:
+    """Replace NaN and Inf, which JSON does not know, by null."""
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_report(
+    records: list[Path],
+    previews: list[Path],
+    destination: Path,
+    parameters: ReportParameters,
+    *,
+    subject: str,
+    run: Mapping[str, str] | None,
+    execution: ExecutionParameters,
+) -> Metrics:
+    """Write the report of one subject.
+
+    Beside ``destination`` come the same records as one JSON file of its name, and the pictures as
+    PNG files in ``previews/``.
+
+    Parameters
+    ----------
+    records, previews
+        The steps' ``*_metrics.json`` and ``*_preview.npz`` files; those of one step begin alike.
+    destination
+        HTML file to be written.
+    parameters, execution
+        See :mod:`octane.params`.
+    subject
+        Name of the subject.
+    run
+        What is known of the run as a whole, such as its command line; shown as it is.
+
+    Raises
+    ------
+    OctaneError
+        For a record or preview that is missing or not usable, and output that exists or cannot be
+        written; nothing is left half-written.
+    """
+    metrics = Metrics("report", settings=parameters.model_dump(mode="json"))
+    overwrite = execution.overwrite
+    if destination.suffix.lower() not in (".html", ".htm"):
+        raise OctaneError(f"{destination} does not end in .html; name the report so.")
+    with metrics.timed("read"):
+        entries = _load(records, previews)
+    for path in (*records, *previews):
+        metrics.count("read", path.stat().st_size)
+    known = dict(run or {})
+    # The page gets its name last: once it is there, what belongs to it is too.
+    with (
+        writing(destination, overwrite=overwrite) as page,
+        writing(destination.with_suffix(".json"), overwrite=overwrite) as joined,
+        writing(destination.parent / "previews", overwrite=overwrite) as folder,
+    ):
+        with metrics.timed("compute"):
+            report = build(
+                entries,
+                heading=parameters.heading or subject,
+                subject=subject,
+                run=known,
+                tables=_tables(entries, workflow=run is not None),
+            )
+        with metrics.timed("write"):
+            page.write_text(report.html, encoding="utf-8")
+            content = {
+                "subject": subject,
+                "run": known,
+                "warnings": report.warnings,
+                "records": [
+                    {"name": e.name, **e.record.model_dump(mode="json", by_alias=True)}
+                    for e in entries
+                ],
+            }
+            text = json.dumps(_finite(content), indent=2, allow_nan=False)
+            joined.write_text(text + "\n", encoding="utf-8")
+            folder.mkdir()
+            for name, data in report.pictures.items():
+                (folder / name).write_bytes(data)
+            for path in (page, joined, *folder.iterdir()):
+                metrics.count("written", path.stat().st_size)
+            metrics.figures.update(
+                html_bytes=page.stat().st_size,
+                pictures=len(report.pictures),
+                records=len(entries),
+                warnings=len(report.warnings),
+            )
+    logger.info("Report of %s: %s (%d warnings)", subject, destination, len(report.warnings))
+    return metrics

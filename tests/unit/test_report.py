@@ -1,0 +1,575 @@
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from html.parser import HTMLParser
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.image import imread
+
+from octane import pictures
+from octane.errors import OctaneError
+from octane.metrics import Metrics
+from octane.params import STEPS, ExecutionParameters, ReportParameters
+from octane.report import outliers
+from octane.step_report import write_report
+
+VOID = {"meta", "link", "img", "br", "hr", "input", "source"}
+HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+
+
+class Page(HTMLParser):
+    """A page's tags and its text; fails on tags that do not match."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.css = ""
+        self._open: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self._open:
+            self.css += data
+        else:
+            self.text += " ".join(data.split()) + " "
+
+    def of(self, *names: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.tags if tag in names]
+
+    def pictures(self) -> Iterator[bytes]:
+        for tag, attributes in self.tags:
+            if tag in ("img", "source"):
+                uri = attributes["src" if tag == "img" else "srcset"]
+                kind, data = uri.split(",", 1)
+                assert kind == "data:image/webp;base64"
+                yield base64.b64decode(data, validate=True)
+
+
+class Subject:
+    """Records and previews as the steps write them, with synthetic contents."""
+
+    def __init__(self, folder: Path, edge: int = 48) -> None:
+        self.folder, self.edge = folder, edge
+        self.rng = np.random.default_rng(3)
+        self.records: list[Path] = []
+        self.previews: list[Path] = []
+
+    def save(
+        self,
+        name: str,
+        figures: Mapping[str, object],
+        previews: Mapping[str, np.ndarray] | None = None,
+        settings: Mapping[str, object] | None = None,
+        warning: str = "",
+    ) -> None:
+        step = name.rsplit("_", 1)[-1]
+        metrics = Metrics(step, settings=STEPS[step](**settings or {}).model_dump(mode="json"))
+        metrics.figures.update(figures)
+        metrics.previews.update(previews or {})
+        metrics.seconds.update(read=1.5, write=0.5)
+        metrics.bytes.update(read=3_000_000, written=1_000_000)
+        if warning:
+            metrics.warnings.append(warning)
+        record = self.folder / f"{name}_metrics.json"
+        preview = self.folder / f"{name}_preview.npz" if previews else None
+        metrics.save(record, preview)
+        self.records.append(record)
+        if preview is not None:
+            self.previews.append(preview)
+
+    def image(self, *shape: int) -> np.ndarray:
+        speckle = self.rng.gamma(4, 0.25, shape)
+        return (1000 * np.hypot(*np.indices(shape)) / max(shape) * speckle).astype(np.float32)
+
+    def resample(self, number: int) -> None:
+        figures = {"voxel_size": [10.0] * 3, "source_voxel_size": [3.5, 4.0, 4.0]}
+        self.save(f"section_{number:02d}_resample", figures, settings={"resolution": 10})
+
+    def stitch(self, number: int, seam: float | None = None, uncovered: int = 0) -> None:
+        seam = 0.06 + 0.0001 * number if seam is None else seam
+        figures = {
+            "section": number,
+            "seam_median": seam,
+            "seam_max": 1.5 * seam,
+            "uncovered_pixels": uncovered,
+            "tiles": 9,
+            "shape": [15, 2 * self.edge, 3 * self.edge],
+        }
+        thumbnail = self.image(self.edge, 3 * self.edge // 2)
+        self.save(f"section_{number:02d}_stitch", figures, {"thumbnail": thumbnail})
+
+    def stack(self, sections: int, missing: tuple[int, ...] = ()) -> None:
+        listed = [
+            {
+                "name": f"section_{k:02d}.ome.zarr",
+                "number": k,
+                "start": 15 * (k - 1),
+                "stop": 15 * k,
+                "missing": k in missing,
+            }
+            for k in range(1, sections + 1)
+        ]
+        figures = {
+            "sections": listed,
+            "missing_sections": list(missing),
+            "shape": [15 * sections, 96, 144],
+            "voxel_size": [10.0] * 3,
+        }
+        self.save("stack", figures)
+
+    def n4(self, *, truth: bool = False, after: float = 0.1) -> None:
+        before, kinds = 0.3, ["before", "after", "field"]
+        figures: dict[str, object] = {
+            "levels": [
+                {"iterations": 3, "convergence": [0.1, 0.01, 0.0009]},
+                {"iterations": 2, "convergence": [0.02, 0.01]},
+            ],
+            "cv_before": before,
+            "cv_after": after,
+            "field_min": 0.5,
+            "field_max": 1.75,
+            "mask_fraction": 0.4,
+            "shrunk_shape": [16, self.edge, self.edge],
+            "shrunk_spacing": [40.0] * 3,
+        }
+        if truth:
+            kinds.append("true_field")
+            figures["truth"] = {
+                "cv_against_truth_before": 0.31,
+                "cv_against_truth_after": 0.06,
+                "field_correlation": 0.98765,
+            }
+        arrays: dict[str, np.ndarray] = {}
+        for axis, shape in {
+            "z": (self.edge,) * 2,
+            "y": (16, self.edge),
+            "x": (16, self.edge),
+        }.items():
+            smooth = np.exp(np.hypot(*np.indices(shape)) / max(shape) - 0.5)
+            for kind in kinds:
+                image = smooth if kind.endswith("field") else self.image(*shape)
+                arrays[f"{kind}_{axis}"] = image * (0.2 if kind == "after" else 1)
+        arrays["profile_z"] = 40.0 * np.arange(16)
+        arrays["profile_before"] = np.append(np.linspace(900, 1100, 15), np.nan)
+        arrays["profile_after"] = np.append(np.full(15, 1000.0), np.nan)
+        arrays["histogram_edges"] = np.linspace(0, 2000, 33)
+        arrays["histogram_before"] = arrays["histogram_after"] = np.arange(32)
+        settings = {"mask": "tissue", "strength": 0.75, "iterations": [5, 2]}
+        self.save("n4", figures, arrays, settings)
+
+    def pyramid(self) -> None:
+        levels = [{"voxel_size": [v] * 3, "shape": [60, 96, 144], "bytes": 1e6} for v in (10, 25)]
+        arrays = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
+        self.save("pyramid", {"levels": levels, "preview_spacing": [10.0] * 3}, arrays)
+
+    def whole(self, sections: int, missing: tuple[int, ...] = ()) -> "Subject":
+        for k in range(1, sections + 1):
+            if k not in missing:
+                self.resample(k)
+                self.stitch(k)
+        self.stack(sections, missing)
+        self.n4(truth=True)
+        self.pyramid()
+        return self
+
+    def report(
+        self, *, subject: str = "sub-01", run: Mapping[str, str] | None = None, **parameters: str
+    ) -> Path:
+        destination = self.folder / "out" / "report.html"
+        write_report(
+            self.records,
+            self.previews,
+            destination,
+            ReportParameters(**parameters),
+            subject=subject,
+            run=run,
+            execution=ExecutionParameters(),
+        )
+        return destination
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    return Subject(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a whole subject whose second and third sections are missing."""
+    subject = Subject(tmp_path_factory.mktemp("subject")).whole(4, missing=(2, 3))
+    return subject.report(run={"Repository": "https://example.org/x"})
+
+
+def test_the_page_is_well_formed_and_accessible(whole: Path) -> None:
+    page = Page(whole)
+    levels = [int(tag[1]) for tag, _ in page.tags if tag in HEADINGS]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(levels))
+    assert all(image["alt"].strip() for image in page.of("img"))
+    assert page.of("th")
+    assert all(cell.get("scope") in ("row", "col") for cell in page.of("th"))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    named = {a["href"].removeprefix("#") for a in page.of("a")}
+    named |= {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a}
+    assert named <= set(ids)
+    assert page.of("html") == [{"lang": "en"}]
+    assert any(meta.get("name") == "viewport" for meta in page.of("meta"))
+    assert "prefers-color-scheme:dark" in page.css
+
+
+def test_the_page_needs_no_network_and_no_script(whole: Path) -> None:
+    page = Page(whole)
+    assert not page.of("script", "link", "iframe", "object", "base")
+    for _, attributes in page.tags:
+        for name in ("src", "srcset", "href", "action", "data", "poster"):
+            assert attributes.get(name, "#").startswith(("#", "data:"))
+        assert not any(name.startswith("on") for name in attributes)
+    assert "url(" not in page.css
+    assert "@import" not in page.css
+    policy = next(m["content"] for m in page.of("meta") if "http-equiv" in m)
+    assert policy.startswith("default-src 'none'")
+
+
+def test_names_are_shown_and_not_run(subject: Subject) -> None:
+    subject.stack(2)
+    evil = "<script>alert('1')</script>"
+    path = subject.report(subject=evil, run={f"k{evil}": f"v{evil}", "Container": ""})
+    html, page = path.read_text(encoding="utf-8"), Page(path)
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;alert(") >= 3
+    assert f"k{evil}" in page.text
+    # What is not known is not shown.
+    assert "Container" not in page.text
+
+
+def test_all_pictures_decode(whole: Path) -> None:
+    page = Page(whole)
+    sizes = []
+    for data in page.pictures():
+        assert imread(BytesIO(data), format="webp").size > 0
+    for image in page.of("img"):
+        data = base64.b64decode(image["src"].split(",", 1)[1])
+        height, width = imread(BytesIO(data), format="webp").shape[:2]
+        sizes.append(width / height - int(image["width"]) / int(image["height"]))
+    # 12 cuts, 4 charts, 2 sections, 3 cuts of the volume.
+    assert len(sizes) == 21
+    np.testing.assert_allclose(sizes, 0, atol=0.02)
+    assert len(page.of("source")) == 4
+    files = {file.name for file in (whole.parent / "previews").iterdir()}
+    assert {"cut_z.png", "volume_x.png", "profile.png", "section_01_stitch.png"} <= files
+    for file in (whole.parent / "previews").iterdir():
+        assert imread(file).size > 0
+
+
+def test_small_subjects_make_small_files(tmp_path: Path) -> None:
+    path = Subject(tmp_path, edge=384).whole(4).report()
+    assert path.stat().st_size < 1_000_000
+
+
+@pytest.mark.slow
+def test_large_subjects_make_bearable_files(tmp_path: Path) -> None:
+    path = Subject(tmp_path, edge=384).whole(80).report()
+    assert path.stat().st_size < 5_000_000
+
+
+def test_before_and_after_share_one_scale_and_fields_another(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scales: list[pictures.Scale] = []
+    panel = pictures.panel
+
+    def watched(array: np.ndarray, spacing: tuple[float, float], scale: pictures.Scale):
+        scales.append(scale)
+        return panel(array, spacing, scale)
+
+    monkeypatch.setattr(pictures, "panel", watched)
+    subject.n4(truth=True)
+    subject.report()
+    rows = [scales[k : k + 4] for k in range(0, 12, 4)]
+    grey, field = rows[0][0], rows[0][2]
+    assert rows == [[grey, grey, field, field]] * 3
+    # The darker of the two would end at a fifth.
+    assert grey.high > 1000
+    assert field.logarithmic
+    assert field.low * field.high == pytest.approx(1)
+
+
+def test_slices_have_their_physical_aspect(subject: Subject) -> None:
+    subject.n4()
+    page = Page(subject.report())
+    sizes = {i["alt"]: (int(i["width"]), int(i["height"])) for i in page.of("img")}
+    assert sizes["Central cut across z, before"] == (512, 512)
+    assert sizes["Central cut across y, bias field"] == (512, round(512 * 16 / 48))
+
+
+def test_headline_figures(whole: Path) -> None:
+    text = Page(whole).text.replace("\xa0", " ")
+    assert "30.0 % → 10.0 %" in text
+    assert "66.7 % lower" in text
+    assert "r = 0.988" in text
+    assert "31.0 % → 6.00 %" in text
+    assert "Voxel size 10 µm" in text
+    assert "0.6 × 0.96 × 1.44 mm" in text
+    assert "limit of iterations" in text
+
+
+@pytest.mark.parametrize("step", ["stitch", "stack", "n4", "pyramid", "resample"])
+def test_each_step_may_be_the_only_one(subject: Subject, step: str) -> None:
+    if step == "stack":
+        subject.stack(2)
+    elif step in ("stitch", "resample"):
+        getattr(subject, step)(1)
+    else:
+        getattr(subject, step)()
+    page = Page(subject.report())
+    assert page.text.count("– not run") == 4
+    assert f"{'N4' if step == 'n4' else step.capitalize()} – not run" not in page.text
+
+
+@pytest.mark.parametrize("left_out", ["stitch", "stack"])
+def test_each_step_may_be_switched_off(subject: Subject, left_out: str) -> None:
+    subject.whole(2)
+    kept = [p for p in subject.records if f"{left_out}_metrics" not in p.name]
+    subject.previews = [p for p in subject.previews if f"{left_out}_preview" not in p.name]
+    subject.records = kept
+    assert Page(subject.report()).text.count("– not run") == 1
+
+
+def test_missing_sections_stand_out(whole: Path) -> None:
+    page = Page(whole)
+    assert "Sections 2, 3 are missing" in page.text
+    assert "2 of 4" in page.text
+    assert any("severe" in a.get("class", "") for a in page.of("aside"))
+    # Their places in the row of sections are kept.
+    order = [page.text.index(f"Section {k}") for k in (1, 2, 3, 4)]
+    assert order == sorted(order)
+
+
+def test_without_missing_sections_none_is_claimed(subject: Subject) -> None:
+    page = Page(subject.whole(2).report())
+    assert not page.of("aside")
+    assert "No step gave a warning" in page.text
+
+
+def test_every_warning_is_shown_before_anything_else(subject: Subject) -> None:
+    subject.stitch(1)
+    figures = {"sections": [], "shape": [1, 1, 1], "voxel_size": [1, 1, 1]}
+    subject.save("stack", figures, warning="Something <odd> happened.")
+    page = Page(subject.report())
+    assert page.text.index("Something <odd> happened.") < page.text.index("Time and data")
+    assert "No step gave a warning" not in page.text
+
+
+def test_a_section_without_a_record_is_not_passed_over(subject: Subject) -> None:
+    subject.stitch(1)
+    subject.stack(2)
+    assert "Section 2: in the volume, but without a record." in Page(subject.report()).text
+
+
+def test_a_correction_that_made_it_worse_is_said(subject: Subject) -> None:
+    subject.n4(after=0.4)
+    text = Page(subject.report()).text
+    assert "The variation in tissue rose" in text
+    assert "higher after N4" in text
+
+
+def test_outlying_seams_and_uncovered_pixels_are_marked(subject: Subject) -> None:
+    for k in range(1, 7):
+        subject.stitch(k, seam=0.4 if k == 4 else None, uncovered=12 if k == 5 else 0)
+    text = Page(subject.report()).text
+    assert text.count("▲ seam outlier") == 1
+    assert "Section 4: seams above median" in text
+    assert "▲ 12 pixels uncovered" in text
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_outliers_are_above_three_deviations(values: list[float]) -> None:
+    limit, far = outliers([*values, None, float("nan")])
+    middle = np.median(values)
+    assert limit == pytest.approx(middle + 3 * np.median(np.abs(np.array(values) - middle)))
+    assert far[-2:] == [False, False]
+    # At most half of the values can lie beyond a deviation of three.
+    assert sum(far) <= len(values) / 2
+    assert all(v > limit for v, out in zip(values, far, strict=False) if out)
+
+
+def test_outliers_of_nothing() -> None:
+    limit, far = outliers([None])
+    assert np.isnan(limit)
+    assert far == [False]
+
+
+def test_changed_settings_come_first_and_are_marked(subject: Subject) -> None:
+    subject.n4()
+    html = subject.report().read_text(encoding="utf-8")
+    rows = re.findall(r'<tr( class="changed")?><th scope="row"><code>(\w+)</code>', html)
+    assert [name for changed, name in rows if changed] == ["mask", "iterations", "strength"]
+    assert all(changed for changed, _ in rows[:3])
+    assert len(rows) == len(STEPS["n4"].model_fields)
+
+
+def test_the_workflows_default_is_no_change_in_the_workflow(subject: Subject) -> None:
+    subject.n4()
+    html = subject.report(run={"Profile": "test"}).read_text(encoding="utf-8")
+    assert '<tr><th scope="row"><code>mask</code>' in html
+
+
+def test_times_bytes_and_versions_are_listed(subject: Subject) -> None:
+    subject.whole(2)
+    record = json.loads(subject.records[0].read_text())
+    record["versions"]["numpy"] = "0.0.1"
+    record["device"] = {"backend": "gpu", "device": "Some GPU", "memory_bytes": 48_000_000_000}
+    record["seconds"]["total"] = 3700.0
+    subject.records[0].write_text(json.dumps(record))
+    text = Page(subject.report(run={"Command line": "nextflow run x"})).text.replace("\xa0", " ")
+    assert "1 h 1 min" in text
+    # Two tasks of 3 MB read.
+    assert "6 MB" in text
+    assert "GPU (Some GPU)" in text
+    assert "memory 48 GB" in text
+    assert "numpy was not the same for all tasks: 0.0.1, " in text
+    assert "nextflow run x" in text
+
+
+def test_the_heading_is_a_parameter(subject: Subject) -> None:
+    subject.stack(2)
+    page = Page(subject.report(heading="A fine brain"))
+    assert page.text.count("A fine brain") == 2
+    assert "of sub-01" in page.text
+
+
+def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> None:
+    subject.n4()
+    record = json.loads(subject.records[0].read_text())
+    record["figures"]["odd"] = float("nan")
+    subject.records[0].write_text(json.dumps(record))
+    subject.stack(2, missing=(1,))
+
+    def refuse(constant: str) -> float:
+        raise AssertionError(constant)
+
+    text = subject.report().with_suffix(".json").read_text()
+    twin = json.loads(text, parse_constant=refuse)
+    assert [entry["name"] for entry in twin["records"]] == ["n4", "stack"]
+    assert twin["records"][0]["figures"]["odd"] is None
+    assert twin["records"][0]["bytes"] == record["bytes"]
+    assert twin["warnings"] == ["Sections 1 are missing: blank slabs stand there."]
+
+
+def test_the_same_records_make_the_same_page(tmp_path: Path) -> None:
+    subject = Subject(tmp_path)
+    subject.stitch(1)
+    first = subject.report().read_bytes()
+    (tmp_path / "out").rename(tmp_path / "first")
+    subject.records.reverse()
+    assert subject.report().read_bytes() == first
+
+
+def test_what_is_there_is_not_replaced_unasked(subject: Subject) -> None:
+    subject.stack(2)
+    path = subject.report()
+    before = path.read_bytes()
+    with pytest.raises(OctaneError, match="exists already"):
+        subject.report(subject="other")
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        "previews",
+        "report.html",
+        "report.json",
+    ]
+
+
+def test_a_failure_leaves_nothing_behind(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject.whole(1)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        subject.report()
+    assert list((subject.folder / "out").iterdir()) == []
+
+
+def edit_record(s: Subject, **changes: object) -> None:
+    record = json.loads(s.records[0].read_text())
+    s.records[0].write_text(json.dumps(record | changes))
+
+
+def rename_record(s: Subject, name: str) -> None:
+    s.records[0] = s.records[0].rename(s.folder / name)
+
+
+RECORD, PREVIEW = "section_01_stitch_metrics.json", "section_01_stitch_preview.npz"
+HARMS: dict[str, tuple[Callable[[Subject], object], str]] = {
+    "half a record": (lambda s: s.records[0].write_text('{"step": '), f"{RECORD} is not JSON"),
+    "binary": (lambda s: s.records[0].write_bytes(b"\xff\xfe"), f"{RECORD} is not JSON"),
+    "a list": (lambda s: s.records[0].write_text("[]"), f"{RECORD} is no record"),
+    "no step": (lambda s: s.records[0].write_text("{}"), "octane step ('step' is wrong"),
+    "no file": (lambda s: s.records[0].unlink(), f"{RECORD} cannot be read"),
+    "no figure": (lambda s: edit_record(s, figures={}), "has no usable figure 'tiles'"),
+    "no preview": (lambda s: s.previews.clear(), f"give {PREVIEW}"),
+    "a text": (lambda s: s.previews[0].write_text("hello"), f"{PREVIEW} is not a readable NPZ"),
+    "half a preview": (
+        lambda s: s.previews[0].write_bytes(s.previews[0].read_bytes()[:-40]),
+        f"{PREVIEW} is not a readable NPZ",
+    ),
+    "empty": (lambda s: s.previews[0].write_bytes(b""), f"{PREVIEW} is not a readable NPZ"),
+    "no picture": (lambda s: np.savez(s.previews[0], a=np.zeros(2)), "usable picture 'thumbnail'"),
+    "a line": (
+        lambda s: np.savez(s.previews[0], thumbnail=np.zeros(4)),
+        "usable picture 'thumbnail'",
+    ),
+    "no record": (lambda s: rename_record(s, "x_metrics.json"), f"{PREVIEW} has no record"),
+    "misnamed": (lambda s: rename_record(s, "x.json"), "x.json does not end in _metrics.json"),
+    "twice": (lambda s: s.records.append(s.records[0]), "give each step once"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_bad_input_is_named(subject: Subject, harm: str) -> None:
+    subject.stitch(1)
+    do, said = HARMS[harm]
+    do(subject)
+    with pytest.raises(OctaneError, match=re.escape(said)) as caught:
+        subject.report()
+    assert "\n" not in str(caught.value)
+    assert not (subject.folder / "out" / "report.html").exists()
+
+
+def test_no_records_at_all(subject: Subject) -> None:
+    with pytest.raises(OctaneError, match="no record"):
+        subject.report()
+
+
+def test_a_page_ends_in_html(subject: Subject) -> None:
+    with pytest.raises(OctaneError, match=r"does not end in \.html"):
+        write_report(
+            [],
+            [],
+            subject.folder / "report.json",
+            ReportParameters(),
+            subject="x",
+            run=None,
+            execution=ExecutionParameters(),
+        )
