@@ -1,5 +1,6 @@
 """Outputs that are whole once they have their name."""
 
+import errno
 import os
 import shutil
 from collections.abc import Generator
@@ -10,12 +11,20 @@ from octane.errors import OctaneError
 
 __all__ = ["writing"]
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""A full disk and a full quota."""
+
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the name is taken, be it by a link to what is gone."""
+    return path.exists() or path.is_symlink()
 
 
 @contextmanager
@@ -35,9 +44,10 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
     Raises
     ------
     OctaneError
-        When ``destination`` exists and ``overwrite`` is off, or its folder cannot be written.
+        When ``destination`` exists and ``overwrite`` is off, its folder cannot be written, or there
+        is no space left for it.
     """
-    if destination.exists() and not overwrite:
+    if _is_there(destination) and not overwrite:
         raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
     partial = destination.with_name(f".partial-{os.getpid()}-{destination.name}")
     try:
@@ -52,7 +62,7 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
         ) from error
     try:
         yield partial
-        if destination.exists():
+        if _is_there(destination):
             # A rename cannot replace a folder that is not empty: the old one steps aside first.
             old = destination.with_name(f".replaced-{os.getpid()}-{destination.name}")
             destination.rename(old)
@@ -60,6 +70,11 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
             _remove(old)
         else:
             partial.rename(destination)
-    except BaseException:
+    except BaseException as error:
         _remove(partial)
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise OctaneError(
+                f"{destination}: {error.strerror}; free some, or choose another place for the "
+                "output. Nothing was left half-written."
+            ) from error
         raise

@@ -43,8 +43,8 @@ OMEGA_FLOOR = 0.1 * float(np.finfo(np.float32).eps)
 
 
 # Samples worked on at a time on a CPU. An N4 iteration takes 10.2 to 11.2 ns a voxel on one thread
-# with any size from 2**15 to 2**19; on two threads 15, 14, 8.0, 7.2, 8.2 from the least to the
-# largest, because short calls spend their time handing the interpreter over.
+# with any size from 2**15 to 2**19; on two threads 10.5, 7.7, 7.2 and 8.2 from 2**16 on, because
+# short calls spend their time handing the interpreter over.
 CACHED = 1 << 18
 
 # OpenBLAS splits a product over its threads from this many multiplications on. At these sizes that

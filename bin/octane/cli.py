@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, TypeVar, cast
@@ -48,6 +49,7 @@ def command(description: str | None) -> cyclopts.App:
         help_format="plaintext",
         version=__version__,
         default_parameter=cyclopts.Parameter(negative=(), consume_multiple=True),
+        suppress_keyboard_interrupt=False,
     )
 
 
@@ -76,11 +78,19 @@ def settle(given: Model | None, model: type[Model], settings: Path | None = None
     try:
         return model.model_validate({**own, **flags})
     except ValidationError as error:
-        raise OctaneError(f"{settings}: {' '.join(spelled(error, model, '{}'))}") from error
+        raise OctaneError(f"{settings}: {' '.join(spelled(error, model, 'key'))}") from error
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    caller = frame
+    while caller is not None:
+        # zarr writes from threads of its own, which would go on, into what is about to be removed:
+        # the signal comes again when it is done.
+        if str(caller.f_globals.get("__name__")).startswith("zarr."):
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+            return
+        caller = caller.f_back
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def launch(app: cyclopts.App) -> None:
@@ -100,7 +110,10 @@ def launch(app: cyclopts.App) -> None:
     # noise under the one sentence that names the chunk.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     # So that a task that is cancelled still removes what it had half-written.
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # A shell that puts a command in the background has it ignore SIGINT.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     try:
         app(exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:
@@ -124,7 +137,8 @@ def _sentence(error: cyclopts.CycloptsError) -> str:
             (m for m in StepParameters.__subclasses__() if m.__name__ == cause.title), BaseModel
         )
         return " ".join(spelled(cause, cast("type[BaseModel]", model)))
-    return " ".join(str(error).split())
+    sentence = " ".join(str(error).split())
+    return sentence if sentence.endswith("?") else f"{sentence} See --help."
 
 
 def _fail(sentence: str, error: BaseException, code: int = 1) -> None:

@@ -217,7 +217,10 @@ def open_image(
             f"{path} has the axes {' '.join(map(str, names)) or '(none)'}; "
             "octane takes 3-D images with the axes z y x: extract one channel and time point."
         )
-    dataset = cast("list[Mapping[str, object]]", multiscales[0]["datasets"])[0]
+    datasets = cast("list[Mapping[str, object]]", multiscales[0].get("datasets"))
+    if not datasets:
+        raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
+    dataset = datasets[0]
     transforms = [
         *cast("list[Mapping[str, object]]", dataset.get("coordinateTransformations", [])),
     ]
@@ -253,8 +256,9 @@ def open_image(
     return Image(path, array, grid, missing, cast("Attributes", root.get("octane", {})))
 
 
-def _unit(path: Path, axis: Mapping[str, str], input_unit: str | None) -> float:
-    stated = axis.get("unit")
+def _unit(path: Path, axis: Mapping[str, str] | str, input_unit: str | None) -> float:
+    # Up to NGFF 0.3 an axis was its name alone.
+    stated = axis.get("unit") if isinstance(axis, Mapping) else None
     unit = SYNONYMS.get(stated, stated) if stated else input_unit
     if unit is None:
         raise OctaneError(

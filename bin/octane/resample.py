@@ -34,6 +34,9 @@ __all__ = [
 TRUNCATE = 4.0
 """Standard deviations after which the Gaussian is cut, as in scipy.ndimage."""
 
+SAME = 1e-6
+"""Relative difference of spacings that are one: NIfTI's are float32, 10 um is 9.9999998 there."""
+
 
 @dataclass(frozen=True)
 class AxisOperator:
@@ -45,10 +48,14 @@ class AxisOperator:
         Input sample of each tap, (outputs, taps), within 0..n-1; reflected taps are folded back.
     weight
         Weight of each tap, float64, (outputs, taps).
+    ratio
+        Outputs per input of the whole operator, also in a part of it: it decides the order of the
+        axes, which must be the same for every block if their bits are to be.
     """
 
     index: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float64]
+    ratio: float = 1.0
 
     @property
     def size(self) -> int:
@@ -59,12 +66,14 @@ class AxisOperator:
         """The operator of some outputs, and the range of inputs that it needs."""
         index = self.index[outputs]
         first, last = int(index.min()), int(index.max())
-        return AxisOperator(index - first, self.weight[outputs]), slice(first, last + 1)
+        part = AxisOperator(index - first, self.weight[outputs], self.ratio)
+        return part, slice(first, last + 1)
 
-    def identity(self) -> bool:
-        """Whether the operator leaves its input as it is."""
+    def identity(self, n: int) -> bool:
+        """Whether the operator leaves an input of ``n`` samples as it is."""
         return (
-            self.weight.shape[1] == 1
+            self.size == n
+            and self.weight.shape[1] == 1
             and bool((self.weight == 1).all())
             and bool((self.index[:, 0] == np.arange(self.size)).all())
         )
@@ -91,7 +100,8 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     Returns
     -------
     AxisOperator
-        With int(4 sigma + 0.5) * 2 + 2 taps; one tap where all positions are whole and sigma is 0.
+        With int(4 sigma + 0.5) * 2 + 2 taps; one tap where all positions are whole and sigma is too
+        small for any smoothing.
     """
     base = np.floor(positions)
     fraction = positions - base
@@ -103,9 +113,9 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     right = np.insert(gaussian, 0, 0.0)
     weight = (1 - fraction)[:, None] * left + fraction[:, None] * right
     index = base.astype(np.int64)[:, None] + np.arange(-radius, radius + 2)
-    if sigma == 0 and not fraction.any():
+    if radius == 0 and not fraction.any():
         index, weight = index[:, :1], weight[:, :1]
-    return AxisOperator(_reflect(index, n), weight)
+    return AxisOperator(_reflect(index, n), weight, len(positions) / n)
 
 
 def resampler(n: int, spacing: float, target: float) -> AxisOperator:
@@ -114,6 +124,8 @@ def resampler(n: int, spacing: float, target: float) -> AxisOperator:
     The output has round(n * spacing / target) samples, at least one.
     """
     factor = target / spacing
+    if abs(factor - 1) < SAME:
+        factor = 1.0
     m = samples(n * spacing, target)
     positions = (n - 1) / 2 + (np.arange(m) - (m - 1) / 2) * factor
     # Positions that are whole but for rounding would otherwise cost a second tap and its error.
@@ -139,7 +151,7 @@ def resampled(grid: Grid, target: Vector) -> tuple[Grid, list[AxisOperator]]:
 
 def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
     """Apply ``operator`` along ``axis`` of ``array`` (z, y, x), in the array's floating type."""
-    if operator.identity():
+    if operator.identity(array.shape[axis]):
         return array
     xp = namespace(array)
     index = xp.asarray(operator.index)
@@ -173,10 +185,7 @@ def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArr
         Floating (or complex) values; :func:`as_dtype` brings them back to an integer type.
     """
     values = array.astype(_working_type(array.dtype), copy=False)
-    order = sorted(
-        range(values.ndim), key=lambda axis: (operators[axis].size / values.shape[axis], axis)
-    )
-    for axis in order:
+    for axis in sorted(range(values.ndim), key=lambda axis: (operators[axis].ratio, axis)):
         values = apply(operators[axis], values, axis)
     return values
 

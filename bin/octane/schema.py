@@ -123,6 +123,14 @@ def _allowed(annotation: object) -> list[object]:
     return [annotation]
 
 
+def _limits(info: FieldInfo) -> list[object]:
+    """Limits of a value, also where it may be None and pydantic keeps them with the type."""
+    members = get_args(info.annotation) if get_origin(info.annotation) in (Union, UnionType) else ()
+    own = [m for member in members for m in getattr(member, "__metadata__", ())]
+    nested = [limit for m in own if isinstance(m, FieldInfo) for limit in m.metadata]
+    return [*info.metadata, *nested]
+
+
 def _json_type(info: FieldInfo) -> dict[str, object]:
     members = _allowed(info.annotation)
     kinds: list[str] = []
@@ -145,7 +153,7 @@ def _json_type(info: FieldInfo) -> dict[str, object]:
     described["type"] = kinds[0] if len(kinds) == 1 else kinds
     bounds = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
     if described["type"] in ("integer", "number"):
-        for limit in info.metadata:
+        for limit in _limits(info):
             for name, keyword in bounds.items():
                 if (value := getattr(limit, name, None)) is not None:
                     described[keyword] = value

@@ -1,5 +1,6 @@
 """Section boundaries of a stacked volume, as its metadata records them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import cast
@@ -45,9 +46,14 @@ def noted_sections(sections: list[Section]) -> list[dict[str, object]]:
 
 
 def rescaled(sections: list[Section], factor: float, planes: int) -> list[Section]:
-    """Sections on a grid whose planes are ``factor`` times as thick, ``planes`` in all."""
+    """Sections on a grid whose planes are ``factor`` times as thick, ``planes`` in all.
+
+    Both grids have the same centre, and a plane belongs to the section that its centre lies in.
+    """
+    before = max(s.stop for s in sections)
 
     def moved(plane: int) -> int:
-        return min(planes, round(plane / factor))
+        border = (plane - before / 2) / factor + planes / 2
+        return min(planes, max(0, math.ceil(border - 0.5 - 1e-9)))
 
     return [replace(s, start=moved(s.start), stop=moved(s.stop)) for s in sections]

@@ -21,6 +21,7 @@ from octane.phantom import (
     stage_errors,
     tissue,
 )
+from octane.positions import COLUMNS
 from octane.progress import Advance, progress
 from octane.resample import as_dtype
 from octane.tiles import plan_workers, run_tiles
@@ -167,7 +168,7 @@ def _write_section(
 def _write_positions(path: Path, rows: list[tuple[int, int, int, float, float]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow(("section", "row", "column", "y", "x"))
+        writer.writerow(COLUMNS)
         writer.writerows(rows)
 
 

@@ -6,9 +6,11 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 import json
 import logging
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 from pydantic import ValidationError
 
 from octane.errors import OctaneError
@@ -22,7 +24,7 @@ from octane.params import (
     StackParameters,
     StitchParameters,
 )
-from octane.schema import WorkflowModel, split
+from octane.schema import WorkflowModel, entries, split
 from octane.step_pyramid import plan_levels
 from octane.step_resample import check_target
 from octane.step_stack import gaps
@@ -34,6 +36,10 @@ from octane.volumes import FORMATS, Volume, open_volume
 __all__ = ["Plan", "find_inputs", "make_plan"]
 
 logger = logging.getLogger(__name__)
+
+
+SWITCHES = ("true", "false", "yes", "no", "1", "0", "null", "")
+"""What stands for on or off where a params file or a shell made text of it."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +147,19 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     OctaneError
         With one line per problem.
     """
-    given = json.loads(request.read_text(encoding="utf-8"))
+    try:
+        given = json.loads(request.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OctaneError(f"{request} cannot be read as JSON; correct it.") from error
     try:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
-        raise OctaneError("\n".join(spelled(error, WorkflowModel, "--{}"))) from error
+        raise OctaneError("\n".join(spelled(error, WorkflowModel, "parameter"))) from error
     settings = split(values)
     workflow = settings["workflow"]
     problems: list[str] = []
     _check_output(workflow["outdir"], problems)
+    _check_scratch(workflow["scratch_dir"], problems)
     unit, missing = settings["input"]["input_unit"], settings["input"]["missing_chunks"]
     volumes: list[Volume] = []
     try:
@@ -176,7 +186,7 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     if kind != "volume":
         _check_numbers(volumes, settings, problems)
     if problems:
-        raise OctaneError("\n".join(problems))
+        raise OctaneError("\n".join(map(_in_workflow, problems)))
     settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
     files = find_inputs(source)
     single = len(files) == 1 and files[0] == source
@@ -186,6 +196,31 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     write_json(output, asdict(plan))
     logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)
     return plan
+
+
+def _in_workflow(problem: str) -> str:
+    """A command's flags in a sentence written as the workflow's parameters."""
+    names: dict[str, list[str]] = {}
+    for entry in entries():
+        names.setdefault(entry.field.replace("_", "-"), []).append(entry.name)
+
+    def parameter(match: re.Match[str]) -> str:
+        known = names.get(match[1], [])
+        return f"--{known[0]}" if len(known) == 1 else match[0]
+
+    return re.sub(r"--([a-z][a-z0-9-]+)", parameter, problem)
+
+
+def _check_scratch(scratch: object, problems: list[str]) -> None:
+    """A folder that is not there would be made by every task: a typing error would go unseen."""
+    if not isinstance(scratch, str) or scratch.lower() in SWITCHES:
+        return
+    folder = Path(os.path.expandvars(scratch))
+    if not folder.is_dir() or not folder.is_absolute() or not os.access(folder, os.W_OK):
+        problems.append(
+            f"--scratch_dir {scratch} is no folder that tasks can write to; give the full path of "
+            "one, true for the node's TMPDIR, or false."
+        )
 
 
 def _check_output(outdir: object, problems: list[str]) -> None:
@@ -211,7 +246,14 @@ def _check_volume(
     try:
         resample = ResampleParameters.model_validate(settings["resample"])
         grid = volume.grid
-        if resample.resolution is not None and not workflow["skip_resample"] and kind != "section":
+        if kind == "section" and resample.resolution is not None and not workflow["skip_resample"]:
+            # A stored spacing that went through millimetres may be off in its last digits.
+            if not np.allclose(resample.resolution, grid.spacing, rtol=1e-6):
+                raise OctaneError(
+                    f"{volume.path} is a section, which is not resampled, and its voxels are not "
+                    "of the --resolution; give --skip_resample, or the mosaics."
+                )
+        elif resample.resolution is not None and not workflow["skip_resample"]:
             grid = type(grid)(grid.shape, check_target(volume, resample), grid.origin)
         if kind == "mosaic" and isinstance(volume, Image):
             tiling = Tiling.of(volume)

@@ -52,7 +52,9 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
 
 def _number(image: Image) -> int:
     noted = cast("Mapping[str, int | None]", image.attributes.get("section", {}))
-    number = noted.get("number") or section_number(image.path.name)
+    number = noted.get("number")
+    if number is None:
+        number = section_number(image.path.name)
     if number is None:
         raise OctaneError(
             f"{image.path} has no number in its name; name sections like section_01.ome.zarr."
@@ -134,9 +136,8 @@ def _paste(result: npt.NDArray, region: Region, slab: Slab, planes: range, grid:
         r, t = region[axis], grid.spacing[axis]
         first = (slab.edge[axis] - grid.edge[axis]) / t
         last = (slab.edge[axis] + slab.extent[axis] - grid.edge[axis]) / t
-        low, high = (int(np.ceil(v - 0.5 - 1e-6)) for v in (first, last))
-        # The volume's last voxel may reach out of the section by a fraction and is kept.
-        high = max(high, int(np.floor(first + 1e-6)) + own.shape[axis])
+        low = int(np.ceil(first - 0.5 - 1e-6))
+        high = int(np.floor(last - 0.5 + 1e-6)) + 1
         spans.append(np.arange(max(r.start, low), min(r.stop, high)))
     if not all(len(span) for span in spans):
         return len(z) - len(imaged)
@@ -206,6 +207,8 @@ def stack_sections(
     slabs = _slabs(images, parameters)
     grid = _volume_grid(slabs, first.grid.spacing)
     planes = [_planes(slab, grid) for slab in slabs]
+    # The volume's depth is rounded to whole planes: the last one may end below the last section.
+    planes[-1] = range(planes[-1].start, grid.shape[0])
     sections = [
         Section(s.name, s.number, p.start, p.stop, s.image is None)
         for s, p in zip(slabs, planes, strict=True)

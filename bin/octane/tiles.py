@@ -71,8 +71,10 @@ def run_tiles(
     """
     with ThreadPoolExecutor(workers, thread_name_prefix="tile") as pool:
         futures = [pool.submit(work, tile) for tile in tiles]
-        done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
-        if waiting:
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            # Also when a signal ends the wait: a task that is cancelled must not begin new tiles.
             pool.shutdown(wait=True, cancel_futures=True)
     for tile, future in zip(tiles, futures, strict=True):
         if future in done and (error := future.exception()) is not None:

@@ -1,13 +1,26 @@
 """What pydantic found wrong, in words for the person who gave the parameters."""
 
 import difflib
+from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
 __all__ = ["spelled"]
 
+Style = Literal["flag", "parameter", "key"]
 
-def spelled(error: ValidationError, model: type[BaseModel], style: str = "--{}") -> list[str]:
+
+def _written(name: str, style: Style) -> str:
+    match style:
+        case "flag":
+            return "--" + name.replace("_", "-")
+        case "parameter":
+            return "--" + name
+        case "key":
+            return name
+
+
+def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag") -> list[str]:
     """One sentence for each problem that pydantic found, naming the flag.
 
     Parameters
@@ -17,17 +30,18 @@ def spelled(error: ValidationError, model: type[BaseModel], style: str = "--{}")
     model
         The model it was raised for; misspelt names get its nearest field as a suggestion.
     style
-        How a parameter is written: flags on a command line, keys in a file.
+        How a parameter is written: a command's flags, the workflow's parameters, keys in a file.
     """
     lines = []
     for problem in error.errors(include_url=False):
         name = str(problem["loc"][0]) if problem["loc"] else "parameters"
-        flag = style.format(name.replace("_", "-") if style == "--{}" else name)
+        flag = _written(name, style)
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, model.model_fields, n=1)
-            hint = f"did you mean {style.format(near[0])}?" if near else "see --help for all."
+            hint = f"did you mean {_written(near[0], style)}?" if near else "see --help for all."
             lines.append(f"Unknown parameter {flag}; {hint}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{flag} is {problem['input']!r}: {message[0].lower()}{message[1:]}.")
-    return lines
+    # Each member of a list that is wrong is a problem of its own, with the same words.
+    return list(dict.fromkeys(lines))

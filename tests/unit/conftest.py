@@ -1,0 +1,218 @@
+"""What the unit tests share: small stores, parameters for a quick run, and the commands."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from octane.geometry import Grid, vector
+from octane.omezarr import Level, create_image, open_image
+from octane.params import ExecutionParameters, InputParameters, PhantomParameters
+from octane.step_phantom import make_phantom
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def project():
+    """The project's folder."""
+    return PROJECT
+
+
+@pytest.fixture(scope="session")
+def execution():
+    """On the CPU, with little."""
+    return ExecutionParameters(backend="cpu", workers=2, memory="2GB")
+
+
+@pytest.fixture(scope="session")
+def reading():
+    """Nothing but the defaults."""
+    return InputParameters()
+
+
+@pytest.fixture
+def rng():
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(20)
+
+
+@pytest.fixture
+def write_image(tmp_path):
+    """Write an OME-Zarr image as octane does."""
+
+    def write(
+        name,
+        voxels,
+        spacing=(10.0, 10.0, 10.0),
+        *,
+        edge=(0.0, 0.0, 0.0),
+        chunks=None,
+        shards=None,
+        codec="zstd",
+        attributes=None,
+    ):
+        shape = voxels.shape
+        extent = vector(*(n * s for n, s in zip(shape, spacing, strict=True)))
+        grid = Grid.covering(vector(*edge), extent, vector(*spacing))
+        level = Level.volume(grid) if chunks is None else Level(grid, chunks, shards)
+        path = tmp_path / name
+        with create_image(path, [level], voxels.dtype, codec=codec, attributes=attributes) as (
+            array,
+        ):
+            array[:] = voxels
+        return path
+
+    return write
+
+
+@pytest.fixture
+def write_mosaic(write_image):
+    """Write a mosaic grid: tiles of (z, y, x) voxels beside each other, one a chunk."""
+
+    def write(name, voxels, tile, spacing=(10.0, 10.0, 10.0), *, pitch=None, **attributes):
+        shape = voxels.shape
+        mosaic = {
+            "edge": [0.0, 0.0, 0.0],
+            "tile_extent": [min(n, m) * s for n, m, s in zip(tile, shape, spacing, strict=True)],
+            "extent": [n * s for n, s in zip(shape, spacing, strict=True)],
+            **({} if pitch is None else {"pitch": list(pitch)}),
+        }
+        noted = {"kind": "mosaic", "mosaic": mosaic, **attributes}
+        return write_image(name, voxels, spacing, chunks=tile, attributes=noted)
+
+    return write
+
+
+@pytest.fixture
+def write_foreign(tmp_path):
+    """Write an OME-Zarr image as others do: any version, axes, unit and transformations."""
+
+    def write(
+        name,
+        voxels,
+        *,
+        version="0.4",
+        axes="zyx",
+        unit="micrometer",
+        transforms=({"type": "scale", "scale": [10.0, 10.0, 10.0]},),
+        common=None,
+        array="0",
+        **options,
+    ):
+        path = tmp_path / name
+        group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)
+        if array is not None:
+            made = group.create_array(array, shape=voxels.shape, dtype=voxels.dtype, **options)
+            made[:] = voxels
+        multiscale = {
+            "axes": [
+                {"name": a, "type": "space", **({} if unit is None else {"unit": unit})}
+                for a in axes
+            ],
+            "datasets": [{"path": "0", "coordinateTransformations": list(transforms)}],
+            **({} if common is None else {"coordinateTransformations": common}),
+        }
+        if version == "0.4":
+            group.attrs.update({"multiscales": [{**multiscale, "version": "0.4"}]})
+        else:
+            group.attrs.update({"ome": {"version": version, "multiscales": [multiscale]}})
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def attributes_of():
+    """Attributes of a zarr group as another program reads them."""
+
+    def read(path):
+        if (path / "zarr.json").exists():
+            return json.loads((path / "zarr.json").read_text())["attributes"]
+        return json.loads((path / ".zattrs").read_text())
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def change_multiscale():
+    """Change the metadata of an OME-Zarr image behind octane's back."""
+
+    def change(path, change):
+        file = path / ("zarr.json" if (path / "zarr.json").exists() else ".zattrs")
+        content = json.loads(file.read_text())
+        attributes = content.get("attributes", content)
+        change(attributes.get("ome", attributes)["multiscales"][0])
+        file.write_text(json.dumps(content))
+
+    return change
+
+
+@pytest.fixture(scope="session")
+def voxels_of():
+    """All voxels of an OME-Zarr image's finest level."""
+
+    def read(path):
+        return np.asarray(open_image(path).array[:])
+
+    return read
+
+
+@pytest.fixture
+def write_phantom(tmp_path, execution):
+    """Make a small phantom; what is not given is left out of it."""
+
+    def write(name="phantom", **given):
+        small = {
+            "sections": 1,
+            "tiles": (2, 2),
+            "tile_shape": (8, 48, 48),
+            "voxel_size": (10.0, 5.0, 5.0),
+            "overlap": (0.25, 0.25),
+            "section_thickness": 60.0,
+            "speckle_looks": 0.0,
+            "shading": 0.0,
+            "attenuation": 0.0,
+            "bias": 0.0,
+        }
+        parameters = PhantomParameters.model_validate({**small, **given})
+        make_phantom(tmp_path / name, parameters, execution)
+        return tmp_path / name, parameters
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def run_command():
+    """Run a command of ``bin/`` as a person would."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OCTANE_")}
+
+    def run(name, *arguments, **more):
+        return subprocess.run(
+            [sys.executable, PROJECT / "bin" / f"{name}.py", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            env=environment,
+            **more,
+        )
+
+    return run
+
+
+@pytest.fixture
+def write_json(tmp_path):
+    """Write a JSON file."""
+
+    def write(name, content):
+        path = tmp_path / name
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return path
+
+    return write

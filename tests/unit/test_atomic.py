@@ -1,0 +1,131 @@
+"""A name that exists is whole, whatever happens while it is made."""
+
+import errno
+import os
+
+import pytest
+
+from octane.atomic import writing
+from octane.errors import OctaneError
+
+
+def test_a_file_has_its_name_once_it_is_whole(tmp_path):
+    with writing(tmp_path / "a.txt") as partial:
+        partial.write_text("half")
+        assert not (tmp_path / "a.txt").exists()
+        assert partial.parent == tmp_path
+    assert (tmp_path / "a.txt").read_text() == "half"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_missing_folders_are_made(tmp_path):
+    with writing(tmp_path / "b" / "c" / "a.txt") as partial:
+        partial.touch()
+    assert (tmp_path / "b" / "c" / "a.txt").exists()
+
+
+@pytest.mark.parametrize("suffix", [".ome.zarr", ".nii.gz", ".json"])
+def test_the_temporary_name_keeps_the_suffix(tmp_path, suffix):
+    with writing(tmp_path / f"a{suffix}") as partial:
+        assert partial.name.endswith(suffix)
+        partial.touch()
+
+
+@pytest.fixture
+def fail(tmp_path):
+    """Begin to make ``a``, a file or a folder, and raise."""
+
+    def run(error, *, folder=False):
+        with writing(tmp_path / "a", overwrite=True) as partial:
+            if folder:
+                (partial / "inner").mkdir(parents=True)
+                (partial / "inner" / "file").touch()
+            else:
+                partial.write_text("new")
+            raise error
+
+    return run
+
+
+@pytest.mark.parametrize("error", [OctaneError, KeyboardInterrupt, SystemExit, ValueError])
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_failure_leaves_nothing(fail, tmp_path, error, folder):
+    with pytest.raises(error):
+        fail(error, folder=folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_keeps_what_was_there(fail, tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(RuntimeError):
+        fail(RuntimeError)
+    assert (tmp_path / "a").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_said_in_words(fail, tmp_path, code):
+    with pytest.raises(OctaneError) as caught:
+        fail(OSError(code, os.strerror(code)))
+    assert str(tmp_path / "a") in str(caught.value)
+    assert os.strerror(code) in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_exists_is_replaced_when_asked(tmp_path, folder):
+    if folder:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "old").touch()
+    else:
+        (tmp_path / "a").write_text("old")
+    with writing(tmp_path / "a", overwrite=True) as partial:
+        partial.mkdir()
+        (partial / "new").touch()
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["new"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path):
+    (tmp_path / "real").write_text("keep")
+    (tmp_path / "a").symlink_to(tmp_path / "real")
+    with writing(tmp_path / "a", overwrite=True) as partial:
+        partial.write_text("new")
+    assert (tmp_path / "real").read_text() == "keep"
+    assert not (tmp_path / "a").is_symlink()
+
+
+def test_a_broken_link_exists(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OctaneError, match="--overwrite"), writing(tmp_path / "a"):
+        pytest.fail("a link was about to be replaced")
+    with writing(tmp_path / "a", overwrite=True) as partial:
+        partial.mkdir()
+    assert (tmp_path / "a").is_dir()
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_exists_is_refused_before_any_work(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(OctaneError, match="--overwrite") as caught, writing(tmp_path / "a"):
+        pytest.fail("work was begun")
+    assert str(tmp_path / "a") in str(caught.value)
+
+
+def test_what_an_earlier_process_left_is_removed(tmp_path):
+    left = tmp_path / f".partial-{os.getpid()}-a"
+    left.mkdir()
+    (left / "half").touch()
+    with writing(tmp_path / "a") as partial:
+        partial.mkdir()
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OctaneError, match="cannot be written") as caught,
+        writing(tmp_path / "file" / "a"),
+    ):
+        pytest.fail("work was begun")
+    assert str(tmp_path / "file") in str(caught.value)

@@ -1,0 +1,89 @@
+"""The record of a step: what it did, as JSON that holds nothing but plain values."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octane.metrics import Metrics, write_json
+
+
+def test_a_record_holds_what_the_report_needs():
+    metrics = Metrics("n4", settings={"strength": 1.0})
+    metrics.figures["cv"] = 0.5
+    record = dict[str, Any](metrics.record())
+    assert record["step"] == "n4"
+    assert record["settings"] == {"strength": 1.0}
+    assert record["figures"] == {"cv": 0.5}
+    assert record["device"] == {"backend": "cpu"}
+    assert record["warnings"] == []
+    assert record["versions"]["numpy"] == np.__version__
+    assert record["seconds"]["total"] >= 0
+    # Python alone takes more than 10 MB.
+    assert record["peak_memory_bytes"] > 10_000_000
+    assert record["host"]["cores"] >= 1
+
+
+def test_the_command_is_noted_without_its_folder(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/n4.py", "a", "--strength", "0.5"])
+    assert Metrics("n4").record()["command"] == ["n4.py", "a", "--strength", "0.5"]
+
+
+def test_seconds_and_bytes_add_up_over_threads():
+    metrics = Metrics("x")
+
+    def work(_):
+        with metrics.timed("read"):
+            metrics.count("read", 3)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(1000)))
+    assert metrics.bytes == {"read": 3000}
+    assert metrics.seconds["read"] > 0
+
+
+def test_time_counts_when_the_work_fails():
+    metrics = Metrics("x")
+    with pytest.raises(RuntimeError), metrics.timed("fit"):
+        raise RuntimeError
+    assert set(metrics.seconds) == {"fit"}
+
+
+def test_a_warning_is_logged_and_kept(caplog):
+    metrics = Metrics("x")
+    metrics.warn("Sections 3 are missing.")
+    assert caplog.messages == ["Sections 3 are missing."]
+    assert metrics.record()["warnings"] == ["Sections 3 are missing."]
+
+
+def test_the_record_and_the_previews_are_files(tmp_path):
+    metrics = Metrics("x", figures={"f": np.float32(0.5), "n": np.int64(3), "v": np.arange(2)})
+    metrics.figures["path"] = Path("a/b")
+    metrics.previews["slice"] = np.eye(3, dtype=np.float32)
+    for _ in range(2):
+        metrics.save(tmp_path / "m.json", tmp_path / "p.npz")
+    assert json.loads((tmp_path / "m.json").read_text())["figures"] == {
+        "f": 0.5,
+        "n": 3,
+        "v": [0, 1],
+        "path": "a/b",
+    }
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as stored:
+        np.testing.assert_array_equal(stored["slice"], np.eye(3))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.json", "p.npz"]
+
+
+def test_nothing_is_written_where_nothing_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Metrics("x").save(None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_json_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError, match="no place in JSON"):
+        write_json(tmp_path / "m.json", {"a": object()})
+    assert list(tmp_path.iterdir()) == []

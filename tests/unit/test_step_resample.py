@@ -1,0 +1,254 @@
+"""RESAMPLE: every tile alone, or a volume as one; the grid, the metadata, what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from octane import streaming
+from octane.errors import OctaneError
+from octane.geometry import Grid
+from octane.omezarr import open_image
+from octane.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.resample import as_dtype, resample, resampled, resampler
+from octane.step_resample import resample_image
+from octane.tiling import Tiling
+
+
+@pytest.fixture
+def run(tmp_path, reading, execution):
+    """Resample into ``out.ome.zarr``; gives the image and the metrics."""
+
+    def resample_into(source, resolution, *, reading=reading, execution=execution, **settings):
+        parameters = ResampleParameters(resolution=resolution, **settings)
+        destination = tmp_path / "out.ome.zarr"
+        metrics = resample_image(source, destination, parameters, reading, execution)
+        return open_image(destination), metrics
+
+    return resample_into
+
+
+def noise(rng, shape, dtype="float32"):
+    values = rng.gamma(2.0, 300.0, shape)
+    if dtype == "complex64":
+        values = values * np.exp(2j * np.pi * rng.random(shape))
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64"])
+def test_each_tile_is_resampled_alone(rng, write_mosaic, run, dtype):
+    spacing, tile = (3.5, 4.0, 4.0), (12, 25, 30)
+    voxels = noise(rng, (12, 70, 80), dtype)
+    image, _ = run(write_mosaic("a.zarr", voxels, tile, spacing), 10.0)
+    starts = [range(0, n, t) for n, t in zip(voxels.shape, tile, strict=True)]
+    place = [0, 0]
+    for corner in itertools.product(*starts):
+        own = voxels[tuple(slice(c, c + t) for c, t in zip(corner, tile, strict=True))]
+        _, operators = resampled(Grid(own.shape, spacing), (10.0, 10.0, 10.0))
+        expected = as_dtype(resample(own, operators), dtype)
+        place[1] = 12 * (corner[2] // 30)
+        place[0] = 10 * (corner[1] // 25)
+        here = tuple(slice(a, a + n) for a, n in zip((0, *place), expected.shape, strict=True))
+        np.testing.assert_array_equal(image.array[here], expected)
+    assert image.dtype == dtype
+
+
+def test_no_tile_leaks_into_its_neighbour(write_mosaic, run):
+    voxels = np.ones((4, 40, 40), np.float32)
+    voxels[:, :20, 20:] = 1000
+    image, _ = run(write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0, 5.0, 5.0)), 10.0)
+    expected = np.ones((2, 20, 20))
+    expected[:, :10, 10:] = 1000
+    np.testing.assert_allclose(image.array[:], expected, rtol=1e-6)
+
+
+def test_cut_tiles_are_kept(rng, write_mosaic, run):
+    voxels = noise(rng, (6, 50, 33))
+    image, metrics = run(write_mosaic("a.zarr", voxels, (6, 20, 20), (10.0, 5.0, 5.0)), 10.0)
+    # 20 voxels of 5 become 10; the cut ones, of 10 and 13, become 5 and 7 (6.5 rounded).
+    assert image.grid.shape == (6, 25, 17)
+    assert metrics.figures["tiles"] == 6
+    assert np.all(image.array[:] > 0)
+
+
+def test_a_last_tile_of_a_single_voxel_is_kept(write_mosaic, run):
+    voxels = np.full((4, 21, 20), 7, np.float32)
+    image, _ = run(write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0, 5.0, 5.0)), 10.0)
+    assert image.grid.shape == (2, 11, 10)
+    np.testing.assert_allclose(image.array[:], 7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", [10.0, 11.7, (25.0, 10.0, 7.3)])
+def test_the_spacing_is_exactly_the_target(rng, write_mosaic, run, target):
+    source = write_mosaic("a.zarr", noise(rng, (12, 50, 50)), (12, 25, 25), (3.5, 4.0, 4.0))
+    image, metrics = run(source, target)
+    assert image.grid.spacing == ResampleParameters(resolution=target).resolution
+    assert metrics.figures["voxel_size"] == list(image.grid.spacing)
+    assert image.array.chunks[0] == image.grid.shape[0]
+
+
+def test_tiles_keep_their_physical_size_and_pitch(write_mosaic, run):
+    source = write_mosaic(
+        "a.zarr",
+        np.ones((12, 70, 80), np.float32),
+        (12, 25, 30),
+        (3.5, 4.0, 4.0),
+        pitch=(80.0, 90.0),
+        section={"number": 4, "thickness": 30.0},
+    )
+    image, _ = run(source, 9.0)
+    before, after = Tiling.of(open_image(source)), Tiling.of(image)
+    for name in ("edge", "tile_extent", "extent", "pitch"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert after.tiles == before.tiles
+    assert image.attributes["kind"] == "mosaic"
+    assert image.attributes["section"] == {"number": 4, "thickness": 30.0}
+
+
+def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
+    # A ramp that states its own position: resampled, it must do so still.
+    position = (np.arange(60) + 0.5) * 4.0
+    voxels = np.broadcast_to(position, (3, 4, 60)).astype(np.float32).copy()
+    image, _ = run(write_mosaic("a.zarr", voxels, (3, 4, 60), (10.0, 4.0, 4.0)), (10.0, 10.0, 10.0))
+    x = image.grid.origin[2] + np.arange(image.grid.shape[2]) * 10.0
+    np.testing.assert_allclose(image.array[0, 0, 3:-3], x[3:-3], rtol=1e-6)
+
+
+def test_a_sharded_mosaic_gives_the_same_voxels(rng, write_image, run, tmp_path):
+    voxels = noise(rng, (6, 40, 60))
+    plain = write_image("a.zarr", voxels, (5.0,) * 3, chunks=(6, 10, 20))
+    sharded = write_image("b.zarr", voxels, (5.0,) * 3, chunks=(6, 10, 20), shards=(6, 20, 40))
+    expected = run(plain, 10.0)[0].array[:]
+    overwrite = ExecutionParameters(backend="cpu", workers=3, overwrite=True)
+    result = run(sharded, 10.0, execution=overwrite)[0]
+    np.testing.assert_array_equal(result.array[:], expected)
+    assert result.missing_chunks() == []
+
+
+def test_the_number_of_workers_changes_nothing(rng, write_mosaic, run):
+    source = write_mosaic("a.zarr", noise(rng, (6, 60, 60)), (6, 20, 20), (4.0,) * 3)
+    results = [
+        run(source, 10.0, execution=ExecutionParameters(backend="cpu", workers=n, overwrite=True))[
+            0
+        ].array[:]
+        for n in (1, 4)
+    ]
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run, monkeypatch):
+    monkeypatch.setattr(streaming, "SLAB_BYTES", 5000)
+    voxels = noise(rng, (30, 41, 52))
+    source = write_image("a.zarr", voxels, (3.5, 4.0, 4.0), chunks=(10, 20, 20))
+    image, _ = run(source, 10.0, layout="volume")
+    grid, operators = resampled(open_image(source).grid, (10.0, 10.0, 10.0))
+    np.testing.assert_array_equal(image.array[:], resample(voxels, operators))
+    assert image.grid == grid
+    assert image.attributes["kind"] == "volume"
+
+
+def test_section_boundaries_follow_a_resampled_volume(write_image, run):
+    sections = [
+        {"name": "a", "number": 1, "start": 0, "stop": 12, "missing": False},
+        {"name": "b", "number": 2, "start": 12, "stop": 24, "missing": False},
+    ]
+    source = write_image(
+        "a.zarr", np.ones((24, 10, 10), np.float32), (5.0,) * 3, attributes={"sections": sections}
+    )
+    image, _ = run(source, 10.0, layout="volume")
+    assert [(s["start"], s["stop"]) for s in image.attributes["sections"]] == [(0, 6), (6, 12)]
+
+
+def test_another_type_of_output_is_rounded_and_clipped(write_mosaic, run):
+    voxels = np.full((2, 4, 4), 300.0, np.float32)
+    voxels[:, :2] = 2.6
+    image, _ = run(write_mosaic("a.zarr", voxels, (2, 2, 4), (5.0,) * 3), 10.0, dtype="uint8")
+    assert image.dtype == "uint8"
+    np.testing.assert_array_equal(image.array[0, :, 0], [3, 255])
+
+
+def test_100_to_25_gives_a_quarter_of_the_voxels(write_mosaic, run):
+    image, _ = run(write_mosaic("a.zarr", np.ones((8, 100, 100), np.float32), (8, 100, 100)), 40.0)
+    assert image.grid.shape == (2, 25, 25)
+    assert image.grid.origin == (20.0, 20.0, 20.0)
+    assert resampler(100, 10.0, 40.0).size == 25
+
+
+@pytest.mark.parametrize("layout", ["mosaic", "volume"])
+def test_a_finer_target_is_refused_unless_allowed(write_mosaic, run, tmp_path, layout):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    with pytest.raises(OctaneError, match="--allow-upsampling") as caught:
+        run(source, (10.0, 10.0, 5.0), layout=layout)
+    assert str(source) in str(caught.value)
+    assert not (tmp_path / "out.ome.zarr").exists()
+    image, _ = run(source, (10.0, 10.0, 5.0), layout=layout, allow_upsampling=True)
+    assert image.grid.shape == (4, 8, 16)
+
+
+def test_a_spacing_off_in_its_last_digits_is_not_finer(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8), (10.0000001,) * 3)
+    image, _ = run(source, 10.0)
+    assert image.grid.shape == (4, 8, 8)
+
+
+def test_a_missing_target_is_asked_for(write_mosaic, run):
+    with pytest.raises(OctaneError, match="--resolution"):
+        run(write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8)), None)
+
+
+def test_chunks_that_do_not_span_the_depth_are_refused(write_image, run):
+    source = write_image("a.zarr", np.ones((8, 8, 8), np.float32), chunks=(4, 8, 8))
+    with pytest.raises(OctaneError, match="full Z"):
+        run(source, 20.0)
+
+
+def test_a_missing_tile_is_named_and_nothing_is_left(write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", np.ones((4, 40, 40), np.float32), (4, 20, 20))
+    (source / "0/c/0/1/0").unlink()
+    with pytest.raises(OctaneError, match="chunk 0/c/0/1/0 is missing") as caught:
+        run(source, 20.0)
+    assert "tile row 1, column 0" in "".join(caught.value.__notes__)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
+
+
+def test_a_missing_tile_is_filled_where_that_is_wanted(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 40, 40), np.float32), (4, 20, 20))
+    (source / "0/c/0/1/0").unlink()
+    image, _ = run(source, 20.0, reading=InputParameters(missing_chunks="fill"))
+    assert np.all(image.array[:, 10:, :10] == 0)
+    assert np.all(image.array[:, :10] == 1)
+
+
+def test_existing_output_is_kept_unless_overwritten(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    run(source, 20.0)
+    with pytest.raises(OctaneError, match="--overwrite"):
+        run(source, 20.0)
+
+
+def test_too_little_memory_is_said(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((40, 80, 80), np.float32), (40, 80, 80))
+    with pytest.raises(OctaneError, match="--memory"):
+        run(source, 20.0, execution=ExecutionParameters(backend="cpu", memory="1MB"))
+
+
+def test_a_plain_volume_is_no_mosaic(tmp_path, run):
+    import SimpleITK as sitk
+
+    sitk.WriteImage(sitk.GetImageFromArray(np.ones((4, 8, 8), np.float32)), tmp_path / "a.mha")
+    with pytest.raises(OctaneError, match="--layout volume"):
+        run(tmp_path / "a.mha", 2000.0)
+    image, _ = run(tmp_path / "a.mha", 2000.0, layout="volume")
+    assert image.grid.shape == (2, 4, 4)
+
+
+def test_the_metrics_say_what_was_done(write_mosaic, run):
+    voxels = np.ones((4, 40, 40), np.float32)
+    _, metrics = run(write_mosaic("a.zarr", voxels, (4, 20, 20)), 20.0)
+    record = metrics.record()
+    assert record["step"] == "resample"
+    assert record["bytes"] == {"read": voxels.nbytes, "written": voxels.nbytes // 8}
+    assert record["figures"]["source_shape"] == [4, 40, 40]
+    assert record["figures"]["shape"] == [2, 20, 20]
+    assert record["device"]["backend"] == "cpu"
+    assert record["settings"]["resolution"] == [20.0, 20.0, 20.0]

@@ -1,0 +1,160 @@
+"""One volume, whatever the file; lengths in micrometres, axes z, y, x."""
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from octane import omezarr, volumes
+from octane.errors import OctaneError
+from octane.geometry import blocks
+from octane.omezarr import Image
+from octane.volumes import create_volume, is_ome_zarr, open_volume
+
+SUFFIXES = [".nii", ".nii.gz", ".mha", ".mhd", ".nrrd"]
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.random((7, 20, 33), np.float32)
+
+
+@pytest.fixture
+def write_file(tmp_path):
+    def write(name, voxels):
+        image = sitk.GetImageFromArray(voxels)
+        image.SetSpacing((0.001, 0.002, 0.0035))
+        image.SetOrigin((1.0, 2.0, 3.0))
+        sitk.WriteImage(image, tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def whole(shape):
+    return tuple(slice(0, n) for n in shape)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_is_read_in_micrometres_and_in_the_order_z_y_x(write_file, voxels, suffix):
+    volume = open_volume(write_file(f"a{suffix}", voxels))
+    assert volume.grid.shape == (7, 20, 33)
+    assert volume.grid.spacing == pytest.approx((3.5, 2.0, 1.0), rel=1e-6)
+    assert volume.grid.origin == pytest.approx((3000.0, 2000.0, 1000.0))
+    assert volume.dtype == np.float32
+    region = (slice(2, 5), slice(0, 20), slice(7, 9))
+    np.testing.assert_array_equal(volume.read(region), voxels[region])
+    assert volume.attributes == {}
+
+
+def test_a_tiff_is_read(tmp_path, voxels):
+    sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
+    volume = open_volume(tmp_path / "a.tif")
+    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+
+
+def test_what_is_read_is_a_copy(write_file, voxels):
+    volume = open_volume(write_file("a.mha", voxels))
+    volume.read(whole(voxels.shape))[:] = 0
+    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+
+
+def test_a_store_is_read_as_an_image(write_image, voxels):
+    volume = open_volume(write_image("a.ome.zarr", voxels, (3.5, 2.0, 1.0)))
+    assert isinstance(volume, Image)
+    assert volume.grid.spacing == (3.5, 2.0, 1.0)
+
+
+def test_a_folder_is_a_store_whatever_its_name(tmp_path):
+    (tmp_path / "folder").mkdir()
+    assert is_ome_zarr(tmp_path / "folder")
+    assert is_ome_zarr(tmp_path / "not-there.zarr")
+    assert not is_ome_zarr(tmp_path / "a.nii.gz")
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.png", "a"])
+def test_a_file_that_is_not_there_is_refused(tmp_path, name):
+    with pytest.raises(OctaneError, match="does not exist") as caught:
+        open_volume(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    (tmp_path / "a.png").touch()
+    with pytest.raises(OctaneError, match="no format"):
+        open_volume(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".mha", ".tif"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, suffix, capfd):
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"not an image")
+    with pytest.raises(OctaneError, match="cannot be read") as caught:
+        open_volume(path)
+    assert str(path) in str(caught.value)
+
+
+def test_other_dimensions_are_refused(tmp_path):
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((4, 5), np.float32)), tmp_path / "flat.mha")
+    with pytest.raises(OctaneError, match="2 dimensions"):
+        open_volume(tmp_path / "flat.mha")
+
+
+def test_several_components_are_refused(tmp_path):
+    image = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=True)
+    sitk.WriteImage(image, tmp_path / "rgb.mha")
+    with pytest.raises(OctaneError, match="3 components"):
+        open_volume(tmp_path / "rgb.mha")
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".ome.zarr"])
+def test_what_is_written_lies_where_its_model_lies(write_image, voxels, tmp_path, suffix):
+    like = open_volume(
+        write_image(
+            "a.ome.zarr", voxels, (3.5, 2.0, 1.0), edge=(10.0, 20.0, 30.0), attributes={"k": 1}
+        )
+    )
+    destination = tmp_path / f"b{suffix}"
+    with create_volume(destination, like, "uint16", attributes={"step": "n4"}) as (writer, size):
+        for region in blocks(like.grid.shape, size):
+            writer[region] = np.rint(voxels[region] * 1000).astype(np.uint16)
+        assert not destination.exists()
+    written = open_volume(destination)
+    assert written.dtype == np.uint16
+    assert written.grid.shape == like.grid.shape
+    assert written.grid.spacing == pytest.approx(like.grid.spacing, rel=1e-6)
+    assert written.grid.origin == pytest.approx(like.grid.origin, rel=1e-6)
+    np.testing.assert_array_equal(written.read(whole(voxels.shape)), np.rint(voxels * 1000))
+    if suffix == ".ome.zarr":
+        assert written.attributes == {"k": 1, "step": "n4"}
+
+
+def test_blocks_that_may_be_written_at_once_are_whole_shards(
+    write_image, voxels, tmp_path, monkeypatch
+):
+    for module in (omezarr, volumes):
+        monkeypatch.setattr(module, "CHUNK", 4)
+        monkeypatch.setattr(module, "SHARD", 8)
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with create_volume(tmp_path / "b.zarr", like, "f4") as (writer, size):
+        assert size == (8, 8, 8)
+        writer[whole(voxels.shape)] = voxels
+    with create_volume(tmp_path / "b.mha", like, "f4") as (writer, size):
+        assert size == (4, 8, 8)
+        writer[whole(voxels.shape)] = voxels
+
+
+def test_an_unknown_output_format_is_refused(write_image, voxels, tmp_path):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with (
+        pytest.raises(OctaneError, match="no format"),
+        create_volume(tmp_path / "b.png", like, "f4"),
+    ):
+        pytest.fail("writing was begun")
+
+
+@pytest.mark.parametrize("name", ["b.ome.zarr", "b.nii.gz"])
+def test_a_failure_leaves_nothing(write_image, voxels, tmp_path, name):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with pytest.raises(RuntimeError), create_volume(tmp_path / name, like, "f4"):
+        raise RuntimeError
+    assert [p.name for p in tmp_path.iterdir()] == ["a.ome.zarr"]
