@@ -25,13 +25,14 @@ demo: setup ## run the whole workflow on small synthetic data, into results/demo
 	@$(ENV) cd $(DEMO) && nextflow run "$(CURDIR)/main.nf" -profile test -resume \
 		--outdir "$(CURDIR)/results/demo" -work-dir "$(CURDIR)/$(DEMO)/tasks"
 
-# pytest comes last, so that the output closes with its summary.
+# pytest comes last, so that the output closes with its summary. By file, because tests of one file
+# share what is slow to make (xdist 3.8 cannot group in another way under pytest 9.2).
 test: ## every check and test that needs no GPU
 	@tools/setup.sh test
 	@$(MAKE) lint
 	@$(ENV) if command -v nf-test >/dev/null; then nf-test test tests/nf; \
 		else echo "SKIPPED: nf-test is not on the PATH; tests/nf/*.nf.test were not run"; fi
-	@$(ENV) python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST)
+	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-gpu: ## the tests that need an NVIDIA GPU
 	@tools/setup.sh test

@@ -8,7 +8,7 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
-include { codeVersion ; ended ; fingerprint ; helpText ; items ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; withSettings } from './modules/launch'
+include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; together ; wholeSubjects ; withSettings ; withTruth } from './modules/launch'
 
 workflow OCTANE {
     take:
@@ -17,10 +17,9 @@ workflow OCTANE {
     main:
     code = codeVersion()
     positions = optional(params.positions)
-    PREFLIGHT(subjects.map { meta, input, _truth -> [meta, input, request(), fingerprint(input)] }, positions, code)
-    settings = PREFLIGHT.out.plan.map { meta, plan, _input -> [meta.id, settingsOf(plan)] }
-    data = PREFLIGHT.out.plan.flatMap { meta, plan, input -> items(meta, plan, input) }
-    records = channel.empty()
+    PREFLIGHT(subjects.map { meta, input, _truth -> [meta, input, fingerprint(input)] }, request(), positions, code)
+    settings = PREFLIGHT.out.plan.map { meta, plan -> [meta.id, settingsOf(plan)] }
+    data = PREFLIGHT.out.plan.join(subjects).flatMap { meta, plan, input, _truth -> items(meta, plan, input) }
 
     // An input that is not to be resampled, or that is whole already, passes by.
     todo = data.branch { meta, _file ->
@@ -34,18 +33,14 @@ workflow OCTANE {
         volume: true
     }
     STITCH(withSettings(resampled.mosaic, settings, 'stitch'), positions, code)
-    sections = STITCH.out.section
-        .mix(resampled.section)
-        .map { meta, file -> [groupKey([id: meta.id], meta.count), file] }
-        .groupTuple(sort: { a, b -> a.name <=> b.name })
-        .map { key, files -> [key.target, files] }
+    sections = wholeSubjects(STITCH.out.section.mix(resampled.section))
     STACK(withSettings(sections, settings, 'stack'), code)
 
-    volume = STACK.out.volume.mix(resampled.volume.map { meta, file -> [[id: meta.id], file] })
-    records = records.mix(RESAMPLE.out.record, STITCH.out.record, STACK.out.record)
+    volume = STACK.out.volume.mix(resampled.volume).map { meta, file -> [[id: meta.id], file] }
+    records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
     if (!params.skip_n4) {
-        truths = subjects.map { meta, _input, truth -> [[id: meta.id], truth] }
-        N4(withSettings(volume, settings, 'n4').join(truths), optional(params.n4_mask == 'tissue' ? null : params.n4_mask), code)
+        mask = maskOf()
+        N4(withTruth(withSettings(volume, settings, 'n4'), subjects), mask, "${code} ${fingerprint(mask)}")
         volume = N4.out.volume
         records = records.mix(N4.out.record)
     }
@@ -56,8 +51,7 @@ workflow OCTANE {
     }
     report = channel.empty()
     if (!params.skip_report) {
-        told = records.map { meta, files -> [[id: meta.id], files] }.groupTuple().map { meta, files -> [meta, files.flatten().sort { file -> file.name }] }
-        REPORT(withSettings(told, settings, 'report'), runRecord(), code)
+        REPORT(withSettings(together(records), settings, 'report'), runRecord(), code)
         report = REPORT.out.report
     }
 
@@ -73,10 +67,9 @@ workflow {
     }
     else {
         workflow.onComplete { ended() }
-        name = params.subject ?: (params.phantom ? 'phantom' : file(params.input ?: 'input').simpleName)
-        subjects = channel.of([[id: name], optional(params.input), optional(params.truth)])
+        subjects = channel.of([[id: subjectName()], inputOf(), optional(params.truth)])
         if (params.phantom) {
-            PHANTOM([id: name], phantomSettings(), codeVersion())
+            PHANTOM([id: subjectName()], phantomSettings(), codeVersion())
             subjects = PHANTOM.out.subject
         }
         OCTANE(subjects)

@@ -12,8 +12,11 @@ def codeVersion() {
 // Names, sizes and times of all files below a path: Nextflow looks at a folder's own time alone,
 // which an edited chunk deep inside leaves as it was.
 def fingerprint(input) {
-    def root = input.toRealPath()
     def found = []
+    if (!input) {
+        return ''
+    }
+    def root = input.toRealPath()
     if (root.isDirectory()) {
         root.eachFileRecurse { path -> if (!path.isDirectory()) { found << "${root.relativize(path)} ${path.size()} ${path.lastModified()}" } }
     }
@@ -25,7 +28,34 @@ def fingerprint(input) {
 
 // A path parameter as a file, or an empty list: what a process takes for an input that is not there.
 def optional(path) {
-    return path ? file(path.toString(), checkIfExists: true, type: 'any') : []
+    if (!path) {
+        return []
+    }
+    def found = file(path.toString(), type: 'any')
+    if (!found.exists()) {
+        error("${path} does not exist; check the path.")
+    }
+    return found
+}
+
+// The run's input; what PREFLIGHT cannot look at is looked at here.
+def inputOf() {
+    if (!params.input && !params.phantom) {
+        error('--input is missing; give a folder of mosaics, one mosaic or one volume, or try -profile test. --help lists all parameters.')
+    }
+    if (!params.outdir) {
+        error('--outdir is missing; give a folder for the results.')
+    }
+    return optional(params.input)
+}
+
+def subjectName() {
+    return params.subject ?: (params.phantom ? 'phantom' : file(params.input ?: 'input').simpleName)
+}
+
+// A mask is a file where it is neither made from the data nor left out.
+def maskOf() {
+    return optional(params.n4_mask.toString().toLowerCase() in ['tissue', 'none', 'null', ''] ? null : params.n4_mask)
 }
 
 // All parameters as JSON, paths made absolute: PREFLIGHT checks them from its own work directory.
@@ -58,13 +88,43 @@ def items(meta, plan, input) {
     }
 }
 
+// The fingerprints of files that no task made; they stand in a task's meta, and so in its hash.
+def seen(files) {
+    def inputs = [files].flatten().findAll { file -> !file.startsWith(workflow.workDir) }
+    return inputs ? [seen: inputs.collect { file -> fingerprint(file) }.join(' ').md5()] : [:]
+}
+
 // Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
 // changed parameter re-runs the steps that it concerns and those after them.
 def withSettings(files, settings, step) {
     return files
-        .map { meta, file -> [meta.id, meta, file] }
+        .map { meta, file -> [meta.id, meta + seen(file), file] }
         .combine(settings, by: 0)
         .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + all[step])] }
+}
+
+// All sections of a subject in one list, given as soon as the last of them is there.
+def wholeSubjects(sections) {
+    return sections
+        .map { meta, file -> [groupKey([id: meta.id], meta.count), file] }
+        .groupTuple(sort: { a, b -> a.name <=> b.name })
+        .map { key, files -> [key.target, files] }
+}
+
+// All records of a subject in one list, in an order that does not depend on who was ready first.
+def together(records) {
+    return records
+        .map { meta, files -> [[id: meta.id], files] }
+        .groupTuple()
+        .map { meta, files -> [meta, files.flatten().sort { file -> file.name }] }
+}
+
+// Each [meta, file, settings] with its subject's truth, or [] where there is none.
+def withTruth(prepared, subjects) {
+    return prepared
+        .map { meta, file, settings -> [meta.id, meta, file, settings] }
+        .combine(subjects.map { meta, _input, truth -> [meta.id, truth] }, by: 0)
+        .map { _id, meta, file, settings, truth -> [meta, file, settings, truth] }
 }
 
 // What the report says of the run. Nothing in it may change when nothing else does, or the report
@@ -93,16 +153,23 @@ def helpText() {
     return "nextflow run main.nf --input MOSAICS_OR_VOLUME --outdir DIR [parameters]\n\n${groups.join('\n\n')}"
 }
 
-// The last words of a run: where the results are, and whether they are links.
+// The last words of a run: what stopped it, or where the results are and whether they are links.
 def ended() {
     if (!workflow.success) {
+        def told = workflow.errorMessage ?: ''
+        if (told.contains('error: ')) {
+            log.error("octane stopped: ${told.substring(told.indexOf('error: ') + 'error: '.length())}")
+        }
         return
     }
     def outdir = file(params.outdir.toString()).toAbsolutePath()
+    def results = outdir.resolve(subjectName().toString())
     def found = []
-    outdir.eachDir { subject -> subject.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } } }
+    if (results.exists()) {
+        results.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } }
+    }
     log.info("Results:\n${found.sort().collect { path -> "  ${path}" }.join('\n')}")
     if (params.publish_dir_mode in ['symlink', 'rellink']) {
-        log.info("They are links into ${workflow.workDir}: keep it, or run again with -resume --publish_dir_mode copy into another --outdir.")
+        log.info("They are links into ${workflow.workDir}, which must stay. To have them as files: cp -rL '${outdir}' NEW_FOLDER")
     }
 }

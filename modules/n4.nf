@@ -2,9 +2,9 @@ process N4 {
     tag "${meta.id}"
     label 'process_high'
     label 'gpu_slot'
-    maxForks params.gpu_count * params.gpu_slots
+    maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, pattern: params.skip_pyramid ? '*.ome.zarr' : '*_bias.ome.zarr'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: params.skip_pyramid ? '*.ome.zarr' : '*_bias.ome.zarr'
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(settings), path(truth)
@@ -19,13 +19,14 @@ process N4 {
 
     script:
     def args = task.ext.args ?: ''
-    def masked = mask ? "--mask '${mask}'" : ''
-    def known = truth ? "--truth '${truth}'" : ''
+    def field = task.ext.save_bias_field ? "--save-bias-field '${meta.id}_bias.ome.zarr'" : ''
+    def masked = mask ? "--mask ${mask}" : ''
+    def known = truth ? "--truth ${truth}" : ''
     """
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    n4.py '${volume}' '${meta.id}_n4.ome.zarr' --settings settings.json ${masked} ${known} ${args} \\
+    n4.py ${volume} '${meta.id}_n4.ome.zarr' --settings settings.json ${masked} ${known} ${field} ${args} \\
         --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """

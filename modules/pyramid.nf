@@ -2,7 +2,7 @@ process PYRAMID {
     tag "${meta.id}"
     label 'process_medium'
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, pattern: '*.ome.zarr'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '*.ome.zarr'
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(settings)
@@ -18,7 +18,7 @@ process PYRAMID {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    pyramid.py '${volume}' '${meta.id}.ome.zarr' --settings settings.json \\
+    pyramid.py ${volume} '${meta.id}.ome.zarr' --settings settings.json \\
         --metrics pyramid_metrics.json --preview pyramid_preview.npz \\
         --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml

@@ -2,7 +2,9 @@ process RESAMPLE {
     tag "${meta.id}:${meta.section}"
     label 'process_medium'
     label 'gpu_slot'
-    maxForks params.gpu_count * params.gpu_slots
+    // A volume is a result where no step follows.
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, pattern: '*.ome.zarr', enabled: params.skip_n4 == true && params.skip_pyramid == true, saveAs: { name -> meta.kind == 'volume' ? name : null }
+    maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
 
     input:
     tuple val(meta), path(source, stageAs: 'input/*'), val(settings)
@@ -18,7 +20,7 @@ process RESAMPLE {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    resample.py '${source}' '${meta.section}.ome.zarr' --settings settings.json \\
+    resample.py ${source} '${meta.section}.ome.zarr' --settings settings.json \\
         --metrics '${meta.section}_resample_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """

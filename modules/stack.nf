@@ -1,6 +1,8 @@
 process STACK {
     tag "${meta.id}"
     label 'process_medium'
+    // A result only where no step follows.
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, pattern: '*.ome.zarr', enabled: params.skip_n4 == true && params.skip_pyramid == true
 
     input:
     tuple val(meta), path(sections, stageAs: 'input/*'), val(settings)

@@ -1,0 +1,178 @@
+"""What the pipeline tests share: a copy of the project, a small phantom, and real Nextflow runs."""
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+CODE = ("main.nf", "nextflow.config", "nextflow_schema.json", "modules", "conf", "bin")
+"""What a run reads."""
+
+SMALL = (
+    *("--sections", "2", "--tiles", "2", "2", "--tile-shape", "24", "64", "64"),
+    *("--section-thickness", "70"),
+)
+"""A phantom whose tasks take little longer than Python's start."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of Nextflow that has ended.
+
+    Attributes
+    ----------
+    folder
+        Where it was launched.
+    outdir
+        Its results.
+    code
+        Exit code.
+    output
+        Standard output and error.
+    """
+
+    folder: Path
+    outdir: Path
+    code: int
+    output: str
+
+    @property
+    def trace(self) -> list[dict[str, str]]:
+        """Nextflow's record of the tasks; none when it did not get that far."""
+        path = self.outdir / "pipeline_info" / "trace.txt"
+        if not path.exists():
+            return []
+        with path.open(newline="", encoding="utf-8") as stream:
+            return list(csv.DictReader(stream, delimiter="\t"))
+
+    def tasks(self, status: str | None = None) -> list[str]:
+        """Names of the tasks, ``N4 (sub-01)``, of one status or all."""
+        return sorted(
+            re.sub(r"^[A-Z0-9:]*:", "", row["name"])
+            for row in self.trace
+            if status in (None, row["status"])
+        )
+
+    def processes(self, status: str | None = None) -> set[str]:
+        """Names of the processes, of one status or all."""
+        return {task.split(" ", maxsplit=1)[0] for task in self.tasks(status)}
+
+    def task_file(self, task: str, name: str) -> Path:
+        """A file in a task's work directory."""
+        (digest,) = (row["hash"] for row in self.trace if task in row["name"])
+        (found,) = (self.folder / "work").glob(f"{digest}*/{name}")
+        return found
+
+
+Nextflow = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """The tests' own Python and a Nextflow on the PATH."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("OCTANE_")}
+    places = [str(Path(sys.executable).parent), env["PATH"]]
+    if shutil.which("nextflow") is None:
+        places.append(str(PROJECT / "tools" / "nextflow"))
+    return {**env, "PATH": os.pathsep.join(places), "NXF_ANSI_LOG": "false"}
+
+
+@pytest.fixture(scope="session")
+def copy_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Copy what a run reads into a folder of its own."""
+
+    def copy(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        for part in CODE:
+            source = PROJECT / part
+            if source.is_dir():
+                shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, folder / part)
+        return folder
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def project(copy_project: Callable[[str], Path]) -> Path:
+    """A copy of the project: runs must not see what is edited while they last."""
+    return copy_project("project")
+
+
+@pytest.fixture(scope="session")
+def nextflow(project: Path, environment: dict[str, str]) -> Nextflow:
+    """Run the workflow, from ``folder`` into ``folder/out``."""
+
+    def run(
+        folder: Path,
+        *arguments: object,
+        outdir: Path | None = None,
+        give_outdir: bool = True,
+        code: Path = project,
+        env: dict[str, str] | None = None,
+        script: str = "main.nf",
+    ) -> Run:
+        outdir = outdir or folder / "out"
+        given = ["--outdir", str(outdir)] if give_outdir else []
+        made = subprocess.run(
+            ["nextflow", "run", str(code / script), *given, *map(str, arguments)],
+            cwd=folder,
+            env={**environment, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        return Run(folder, outdir, made.returncode, made.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def command(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command of ``bin/`` as a person would."""
+
+    def run(
+        name: str, *arguments: object, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(PROJECT / "bin" / f"{name}.py"), *map(str, arguments)],
+            env={**environment, **(env or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def phantom(
+    tmp_path_factory: pytest.TempPathFactory,
+    command: Callable[..., subprocess.CompletedProcess[str]],
+) -> Path:
+    """A small subject: ``mosaics/``, ``truth/`` and ``positions.csv``."""
+    folder = tmp_path_factory.mktemp("phantom") / "subject"
+    made = command("phantom", folder, *SMALL)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def quick() -> list[str]:
+    """Nextflow's arguments for a run on given data that takes few seconds."""
+    return [
+        *("-profile", "test", "--phantom", "false"),
+        *("--n4_iterations", "3", "--save_bias_field", "false"),
+    ]

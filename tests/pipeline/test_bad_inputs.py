@@ -1,0 +1,269 @@
+"""Bad input: one sentence that names the file or flag and what to do, exit code 1, nothing left."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+SHAPE = (8, 32, 48)
+TILE = (8, 16, 16)
+
+
+def values():
+    """Something that N4 can work on."""
+    return np.random.default_rng(3).gamma(9.0, 10.0, SHAPE).astype(np.float32)
+
+
+def store(path, voxels=None, *, chunks=TILE, axes="zyx", unit="micrometer", scale=(5.0, 5.0, 5.0)):
+    """Write an OME-Zarr 0.4 image as other programs do."""
+    voxels = values() if voxels is None else voxels
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    array = group.create_array("0", shape=voxels.shape, chunks=chunks, dtype=voxels.dtype)
+    array[:] = voxels
+    stated = {} if unit is None else {"unit": unit}
+    scaling = [] if scale is None else [{"type": "scale", "scale": list(scale)}]
+    group.attrs["multiscales"] = [
+        {
+            "version": "0.4",
+            "axes": [{"name": name, "type": "space", **stated} for name in axes],
+            "datasets": [{"path": "0", "coordinateTransformations": scaling}],
+        }
+    ]
+    return path
+
+
+def chunk(path, *position):
+    """File of one chunk of a store that :func:`store` wrote."""
+    return path / "0" / ".".join(map(str, position))
+
+
+# Each makes its input in the current folder and gives the arguments.
+
+
+def no_store():
+    Path("in.zarr").mkdir()
+    Path("in.zarr/readme.txt").write_text("no image", encoding="utf-8")
+    return ["in.zarr", "out.zarr", "--resolution", "10"]
+
+
+def nothing():
+    return ["in.zarr", "out.zarr", "--resolution", "10"]
+
+
+def plain(*arguments, **how):
+    def make():
+        store("in.zarr", **how)
+        return ["in.zarr", "out.zarr", *arguments]
+
+    return make
+
+
+def corrupt():
+    chunk(store(Path("in.zarr")), 0, 1, 2).write_bytes(b"these are no voxels")
+    return ["in.zarr", "out.zarr", "--resolution", "10"]
+
+
+def missing(*arguments):
+    def make():
+        chunk(store(Path("in.zarr")), 0, 1, 2).unlink()
+        return ["in.zarr", "out.zarr", *arguments]
+
+    return make
+
+
+def not_finite():
+    voxels = values()
+    voxels[3, 4, 5] = np.nan
+    store("in.zarr", voxels)
+    return ["in.zarr", "out.zarr"]
+
+
+def masked(mask):
+    def make():
+        store("in.zarr")
+        store("mask.zarr", mask.astype(np.uint8))
+        return ["in.zarr", "out.zarr", "--mask", "mask.zarr"]
+
+    return make
+
+
+def unwritable():
+    store("in.zarr")
+    # Not a folder without rights: root may write to those.
+    Path("file").write_text("in the way", encoding="utf-8")
+    return ["in.zarr", "file/out.zarr"]
+
+
+def existing():
+    store("in.zarr")
+    store("out.zarr")
+    return ["in.zarr", "out.zarr"]
+
+
+def settings(content):
+    def make():
+        store("in.zarr")
+        Path("settings.json").write_text(content, encoding="utf-8")
+        return ["in.zarr", "out.zarr", "--settings", "settings.json"]
+
+    return make
+
+
+def planned(make, **given):
+    """A run's request to PREFLIGHT on the folder ``mosaics`` that ``make`` fills."""
+
+    def arguments():
+        Path("mosaics").mkdir()
+        make(Path("mosaics"))
+        request = {"input": "mosaics", "outdir": "results", **given}
+        Path("request.json").write_text(json.dumps(request), encoding="utf-8")
+        return ["mosaics", "plan.json", "--request", "request.json"]
+
+    return arguments
+
+
+def two_with_a_gap(folder):
+    for number in (1, 3):
+        store(folder / f"section_{number:02d}.zarr")
+
+
+def one_without_a_chunk(folder):
+    chunk(store(folder / "section_01.zarr"), 0, 1, 2).unlink()
+
+
+CUT_IN_Z = {"chunks": (4, 16, 16)}
+EMPTY = np.zeros(SHAPE)
+TARGET = ("--resolution", "10")
+
+CASES = [
+    ("resample", nothing, "in.zarr does not exist", "check the path"),
+    ("resample", no_store, "in.zarr is not an OME-Zarr image", "give the folder that holds"),
+    ("resample", plain(*TARGET, scale=None), "in.zarr states no valid scale", "add a scale"),
+    ("n4", plain(unit=None), "in.zarr states no unit", "--input-unit micrometer"),
+    ("n4", plain(unit="furlong"), "in.zarr has the unit 'furlong'", "correct it"),
+    (
+        "stitch",
+        plain(axes="czyx", voxels=values()[None], chunks=(1, *TILE), scale=(1, 5, 5, 5)),
+        "in.zarr has the axes c z y x",
+        "extract one channel",
+    ),
+    ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
+    ("resample", corrupt, "in.zarr: chunk 0/0.1.2 cannot be decoded", "restore it"),
+    ("resample", missing(*TARGET), "in.zarr: chunk 0/0.1.2 is missing", "--missing-chunks fill"),
+    ("stitch", missing("--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
+    ("pyramid", missing(), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
+    ("stitch", plain(), "in.zarr does not say how its tiles overlap", "give --overlap"),
+    ("n4", not_finite, "in.zarr holds NaN or Inf (first at z y x 3 4 5)", "--nonfinite mask"),
+    ("n4", plain(voxels=np.full(SHAPE, 7.0)), "in.zarr holds the one value 7", "check the input"),
+    ("n4", plain(voxels=np.zeros(SHAPE, "c8")), "in.zarr holds complex64 voxels", "needs real"),
+    ("n4", masked(EMPTY), "mask mask.zarr has no voxel", "give another"),
+    ("n4", masked(EMPTY + 255), "mask.zarr holds the value 255", "a mask is 0 and 1"),
+    ("n4", masked(EMPTY[:, :16]), "mask.zarr has the shape", "on the volume's grid"),
+    ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
+    ("resample", plain("--resolution", "0"), "--resolution is '0'", "greater than 0"),
+    ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),
+    ("resample", plain("--resolutoin", "9"), "--resolutoin", "Did you mean --resolution?"),
+    ("n4", plain("--strength", "2"), "--strength is '2'", "less than or equal to 1"),
+    ("n4", plain("--shrink-factor", "x"), "--shrink-factor is 'x'", "valid integer"),
+    ("n4", settings('{"strenght": 1}'), "strenght", "did you mean strength?"),
+    ("n4", settings("{"), "settings.json cannot be read as JSON", "correct it"),
+    ("n4", unwritable, "file cannot be written", "choose another place"),
+    ("n4", existing, "out.zarr exists already", "--overwrite"),
+    ("n4", plain("--backend", "gpu"), "--backend", "cpu"),
+    ("resample", plain(*TARGET, "--memory", "10kB"), "One block needs", "give --memory"),
+    ("preflight", planned(lambda _: None), "mosaics holds no OME-Zarr store", "give a folder"),
+    ("preflight", planned(two_with_a_gap, overlap=0), "lacks section 2", "--allow_missing_sect"),
+    (
+        "preflight",
+        planned(one_without_a_chunk, overlap=0),
+        "section_01.zarr: chunk 0/0.1.2 missing",
+        "--missing_chunks fill",
+    ),
+    (
+        "preflight",
+        planned(lambda f: store(f / "section_01.zarr", unit=None)),
+        "section_01.zarr states no unit",
+        "--input_unit micrometer",
+    ),
+    (
+        "preflight",
+        planned(lambda f: store(f / "section_01.zarr"), resoluton=10),
+        "Unknown parameter --resoluton",
+        "did you mean --resolution?",
+    ),
+]
+
+
+def named(case):
+    """A test's name: the command and what it finds."""
+    return f"{case[0]}-{re.sub(r'[^a-z0-9]+', '-', case[2].lower()).strip('-')}"
+
+
+def tree():
+    """Every file and folder below the current one."""
+    return sorted(str(path) for path in Path().rglob("*"))
+
+
+def sentence_of(made):
+    """The one line on standard error that is no log line."""
+    assert made.returncode == 1, made.stderr
+    assert made.stdout == ""
+    lines = [
+        line for line in made.stderr.splitlines() if not re.match(r"\d\d:\d\d:\d\d [A-Z]+ ", line)
+    ]
+    assert len(lines) == 1, made.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "says", "remedy"), CASES, ids=[named(case) for case in CASES]
+)
+def test_bad_input(command, monkeypatch, tmp_path, name, make, says, remedy):
+    monkeypatch.chdir(tmp_path)
+    arguments = make()
+    before = tree()
+    # No GPU for anyone here, so that what needs none is the same everywhere.
+    sentence = sentence_of(command(name, *arguments, env={"CUDA_VISIBLE_DEVICES": ""}))
+    assert says in sentence
+    assert remedy in sentence
+    assert tree() == before
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A folder on a file system of 64 kB."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting a small tmpfs takes root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small tmpfs could not be mounted: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("name", ["resample", "stitch", "n4", "pyramid"])
+def test_no_space(command, full_disk, tmp_path, name):
+    source = store(
+        tmp_path / "in.zarr", np.random.default_rng(1).random((8, 64, 64), dtype=np.float32)
+    )
+    destination = full_disk / "out.zarr"
+    more = {"resample": ["--resolution", "5"], "stitch": ["--overlap", "0"]}.get(name, [])
+    sentence = sentence_of(command(name, source, destination, *more))
+    assert "No space left on device" in sentence
+    assert str(full_disk) in sentence
+    assert "free some" in sentence
+    assert list(full_disk.iterdir()) == []

@@ -1,0 +1,131 @@
+"""The demonstration subject from end to end, and a second run that has nothing to do."""
+
+import json
+
+import numpy as np
+import ome_zarr_models
+import pytest
+import zarr
+
+pytestmark = pytest.mark.slow
+
+PHANTOM = (
+    *("--phantom_sections", "2", "--phantom_tiles", "2 2", "--phantom_tile_shape", "24 64 64"),
+    *("--phantom_section_thickness", "70", "--n4_iterations", "20 20"),
+)
+
+
+def voxels_of(path):
+    """All voxels of a store's finest level."""
+    return np.asarray(zarr.open_array(path, path="0", mode="r")[:])
+
+
+@pytest.fixture(scope="module")
+def demo(nextflow, tmp_path_factory):
+    """The first run."""
+    run = nextflow(tmp_path_factory.mktemp("demo"), "-profile", "test", *PHANTOM)
+    assert run.code == 0, run.output
+    return run
+
+
+@pytest.fixture(scope="module")
+def results(demo):
+    """Folder of the subject's results."""
+    return demo.outdir / "phantom"
+
+
+def test_every_step_ran_once_for_each_of_its_inputs(demo):
+    assert demo.tasks() == [
+        "N4 (phantom)",
+        "PHANTOM (phantom)",
+        "PREFLIGHT (phantom)",
+        "PYRAMID (phantom)",
+        "REPORT (phantom)",
+        "RESAMPLE (phantom:section_01)",
+        "RESAMPLE (phantom:section_02)",
+        "STACK (phantom)",
+        "STITCH (phantom:section_01)",
+        "STITCH (phantom:section_02)",
+    ]
+
+
+def test_the_results_are_these_and_no_others(results):
+    assert sorted(path.name for path in results.iterdir()) == [
+        "phantom.ome.zarr",
+        "phantom_bias.ome.zarr",
+        "phantom_report.html",
+        "phantom_report.json",
+        "previews",
+    ]
+
+
+@pytest.mark.parametrize("name", ["phantom", "phantom_bias"])
+def test_volumes_are_valid_ome_zarr(results, name):
+    group = ome_zarr_models.open_ome_zarr(zarr.open_group(results / f"{name}.ome.zarr", mode="r"))
+    assert group.ome_zarr_version == "0.5"
+
+
+def test_the_volume_has_the_resolutions_asked_for_and_coarser_ones(results):
+    store = results / "phantom.ome.zarr"
+    metadata = json.loads((store / "zarr.json").read_text(encoding="utf-8"))
+    (multiscale,) = metadata["attributes"]["ome"]["multiscales"]
+    scales = [
+        dataset["coordinateTransformations"][0]["scale"] for dataset in multiscale["datasets"]
+    ]
+    assert scales == [[s, s, s] for s in (10.0, 25.0, 50.0, 100.0)]
+    assert {axis["unit"] for axis in multiscale["axes"]} == {"micrometer"}
+    voxels = voxels_of(store)
+    # Two sections of 70 micrometres.
+    assert voxels.shape[0] == 14
+    assert voxels.min() >= 0
+    assert voxels.std() > 0
+
+
+def test_the_field_is_positive_on_the_grid_of_the_volume(results):
+    field = voxels_of(results / "phantom_bias.ome.zarr")
+    assert field.shape == voxels_of(results / "phantom.ome.zarr").shape
+    assert field.min() > 0
+    assert field.std() > 0
+
+
+def test_the_report_holds_the_metrics_of_every_step(results):
+    assert "phantom" in (results / "phantom_report.html").read_text(encoding="utf-8")
+    told = json.loads((results / "phantom_report.json").read_text(encoding="utf-8"))
+    steps = [record["step"] for record in told["records"]]
+    assert sorted(steps) == sorted(["resample", "stitch"] * 2 + ["stack", "n4", "pyramid"])
+    (n4,) = (record for record in told["records"] if record["step"] == "n4")
+    assert n4["figures"]["truth"]
+    assert n4["figures"]["field_min"] > 0
+    assert n4["versions"]["octane"]
+    assert list((results / "previews").glob("*.png"))
+
+
+def test_results_are_links_and_the_last_words_say_so(demo, results):
+    assert (results / "phantom.ome.zarr").is_symlink()
+    assert f"  {results / 'phantom.ome.zarr'}" in demo.output
+    assert f"They are links into {demo.folder / 'work'}" in demo.output
+    assert f"cp -rL '{demo.outdir}'" in demo.output
+
+
+def test_nextflow_records_stand_beside_the_results(demo):
+    info = demo.outdir / "pipeline_info"
+    assert sorted(path.name for path in info.iterdir()) == [
+        "dag.html",
+        "report.html",
+        "timeline.html",
+        "trace.txt",
+    ]
+    fields = {"peak_rss", "rchar", "wchar", "read_bytes", "write_bytes", "cpus", "memory"}
+    assert fields <= demo.trace[0].keys()
+    assert all(row["rchar"] not in ("", "-") for row in demo.trace)
+
+
+def test_nothing_warns(demo):
+    assert "WARN" not in demo.output
+
+
+def test_a_second_run_is_all_cached(demo, nextflow):
+    again = nextflow(demo.folder, "-profile", "test", *PHANTOM, "-resume")
+    assert again.code == 0, again.output
+    assert again.tasks() == again.tasks("CACHED")
+    assert len(again.tasks()) == 10

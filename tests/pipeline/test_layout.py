@@ -1,0 +1,155 @@
+"""The rules of the house: what stands where, how long it may be, and what must not be in it."""
+
+import json
+import re
+import subprocess
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+LONGEST_WORKFLOW = 80
+LONGEST_PROCESS = 60
+LONGEST_MODULE = 400
+"""Lines of main.nf, of a process file and of a file in bin/octane: a screen, a page, one idea."""
+
+OTHERS_FLAGS = {
+    *("--add-opens", "--help", "--version", "--gpus", "--nv"),
+    *("--account", "--gres", "--partition", "--qos", "--cuda-memory-usage", "--upgrade"),
+}
+"""Flags of other programs that the documents may mention: Java, Slurm, Docker, pip, nsys."""
+
+
+def lines_of(path):
+    """Number of lines of a file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def tracked():
+    """Files that are or will be in the repository."""
+    try:
+        made = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("git does not know this folder, so that its files cannot be told from others")
+    return [path for name in made.stdout.split("\0") if name and (path := PROJECT / name).is_file()]
+
+
+def texts():
+    """Name and text of every tracked file that is one."""
+    for path in tracked():
+        try:
+            yield path.relative_to(PROJECT), path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+
+
+def documents():
+    """README and the files of docs/."""
+    return [p for p in (PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")) if p.exists()]
+
+
+def test_the_workflow_is_readable_on_one_screen():
+    assert lines_of(PROJECT / "main.nf") <= LONGEST_WORKFLOW
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "modules").glob("*.nf")), ids=lambda p: p.stem)
+def test_a_module_is_one_short_process(path):
+    text = path.read_text(encoding="utf-8")
+    processes = re.findall(r"^process (\w+) \{$", text, re.MULTILINE)
+    if path.stem == "launch":
+        assert processes == []
+        return
+    assert processes == [path.stem.upper()]
+    assert lines_of(path) < LONGEST_PROCESS
+    for section in ("tag ", "input:", "output:", "script:", "stub:"):
+        assert f"    {section}" in text
+
+
+def test_no_file_of_the_package_is_long():
+    long = {
+        path.name: lines_of(path)
+        for path in (PROJECT / "bin" / "octane").rglob("*.py")
+        # The one definition of every parameter is one file by design.
+        if path.name != "params.py" and lines_of(path) > LONGEST_MODULE
+    }
+    assert long == {}
+
+
+def test_a_command_is_thin():
+    assert {p.name: n for p in (PROJECT / "bin").glob("*.py") if (n := lines_of(p)) > 80} == {}
+
+
+def test_the_strict_syntax_holds(environment):
+    lint = PROJECT / "tools" / "nextflow" / "lint"
+    made = subprocess.run(
+        [str(lint), "main.nf", "modules", "nextflow.config", "conf"],
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if "not set up yet" in made.stdout:
+        pytest.skip("the strict linter is not set up: tools/setup.sh test")
+    assert made.returncode == 0, made.stdout
+    assert "had no errors" in made.stdout
+
+
+def test_no_path_of_a_machine_is_in_the_repository():
+    patterns = [
+        r"/(?:home|Users)/\w",
+        r"(?<![\w./}-])/root\b",
+        r"(?<![\w./}-])" + re.escape(str(PROJECT)) + r"(?![\w.-])",
+        # Registries that are not the public ones.
+        r"\.pkg\.dev\b|jfrog|artifactory|nexus[.-]|index-url\s*=",
+        r"https?://(?:\d{1,3}\.){3}\d{1,3}",
+    ]
+    found = [
+        f"{name}: {match[0]}"
+        for name, text in texts()
+        for pattern in patterns
+        for match in re.finditer(pattern, text)
+        if name.name != Path(__file__).name
+    ]
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def flags(environment):
+    """Every flag that exists: of the workflow and of the commands."""
+    schema = json.loads((PROJECT / "nextflow_schema.json").read_text(encoding="utf-8"))
+    known = {f"--{name}" for group in schema["$defs"].values() for name in group["properties"]}
+    for script in [*(PROJECT / "bin").glob("*.py"), *(PROJECT / "benchmarks").glob("[!_]*.py")]:
+        # What a command takes stands in its help; other scripts are read as they are.
+        text = script.read_text(encoding="utf-8")
+        if "octane.cli" in text:
+            made = subprocess.run(
+                [str(script), "--help"], env=environment, capture_output=True, text=True, check=True
+            )
+            text = made.stdout
+        known |= set(re.findall(r"--[a-z][a-z0-9_-]*", text))
+    return known | OTHERS_FLAGS
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda p: p.name)
+def test_documents_mention_only_flags_that_exist(path, flags):
+    text = path.read_text(encoding="utf-8")
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*", text))
+    assert sorted(mentioned - flags) == []
+
+
+def test_nothing_is_ignored_silently():
+    files = chain((PROJECT / "modules").glob("*.nf"), (PROJECT / "conf").rglob("*.config"))
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"errorStrategy\s*=?\s*\{?[^\n]*'ignore'", text), path
+        assert not re.search(r"mode:\s*'move'", text), path
