@@ -9,11 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from hypothesis import settings
 
 from octane.geometry import Grid, vector
 from octane.omezarr import Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.step_phantom import make_phantom
+
+# The same examples in every run, and no limit on time, which a busy machine would exceed.
+settings.register_profile("octane", derandomize=True, deadline=None)
+settings.load_profile("octane")
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -506,7 +506,7 @@ def test_a_failure_leaves_nothing_behind(subject: Subject, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OctaneError, match="No space"):
         subject.report()
     assert list((subject.folder / "out").iterdir()) == []
 

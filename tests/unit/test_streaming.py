@@ -84,9 +84,7 @@ def test_blocks_equal_the_whole_bit_for_bit(dtype, target, owned, monkeypatch):
     assert source.largest < voxels.size
 
 
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     shape=st.tuples(*[st.integers(1, 20)] * 3),
     target=st.tuples(*[st.floats(0.5, 5)] * 3),
