@@ -10,7 +10,7 @@ PYTEST ?=
 ENV := source tools/env.sh &&
 DEMO := work/demo
 
-.PHONY: help setup demo test test-gpu lint format lock bench clean
+.PHONY: help setup demo test test-gpu lint format generate lock bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ format: ## format the Python files
 	@tools/setup.sh test >/dev/null
 	@$(ENV) ruff format
 	@$(ENV) ruff check --fix
+
+generate: setup ## write what is generated from the parameter models
+	@$(ENV) python tools/generate.py
 
 # One version for every Python, so that what is tested on one is what runs on another. The run
 # set is cut from the test set, not resolved anew, so that the two never differ.

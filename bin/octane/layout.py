@@ -72,24 +72,32 @@ class Layout:
         )
 
     def uncovered(self) -> int:
-        """Pixels that no tile saw though tiles lie on both sides of them, along y or along x.
+        """Pixels between the tiles that no tile saw.
 
-        Pixels outside of all tiles, where the stage's errors make the outline ragged, do not count.
+        Only the frame that the outer tiles enclose is looked at: outside of it the stage's errors
+        make the outline ragged, and nothing is missing there.
         """
-        rectangles = list(self.places.values())
-        ys, xs = (
-            np.unique([v for place in rectangles for v in (place[axis].first, place[axis].last)])
+        frame = [(self._inner(axis, 0), self._inner(axis, -1)) for axis in range(2)]
+        edges = [
+            np.unique(
+                np.clip(
+                    [v for p in self.places.values() for v in (p[axis].first, p[axis].last)],
+                    *frame[axis],
+                )
+            )
             for axis in range(2)
-        )
-        seen = np.zeros((len(ys) - 1, len(xs) - 1), np.bool_)
-        for y, x in rectangles:
+        ]
+        seen = np.zeros([len(e) - 1 for e in edges], np.bool_)
+        for place in self.places.values():
             rows, columns = (
-                slice(*np.searchsorted(edges, (p.first, p.last))) for edges, p in ((ys, y), (xs, x))
+                slice(*np.searchsorted(e, np.clip((p.first, p.last), *f)))
+                for e, p, f in zip(edges, place, frame, strict=True)
             )
             seen[rows, columns] = True
-        between = np.zeros_like(seen)
-        for axis in range(2):
-            before = np.logical_or.accumulate(seen, axis=axis)
-            after = np.flip(np.logical_or.accumulate(np.flip(seen, axis), axis=axis), axis)
-            between |= before & after
-        return int((np.outer(np.diff(ys), np.diff(xs)) * (between & ~seen)).sum())
+        return int((np.outer(*(np.diff(e) for e in edges)) * ~seen).sum())
+
+    def _inner(self, axis: int, side: int) -> int:
+        """Where all tiles of the first (side 0) or last (-1) row or column have begun or ended."""
+        outer = sorted({tile[axis] for tile in self.places})[side]
+        own = [p[axis] for tile, p in self.places.items() if tile[axis] == outer]
+        return max(p.first for p in own) if side == 0 else min(p.last for p in own)

@@ -39,6 +39,7 @@ import numpy as np
 
 from octane import bspline
 from octane.backend import namespace, to_host
+from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.n4_steps import Grid, Products, State, histogram_map
 from octane.n4_stopping import running_variation, variation
@@ -259,10 +260,4 @@ def correct(block: np.ndarray, log_field: np.ndarray, strength: float = 1.0) -> 
     result = values / xp.exp(log_field.astype(work))
     if strength < 1:
         result = values + (result - values) * work.type(strength)
-    if block.dtype.kind == "f":
-        return result.astype(block.dtype, copy=False)
-    info = np.iinfo(block.dtype)
-    top = work.type(info.max)
-    if int(top) > info.max:  # 2**64 - 1 rounds up in float64, and casting that would wrap
-        top = np.nextafter(top, work.type(0))
-    return xp.clip(xp.rint(result), work.type(info.min), top).astype(block.dtype)
+    return as_dtype(result, block.dtype)

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.backend import namespace
+from octane.dtypes import working_type
 from octane.geometry import Grid, Vector, samples, vector
 
 __all__ = [
     "AxisOperator",
     "apply",
-    "as_dtype",
     "interpolator",
     "resample",
     "resampled",
@@ -182,27 +182,9 @@ def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArr
     Returns
     -------
     array
-        Floating (or complex) values; :func:`as_dtype` brings them back to an integer type.
+        Floating or complex values; :func:`octane.dtypes.as_dtype` brings them back to integers.
     """
-    values = array.astype(_working_type(array.dtype), copy=False)
+    values = array.astype(working_type(array.dtype), copy=False)
     for axis in sorted(range(values.ndim), key=lambda axis: (operators[axis].ratio, axis)):
         values = apply(operators[axis], values, axis)
     return values
-
-
-def _working_type(dtype: np.dtype) -> np.dtype:
-    if dtype.kind in "fc" and dtype.itemsize > 2:
-        return dtype
-    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
-
-
-def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
-    """Convert ``values`` to ``dtype``: integers are rounded (half to even) and clipped."""
-    target = np.dtype(dtype)
-    if target.kind not in "iu":
-        return values.astype(target, copy=False)
-    xp = namespace(values)
-    limits = np.iinfo(str(target))
-    # The largest int64 is no float64: clip to the largest float below it.
-    top = np.nextafter(float(limits.max), 0) if target.itemsize == 8 else float(limits.max)
-    return xp.clip(xp.rint(values), float(limits.min), top).astype(target)

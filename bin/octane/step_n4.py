@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from octane import bspline
 from octane.backend import describe, select, to_host
+from octane.dtypes import as_dtype, working_type
 from octane.errors import OctaneError
 from octane.geometry import Region, blocks
 from octane.masks import tissue_mask
@@ -17,7 +18,6 @@ from octane.n4 import BiasFit, correct, fit_bias_field, log_field, shrink_slices
 from octane.params import ExecutionParameters, InputParameters, N4Parameters, bytes_of
 from octane.progress import progress
 from octane.quality import against_truth, coefficient_of_variation
-from octane.resample import as_dtype
 from octane.sections import read_sections
 from octane.tiles import plan_workers, run_tiles
 from octane.volumes import Volume, create_volume, open_volume
@@ -282,9 +282,14 @@ def _figures(
         shown["true_field"] = true_field
     step = max(1, -(-max(shrunk.shape) // PREVIEW))
     metrics.figures["preview_spacing"] = [s * step for s in spacing]
+    # The plane nearest the middle that has tissue: the middle itself may be a missing section.
+    centre = [
+        min(np.flatnonzero(mask.any(axis=tuple({0, 1, 2} - {a}))), key=lambda i: abs(i - n // 2))
+        for a, n in enumerate(mask.shape)
+    ]
     for name, values in shown.items():
         for axis, letter in enumerate("zyx"):
-            plane = np.take(values, values.shape[axis] // 2, axis=axis)
+            plane = np.take(values, centre[axis], axis=axis)
             metrics.previews[f"{name}_{letter}"] = plane[::step, ::step]
     counts = mask.sum(axis=(1, 2))
     for name in ("before", "after"):
@@ -376,6 +381,6 @@ def _corrected(
 ) -> npt.NDArray:
     # Another output type takes the correction as computed; rounding to the input's first would
     # lose what the wider type was asked for.
-    if dtype != block.dtype and block.dtype.kind in "iu":
-        block = block.astype(np.float32 if block.dtype.itemsize <= 2 else np.float64)
+    if dtype != block.dtype:
+        block = block.astype(working_type(block.dtype), copy=False)
     return as_dtype(correct(block, field, strength), dtype)

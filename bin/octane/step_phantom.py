@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.atomic import writing
+from octane.dtypes import as_dtype
 from octane.geometry import Grid, Region, blocks, vector
 from octane.metrics import Metrics, write_json
 from octane.omezarr import Attributes, Level, create_image
@@ -23,7 +24,6 @@ from octane.phantom import (
 )
 from octane.positions import COLUMNS
 from octane.progress import Advance, progress
-from octane.resample import as_dtype
 from octane.tiles import plan_workers, run_tiles
 from octane.tiling import Position, Tile, Tiling
 

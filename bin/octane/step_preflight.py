@@ -42,6 +42,10 @@ SWITCHES = ("true", "false", "yes", "no", "1", "0", "null", "")
 """What stands for on or off where a params file or a shell made text of it."""
 
 
+SHELL_SIGNS = set("'\"`$\\/*?[]{};&|<>!\n")
+"""Signs that a subject's or section's name must not have."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One input of the first step; ``file`` is its name in the staged input."""
@@ -185,13 +189,19 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
         _check_volume(volume, kind, settings, positions, problems)
     if kind != "volume":
         _check_numbers(volumes, settings, problems)
-    if problems:
-        raise OctaneError("\n".join(map(_in_workflow, problems)))
-    settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
     files = find_inputs(source)
     single = len(files) == 1 and files[0] == source
     subject = str(workflow["subject"] or _stem(source.resolve()))
     items = [Item(_stem(path), "" if single else path.name) for path in files]
+    # Both become names in task scripts, where the shell would read more into such a sign.
+    problems += [
+        f"'{name}' has a sign in it that a shell would read; rename it or give another --subject."
+        for name in (subject, *(item.id for item in items))
+        if set(name) & SHELL_SIGNS
+    ]
+    if problems:
+        raise OctaneError("\n".join(map(_in_workflow, problems)))
+    settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
     plan = Plan(subject, kind, items, settings)
     write_json(output, asdict(plan))
     logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)

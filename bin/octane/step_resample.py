@@ -7,13 +7,14 @@ from types import ModuleType
 import numpy as np
 
 from octane.backend import describe, select, to_host
+from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid, Vector, vector
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters, bytes_of
 from octane.progress import progress
-from octane.resample import as_dtype, resample, resampled, resampler
+from octane.resample import resample, resampled, resampler
 from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import stream_resample
 from octane.tiles import plan_workers, run_tiles

@@ -10,13 +10,14 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from octane.dtypes import as_dtype, working_type
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, Vector, blocks, section_number, vector
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
 from octane.progress import progress
-from octane.resample import apply, as_dtype, interpolator
+from octane.resample import apply, interpolator
 from octane.sections import Section, noted_sections
 from octane.tiles import plan_workers, run_tiles
 
@@ -151,8 +152,7 @@ def _paste(result: npt.NDArray, region: Region, slab: Slab, planes: range, grid:
     ]
     parts = [operator.part(slice(None)) for operator in operators]
     values = image.read(tuple(needed for _, needed in parts))
-    if image.dtype.kind in "iu":
-        values = values.astype(np.float32 if image.dtype.itemsize <= 2 else np.float64)
+    values = values.astype(working_type(image.dtype), copy=False)
     for axis, (operator, _) in enumerate(parts):
         values = apply(operator, values, axis)
     here = tuple(

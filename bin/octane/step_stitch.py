@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.backend import describe, select, to_host
+from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Region, blocks, section_number
 from octane.layout import Layout
@@ -24,7 +25,6 @@ from octane.omezarr import Image, Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
 from octane.positions import read_positions
 from octane.progress import progress
-from octane.resample import as_dtype
 from octane.tiles import plan_workers, run_tiles
 from octane.tiling import Position, Tile, Tiling
 

@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.backend import to_host
+from octane.dtypes import as_dtype
 from octane.geometry import Region, blocks
 from octane.metrics import Metrics
 from octane.progress import progress
-from octane.resample import AxisOperator, as_dtype, resample
+from octane.resample import AxisOperator, resample
 from octane.tiles import plan_workers, run_tiles
 from octane.volumes import Writer
 

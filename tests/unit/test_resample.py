@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
+from octane.dtypes import as_dtype
 from octane.geometry import Grid
 from octane.resample import (
     AxisOperator,
     apply,
-    as_dtype,
     interpolator,
     resample,
     resampled,

@@ -399,3 +399,10 @@ def test_stores_in_a_folder_are_found_in_order(mosaics, tmp_path):
     (mosaics / "other").mkdir()
     assert [p.name for p in find_inputs(mosaics)] == ["section_01.ome.zarr", "section_02.ome.zarr"]
     assert find_inputs(mosaics / "section_01.ome.zarr") == [mosaics / "section_01.ome.zarr"]
+
+
+@pytest.mark.parametrize("name", ["sub'01", "a b; rm", "sub/01", "$(id)"])
+def test_a_name_that_a_shell_would_read_is_refused(problems, volume, name):
+    (line,) = problems(volume, subject=name)
+    assert name in line
+    assert "--subject" in line

@@ -13,11 +13,12 @@ import yaozarrs
 import zarr
 
 from octane import omezarr, step_pyramid, streaming
+from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid, vector
 from octane.omezarr import open_image
 from octane.params import ExecutionParameters, PyramidParameters
-from octane.resample import as_dtype, resample, resampled
+from octane.resample import resample, resampled
 from octane.sections import read_sections
 from octane.step_pyramid import build_pyramid, plan_levels
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from octane import streaming
+from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid
 from octane.omezarr import open_image
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
-from octane.resample import as_dtype, resample, resampled, resampler
+from octane.resample import resample, resampled, resampler
 from octane.step_resample import resample_image
 from octane.tiling import Tiling
 

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from octane import streaming
+from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid
 from octane.metrics import Metrics
-from octane.resample import as_dtype, resample, resampled
+from octane.resample import resample, resampled
 
 
 class Source:

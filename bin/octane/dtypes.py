@@ -1,0 +1,27 @@
+"""Types of voxels: which to compute in, and the way back."""
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.backend import namespace
+
+__all__ = ["as_dtype", "working_type"]
+
+
+def working_type(dtype: np.dtype) -> np.dtype:
+    """Type to compute in: floating and complex ones as they are, small integers in float32."""
+    if dtype.kind in "fc" and dtype.itemsize > 2:
+        return dtype
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
+    """Convert ``values`` to ``dtype``: integers are rounded (half to even) and clipped."""
+    target = np.dtype(dtype)
+    if target.kind not in "iu":
+        return values.astype(target, copy=False)
+    xp = namespace(values)
+    limits = np.iinfo(str(target))
+    # The largest int64 is no float64: clip to the largest float below it.
+    top = np.nextafter(float(limits.max), 0) if target.itemsize == 8 else float(limits.max)
+    return xp.clip(xp.rint(values), float(limits.min), top).astype(target)
