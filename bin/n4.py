@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, Settings, command, launch, settle
+from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
 from octane.params import ExecutionParameters, InputParameters, N4Parameters
 from octane.step_n4 import correct_bias
 
@@ -23,8 +23,8 @@ def main(
     save_bias_field: Path | None = None,
     truth: Path | None = None,
     settings: Settings = None,
-    metrics: Path | None = None,
-    preview: Path | None = None,
+    metrics: RecordFile = None,
+    preview: RecordFile = None,
 ) -> None:
     """Correct a volume's bias field with N4, ITK's algorithm and options.
 

@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, Settings, command, launch, settle
+from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
 from octane.params import ExecutionParameters, PhantomParameters
 from octane.step_phantom import make_phantom
 
@@ -19,7 +19,7 @@ def main(
     parameters: Annotated[PhantomParameters | None, FLAT] = None,
     execution: Annotated[ExecutionParameters | None, FLAT] = None,
     settings: Settings = None,
-    metrics: Path | None = None,
+    metrics: RecordFile = None,
 ) -> None:
     """Make a synthetic serial-section OCT subject.
 

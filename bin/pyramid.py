@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, Settings, command, launch, settle
+from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
 from octane.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.step_pyramid import build_pyramid
 
@@ -21,8 +21,8 @@ def main(
     reading: Annotated[InputParameters | None, FLAT] = None,
     execution: Annotated[ExecutionParameters | None, FLAT] = None,
     settings: Settings = None,
-    metrics: Path | None = None,
-    preview: Path | None = None,
+    metrics: RecordFile = None,
+    preview: RecordFile = None,
 ) -> None:
     """Write a volume as OME-Zarr with several resolutions.
 

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from octane.step_report import write_report
-
 from octane.cli import FLAT, Settings, command, launch, settle
 from octane.params import ExecutionParameters, ReportParameters
+from octane.step_report import write_report
 
 app = command(__doc__)
 

@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, Settings, command, launch, settle
+from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
 from octane.step_resample import resample_image
 
@@ -21,7 +21,7 @@ def main(
     reading: Annotated[InputParameters | None, FLAT] = None,
     execution: Annotated[ExecutionParameters | None, FLAT] = None,
     settings: Settings = None,
-    metrics: Path | None = None,
+    metrics: RecordFile = None,
 ) -> None:
     """Resample a mosaic grid tile by tile, or a volume, to a target voxel size.
 

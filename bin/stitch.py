@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, Settings, command, launch, settle
+from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
 from octane.params import ExecutionParameters, InputParameters, StitchParameters
 from octane.step_stitch import stitch_section
 
@@ -22,8 +22,8 @@ def main(
     execution: Annotated[ExecutionParameters | None, FLAT] = None,
     positions: Path | None = None,
     settings: Settings = None,
-    metrics: Path | None = None,
-    preview: Path | None = None,
+    metrics: RecordFile = None,
+    preview: RecordFile = None,
 ) -> None:
     """Stitch the tiles of one section's mosaic grid into one image.
 

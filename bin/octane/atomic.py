@@ -27,6 +27,13 @@ def _is_there(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
+def _is_own(folder: Path) -> bool:
+    """Whether a folder is what octane writes: a zarr store, a phantom, or a report's pictures."""
+    if any((folder / name).exists() for name in ("zarr.json", ".zgroup", "truth/truth.json")):
+        return True
+    return all(path.suffix == ".png" for path in folder.iterdir())
+
+
 @contextmanager
 def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
     """Give a temporary path beside ``destination`` and rename it when the block ends well.
@@ -44,11 +51,17 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
     Raises
     ------
     OctaneError
-        When ``destination`` exists and ``overwrite`` is off, its folder cannot be written, or there
-        is no space left for it.
+        When ``destination`` exists and ``overwrite`` is off, or is a folder of others; when its
+        folder cannot be written, or there is no space left for it.
     """
-    if _is_there(destination) and not overwrite:
-        raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+    if _is_there(destination):
+        if not overwrite:
+            raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+        if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
+            raise OctaneError(
+                f"{destination} is a folder that octane did not make and does not replace; "
+                "choose another name."
+            )
     partial = destination.with_name(f".partial-{os.getpid()}-{destination.name}")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +76,10 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
     try:
         yield partial
         if _is_there(destination):
+            if not overwrite:
+                raise OctaneError(
+                    f"{destination} was made by somebody else meanwhile; choose another name."
+                )
             # A rename cannot replace a folder that is not empty: the old one steps aside first.
             old = destination.with_name(f".replaced-{os.getpid()}-{destination.name}")
             destination.rename(old)

@@ -25,7 +25,7 @@ from octane.errors import OctaneError
 from octane.params import ExecutionParameters, InputParameters, StepParameters
 from octane.validation import spelled
 
-__all__ = ["FLAT", "Settings", "command", "launch", "settle"]
+__all__ = ["FLAT", "RecordFile", "Settings", "command", "launch", "settle"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,6 +34,15 @@ COMMON = (InputParameters, ExecutionParameters)
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
+
+
+def _no_folder(_kind: object, path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file.")
+
+
+RecordFile = Annotated[Path | None, cyclopts.Parameter(validator=_no_folder)]
+"""A file that is written over: metrics and previews."""
 
 Settings = Annotated[
     Path | None,
@@ -120,6 +129,9 @@ def launch(app: cyclopts.App) -> None:
         _fail(_sentence(error), error)
     except OctaneError as error:
         _fail(str(error), error)
+    except MemoryError as error:
+        # The code of a process that was killed for its memory, which the workflow tries again.
+        _fail("Not enough memory; give a smaller --memory, or run where there is more.", error, 137)
     except OSError as error:
         # A full disk or a lost mount can show itself at any write.
         _fail(

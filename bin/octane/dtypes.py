@@ -16,8 +16,13 @@ def working_type(dtype: np.dtype) -> np.dtype:
 
 
 def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
-    """Convert ``values`` to ``dtype``: integers are rounded (half to even) and clipped."""
+    """Convert ``values`` to ``dtype``: integers are rounded (half to even) and clipped.
+
+    Masks (bool) are true from one half on. Complex values stay complex.
+    """
     target = np.dtype(dtype)
+    if target.kind == "b":
+        return values >= 0.5
     if target.kind not in "iu":
         return values.astype(target, copy=False)
     xp = namespace(values)

@@ -2,12 +2,13 @@
 
 import json
 import logging
+import math
 import os
 import platform
 import resource
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from octane.atomic import writing
 from octane.versions import versions
 
-__all__ = ["Metrics", "write_json"]
+__all__ = ["Metrics", "as_json", "write_json"]
 
 logger = logging.getLogger(__name__)
 
@@ -104,16 +105,29 @@ class Metrics:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write ``content`` as indented JSON, over what is there."""
+    """Write ``content`` as indented JSON, over what is there; NaN and Inf become null."""
     with writing(path, overwrite=True) as partial:
-        partial.write_text(json.dumps(content, indent=2, default=_plain) + "\n", encoding="utf-8")
+        partial.write_text(as_json(content), encoding="utf-8")
+
+
+def as_json(content: object) -> str:
+    """``content`` as indented JSON with a final line break; NaN and Inf become null."""
+    return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Path):
-        return str(value)
+    """The same with JSON's types alone."""
+    match value:
+        case Mapping():
+            return {str(name): _plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case np.ndarray() | np.generic():
+            return _plain(value.tolist())
+        case Path():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return None
+        case None | bool() | int() | float() | str():
+            return value
     raise TypeError(f"{type(value).__name__} has no place in JSON")

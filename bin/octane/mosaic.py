@@ -162,7 +162,7 @@ def _correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
 
 
 def overlap_shift(
-    first: npt.NDArray, second: npt.NDArray, max_shift: float
+    first: npt.NDArray, second: npt.NDArray, max_shift: tuple[float, float]
 ) -> tuple[tuple[float, float], float]:
     """How far the content of ``second`` is displaced against ``first``.
 
@@ -171,7 +171,7 @@ def overlap_shift(
     first, second
         The same nominal area seen by two tiles, (y, x), same shape.
     max_shift
-        Largest displacement looked for, in pixels.
+        Largest displacement looked for in y and x, pixels.
 
     Returns
     -------
@@ -180,7 +180,7 @@ def overlap_shift(
     """
     scores = _correlation(_band_passed(first), _band_passed(second))
     # Half of the overlap must remain in common, or the correlation is of too little to mean much.
-    reach = [int(min(np.ceil(max_shift), n // 2)) for n in first.shape]
+    reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
     window = scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
     peak = np.unravel_index(int(window.argmax()), window.shape)
     shift = tuple(
@@ -202,7 +202,10 @@ def _vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
 
 
 def solve(
-    nominal: Mapping[Tile, Position], pairs: list[Pair], max_shift: float, trust: float = 0.01
+    nominal: Mapping[Tile, Position],
+    pairs: list[Pair],
+    max_shift: tuple[float, float],
+    trust: float = 0.01,
 ) -> dict[Tile, Position]:
     """Positions that fit all measured pairs best, weighted least squares.
 
@@ -213,7 +216,7 @@ def solve(
     pairs
         Measured displacements against the nominal positions.
     max_shift
-        Largest correction of one tile, in pixels; larger ones are cut to it.
+        Largest correction of one tile in y and x, pixels; larger ones are cut to it.
     trust
         Weight of the nominal positions: it ties down tiles that no pair reaches and the common
         offset, which pairs leave open.
@@ -228,7 +231,9 @@ def solve(
         # Content that appears displaced by +d in the second tile means the tile lies at -d.
         measured[row] = [-pair.weight * s for s in pair.shift]
     matrix[len(pairs) :] = np.eye(len(tiles)) * trust
-    moves = np.linalg.lstsq(matrix, measured, rcond=None)[0].clip(-max_shift, max_shift)
+    moves = np.linalg.lstsq(matrix, measured, rcond=None)[0].clip(
+        [-m for m in max_shift], max_shift
+    )
     return {
         tile: (nominal[tile][0] + float(dy), nominal[tile][1] + float(dx))
         for tile, (dy, dx) in zip(tiles, moves, strict=True)

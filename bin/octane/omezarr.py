@@ -4,7 +4,7 @@ Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGF
 (tile pitch, section boundaries) stand in the group's attributes under ``octane``.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,8 @@ from zarr.core.common import JSON
 from octane.atomic import writing
 from octane.chunks import missing_keys, owned_shape, stored_objects
 from octane.errors import OctaneError
-from octane.geometry import MICROMETERS, Grid, Region, vector
+from octane.geometry import Grid, Region
+from octane.ngff import finest_dataset
 
 __all__ = ["CHUNK", "SHARD", "Attributes", "Image", "Level", "create_image", "open_image"]
 
@@ -32,19 +33,6 @@ CHUNK = 128
 """Edge of a volume's chunks: what viewers read at once (8 MB of float32)."""
 SHARD = 256
 """Edge of a volume's shards: an 80 GB volume is 1,250 files, one shard in memory 64 MB."""
-
-SYNONYMS = {
-    "nm": "nanometer",
-    "um": "micrometer",
-    "µm": "micrometer",
-    "μm": "micrometer",
-    "micron": "micrometer",
-    "microns": "micrometer",
-    "mm": "millimeter",
-    "cm": "centimeter",
-    "m": "meter",
-}
-"""Spellings that other writers use; each means exactly one of NGFF's units."""
 
 DECODING_ERRORS = (RuntimeError, ValueError, OSError, zarr.errors.BaseZarrError)
 """What numcodecs and zarr raise for a chunk that cannot be decoded."""
@@ -171,17 +159,6 @@ def _group(path: Path) -> zarr.Group:
         ) from error
 
 
-def _factors(
-    transforms: Sequence[Mapping[str, object]], kind: str, start: float
-) -> list[float] | None:
-    values = [cast("list[float]", t[kind]) for t in transforms if t.get("type") == kind]
-    return (
-        [float(v) for v in values[0]]
-        if values
-        else ([start] * 3 if kind == "translation" else None)
-    )
-
-
 def open_image(
     path: Path,
     *,
@@ -206,70 +183,19 @@ def open_image(
     """
     group = _group(path)
     root = group.attrs.asdict()
-    ome = cast("Mapping[str, object]", root.get("ome", root))
-    multiscales = cast("list[Mapping[str, object]]", ome.get("multiscales"))
-    if not multiscales:
-        raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
-    axes = cast("list[Mapping[str, str]]", multiscales[0].get("axes", []))
-    names = [axis.get("name") if isinstance(axis, Mapping) else axis for axis in axes]
-    if names != ["z", "y", "x"]:
+    dataset = finest_dataset(path, root, input_unit)
+    array = group.get(dataset.path)
+    if not isinstance(array, zarr.Array):
         raise OctaneError(
-            f"{path} has the axes {' '.join(map(str, names)) or '(none)'}; "
-            "octane takes 3-D images with the axes z y x: extract one channel and time point."
+            f"{path} names the dataset {dataset.path} and has no such array; "
+            "the store is incomplete: restore it."
         )
-    datasets = cast("list[Mapping[str, object]]", multiscales[0].get("datasets"))
-    if not datasets:
-        raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
-    dataset = datasets[0]
-    transforms = [
-        *cast("list[Mapping[str, object]]", dataset.get("coordinateTransformations", [])),
-    ]
-    scale = _factors(transforms, "scale", 1.0)
-    if scale is None or len(scale) != 3 or min(scale) <= 0:
-        raise OctaneError(
-            f"{path} states no valid scale (voxel size) for dataset {dataset['path']}; "
-            "add a scale transformation of three positive numbers."
-        )
-    translation = _factors(transforms, "translation", 0.0) or [0.0] * 3
-    # A transformation of the whole multiscale applies after the dataset's own (NGFF 0.4, 0.5).
-    common = cast("list[Mapping[str, object]]", multiscales[0].get("coordinateTransformations", []))
-    outer = _factors(common, "scale", 1.0) or [1.0] * 3
-    shift = _factors(common, "translation", 0.0) or [0.0] * 3
-    units = [_unit(path, axis, input_unit) for axis in axes]
-    try:
-        array = cast("zarr.Array", group[cast("str", dataset["path"])])
-    except KeyError as error:
-        raise OctaneError(
-            f"{path} names the dataset {dataset['path']} and has none; the store is incomplete."
-        ) from error
     if array.ndim != 3 or 0 in array.shape:
         raise OctaneError(
             f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
         )
-    grid = Grid(
-        cast("tuple[int, int, int]", array.shape),
-        vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True))),
-        vector(
-            *((t * o + a) * u for t, o, a, u in zip(translation, outer, shift, units, strict=True))
-        ),
-    )
+    grid = Grid(cast("tuple[int, int, int]", array.shape), dataset.spacing, dataset.origin)
     return Image(path, array, grid, missing, cast("Attributes", root.get("octane", {})))
-
-
-def _unit(path: Path, axis: Mapping[str, str] | str, input_unit: str | None) -> float:
-    # Up to NGFF 0.3 an axis was its name alone.
-    stated = axis.get("unit") if isinstance(axis, Mapping) else None
-    unit = SYNONYMS.get(stated, stated) if stated else input_unit
-    if unit is None:
-        raise OctaneError(
-            f"{path} states no unit for its axes; give --input-unit, for example "
-            "--input-unit micrometer (in the workflow --input_unit)."
-        )
-    if unit not in MICROMETERS:
-        raise OctaneError(
-            f"{path} has the unit '{unit}'; octane takes {', '.join(MICROMETERS)}: correct it."
-        )
-    return MICROMETERS[unit]
 
 
 def _compressor(codec: Codec) -> ZstdCodec | BloscCodec | None:
@@ -321,6 +247,8 @@ def create_image(
     OctaneError
         When the destination exists or cannot be written, or a chunk is missing at the end.
     """
+    if not destination.name.endswith(".zarr"):
+        raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
     multiscale = v05.Multiscale(
         name=destination.name.split(".")[0],
         axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],

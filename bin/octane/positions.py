@@ -23,7 +23,7 @@ def read_positions(path: Path, section: int | None, tiling: Tiling) -> dict[Tile
         When columns, a tile or numbers are missing; names the file and the line.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as stream:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
             rows = list(csv.DictReader(stream))
     except (OSError, UnicodeDecodeError) as error:
         raise OctaneError(f"{path} cannot be read as a table; give a CSV file.") from error
@@ -36,9 +36,14 @@ def read_positions(path: Path, section: int | None, tiling: Tiling) -> dict[Tile
                 place = (float(row["y"]), float(row["x"]))
                 if not np.isfinite(place).all():
                     raise ValueError("a position must be finite")
-                found[int(row["row"]), int(row["column"])] = place
+                tile = (int(row["row"]), int(row["column"]))
+                if tile in found:
+                    raise ValueError("a tile has one position")
+                found[tile] = place
         except (TypeError, ValueError) as error:
-            raise OctaneError(f"{path}, line {line}: not a row of numbers; correct it.") from error
+            raise OctaneError(
+                f"{path}, line {line}: no row of numbers, or the second of its tile; correct it."
+            ) from error
     missing = [tile for tile in tiling.tiles if tile not in found]
     if missing:
         row, column = missing[0]

@@ -20,7 +20,7 @@ from octane.progress import progress
 from octane.quality import against_truth, coefficient_of_variation
 from octane.sections import read_sections
 from octane.tiles import plan_workers, run_tiles
-from octane.volumes import Volume, create_volume, open_volume
+from octane.volumes import Volume, create_volume, is_ome_zarr, open_volume
 
 __all__ = ["correct_bias"]
 
@@ -122,7 +122,18 @@ def correct_bias(
     metrics = Metrics("n4", settings=p.model_dump(mode="json"))
     xp = select(execution.backend)
     metrics.device = describe(xp)
-    workers = _plan(volume, p, execution, metrics)
+    if sum(p.iterations) == 0:
+        metrics.warn("No iterations were asked for: the volume is left as it is.")
+    outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise OctaneError(
+            f"{destination} is named for the corrected volume and for the bias field; "
+            "give --save-bias-field another name."
+        )
+    voxels = int(np.prod(volume.grid.shape))
+    whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
+    whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
+    workers = _plan(volume, p, execution, whole, metrics)
     keep = shrink_slices(volume.grid.shape, p.shrink_factor[::-1])
     with metrics.timed("shrink"):
         finite = p.nonfinite == "error"
@@ -155,22 +166,39 @@ def correct_bias(
     return metrics
 
 
-def _plan(volume: Volume, p: N4Parameters, execution: ExecutionParameters, metrics: Metrics) -> int:
-    """Workers that the memory allows, said with the memory before any is taken."""
+def _plan(
+    volume: Volume,
+    p: N4Parameters,
+    execution: ExecutionParameters,
+    whole_files: int,
+    metrics: Metrics,
+) -> int:
+    """Workers that the memory allows, said with the memory before any is taken.
+
+    ``whole_files`` are the bytes of the input and outputs that are kept in memory as a whole.
+    """
     keep = shrink_slices(volume.grid.shape, p.shrink_factor[::-1])
-    kept = int(np.prod([len(range(n)[k]) for n, k in zip(volume.grid.shape, keep, strict=True)]))
-    fit = 8 * 4 * kept
+    lengths = [len(range(n)[k]) for n, k in zip(volume.grid.shape, keep, strict=True)]
+    for name, n, length in zip("zyx", volume.grid.shape, lengths, strict=True):
+        if length < 2:
+            raise OctaneError(
+                f"{volume.path} has {n} voxel(s) along {name}, of which --shrink-factor leaves "
+                f"{length}; N4 fits two or more: lower the factor of that axis (order x y z)."
+            )
+    kept = int(np.prod(lengths))
+    fixed = PROCESS_BYTES + whole_files + 8 * 4 * kept
     block = int(np.prod(np.minimum(READ_BLOCK, volume.grid.shape)))
-    need = block * (2 * volume.dtype.itemsize + 12)
+    need = block * (2 * volume.dtype.itemsize + 14)
     memory = bytes_of(execution.memory)
-    if fit > memory:
+    if fixed + need > memory:
         raise OctaneError(
-            f"The fit of {kept} voxels needs {fit / 1e9:.1f} GB and --memory allows "
-            f"{memory / 1e9:.1f} GB; raise --memory or --shrink-factor."
+            f"{volume.path}: N4 needs {(fixed + need) / 1e9:.1f} GB for a fit of {kept} voxels and "
+            f"one block, and --memory allows {memory / 1e9:.1f} GB; raise --memory or "
+            "--shrink-factor, or use OME-Zarr in place of files that are read whole."
         )
     count = len(blocks(volume.grid.shape, (READ_BLOCK,) * 3))
-    workers = plan_workers(need, memory, execution.workers, max(count, 2))
-    predicted = PROCESS_BYTES + fit + workers * need
+    workers = plan_workers(need, memory - fixed, execution.workers, max(count, 2))
+    predicted = fixed + workers * need
     metrics.figures["predicted_memory_bytes"] = predicted
     logger.info(
         "N4: fit on %d voxels, then %d blocks by %d workers; about %.0f MB in all",

@@ -94,7 +94,10 @@ def find_inputs(source: Path) -> list[Path]:
     if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
         return [source]
     found = sorted(
-        p for p in source.iterdir() if p.name.endswith(".zarr") or (p.is_dir() and is_store(p))
+        p
+        for p in source.iterdir()
+        # What begins with a dot is the left-over of a killed run, or a Mac's own.
+        if not p.name.startswith(".") and (p.name.endswith(".zarr") or (p.is_dir() and is_store(p)))
     )
     if not found:
         raise OctaneError(

@@ -194,5 +194,7 @@ def _preview(
             for a, n in enumerate(grid.shape)
         )
         plane: npt.NDArray = np.asarray(arrays[index][at]).squeeze(axis)
+        if plane.dtype.kind == "c":
+            plane = np.abs(plane)
         metrics.previews[f"slice_{name}"] = plane[::step, ::step]
     metrics.figures["preview_spacing"] = [s * step for s in grid.spacing]

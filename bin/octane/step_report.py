@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 
 from octane.atomic import writing
 from octane.errors import OctaneError
-from octane.metrics import Metrics
+from octane.metrics import Metrics, as_json
 from octane.params import STEPS, ExecutionParameters, ReportParameters
 from octane.report import PREVIEWED, Entry, Record, build
 
@@ -201,15 +200,6 @@ def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def _finite(value: object) -> object:
-    """Replace NaN and Inf, which JSON does not know, by null."""
-    if isinstance(value, Mapping):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def write_report(
     records: list[Path],
     previews: list[Path],
@@ -278,8 +268,7 @@ def write_report(
                     for e in entries
                 ],
             }
-            text = json.dumps(_finite(content), indent=2, allow_nan=False)
-            joined.write_text(text + "\n", encoding="utf-8")
+            joined.write_text(as_json(content), encoding="utf-8")
             folder.mkdir()
             for name, data in report.pictures.items():
                 (folder / name).write_bytes(data)

@@ -77,6 +77,11 @@ def resample_image(
     """
     image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
     target = check_target(image, parameters)
+    if image.dtype.kind == "c" and parameters.dtype != "input":
+        raise OctaneError(
+            f"{source} holds complex voxels, which --dtype {parameters.dtype} would cut in half; "
+            "leave --dtype out, and take the modulus where it is wanted."
+        )
     metrics = Metrics("resample", settings=parameters.model_dump(mode="json"))
     xp = select(execution.backend)
     metrics.device = describe(xp)

@@ -46,6 +46,11 @@ class Slab:
 
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
     if parameters.section_thickness is not None:
+        if parameters.section_thickness < image.grid.spacing[0]:
+            raise OctaneError(
+                f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
+                f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
+            )
         return parameters.section_thickness
     noted = cast("Mapping[str, float]", image.attributes.get("section", {}))
     return float(noted.get("thickness", extent[0]))

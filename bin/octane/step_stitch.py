@@ -121,7 +121,7 @@ def _refined(
     """Positions that fit the overlaps best, in passes: each sees better aligned overlaps."""
     spacing = tiling.spacing[1:]
     start = {t: (p[0] / spacing[0], p[1] / spacing[1]) for t, p in nominal.items()}
-    reach = max_shift / min(spacing)
+    reach = (max_shift / spacing[0], max_shift / spacing[1])
     pixels = start
     for _ in range(PASSES):
         positions = {t: (p[0] * spacing[0], p[1] * spacing[1]) for t, p in pixels.items()}
@@ -131,13 +131,13 @@ def _refined(
             common = _common(layout, projections, first, second)
             if common is not None:
                 # Two tiles may each be off by max_shift, to opposite sides.
-                shift, peak = overlap_shift(*common, 2 * reach)
+                shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
                 pairs.append(Pair(first, second, shift, peak))
         solved = solve(pixels, pairs, reach)
         pixels = {
             t: (
-                float(np.clip(p[0], start[t][0] - reach, start[t][0] + reach)),
-                float(np.clip(p[1], start[t][1] - reach, start[t][1] + reach)),
+                float(np.clip(p[0], start[t][0] - reach[0], start[t][0] + reach[0])),
+                float(np.clip(p[1], start[t][1] - reach[1], start[t][1] + reach[1])),
             )
             for t, p in solved.items()
         }

@@ -1,5 +1,7 @@
 """One volume, whatever the file: OME-Zarr read by region, NIfTI, MHA and TIFF through SimpleITK."""
 
+import gzip
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,10 +19,15 @@ from octane.omezarr import CHUNK, SHARD, Attributes, Codec, Level, create_image,
 
 __all__ = ["FORMATS", "Volume", "Writer", "create_volume", "is_ome_zarr", "open_volume"]
 
-FORMATS = (".nii", ".nii.gz", ".mha", ".mhd", ".tif", ".tiff", ".nrrd")
+FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
 """Suffixes of files that SimpleITK reads and writes in full."""
 
+UNITLESS = (".tif", ".tiff")
+"""Formats whose lengths have no unit that could be relied on."""
+
 MILLIMETER = MICROMETERS["millimeter"]
+NIFTI_HEADER = 352
+"""Bytes before the voxels of a NIfTI-1 file."""
 
 
 class Volume(Protocol):
@@ -89,7 +96,8 @@ def is_ome_zarr(path: Path) -> bool:
 def _require_format(path: Path) -> None:
     if not path.name.lower().endswith(FORMATS):
         raise OctaneError(
-            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(FORMATS)}."
+            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(FORMATS)} "
+            "(for .mhd with its second file: .mha)."
         )
 
 
@@ -104,7 +112,7 @@ def open_volume(
     Parameters
     ----------
     path
-        OME-Zarr store, or a file of :data:`FORMATS` (its lengths are millimetres, as ITK reads).
+        OME-Zarr store, or a file of :data:`FORMATS`, whose lengths ITK gives in millimetres.
     input_unit, missing
         As in :func:`octane.omezarr.open_image`.
 
@@ -128,8 +136,16 @@ def open_volume(
             f"{path} has {image.GetDimension()} dimensions and {components} components a voxel; "
             "octane takes one 3-D volume: extract it."
         )
-    spacing = [s * MILLIMETER for s in reversed(image.GetSpacing())]
-    origin = [o * MILLIMETER for o in reversed(image.GetOrigin())]
+    unit = MILLIMETER
+    if path.name.lower().endswith(UNITLESS):
+        if input_unit is None:
+            raise OctaneError(
+                f"{path} is a TIFF, which states no unit; give --input-unit, for example "
+                "--input-unit micrometer."
+            )
+        unit = MICROMETERS[input_unit]
+    spacing = [s * unit for s in reversed(image.GetSpacing())]
+    origin = [o * unit for o in reversed(image.GetOrigin())]
     nx, ny, nz = image.GetSize()
     return FileVolume(path, image, Grid((nz, ny, nx), vector(*spacing), vector(*origin)))
 
@@ -163,20 +179,66 @@ def create_volume(
             [level],
             dtype,
             codec=codec,
-            attributes={**like.attributes, **(attributes or {})},
+            attributes={**like.attributes, "kind": "volume", **(attributes or {})},
             overwrite=overwrite,
         ) as (array,):
             yield array, level.owned
         return
     _require_format(destination)
     with writing(destination, overwrite=overwrite) as partial:
-        voxels = np.empty(like.grid.shape, np.dtype(dtype))
+        native = np.dtype(dtype).newbyteorder("=")
+        # What the format cannot hold shows itself before the work and not after it.
+        _write_file(sitk_image(np.zeros((2, 2, 2), native), destination), partial, destination)
+        partial.unlink()
+        voxels = np.empty(like.grid.shape, native)
         nz, ny, nx = like.grid.shape
         yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
-        image = sitk.GetImageFromArray(voxels)
+        image = sitk_image(voxels, destination)
         if isinstance(like, FileVolume):
             image.CopyInformation(like.image)
         else:
             image.SetSpacing([s / MILLIMETER for s in reversed(like.grid.spacing)])
             image.SetOrigin([o / MILLIMETER for o in reversed(like.grid.origin)])
+        _write_file(image, partial, destination)
+        _require_whole(partial, destination, voxels.nbytes)
+
+
+def sitk_image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
+    """SimpleITK's image of ``voxels``, for a file named ``destination``."""
+    try:
+        return sitk.GetImageFromArray(voxels)
+    except (TypeError, KeyError) as error:
+        raise OctaneError(
+            f"{destination} cannot hold {voxels.dtype} voxels; give --dtype float32 or write "
+            "OME-Zarr."
+        ) from error
+
+
+def _write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
+    try:
         sitk.WriteImage(image, str(partial))
+    except RuntimeError as error:
+        raise OctaneError(
+            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
+            "full or the format does not hold it; free space, or give another format or --dtype."
+        ) from error
+
+
+def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
+    """Raise unless all voxels are in the file: ITK only prints when a disk is full under NIfTI."""
+    name = destination.name.lower()
+    size = partial.stat().st_size
+    if name.endswith(".nii.gz"):
+        size = 0
+        try:
+            with gzip.open(partial) as stream:
+                while piece := stream.read(1 << 24):
+                    size += len(piece)
+        except (EOFError, OSError, zlib.error):
+            size = 0
+    needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
+    if size < needed and not name.endswith(UNITLESS):
+        raise OctaneError(
+            f"{destination}: only {size} of {needed} bytes could be written; free some space, or "
+            "choose another place for the output. Nothing was left half-written."
+        )

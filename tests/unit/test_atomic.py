@@ -76,7 +76,7 @@ def test_a_full_disk_is_said_in_words(fail, tmp_path, code):
 def test_what_exists_is_replaced_when_asked(tmp_path, folder):
     if folder:
         (tmp_path / "a").mkdir()
-        (tmp_path / "a" / "old").touch()
+        (tmp_path / "a" / "zarr.json").touch()
     else:
         (tmp_path / "a").write_text("old")
     with writing(tmp_path / "a", overwrite=True) as partial:
@@ -129,3 +129,28 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     ):
         pytest.fail("work was begun")
     assert str(tmp_path / "file") in str(caught.value)
+
+
+def test_a_folder_of_others_is_never_replaced(tmp_path):
+    (tmp_path / "a" / "sub").mkdir(parents=True)
+    (tmp_path / "a" / "sub" / "months").write_text("of work")
+    with (
+        pytest.raises(OctaneError, match="did not make"),
+        writing(tmp_path / "a", overwrite=True),
+    ):
+        pytest.fail("the block was entered")
+    assert (tmp_path / "a" / "sub" / "months").read_text() == "of work"
+
+
+def write_twice(path):
+    """Write a name that somebody else takes meanwhile."""
+    with writing(path) as partial:
+        partial.write_text("mine")
+        path.write_text("theirs")
+
+
+def test_what_was_made_meanwhile_is_kept(tmp_path):
+    with pytest.raises(OctaneError, match="meanwhile"):
+        write_twice(tmp_path / "a")
+    assert (tmp_path / "a").read_text() == "theirs"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import cast
 
@@ -266,3 +267,42 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
     assert process.returncode == (143 if number == signal.SIGTERM else 130)
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in written
+
+
+COMMANDS = sorted(
+    p.stem
+    for p in (Path(__file__).resolve().parents[2] / "bin").glob("*.py")
+    if p.stem != "versions"
+)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_looks_for_its_environment_before_it_needs_it(name, project):
+    source = (project / "bin" / f"{name}.py").read_text()
+    imports = [line for line in source.splitlines() if line.startswith("from octane")]
+    assert imports[0].startswith("from octane.cli import")
+
+
+def test_a_record_never_replaces_a_folder(run_command, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "a").write_text("kept")
+    done = run_command("phantom", tmp_path / "p", "--metrics", tmp_path / "precious")
+    assert done.returncode == 1
+    assert "is a folder" in done.stderr
+    assert (tmp_path / "precious" / "a").read_text() == "kept"
+    assert not (tmp_path / "p").exists()
+
+
+def test_too_little_memory_is_one_sentence_and_the_code_that_is_tried_again(monkeypatch, capsys):
+    app = cli.command("Takes too much.")
+
+    @app.default
+    def main():
+        raise MemoryError
+
+    monkeypatch.setattr(sys, "argv", ["too_much.py"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as stopped:
+        cli.launch(app)
+    assert stopped.value.code == 137
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: Not enough memory")

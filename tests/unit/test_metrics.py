@@ -87,3 +87,8 @@ def test_what_is_no_json_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(TypeError, match="no place in JSON"):
         write_json(tmp_path / "m.json", {"a": object()})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nan_and_inf_become_null(tmp_path):
+    write_json(tmp_path / "a.json", {"a": [np.nan, np.float32("inf"), 1.5], "b": np.arange(2)})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [None, None, 1.5], "b": [0, 1]}

@@ -107,7 +107,7 @@ def test_a_displacement_is_found(rng, shift, shape):
     whole = texture(rng, (shape[0] + 20, shape[1] + 20))
     first = whole[10:-10, 10:-10]
     second = np.roll(whole, shift, axis=(0, 1))[10:-10, 10:-10]
-    found, peak = overlap_shift(1000 + first, 900 + 0.8 * second, 8)
+    found, peak = overlap_shift(1000 + first, 900 + 0.8 * second, (8, 8))
     np.testing.assert_allclose(found, shift, atol=0.3)
     assert peak > 0.9
 
@@ -115,7 +115,7 @@ def test_a_displacement_is_found(rng, shift, shape):
 def test_a_displacement_is_found_to_a_fraction_of_a_pixel(rng):
     whole = texture(rng, (80, 100))
     moved = ndimage.shift(whole, (1.4, -2.6), order=5, mode="wrap")
-    found, _ = overlap_shift(whole[15:-15, 15:-15], moved[15:-15, 15:-15], 6)
+    found, _ = overlap_shift(whole[15:-15, 15:-15], moved[15:-15, 15:-15], (6, 6))
     np.testing.assert_allclose(found, (1.4, -2.6), atol=0.15)
 
 
@@ -124,18 +124,18 @@ def test_a_displacement_is_found_through_speckle(rng):
     whole -= whole.min() - 0.2
     first, second = whole[10:-10, 10:-10], np.roll(whole, (2, 3), axis=(0, 1))[10:-10, 10:-10]
     noisy = [(tile * rng.gamma(4.0, 0.25, tile.shape)) for tile in (first, second)]
-    found, _ = overlap_shift(*noisy, 6)
+    found, _ = overlap_shift(*noisy, (6, 6))
     np.testing.assert_allclose(found, (2, 3), atol=0.5)
 
 
 def test_no_displacement_beyond_the_reach_is_found(rng):
     first, second = rng.random((30, 30)), rng.random((30, 30))
-    found, _ = overlap_shift(first, second, 3)
+    found, _ = overlap_shift(first, second, (3, 3))
     assert np.abs(found).max() <= 3.5
 
 
 def test_flat_tiles_have_no_displacement_to_trust():
-    _, peak = overlap_shift(np.full((20, 30), 5.0), np.full((20, 30), 5.0), 4)
+    _, peak = overlap_shift(np.full((20, 30), 5.0), np.full((20, 30), 5.0), (4, 4))
     assert peak == pytest.approx(0, abs=1e-6)
 
 
@@ -147,7 +147,7 @@ def test_positions_fit_the_measured_pairs(rng):
     start = nominal(3, 4)
     moves = {tile: rng.uniform(-4, 4, 2) for tile in start}
     pairs = [Pair(a, b, tuple(moves[a] - moves[b]), 1.0) for a, b in neighbours(list(start))]
-    found = solve(start, pairs, 20.0)
+    found = solve(start, pairs, (20.0, 20.0))
     offsets = np.array([np.subtract(found[t], start[t]) - moves[t] for t in start])
     # Pairs say nothing about a common displacement.
     np.testing.assert_allclose(offsets - offsets.mean(axis=0), 0, atol=0.02)
@@ -160,19 +160,19 @@ def test_an_untrusted_pair_hardly_counts():
     start = nominal(2, 2)
     pairs = [Pair(a, b, (0.0, 0.0), 1.0) for a, b in neighbours(list(start))]
     pairs.append(Pair((0, 0), (0, 1), (9.0, 9.0), 0.01))
-    found = solve(start, pairs, 20.0)
+    found = solve(start, pairs, (20.0, 20.0))
     assert max(np.abs(np.subtract(found[t], start[t])).max() for t in start) < 0.01
 
 
 def test_a_tile_that_no_pair_reaches_stays():
     start = nominal(1, 3)
-    found = solve(start, [Pair((0, 0), (0, 1), (0.0, 4.0), 1.0)], 20.0)
+    found = solve(start, [Pair((0, 0), (0, 1), (0.0, 4.0), 1.0)], (20.0, 20.0))
     assert found[0, 2] == pytest.approx(start[0, 2])
 
 
 def test_no_tile_moves_further_than_it_may():
     start = nominal(1, 2)
-    found = solve(start, [Pair((0, 0), (0, 1), (0.0, 100.0), 1.0)], 3.0)
+    found = solve(start, [Pair((0, 0), (0, 1), (0.0, 100.0), 1.0)], (3.0, 3.0))
     assert found[0, 0][1] == pytest.approx(3.0)
     assert found[0, 1][1] == pytest.approx(47.0)
 

@@ -363,3 +363,12 @@ def test_concurrent_writers_that_own_whole_shards_lose_nothing(tmp_path, rng, vo
             list(pool.map(write, [regions[i::8] for i in range(8)]))
     np.testing.assert_array_equal(voxels_of(tmp_path / "a.zarr"), voxels)
     assert open_image(tmp_path / "a.zarr").missing_chunks() == []
+
+
+def test_an_image_must_be_named_as_one(tmp_path):
+    level = Level.volume(Grid((2, 3, 4), (1.0, 1.0, 1.0)))
+    with (
+        pytest.raises(OctaneError, match=r"out\.nii\.gz .*\.ome\.zarr"),
+        create_image(tmp_path / "out.nii.gz", [level], "f4"),
+    ):
+        pytest.fail("the block was entered")

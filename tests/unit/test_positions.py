@@ -50,10 +50,21 @@ def test_the_columns_may_stand_in_any_order(tiling, write_table):
         ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 1, 0)], "line 3"),
         ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 1, 0, "nan")], "line 3"),
         ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 1, 0, "inf")], "line 3"),
+        ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 0, 5, 5)], "line 3"),
         ("section,row,column,y,x", [(1, 0, 0, 0, 0)], "row 0, column 1 of section 1"),
         ("section,row,column,y,x", [(2, 0, 0, 0, 0), (2, 0, 1, 0, 9)], "row 0, column 0 of sec"),
     ],
-    ids=["column", "empty", "no number", "short line", "NaN", "Inf", "a tile", "a section"],
+    ids=[
+        "column",
+        "empty",
+        "no number",
+        "short line",
+        "NaN",
+        "Inf",
+        "twice",
+        "a tile",
+        "a section",
+    ],
 )
 def test_what_a_table_lacks_is_named(tiling, write_table, header, rows, words):
     table = write_table(rows, header)
@@ -71,3 +82,8 @@ def test_a_table_that_is_no_text_is_named(tiling, tmp_path):
     (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(OctaneError, match=r"t\.csv"):
         read_positions(tmp_path / "t.csv", 1, tiling)
+
+
+def test_a_table_that_excel_saved_is_read(tiling, write_table):
+    table = write_table([(1, 0, 0, 0, 0), (1, 0, 1, 0, 150)], "\ufeffsection,row,column,y,x")
+    assert read_positions(table, 1, tiling)[0, 1] == (0.0, 150.0)

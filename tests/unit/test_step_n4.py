@@ -435,3 +435,27 @@ def test_shrink_factors_and_control_points_are_in_itks_order(write_image, correc
     n4.Execute(sitk.Shrink(image, (3, 2, 1)))
     field = np.exp(sitk.GetArrayFromImage(n4.GetLogBiasFieldAsImage(image)))
     np.testing.assert_allclose(read(path), voxels / field, rtol=1e-3)
+
+
+def test_two_outputs_of_one_name_are_refused(correct, volume, tmp_path):
+    with pytest.raises(OctaneError, match="another name"):
+        correct(volume, "n4.ome.zarr", field=tmp_path / "out" / "n4.ome.zarr")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_shrink_factor_that_leaves_one_plane_is_refused_with_its_axis(correct, volume):
+    with pytest.raises(OctaneError, match=r"volume\.ome\.zarr has 26 voxel\(s\) along z.*lower"):
+        correct(volume, shrink_factor=(2, 2, 20))
+
+
+def test_no_iterations_leave_the_volume_and_say_so(correct, volume, biased):
+    path, metrics = correct(volume, iterations=(0,))
+    np.testing.assert_array_equal(read(path), biased)
+    assert any("iterations" in warning for warning in metrics.warnings)
+
+
+def test_the_plan_counts_files_that_are_read_whole(correct, volume, write_file, biased):
+    _, streamed = correct(volume)
+    _, whole = correct(write_file("a.nii", biased), "b.nii")
+    more = whole.figures["predicted_memory_bytes"] - streamed.figures["predicted_memory_bytes"]
+    assert more == 2 * biased.nbytes

@@ -406,3 +406,8 @@ def test_a_name_that_a_shell_would_read_is_refused(problems, volume, name):
     (line,) = problems(volume, subject=name)
     assert name in line
     assert "--subject" in line
+
+
+def test_leftovers_of_a_killed_run_are_no_input(mosaics):
+    (mosaics / ".partial-99-section_02.ome.zarr").mkdir()
+    assert [p.name for p in find_inputs(mosaics)] == ["section_01.ome.zarr", "section_02.ome.zarr"]

@@ -259,3 +259,8 @@ def test_existing_output_is_kept_unless_overwritten(write_section, stack):
     stack([source])
     with pytest.raises(OctaneError, match="--overwrite"):
         stack([source])
+
+
+def test_a_thickness_below_a_voxel_is_refused(write_section, stack):
+    with pytest.raises(OctaneError, match=r"--section-thickness 0\.2 .*micrometre"):
+        stack([write_section(n) for n in (1, 2)], section_thickness=0.2)

@@ -1,5 +1,7 @@
 """One volume, whatever the file; lengths in micrometres, axes z, y, x."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import SimpleITK as sitk
@@ -10,7 +12,7 @@ from octane.geometry import blocks
 from octane.omezarr import Image
 from octane.volumes import create_volume, is_ome_zarr, open_volume
 
-SUFFIXES = [".nii", ".nii.gz", ".mha", ".mhd", ".nrrd"]
+SUFFIXES = [".nii", ".nii.gz", ".mha", ".nrrd"]
 
 
 @pytest.fixture
@@ -48,8 +50,15 @@ def test_a_file_is_read_in_micrometres_and_in_the_order_z_y_x(write_file, voxels
 
 def test_a_tiff_is_read(tmp_path, voxels):
     sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
-    volume = open_volume(tmp_path / "a.tif")
+    volume = open_volume(tmp_path / "a.tif", input_unit="micrometer")
     np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+    assert volume.grid.spacing == pytest.approx((1, 1, 1), rel=1e-6)
+
+
+def test_the_unit_of_a_tiff_is_never_guessed(tmp_path, voxels):
+    sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
+    with pytest.raises(OctaneError, match=r"a\.tif is a TIFF.*--input-unit"):
+        open_volume(tmp_path / "a.tif")
 
 
 def test_what_is_read_is_a_copy(write_file, voxels):
@@ -125,7 +134,7 @@ def test_what_is_written_lies_where_its_model_lies(write_image, voxels, tmp_path
     assert written.grid.origin == pytest.approx(like.grid.origin, rel=1e-6)
     np.testing.assert_array_equal(written.read(whole(voxels.shape)), np.rint(voxels * 1000))
     if suffix == ".ome.zarr":
-        assert written.attributes == {"k": 1, "step": "n4"}
+        assert written.attributes == {"k": 1, "kind": "volume", "step": "n4"}
 
 
 def test_blocks_that_may_be_written_at_once_are_whole_shards(
@@ -158,3 +167,46 @@ def test_a_failure_leaves_nothing(write_image, voxels, tmp_path, name):
     with pytest.raises(RuntimeError), create_volume(tmp_path / name, like, "f4"):
         raise RuntimeError
     assert [p.name for p in tmp_path.iterdir()] == ["a.ome.zarr"]
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_file_cut_short_is_not_taken_for_whole(
+    write_image, voxels, tmp_path, monkeypatch, suffix
+):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    written = sitk.WriteImage
+
+    def cut(image, name):
+        # As ITK leaves a NIfTI on a full disk: it prints, and raises nothing.
+        written(image, name)
+        with open(name, "r+b") as stream:  # noqa: PTH123
+            stream.truncate(Path(name).stat().st_size // 2)
+
+    monkeypatch.setattr(sitk, "WriteImage", cut)
+    destination = tmp_path / f"b{suffix}"
+    with (
+        pytest.raises(OctaneError, match=r"bytes could be written"),
+        create_volume(destination, like, "f4") as (writer, _size),
+    ):
+        writer[whole(voxels.shape)] = voxels
+    assert not list(tmp_path.glob("*b.nii*"))
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), [(".nii", "f2"), (".tif", "f8")])
+def test_a_type_that_the_format_does_not_hold_is_refused_before_the_work(
+    write_image, voxels, tmp_path, suffix, dtype
+):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with (
+        pytest.raises(OctaneError, match=r"--dtype"),
+        create_volume(tmp_path / f"b{suffix}", like, dtype),
+    ):
+        pytest.fail("the block was entered")
+    assert not list(tmp_path.glob("*b.*"))
+
+
+def test_big_endian_voxels_can_be_written(write_image, voxels, tmp_path):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with create_volume(tmp_path / "b.nii", like, ">f4") as (writer, _size):
+        writer[whole(voxels.shape)] = voxels
+    np.testing.assert_array_equal(open_volume(tmp_path / "b.nii").read(whole(voxels.shape)), voxels)
