@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pynvml
 
 from octane.errors import OctaneError
 
@@ -107,9 +108,10 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     Returns
     -------
     dict
-        ``backend`` ('cpu' or 'gpu'), ``device`` (its name), ``driver`` (the CUDA version that the
-        driver supports, None on a CPU), ``runtime`` (the CUDA runtime, None on a CPU),
-        ``memory_bytes`` (of the device, None on a CPU), ``library`` (array module and version).
+        ``backend`` ('cpu' or 'gpu'), ``device`` (its name), ``driver`` (the driver's own version,
+        None where NVML does not tell), ``cuda`` (the newest CUDA that the driver supports) and
+        ``runtime`` (the CUDA runtime), ``memory_bytes`` of the device, all None on a CPU, and
+        ``library`` (array module and version).
     """
     library = f"{xp.__name__} {xp.__version__}"
     if xp is np:
@@ -117,6 +119,7 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
             "backend": "cpu",
             "device": platform.processor() or platform.machine() or "cpu",
             "driver": None,
+            "cuda": None,
             "runtime": None,
             "memory_bytes": None,
             "library": library,
@@ -127,7 +130,8 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     return {
         "backend": "gpu",
         "device": name.decode() if isinstance(name, bytes) else str(name),
-        "driver": _cuda_version(runtime.driverGetVersion()),
+        "driver": _driver_version(),
+        "cuda": _cuda_version(runtime.driverGetVersion()),
         "runtime": _cuda_version(runtime.runtimeGetVersion()),
         "memory_bytes": int(properties["totalGlobalMem"]),
         "library": library,
@@ -150,6 +154,19 @@ def _cupy_with_device() -> tuple[ModuleType | None, str]:
     if count == 0:
         return None, "CUDA finds no device"
     return cupy, f"{count} device{'s' if count > 1 else ''} visible"
+
+
+def _driver_version() -> str | None:
+    """The driver's version as nvidia-smi shows it."""
+    try:
+        pynvml.nvmlInit()
+        try:
+            return str(pynvml.nvmlSystemGetDriverVersion())
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        # Containers and WSL run CUDA without NVML.
+        return None
 
 
 def _cuda_version(number: int) -> str:

@@ -11,6 +11,7 @@ from octane import bspline
 from octane.backend import describe, select, to_host
 from octane.dtypes import as_dtype, working_type
 from octane.errors import OctaneError
+from octane.gathering import READ_BLOCK, gather
 from octane.geometry import Region, blocks
 from octane.masks import tissue_mask
 from octane.metrics import Metrics
@@ -26,65 +27,11 @@ __all__ = ["correct_bias"]
 
 logger = logging.getLogger(__name__)
 
-READ_BLOCK = 256
-"""Edge of the blocks that the shrunk volume is gathered from; a shard of octane's volumes."""
 PREVIEW = 384
 """Longest edge of the preview's slices, pixels."""
 PROCESS_BYTES = 180_000_000
 """Python with NumPy, SciPy, SimpleITK and zarr loaded, before any data: measured 170 MB."""
 TISSUE = "tissue"
-
-
-def gather(
-    volume: Volume, keep: Region, dtype: npt.DTypeLike, *, workers: int, finite: bool = False
-) -> npt.NDArray:
-    """Read the voxels of strided slices, block by block.
-
-    Parameters
-    ----------
-    volume
-        What to read.
-    keep
-        Slices with start and step (z, y, x).
-    dtype
-        Type of the result.
-    workers
-        Threads.
-    finite
-        Look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
-
-    Returns
-    -------
-    array
-        ``volume[keep]``.
-    """
-    shape = volume.grid.shape
-    result = np.empty([len(range(n)[k]) for n, k in zip(shape, keep, strict=True)], dtype)
-    # Integers are always finite; blocks that hold no kept voxel are read only to be looked at.
-    finite = finite and volume.dtype.kind == "f"
-    regions = blocks(shape, (READ_BLOCK,) * 3)
-
-    def work(region: Region) -> None:
-        inner, outer = [], []
-        for r, k in zip(region, keep, strict=True):
-            first = max(0, -(-(r.start - k.start) // k.step))
-            last = max(first, -(-(min(r.stop, k.stop) - k.start) // k.step))
-            outer.append(slice(first, last))
-            inner.append(slice(k.start + first * k.step - r.start, r.stop - r.start, k.step))
-        if not finite and any(o.start == o.stop for o in outer):
-            return
-        block = volume.read(region)
-        if finite and not np.isfinite(block).all():
-            at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
-            raise OctaneError(
-                f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}); "
-                "clean it, or give --nonfinite mask to leave such voxels out of the fit."
-            )
-        kept = block[tuple(inner)]
-        result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
-
-    run_tiles(regions, work, workers=workers, describe=lambda r: f"block {r} of {volume.path}")
-    return result
 
 
 def correct_bias(

@@ -267,3 +267,17 @@ def test_no_space(command, full_disk, tmp_path, name):
     assert str(full_disk) in sentence
     assert "free some" in sentence
     assert list(full_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".mha", ".nrrd"])
+def test_no_space_for_a_file(command, full_disk, tmp_path, suffix):
+    # ITK prints and raises nothing where a NIfTI does not fit.
+    source = store(
+        tmp_path / "in.zarr", np.random.default_rng(1).random((8, 64, 64), dtype=np.float32)
+    )
+    sentence = sentence_of(
+        command("n4", source, full_disk / f"out{suffix}", "--shrink-factor", "2")
+    )
+    assert str(full_disk) in sentence
+    assert "free" in sentence
+    assert list(full_disk.iterdir()) == []

@@ -113,11 +113,15 @@ def test_an_unknown_backend_is_refused():
         backend.select("cuda")  # ty: ignore[invalid-argument-type]
 
 
-def test_describe_a_gpu():
+def test_describe_a_gpu(monkeypatch):
+    monkeypatch.setattr(backend.pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(backend.pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(backend.pynvml, "nvmlSystemGetDriverVersion", lambda: "570.86.15")
     assert backend.describe(fake_cupy()) == {
         "backend": "gpu",
         "device": "NVIDIA A6000",
-        "driver": "12.4",
+        "driver": "570.86.15",
+        "cuda": "12.4",
         "runtime": "12.8",
         "memory_bytes": 48 << 30,
         "library": "cupy 13.6.0",
@@ -129,3 +133,11 @@ def test_describe_a_cpu():
     assert found["backend"] == "cpu"
     assert found["device"]
     assert found["driver"] is None
+
+
+def test_a_machine_without_nvml_has_no_driver_version(monkeypatch):
+    def missing():
+        raise backend.pynvml.NVMLError(backend.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(backend.pynvml, "nvmlInit", missing)
+    assert backend.describe(fake_cupy())["driver"] is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from octane import omezarr, step_n4, volumes
+from octane import gathering, omezarr, step_n4, volumes
 from octane.errors import OctaneError
 from octane.geometry import Grid
 from octane.omezarr import Level, create_image, open_image
@@ -222,7 +222,7 @@ def test_the_volumes_own_notes_are_kept(write_image, biased, correct):
 
 def cut_small(monkeypatch):
     """Blocks of 16 and shards of 16, where the volume is one of each."""
-    monkeypatch.setattr(step_n4, "READ_BLOCK", 16)
+    monkeypatch.setattr(gathering, "READ_BLOCK", 16)
     for module in (omezarr, volumes):
         monkeypatch.setattr(module, "CHUNK", 8)
         monkeypatch.setattr(module, "SHARD", 16)
@@ -233,7 +233,7 @@ def test_blocks_gather_the_voxels_that_shrinking_keeps(volume, biased, monkeypat
     cut_small(monkeypatch)
     factors = N4Parameters(shrink_factor=shrink).shrink_factor[::-1]
     keep = step_n4.shrink_slices(SHAPE, factors)
-    found = step_n4.gather(open_volume(volume), keep, np.float32, workers=2, finite=True)
+    found = gathering.gather(open_volume(volume), keep, np.float32, workers=2, finite=True)
     np.testing.assert_array_equal(found, biased[keep])
 
 
