@@ -3,6 +3,7 @@
 import logging
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +110,7 @@ def correct_bias(
             workers=workers,
         )
     _figures(volume, fit, shrunk, mask, keep, p, truth, workers, metrics)
-    _apply(volume, fit, destination, save_bias_field, p, execution, workers, metrics)
+    _apply(volume, fit, destination, save_bias_field, p, execution, workers, metrics, xp)
     return metrics
 
 
@@ -301,9 +302,9 @@ def _apply(
     execution: ExecutionParameters,
     workers: int,
     metrics: Metrics,
+    xp: ModuleType,
 ) -> None:
     """Read, correct and write the whole volume, and the field where it is wanted."""
-    xp = select(execution.backend)
     dtype = volume.dtype if p.dtype == "input" else np.dtype(p.dtype)
     shape = volume.grid.shape
     with ExitStack() as stack:

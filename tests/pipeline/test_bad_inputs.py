@@ -271,7 +271,7 @@ def test_no_space(command, full_disk, tmp_path, name):
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".mha", ".nrrd"])
 def test_no_space_for_a_file(command, full_disk, tmp_path, suffix):
-    # ITK prints and raises nothing where a NIfTI does not fit.
+    # ITK prints a line of its own, and raises nothing where a NIfTI does not fit.
     source = store(
         tmp_path / "in.zarr", np.random.default_rng(1).random((8, 64, 64), dtype=np.float32)
     )
