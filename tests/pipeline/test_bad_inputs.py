@@ -275,9 +275,10 @@ def test_no_space_for_a_file(command, full_disk, tmp_path, suffix):
     source = store(
         tmp_path / "in.zarr", np.random.default_rng(1).random((8, 64, 64), dtype=np.float32)
     )
-    sentence = sentence_of(
-        command("n4", source, full_disk / f"out{suffix}", "--shrink-factor", "2")
-    )
+    done = command("n4", source, full_disk / f"out{suffix}", "--shrink-factor", "2")
+    sentence = done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    assert sentence.startswith("error: ")
     assert str(full_disk) in sentence
     assert "free" in sentence
     assert list(full_disk.iterdir()) == []
