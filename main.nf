@@ -8,7 +8,7 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
-include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; together ; wholeSubjects ; withSettings ; withTruth } from './modules/launch'
+include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './modules/launch'
 
 workflow OCTANE {
     take:
@@ -62,13 +62,13 @@ workflow OCTANE {
 
 workflow {
     main:
-    if (params.help) {
+    if (switched('help')) {
         log.info(helpText())
     }
     else {
         workflow.onComplete { ended() }
         subjects = channel.of([[id: subjectName()], inputOf(), optional(params.truth)])
-        if (params.phantom) {
+        if (switched('phantom')) {
             PHANTOM([id: subjectName()], phantomSettings(), codeVersion())
             subjects = PHANTOM.out.subject
         }

@@ -3,7 +3,7 @@
 // A hash of all code that tasks import: Nextflow hashes a script of bin/ that a task names, and
 // never the package beside it, so that an edited package would leave stale results "cached".
 def codeVersion() {
-    def root = file("${projectDir}/bin")
+    def root = file("${moduleDir}/../bin")
     def files = []
     root.eachFileRecurse { path -> if (path.name ==~ /.*\.(py|j2)/) { files << path } }
     return files.sort { path -> path.toString() }.collect { path -> "${root.relativize(path)} ${path.text.md5()}" }.join('\n').md5()
@@ -49,8 +49,36 @@ def inputOf() {
     return optional(params.input)
 }
 
+// A switch that acts before PREFLIGHT sees it. Any text would be true here, 'no' and 'false' as well.
+def switched(name) {
+    def value = params[name]
+    if (!(value instanceof Boolean)) {
+        error("--${name} is '${value}': write true or false.")
+    }
+    return value
+}
+
+// --subject as it was written: Nextflow makes the number 1 of 01, and only the command line still
+// knows; of a params file or a config nothing is left.
+def subjectGiven() {
+    def given = params.subject
+    if (given == null || given instanceof CharSequence) {
+        return given
+    }
+    def written = (workflow.commandLine =~ /\s--subject[=\s]([0-9.]+)(?=\s|$)/).collect { found -> found[1] }
+    if (given instanceof Number && written && written.last().isNumber() && written.last().toBigDecimal() == given.toString().toBigDecimal()) {
+        return written.last()
+    }
+    return error("--subject was read as ${given} and not as text, which loses the zeros before a number; put quotes around it in the params file or config: subject: \"01\".")
+}
+
+// It becomes a folder and a part of file names, also in task scripts.
 def subjectName() {
-    return params.subject ?: (params.phantom ? 'phantom' : file(params.input ?: 'input').simpleName)
+    def name = subjectGiven() ?: (params.phantom ? 'phantom' : file(params.input ?: 'input').simpleName)
+    if (!(name ==~ /[\p{L}\p{M}\p{N} ._()-]+/) || name ==~ /[.-].*/) {
+        error("'${name}' is no name for a subject: use letters, digits, blanks and ._()-, with no . or - first; give another --subject.")
+    }
+    return name.toString()
 }
 
 // A mask is a file where it is neither made from the data nor left out.
@@ -63,13 +91,17 @@ def request() {
     // Nextflow keeps a second spelling (someName for some-name) of every parameter with a dash.
     def given = params.findAll { key, _value -> !(key.contains('-') && params.containsKey(key.replaceAll(/-(.)/) { all -> all[1].toUpperCase() })) }
     def outdir = params.outdir ? file(params.outdir.toString()).toAbsolutePath().toString() : null
-    return groovy.json.JsonOutput.toJson(given + [outdir: outdir])
+    return groovy.json.JsonOutput.toJson(given + [outdir: outdir, subject: subjectGiven()])
 }
 
-// The phantom's parameters under its command's own names.
+// The phantom's parameters under its command's own names. N4 compares with the truth voxel by voxel,
+// so that the truth has the run's resolution where that is one number.
 def phantomSettings() {
     def own = params.findAll { key, _value -> key.startsWith('phantom_') }
-    return groovy.json.JsonOutput.toJson(own.collectEntries { key, value -> [key.substring('phantom_'.length()), value] })
+    def asked = [params.resolution].flatten().findAll { value -> value != null }.join(' ').tokenize(' ,').unique()
+    def one = asked.size() == 1 && asked[0].isNumber() && asked[0].toBigDecimal() > 0
+    def truth = one ? [truth_resolution: asked[0].toBigDecimal()] : [:]
+    return groovy.json.JsonOutput.toJson(own.collectEntries { key, value -> [key.substring('phantom_'.length()), value] } + truth)
 }
 
 def read(json) {
@@ -95,12 +127,14 @@ def seen(files) {
 }
 
 // Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
-// changed parameter re-runs the steps that it concerns and those after them.
+// changed parameter re-runs the steps that it concerns and those after them. Steps without the label
+// gpu_slot are never given a GPU, and so they are not to look for one.
 def withSettings(files, settings, step) {
+    def device = step in ['resample', 'n4'] ? [:] : [backend: 'cpu']
     return files
         .map { meta, file -> [meta.id, meta + seen(file), file] }
         .combine(settings, by: 0)
-        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + all[step])] }
+        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + device + all[step])] }
 }
 
 // All sections of a subject in one list, given as soon as the last of them is there.
@@ -119,12 +153,13 @@ def together(records) {
         .map { meta, files -> [meta, files.flatten().sort { file -> file.name }] }
 }
 
-// Each [meta, file, settings] with its subject's truth, or [] where there is none.
+// Each [meta, file, settings] with its subject's truth, or [] where there is none. As with `seen`,
+// what no task made shows in the meta.
 def withTruth(prepared, subjects) {
     return prepared
         .map { meta, file, settings -> [meta.id, meta, file, settings] }
         .combine(subjects.map { meta, _input, truth -> [meta.id, truth] }, by: 0)
-        .map { _id, meta, file, settings, truth -> [meta, file, settings, truth] }
+        .map { _id, meta, file, settings, truth -> [meta + [truth: seen(truth).seen], file, settings, truth] }
 }
 
 // What the report says of the run. Nothing in it may change when nothing else does, or the report
@@ -142,7 +177,7 @@ def runRecord() {
 }
 
 def helpText() {
-    def schema = read(file("${projectDir}/nextflow_schema.json"))
+    def schema = read(file("${moduleDir}/../nextflow_schema.json"))
     def groups = schema['$defs'].collect { _name, group ->
         def lines = group.properties.collect { name, p ->
             def shown = p.containsKey('default') ? " [default: ${p.default}]" : ''
@@ -163,7 +198,7 @@ def ended() {
         return
     }
     def outdir = file(params.outdir.toString()).toAbsolutePath()
-    def results = outdir.resolve(subjectName().toString())
+    def results = outdir.resolve(subjectName())
     def found = []
     if (results.exists()) {
         results.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } }

@@ -144,7 +144,15 @@ def _not_moved(value: object) -> object:
     return value
 
 
+def _switched(value: object) -> object:
+    # To Nextflow every text but an empty one is true, 'no' and 'false' as well.
+    if not isinstance(value, bool):
+        raise ValueError("write true or false")
+    return value
+
+
 Size = Annotated[str, BeforeValidator(_sized)]
+Switch = Annotated[bool, BeforeValidator(_switched)]
 
 
 class StepParameters(BaseModel):
@@ -452,7 +460,12 @@ class PhantomParameters(StepParameters):
     sharded: Annotated[bool, parameter("Write 2 x 2 tiles to a shard.")] = False
     dtype: Annotated[Literal["uint16", "float32"], parameter("Type of the mosaics.")] = "float32"
     truth_resolution: Annotated[
-        PositiveFloat, parameter("Voxel size of the truth.", unit="micrometer")
+        PositiveFloat,
+        parameter(
+            "Voxel size of the truth. In the workflow one number as --resolution takes its place, "
+            "because N4 compares on the run's own grid.",
+            unit="micrometer",
+        ),
     ] = 10.0
 
 
@@ -468,7 +481,11 @@ class WorkflowParameters(StepParameters):
     ] = None
     outdir: Annotated[Path | None, parameter("Folder for the results.")] = None
     subject: Annotated[
-        str | None, parameter("Name of the subject; unset: the name of the input.")
+        str | None,
+        parameter(
+            "Name of the subject; unset: the name of the input. In a params file a name of digits "
+            "is put in quotes."
+        ),
     ] = None
     input_kind: Annotated[
         Literal["auto", "mosaic", "section", "volume"],
@@ -487,18 +504,18 @@ class WorkflowParameters(StepParameters):
     truth: Annotated[
         Path | None, parameter("A phantom's truth folder; adds figures against it to the report.")
     ] = None
-    phantom: Annotated[bool, parameter("Make a phantom and run on it, in place of --input.")] = (
+    phantom: Annotated[Switch, parameter("Make a phantom and run on it, in place of --input.")] = (
         False
     )
-    skip_resample: Annotated[bool, parameter("Pass through RESAMPLE.")] = False
-    skip_stitch: Annotated[bool, parameter("Pass through STITCH: sections are already whole.")] = (
-        False
-    )
-    skip_n4: Annotated[bool, parameter("Pass through N4.")] = False
-    skip_pyramid: Annotated[bool, parameter("Leave the volume at one resolution.")] = False
-    skip_report: Annotated[bool, parameter("Write no report.")] = False
+    skip_resample: Annotated[Switch, parameter("Pass through RESAMPLE.")] = False
+    skip_stitch: Annotated[
+        Switch, parameter("Pass through STITCH: sections are already whole.")
+    ] = False
+    skip_n4: Annotated[Switch, parameter("Pass through N4.")] = False
+    skip_pyramid: Annotated[Switch, parameter("Leave the volume at one resolution.")] = False
+    skip_report: Annotated[Switch, parameter("Write no report.")] = False
     save_bias_field: Annotated[
-        bool, parameter("Publish the multiplicative bias field at full resolution as well.")
+        Switch, parameter("Publish the multiplicative bias field at full resolution as well.")
     ] = False
     publish_dir_mode: Annotated[
         Literal["symlink", "rellink", "link", "copy"],
@@ -529,10 +546,17 @@ class WorkflowParameters(StepParameters):
     max_memory: Annotated[
         str | None, parameter("Most memory a task may ask for, such as '32 GB'.")
     ] = None
+    slurm_options: Annotated[
+        str | None,
+        parameter(
+            "Options of sbatch for every job of -profile slurm, such as '--account=myproject'; "
+            "GPU jobs get their --gres as well."
+        ),
+    ] = None
     trace_report: Annotated[
-        bool, parameter("Write Nextflow's trace, timeline, report and DAG to pipeline_info.")
+        Switch, parameter("Write Nextflow's trace, timeline, report and DAG to pipeline_info.")
     ] = True
-    help: Annotated[bool, parameter("Print the parameters and stop.")] = False
+    help: Annotated[Switch, parameter("Print the parameters and stop.")] = False
 
 
 STEPS: dict[str, type[StepParameters]] = {

@@ -34,6 +34,15 @@ def results(demo):
     return demo.outdir / "phantom"
 
 
+def test_another_resolution_takes_the_truth_along(nextflow, tmp_path):
+    run = nextflow(
+        *(tmp_path, "-profile", "test", *PHANTOM, "--resolution", "20", "--n4_iterations", "3"),
+        *("--skip_pyramid", "--skip_report"),
+    )
+    assert run.code == 0, run.output
+    assert voxels_of(run.outdir / "phantom" / "phantom_n4.ome.zarr").shape[0] == 7
+
+
 def test_every_step_ran_once_for_each_of_its_inputs(demo):
     assert demo.tasks() == [
         "N4 (phantom)",
@@ -51,6 +60,7 @@ def test_every_step_ran_once_for_each_of_its_inputs(demo):
 
 def test_the_results_are_these_and_no_others(results):
     assert sorted(path.name for path in results.iterdir()) == [
+        "metrics",
         "phantom.ome.zarr",
         "phantom_bias.ome.zarr",
         "phantom_report.html",

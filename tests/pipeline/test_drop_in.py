@@ -1,4 +1,4 @@
-"""RESAMPLE and N4 included on their own in somebody else's workflow."""
+"""RESAMPLE and N4, or all of octane, included in somebody else's workflow."""
 
 import zarr
 
@@ -56,3 +56,32 @@ def test_two_steps_in_a_workflow_of_their_own(nextflow, project, phantom, tmp_pa
     # A workflow that has none of octane's parameters publishes in its own way.
     assert sorted(path.name for path in run.outdir.iterdir()) == ["pipeline_info"]
     assert not (tmp_path / "null").exists()
+
+
+WHOLE = """
+include { OCTANE } from './octane/main'
+
+workflow {
+    main:
+    OCTANE(channel.of([[id: 'brain'], file(params.input), []]))
+    OCTANE.out.volume.view { _meta, image -> "VOLUME ${image}" }
+}
+"""
+
+WHOLE_CONFIG = """
+includeConfig 'octane/nextflow.config'
+env.PATH = "${projectDir}/octane/bin:${System.getenv('PATH')}"
+"""
+
+
+def test_the_whole_workflow_in_another(nextflow, project, phantom, tmp_path):
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "octane").symlink_to(project)
+    (host / "main.nf").write_text(WHOLE, encoding="utf-8")
+    (host / "nextflow.config").write_text(WHOLE_CONFIG, encoding="utf-8")
+    run = nextflow(tmp_path, "-stub", "--input", phantom / "mosaics", code=host)
+    assert run.code == 0, run.output
+    steps = {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
+    assert run.processes("COMPLETED") == steps - {"RESAMPLE"}
+    assert run.output.split("VOLUME ")[1].splitlines()[0].endswith("/brain.ome.zarr")

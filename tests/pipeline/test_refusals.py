@@ -28,6 +28,10 @@ def last_words(run):
             "Unknown parameter --n4_strenght; did you mean --n4_strength?",
             id="misspelt",
         ),
+        # To Nextflow it is true, to pydantic it would be false.
+        pytest.param(
+            ["--skip_n4", "no"], "--skip_n4 is 'no': write true or false.", id="no-switch"
+        ),
         pytest.param(
             ["--scratch_dir", "/no/such/folder", "--resolution", "2"],
             "--scratch_dir /no/such/folder is no folder that tasks can write to; give the full "
@@ -61,9 +65,32 @@ def test_preflight_refuses_before_any_other_task(
         pytest.param(
             ["--phantom"], "--outdir is missing; give a folder for the results.", False, id="outdir"
         ),
+        pytest.param(
+            ["--phantom", "no"], "--phantom is 'no': write true or false.", True, id="phantom-no"
+        ),
+        pytest.param(
+            ["-params-file", "params.yml"],
+            "--help is 'false': write true or false.",
+            True,
+            id="help-text",
+        ),
+        pytest.param(
+            ["-profile", "test", "--subject", "../../elsewhere"],
+            "'../../elsewhere' is no name for a subject: use letters, digits, blanks and ._()-",
+            True,
+            id="subject-outside",
+        ),
+        pytest.param(
+            ["-profile", "test", "-params-file", "subject.yml"],
+            "--subject was read as 1 and not as text, which loses the zeros before a number",
+            True,
+            id="subject-number",
+        ),
     ],
 )
 def test_the_launch_refuses_what_is_not_there(nextflow, arguments, sentence, give_outdir, tmp_path):
+    (tmp_path / "params.yml").write_text('help: "false"\n', encoding="utf-8")
+    (tmp_path / "subject.yml").write_text("subject: 01\n", encoding="utf-8")
     run = nextflow(tmp_path, *arguments, give_outdir=give_outdir)
     assert run.code == 1
     assert f"\n{sentence}" in run.output

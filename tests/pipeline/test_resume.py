@@ -90,19 +90,24 @@ def test_edited_code_of_the_package(again, code):
     assert not run.tasks("CACHED")
 
 
-def test_an_edited_chunk_of_a_volume_and_of_its_mask(nextflow, phantom, quick, tmp_path):
+def test_an_edited_chunk_of_a_volume_its_mask_and_its_truth(nextflow, phantom, quick, tmp_path):
     for name in ("tissue", "bias"):
         shutil.copytree(phantom / "truth" / f"{name}.ome.zarr", tmp_path / f"{name}.ome.zarr")
+    shutil.copytree(phantom / "truth", tmp_path / "truth")
+    truth = tmp_path / "truth" / "bias.ome.zarr"
 
     def run(*arguments):
         return nextflow(
             *(tmp_path, *quick, "-stub", "--input", "tissue.ome.zarr"),
             *("--n4_mask", "bias.ome.zarr", "--skip_resample", "--skip_report", *arguments),
+            *("--truth", "truth"),
         )
 
     first = run()
     assert first.processes("COMPLETED") == {"PREFLIGHT", "N4", "PYRAMID"}
     with edited(tmp_path / "bias.ome.zarr" / "0" / "c" / "0" / "0" / "0", lambda b: b + b"x"):
+        assert run("-resume").processes("COMPLETED") == {"N4", "PYRAMID"}
+    with edited(truth / "0" / "c" / "0" / "0" / "0", lambda b: b + b"x"):
         assert run("-resume").processes("COMPLETED") == {"N4", "PYRAMID"}
     with edited(tmp_path / "tissue.ome.zarr" / "0" / "c" / "0" / "0" / "0", lambda b: b + b"x"):
         assert run("-resume").processes("COMPLETED") == {"PREFLIGHT", "N4", "PYRAMID"}

@@ -116,4 +116,70 @@ def test_no_records_when_they_are_not_wanted(nextflow, phantom, tmp_path):
     )
     assert run.code == 0, run.output
     assert [path.name for path in run.outdir.iterdir()] == ["mosaics"]
-    assert [path.name for path in (run.outdir / "mosaics").iterdir()] == ["mosaics_stack.ome.zarr"]
+    assert sorted(path.name for path in (run.outdir / "mosaics").iterdir()) == [
+        "metrics",
+        "mosaics_stack.ome.zarr",
+    ]
+
+
+@pytest.fixture
+def slurm(tmp_path, environment):
+    """A PATH with a Slurm that runs each job at once."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    for name, script in (
+        ("sbatch", 'bash "${@: -1}" > /dev/null 2>&1 || true\necho "Submitted batch job $$"'),
+        ("squeue", "true"),
+        ("scancel", "true"),
+    ):
+        command = folder / name
+        command.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+        command.chmod(0o755)
+    (tmp_path / "fast.config").write_text(
+        "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms' }\n", encoding="utf-8"
+    )
+    return {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}
+
+
+def test_options_of_slurm_reach_every_job(nextflow, phantom, slurm, tmp_path):
+    run = nextflow(
+        *(tmp_path, "-stub", "-profile", "slurm,gpu", "-c", "fast.config"),
+        *("--slurm_options=--account=mine --qos=low", "--input", f"{phantom}/mosaics"),
+        *("--resolution", "10"),
+        env=slurm,
+    )
+    assert run.code == 0, run.output
+    with_gpu = set()
+    for task in run.tasks():
+        wrapper = run.task_file(task, ".command.run").read_text(encoding="utf-8")
+        asked = [line for line in wrapper.splitlines() if line.startswith("#SBATCH")]
+        assert [line for line in asked if "--account=mine --qos=low" in line], task
+        if any("--gres=gpu:1" in line for line in asked):
+            with_gpu.add(task.split(" ", maxsplit=1)[0])
+    assert with_gpu == {"RESAMPLE", "N4"}
+
+
+def test_a_killed_task_is_tried_again_with_what_memory_there_is(nextflow, phantom, tmp_path):
+    (tmp_path / "killed.config").write_text(
+        "process { withName: 'PREFLIGHT|STACK' {\n"
+        "    beforeScript = { task.attempt == 1 ? 'exit 137' : '' }\n"
+        "} }\n",
+        encoding="utf-8",
+    )
+    run = nextflow(
+        *(tmp_path, "-stub", "-c", "killed.config", "--max_memory", "3 GB"),
+        *("--input", f"{phantom}/mosaics", "--skip_n4"),
+    )
+    assert run.code == 0, run.output
+    tries = {
+        (row["name"].split(":")[-1].split(" ")[0], row["status"], row["memory"])
+        for row in run.trace
+        if "PREFLIGHT" in row["name"] or "STACK" in row["name"]
+    }
+    # PREFLIGHT asks for 2 GB and then 4, STACK for 8 and then 16.
+    assert tries == {
+        ("PREFLIGHT", "FAILED", "2 GB"),
+        ("PREFLIGHT", "COMPLETED", "3 GB"),
+        ("STACK", "FAILED", "3 GB"),
+        ("STACK", "COMPLETED", "3 GB"),
+    }
