@@ -1,6 +1,7 @@
 """Where voxels lie: pixel-centred grids in micrometres, axes always z, y, x."""
 
 import math
+import re
 from dataclasses import dataclass
 from itertools import product
 
@@ -78,11 +79,12 @@ def blocks(shape: tuple[int, ...], size: tuple[int, ...]) -> list[Region]:
 
 
 def section_number(name: str) -> int | None:
-    """Last run of digits in a store's name (``section_07.ome.zarr`` is 7), or None."""
-    digits = ""
-    for character in reversed(name.split(".")[0]):
-        if character.isdigit():
-            digits = character + digits
-        elif digits:
-            break
-    return int(digits) if digits else None
+    """Number of a section in its store's name, or None.
+
+    The digits after ``section``, ``slice``, ``slab`` or ``sec`` where one of these is in the name
+    (``section_07_10um.ome.zarr`` is 7), else the last run of digits.
+    """
+    stem = name.removesuffix(".zarr").removesuffix(".ome")
+    named = re.search(r"(?:section|slice|slab|sec)[ ._-]?(\d+)", stem, re.IGNORECASE)
+    runs = [named[1]] if named else re.findall(r"\d+", stem)
+    return int(runs[-1]) if runs else None

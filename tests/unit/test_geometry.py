@@ -64,9 +64,12 @@ def test_blocks_cover_a_shape_once(shape, size):
         ("brain.ome.zarr", None),
         ("z00.zarr", 0),
         ("", None),
+        ("section_07_10um.ome.zarr", 7),
+        ("sub-01.section_02.ome.zarr", 2),
+        ("Slice 3 at 5x.zarr", 3),
     ],
 )
-def test_the_last_number_in_a_name_is_the_sections(name, number):
+def test_the_number_of_a_section_is_found_in_its_name(name, number):
     assert section_number(name) == number
 
 
