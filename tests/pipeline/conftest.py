@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-CODE = ("main.nf", "nextflow.config", "nextflow_schema.json", "modules", "conf", "bin")
+CODE = ("main.nf", "nextflow.config", "nextflow_schema.json", "modules", "lib", "conf", "bin")
 """What a run reads."""
 
 SMALL = (
