@@ -5,7 +5,12 @@ import numpy.typing as npt
 
 from octane.backend import namespace
 
-__all__ = ["as_dtype", "working_type"]
+__all__ = ["as_dtype", "output_type", "working_type"]
+
+
+def output_type(asked: str, own: np.dtype) -> np.dtype:
+    """Type of an output: what its ``dtype`` parameter asks for, or the input's own."""
+    return own if asked == "input" else np.dtype(asked)
 
 
 def working_type(dtype: np.dtype) -> np.dtype:

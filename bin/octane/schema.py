@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
-STRINGS = (list, tuple, set)
+SEQUENCES = (list, tuple, set)
 NUMBERS: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
 
 
@@ -79,7 +79,7 @@ def split(values: BaseModel) -> dict[str, dict[str, object]]:
 
 def _plain(default: object) -> object:
     """A default as a file holds it: lists become strings, as a command line gives them."""
-    if isinstance(default, STRINGS):
+    if isinstance(default, SEQUENCES):
         values = list(cast("list[object]", default))
         equal = len(values) == 3 and len(set(values)) == 1
         return " ".join(
@@ -141,7 +141,7 @@ def _json_type(info: FieldInfo) -> dict[str, object]:
             kinds.append("string")
         elif isinstance(member, type) and member in NUMBERS:
             kinds.append(NUMBERS[member])
-        elif get_origin(member) in STRINGS:
+        elif get_origin(member) in SEQUENCES:
             # A list is written '40 40 40'; one value alone arrives as a number.
             kinds += ["string", "number", "array"]
         else:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from octane import bspline
 from octane.backend import describe, select, to_host
-from octane.dtypes import as_dtype, working_type
+from octane.dtypes import as_dtype, output_type, working_type
 from octane.errors import OctaneError
 from octane.gathering import READ_BLOCK, gather
 from octane.geometry import Region, blocks
@@ -81,8 +81,8 @@ def correct_bias(
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
     whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
-    workers = _plan(volume, p, execution, whole, metrics)
     keep = shrink_slices(volume.grid.shape, p.shrink_factor[::-1])
+    workers = _plan(volume, keep, execution, whole, metrics)
     with metrics.timed("shrink"):
         finite = p.nonfinite == "error"
         shrunk = gather(volume, keep, np.float32, workers=workers, finite=finite)
@@ -116,7 +116,7 @@ def correct_bias(
 
 def _plan(
     volume: Volume,
-    p: N4Parameters,
+    keep: Region,
     execution: ExecutionParameters,
     whole_files: int,
     metrics: Metrics,
@@ -125,7 +125,6 @@ def _plan(
 
     ``whole_files`` are the bytes of the input and outputs that are kept in memory as a whole.
     """
-    keep = shrink_slices(volume.grid.shape, p.shrink_factor[::-1])
     lengths = [len(range(n)[k]) for n, k in zip(volume.grid.shape, keep, strict=True)]
     for name, n, length in zip("zyx", volume.grid.shape, lengths, strict=True):
         if length < 2:
@@ -305,7 +304,7 @@ def _apply(
     xp: ModuleType,
 ) -> None:
     """Read, correct and write the whole volume, and the field where it is wanted."""
-    dtype = volume.dtype if p.dtype == "input" else np.dtype(p.dtype)
+    dtype = output_type(p.dtype, volume.dtype)
     shape = volume.grid.shape
     with ExitStack() as stack:
         writer, size = stack.enter_context(

@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from octane.backend import describe, select, to_host
-from octane.dtypes import as_dtype
+from octane.dtypes import as_dtype, output_type
 from octane.errors import OctaneError
 from octane.geometry import Grid, Vector, vector
 from octane.metrics import Metrics
@@ -96,10 +96,6 @@ def resample_image(
     return metrics
 
 
-def _dtype(image: Volume, parameters: ResampleParameters) -> np.dtype:
-    return image.dtype if parameters.dtype == "input" else np.dtype(parameters.dtype)
-
-
 def _resample_mosaic(
     image: Image,
     destination: Path,
@@ -110,7 +106,7 @@ def _resample_mosaic(
     xp: ModuleType,
 ) -> None:
     tiling = Tiling.of(image)
-    dtype = _dtype(image, parameters)
+    dtype = output_type(parameters.dtype, image.dtype)
     # A grid has at most two lengths of tile per axis, so that two operators per axis serve all.
     lengths = [
         {r.stop - r.start for r in regions}
@@ -197,7 +193,7 @@ def _resample_volume(
 ) -> None:
     grid, operators = resampled(image.grid, target)
     level = Level.volume(grid)
-    dtype = _dtype(image, parameters)
+    dtype = output_type(parameters.dtype, image.dtype)
     attributes: Attributes = {
         k: v for k, v in image.attributes.items() if k not in ("mosaic", "section")
     }
