@@ -41,8 +41,8 @@ from octane import bspline
 from octane.backend import namespace, to_host
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
-from octane.n4_steps import Grid, Products, State, histogram_map
-from octane.n4_stopping import running_variation, variation
+from octane.n4_steps import Grid, Sharpening, Steps
+from octane.n4_stopping import variation
 
 __all__ = [
     "BiasFit",
@@ -175,30 +175,28 @@ def fit_bias_field(
     with Grid(image, mask, weights, workers) as grid:
         for n, c in zip(grid.shape, control_points, strict=True):
             bspline.axis_weights(n, c)  # refuses what cannot be fitted before any work
-        state = State.start(grid)
+        sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
+        steps = Steps(grid, sharpening)
         lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
         for level, most in enumerate(iterations):
             if level:
                 lattice = bspline.refine(lattice)
-            products = Products(grid, lattice.shape)
+            steps.begin_level(lattice.shape)
             history: list[float] = []
             converged = False
             while len(history) < most and not converged:
-                mapping = histogram_map(
-                    grid, state, number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise
-                )
-                if mapping is None:
+                done = steps.iterate(lattice)
+                if done is None:
                     if not reports and not history:
                         log.warning("N4: all voxels to fit have the same value; no bias is found")
                     converged = True
                     break
-                lattice = lattice + products.fit(state, mapping)
-                moments = products.update(state, lattice)
-                measure = variation(*moments[:2], grid.size)
+                lattice, moments = done
+                measure = variation(moments.total, moments.squares, grid.size)
                 # The true value is the lower bound of ITK's, but for 7e-4 of rounding; following
                 # ITK's costs 6 ms, so it is done only where it can decide.
                 if stopping == "itk" and measure <= 1.02 * convergence_threshold:
-                    measure = running_variation(state.change, *moments, grid.size)
+                    measure = steps.running_variation(moments)
                 converged = measure <= convergence_threshold
                 history.append(measure)
                 if on_iteration is not None:

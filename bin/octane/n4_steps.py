@@ -1,4 +1,4 @@
-"""The steps of one N4 iteration over the included voxels: histogram, sharpening, fit, update.
+"""One N4 iteration over the included voxels: histogram, sharpening, fit, update.
 
 :mod:`octane.n4` has the algorithm and its reasons; here is how the voxels are held. Included
 voxels are compacted in raster order, in float32. They are worked through in slabs of grid rows
@@ -12,40 +12,43 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from octane import bspline
 from octane.backend import namespace, to_host
 from octane.errors import OctaneError
+from octane.n4_stopping import running_variation
 
-__all__ = ["Grid", "Map", "Products", "Slab", "State", "histogram_map", "itk_minimum", "sharpen"]
+__all__ = [
+    "Grid",
+    "Map",
+    "Moments",
+    "Sharpening",
+    "Slab",
+    "Steps",
+    "itk_minimum",
+    "sharpen",
+]
 
 T = TypeVar("T")
 
 
-@dataclass
-class State:
-    """Arrays over the included voxels: log image, corrected log image (u), log field."""
+class Sharpening(NamedTuple):
+    """Options of the histogram's deconvolution: see :func:`octane.n4.fit_bias_field`."""
 
-    log: np.ndarray
-    u: np.ndarray
-    field: np.ndarray  # the current one
-    previous: np.ndarray  # the one before it
-    bins: np.ndarray  # fractional histogram bins of u
+    bins: int
+    fwhm: float
+    noise: float
 
-    @classmethod
-    def start(cls, grid: Grid) -> State:
-        """Return the state before the first iteration; values <= 0 have no logarithm and stay."""
-        xp, values = grid.xp, grid.values
-        logs = xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
-        zero = xp.zeros_like(logs)
-        return cls(logs, logs.copy(), zero, xp.empty_like(zero), xp.empty_like(zero))
 
-    def change(self, k: int) -> np.ndarray:
-        """Return the first k values of exp(old field - new field), on the host."""
-        return to_host(namespace(self.u).exp(self.previous[:k] - self.field[:k]))
+class Moments(NamedTuple):
+    """Of p = exp(old field - new field): sums of p - 1 and (p - 1)**2, largest distance from 1."""
+
+    total: float
+    squares: float
+    largest: float
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,26 @@ class Grid:
         return dense.reshape(n_rows, nx)
 
 
-class Products:
-    """The fit and the evaluation on one lattice; what depends on the mask alone is done once."""
+class Steps:
+    """Iterations as array operations, on NumPy or CuPy.
 
-    def __init__(self, grid: Grid, lattice_shape: tuple[int, ...]) -> None:
-        xp, self.grid = grid.xp, grid
+    Holds the arrays over the included voxels: log image, corrected log image (u), current and
+    previous log field, fractional histogram bins of u. What works on one slab is a method of its
+    own, for a compiled kernel to take its place.
+    """
+
+    def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
+        xp, values = grid.xp, grid.values
+        self.grid, self.sharpening = grid, sharpening
+        # Values <= 0 have no logarithm and stay.
+        self.log = xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
+        self.u = self.log.copy()
+        self.field = xp.zeros_like(self.log)
+        self.previous, self.bins = xp.empty_like(self.log), xp.empty_like(self.log)
+
+    def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
+        """Make what depends on the mask and the lattice's shape alone."""
+        grid, xp = self.grid, self.grid.xp
         dense = [
             bspline.basis(n, c, part.start, part.stop)
             for n, c, part in zip(grid.shape, lattice_shape, grid.box, strict=True)
@@ -194,65 +212,52 @@ class Products:
         grid.each(weigh)
         self.reciprocal = bspline.reciprocal_omega(self.rows, self.zy, squared[:2])
 
-    def fit(self, state: State, mapping: Map) -> np.ndarray:
-        """Fit what sharpening would take from u: the increment of the lattice, float32."""
-        grid = self.grid
+    def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
+        """Do one iteration: the new lattice, and how much the field changed; None if u is constant.
 
-        def contract(slab: Slab) -> None:
-            bins = state.bins[slab.voxels]
-            k = bins.astype(np.intp)
-            expected = mapping.step.take(k)
-            expected *= bins - k.astype(np.float32)
-            expected += mapping.value.take(k)
-            residual = state.u[slab.voxels] - expected
-            if grid.weights is not None:
-                residual *= grid.weights[slab.voxels]
-            self.rows[slab.rows] = bspline.product(grid.spread(slab, residual), self.cubed_x)
+        `lattice` is float32, (cz, cy, cx), of the level that was begun.
+        """
+        mapping = self._histogram_map()
+        if mapping is None:
+            return None
+        lattice = lattice + self._fit(mapping)
+        return lattice, self._update(lattice)
 
-        grid.each(contract)
-        return (bspline.fit(self.rows, self.zy, self.cubed) * self.reciprocal).astype(np.float32)
+    def running_variation(self, moments: Moments) -> float:
+        """ITK's stopping measure of the last iteration."""
+        return running_variation(self._change, *moments, self.grid.size)
 
-    def update(self, state: State, lattice: np.ndarray) -> tuple[float, float, float]:
-        """Take the new field from u; return the sums and largest value for the stopping measure."""
-        xp, grid = self.grid.xp, self.grid
-        rows = bspline.expand_rows(lattice.astype(xp.float64), self.bases).astype(xp.float32)
-        old, new = state.field, state.previous
+    def _change(self, k: int) -> np.ndarray:
+        """The first k values of exp(old field - new field), on the host."""
+        return to_host(self.grid.xp.exp(self.previous[:k] - self.field[:k]))
 
-        def subtract(slab: Slab) -> tuple[float, float, float]:
-            part = bspline.product(rows[slab.rows], self.basis_x).reshape(-1)
-            if slab.where is not None:
-                part = part.take(slab.where)
-            new[slab.voxels] = part
-            xp.subtract(state.log[slab.voxels], part, out=state.u[slab.voxels])
-            change = xp.exp(old[slab.voxels] - part) - xp.float32(1)
-            if change.size == 0:
-                return (0.0, 0.0, 0.0)
-            largest = xp.maximum(change.max(), -change.min())
-            change = change.astype(xp.float64)
-            # Not xp.dot: BLAS would wake its threads for it (see bspline.BLAS_SERIAL).
-            return change.sum(), xp.square(change).sum(), largest
+    def _histogram_map(self) -> Map | None:
+        """Bin u (kept in `bins` as fractional bins) and sharpen; None if u is constant."""
+        xp, u, bins = self.grid.xp, self.u, self.sharpening.bins
+        low, high = itk_minimum(u), np.float32(float(u.max()))
+        slope = np.float32((high - low) / np.float32(bins - 1))
+        if not slope > 0:
+            return None
+        # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
+        stray = bool(float(u.min()) < low or (high - low) / slope > np.float32(bins - 1))
+        parts = self.grid.each(lambda slab: self._count(slab, low, slope, stray))
+        shares = np.sum([share for _, share in parts], axis=0)[:bins] / 2**24
+        histogram = np.sum([counted for counted, _ in parts], axis=0)[:bins] - shares
+        histogram[1:] += shares[:-1]
+        expected = sharpen(
+            histogram, float(low), float(slope), self.sharpening.fwhm, self.sharpening.noise
+        ).astype(np.float32)
+        step = np.append(np.diff(expected), np.float32(0))
+        return Map(xp.asarray(expected), xp.asarray(step))
 
-        # Summed in the order of slabs: the same value whatever the number of threads.
-        parts = [[float(v) for v in part] for part in grid.each(subtract)]
-        state.field, state.previous = new, old
-        totals, squares, largest = zip(*parts, strict=True)
-        return math.fsum(totals), math.fsum(squares), max(largest)
-
-
-def histogram_map(grid: Grid, state: State, bins: int, fwhm: float, noise: float) -> Map | None:
-    """Bin u (kept in ``state.bins`` as fractional bins) and sharpen; None if u is constant."""
-    xp, u = grid.xp, state.u
-    low, high = itk_minimum(u), np.float32(float(u.max()))
-    slope = np.float32((high - low) / np.float32(bins - 1))
-    if not slope > 0:
-        return None
-    # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
-    last = np.float32(bins - 1)
-    stray = float(u.min()) < low or (high - low) / slope > last
-
-    def count(slab: Slab) -> tuple[np.ndarray, np.ndarray]:
+    def _count(
+        self, slab: Slab, low: np.float32, slope: np.float32, stray: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bin a slab: per bin the number of voxels and the sum of shares of the next bin."""
+        xp, bins = self.grid.xp, self.sharpening.bins
+        last = np.float32(bins - 1)
         # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
-        c = xp.subtract(u[slab.voxels], low, out=state.bins[slab.voxels])
+        c = xp.subtract(self.u[slab.voxels], low, out=self.bins[slab.voxels])
         xp.divide(c, slope, out=c)
         k = c.astype(np.intp)
         if stray:
@@ -268,13 +273,49 @@ def histogram_map(grid: Grid, state: State, bins: int, fwhm: float, noise: float
         counted = xp.bincount(k, minlength=bins + 1)
         return to_host(counted), to_host(xp.bincount(k, weights=share, minlength=bins + 1))
 
-    parts = grid.each(count)
-    shares = np.sum([share for _, share in parts], axis=0)[:bins] / 2**24
-    histogram = np.sum([counted for counted, _ in parts], axis=0)[:bins] - shares
-    histogram[1:] += shares[:-1]
-    expected = sharpen(histogram, float(low), float(slope), fwhm, noise).astype(np.float32)
-    step = np.append(np.diff(expected), np.float32(0))
-    return Map(xp.asarray(expected), xp.asarray(step))
+    def _fit(self, mapping: Map) -> np.ndarray:
+        """Fit what sharpening would take from u: the increment of the lattice, float32."""
+        self.grid.each(lambda slab: self._contract(slab, mapping))
+        return (bspline.fit(self.rows, self.zy, self.cubed) * self.reciprocal).astype(np.float32)
+
+    def _contract(self, slab: Slab, mapping: Map) -> None:
+        """Contract a slab's residuals, u less its expected value, along x into `rows`."""
+        grid = self.grid
+        bins = self.bins[slab.voxels]
+        k = bins.astype(np.intp)
+        expected = mapping.step.take(k)
+        expected *= bins - k.astype(np.float32)
+        expected += mapping.value.take(k)
+        residual = self.u[slab.voxels] - expected
+        if grid.weights is not None:
+            residual *= grid.weights[slab.voxels]
+        self.rows[slab.rows] = bspline.product(grid.spread(slab, residual), self.cubed_x)
+
+    def _update(self, lattice: np.ndarray) -> Moments:
+        """Take the new field from u."""
+        xp = self.grid.xp
+        rows = bspline.expand_rows(lattice.astype(xp.float64), self.bases).astype(xp.float32)
+        # Summed in the order of slabs: the same value whatever the number of threads.
+        parts = self.grid.each(lambda slab: self._subtract(slab, rows))
+        self.field, self.previous = self.previous, self.field
+        totals, squares, largest = zip(*parts, strict=True)
+        return Moments(math.fsum(totals), math.fsum(squares), max(largest))
+
+    def _subtract(self, slab: Slab, rows: np.ndarray) -> Moments:
+        """Evaluate the new field of a slab into `previous` and take it from the log image."""
+        xp = self.grid.xp
+        part = bspline.product(rows[slab.rows], self.basis_x).reshape(-1)
+        if slab.where is not None:
+            part = part.take(slab.where)
+        self.previous[slab.voxels] = part
+        xp.subtract(self.log[slab.voxels], part, out=self.u[slab.voxels])
+        change = xp.exp(self.field[slab.voxels] - part) - xp.float32(1)
+        if change.size == 0:
+            return Moments(0.0, 0.0, 0.0)
+        largest = xp.maximum(change.max(), -change.min())
+        change = change.astype(xp.float64)
+        # Not xp.dot: BLAS would wake its threads for it (see bspline.BLAS_SERIAL).
+        return Moments(float(change.sum()), float(xp.square(change).sum()), float(largest))
 
 
 def itk_minimum(u: np.ndarray) -> np.float32:

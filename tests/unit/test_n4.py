@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octane import bspline, n4
+from octane import bspline, n4, n4_steps
 from octane.errors import OctaneError
 from octane.n4_steps import Grid, itk_minimum, sharpen
 from octane.n4_stopping import running_mean, running_variation, variation
@@ -115,7 +115,7 @@ def test_exact_stopping_uses_the_true_value(monkeypatch):
     def refuse(*_):
         raise AssertionError
 
-    monkeypatch.setattr(n4, "running_variation", refuse)
+    monkeypatch.setattr(n4_steps, "running_variation", refuse)
     image, _ = phantom()
     fit = n4.fit_bias_field(image, stopping="exact")
     assert all(level.convergence[-1] <= 1e-3 for level in fit.levels if level.converged)
