@@ -31,6 +31,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal
@@ -41,7 +42,7 @@ from octane import bspline
 from octane.backend import namespace, to_host
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
-from octane.n4_steps import Grid, Sharpening, Steps
+from octane.n4_steps import Grid, Sharpening, Steps, check_arrays
 from octane.n4_stopping import variation
 
 __all__ = [
@@ -50,11 +51,16 @@ __all__ = [
     "correct",
     "fit_bias_field",
     "log_field",
+    "n4_bias_field_correction",
     "shrink_offsets",
     "shrink_slices",
 ]
 
 log = logging.getLogger(__name__)
+
+# Voxels corrected at a time: enough for the work to outweigh the handing over between threads,
+# little enough for the field and what is computed with it to be a small part of the memory.
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,95 @@ def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, 
         offset = max(0, math.floor((n - 1 - (size - 1) * factor) / 2 + 0.5))
         slices.append(slice(offset, offset + (size - 1) * factor + 1, factor))
     return tuple(slices)
+
+
+def n4_bias_field_correction(
+    image: np.ndarray,
+    mask: np.ndarray | None = None,
+    *,
+    weights: np.ndarray | None = None,
+    shrink_factor: Sequence[int] = (4, 4, 4),
+    iterations: Sequence[int] = (50, 50, 50, 50),
+    convergence_threshold: float = 1e-3,
+    bias_field_fwhm: float = 0.15,
+    wiener_filter_noise: float = 0.01,
+    number_of_histogram_bins: int = 200,
+    control_points: Sequence[int] = (4, 4, 4),
+    stopping: Literal["itk", "exact"] = "itk",
+    on_iteration: Callable[[int, int, float], None] | None = None,
+    strength: float = 1.0,
+    workers: int = 1,
+) -> tuple[np.ndarray, BiasFit]:
+    """Correct the bias field of a volume, as SimpleITK's N4 does: shrink, fit, divide.
+
+    Parameters
+    ----------
+    image : ndarray, (z, y, x)
+        Real intensities of any dtype. Where values are <= 0 they are fitted as they are, as in
+        ITK: give a mask that leaves a background of zeros out.
+    mask : ndarray, (z, y, x), optional
+        Bool, or 0 and 1: the voxels to fit. By default all. The whole volume is corrected.
+    weights : ndarray, (z, y, x), optional
+        Weight of every voxel in the fit (ITK's confidence image); voxels <= 0 are left out.
+    shrink_factor : sequence of three int
+        Per axis, z, y, x, at least 1: the fit sees every n-th voxel, as after ``sitk.Shrink``.
+    iterations, convergence_threshold, bias_field_fwhm, wiener_filter_noise, \
+number_of_histogram_bins, control_points, stopping, on_iteration
+        See :func:`fit_bias_field`.
+    strength : float
+        0 returns the input's values, 1 the full correction, between them a linear blend.
+    workers : int
+        Threads. The result does not depend on their number.
+
+    Returns
+    -------
+    corrected : ndarray, (z, y, x)
+        A new array of the dtype of `image`; integers are rounded and clipped to their range.
+    fit : BiasFit
+        The field, for :func:`log_field`, and the iterations done.
+
+    Raises
+    ------
+    OctaneError
+        For what :func:`fit_bias_field` refuses, a shrink factor below 1, a strength outside 0 to 1.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> shading = np.exp(np.linspace(-0.3, 0.3, 32))
+    >>> image = (100 * shading * rng.normal(1, 0.05, (32, 32, 32))).astype(np.float32)
+    >>> corrected, fit = n4_bias_field_correction(image, shrink_factor=(2, 2, 2))
+    >>> corrected.shape, corrected.dtype.name, fit.lattice.shape
+    ((32, 32, 32), 'float32', (11, 11, 11))
+    """
+    _check_strength(strength)
+    check_arrays(image, mask, weights)
+    keep = shrink_slices(image.shape, shrink_factor)
+    fit = fit_bias_field(
+        image[keep],
+        None if mask is None else mask[keep],
+        weights=None if weights is None else weights[keep],
+        iterations=iterations,
+        convergence_threshold=convergence_threshold,
+        bias_field_fwhm=bias_field_fwhm,
+        wiener_filter_noise=wiener_filter_noise,
+        number_of_histogram_bins=number_of_histogram_bins,
+        control_points=control_points,
+        stopping=stopping,
+        on_iteration=on_iteration,
+        workers=workers,
+    )
+    corrected = np.empty_like(image)
+    planes = max(1, BLOCK // max(1, math.prod(image.shape[1:])))
+
+    def work(start: int) -> None:
+        region = (slice(start, start + planes), slice(None), slice(None))
+        corrected[region] = correct(image[region], log_field(fit, image.shape, region), strength)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(work, range(0, image.shape[0], planes)):
+            pass
+    return corrected, fit
 
 
 def fit_bias_field(
@@ -245,8 +340,7 @@ def correct(block: np.ndarray, log_field: np.ndarray, strength: float = 1.0) -> 
     array
         Of the dtype of `block`; integers are rounded and clipped to their range.
     """
-    if not 0 <= strength <= 1:
-        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
+    _check_strength(strength)
     if block.dtype.kind not in "fiu":
         raise OctaneError(f"N4 corrects real intensities, not {block.dtype}: convert them first.")
     if strength == 0:
@@ -259,3 +353,8 @@ def correct(block: np.ndarray, log_field: np.ndarray, strength: float = 1.0) -> 
     if strength < 1:
         result = values + (result - values) * work.type(strength)
     return as_dtype(result, block.dtype)
+
+
+def _check_strength(strength: float) -> None:
+    if not 0 <= strength <= 1:
+        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")

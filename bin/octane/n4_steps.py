@@ -28,6 +28,7 @@ __all__ = [
     "Sharpening",
     "Slab",
     "Steps",
+    "check_arrays",
     "itk_minimum",
     "sharpen",
 ]
@@ -85,17 +86,8 @@ class Grid:
         workers: int,
     ) -> None:
         xp = self.xp = namespace(image)
-        if image.ndim != 3:
-            raise OctaneError(f"N4 takes a (z, y, x) volume, not {image.ndim} axes.")
+        check_arrays(image, mask, weights)
         self.shape = tuple(image.shape)
-        for name, other in (("mask", mask), ("weight image", weights)):
-            if other is not None and tuple(other.shape) != self.shape:
-                raise OctaneError(
-                    f"The {name} has shape {tuple(other.shape)}, the volume {self.shape}: "
-                    f"give a {name} on the grid of the volume."
-                )
-        if image.dtype.kind not in "fiu":
-            raise OctaneError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
         image = image.astype(xp.float32)
         inside = xp.ones(self.shape, bool) if mask is None else _as_bool(xp.asarray(mask))
         if weights is not None:
@@ -316,6 +308,20 @@ class Steps:
         change = change.astype(xp.float64)
         # Not xp.dot: BLAS would wake its threads for it (see bspline.BLAS_SERIAL).
         return Moments(float(change.sum()), float(xp.square(change).sum()), float(largest))
+
+
+def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None) -> None:
+    """Refuse, with an OctaneError, arrays that N4 does not take: axes, shapes and dtype."""
+    if image.ndim != 3:
+        raise OctaneError(f"N4 takes a (z, y, x) volume, not {image.ndim} axes.")
+    for name, other in (("mask", mask), ("weight image", weights)):
+        if other is not None and tuple(other.shape) != tuple(image.shape):
+            raise OctaneError(
+                f"The {name} has shape {tuple(other.shape)}, the volume {tuple(image.shape)}: "
+                f"give a {name} on the grid of the volume."
+            )
+    if image.dtype.kind not in "fiu":
+        raise OctaneError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
 
 
 def itk_minimum(u: np.ndarray) -> np.float32:

@@ -190,6 +190,40 @@ def test_the_device_path_gives_the_same_field(monkeypatch):
     np.testing.assert_array_equal(field, n4.log_field(fit, image.shape))
 
 
+# On arrays, as a whole
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+def test_a_volume_is_shrunk_fitted_and_divided(monkeypatch, dtype):
+    image = (10 * phantom((21, 24, 28))[0]).astype(dtype)
+    mask = image > 400
+
+    def run(workers):
+        return n4.n4_bias_field_correction(
+            image, mask, shrink_factor=(1, 2, 3), iterations=(6, 4), strength=0.7, workers=workers
+        )
+
+    corrected, fit = run(1)
+    keep = n4.shrink_slices(image.shape, (1, 2, 3))
+    equal(fit, quick(image[keep], mask[keep]))
+    assert corrected.dtype == image.dtype
+    expected = n4.correct(image, n4.log_field(fit, image.shape), 0.7)
+    np.testing.assert_array_equal(corrected, expected)
+    monkeypatch.setattr(n4, "BLOCK", 5 * 24 * 28)
+    again, _ = run(3)
+    np.testing.assert_array_equal(again, corrected)
+
+
+def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
+    image, _ = phantom()
+    with pytest.raises(OctaneError, match=r"mask has shape \(10, 24, 28\), the volume \(20"):
+        n4.n4_bias_field_correction(image, np.ones((10, 24, 28)))
+    with pytest.raises(OctaneError, match="2 axes"):
+        n4.n4_bias_field_correction(image[0])
+    with pytest.raises(OctaneError, match="0 to 1"):
+        n4.n4_bias_field_correction(image, strength=-1)
+
+
 # The pieces
 
 
