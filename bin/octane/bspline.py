@@ -32,11 +32,13 @@ __all__ = [
     "expand_rows",
     "fit",
     "fit_basis",
+    "gather",
     "product",
     "reciprocal",
     "reciprocal_omega",
     "refine",
     "solve",
+    "spans",
 ]
 
 # ITK: where the summed squared weights fall below a tenth of float32's epsilon, a control point
@@ -165,6 +167,12 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return out
 
 
+def spans(axis: Axis) -> np.ndarray:
+    """Return the spans of an axis: int64, (spans, 3), first sample, end, first control point."""
+    first, begin = np.unique(axis.first, return_index=True)
+    return np.stack([begin, np.append(begin[1:], len(axis.first)), first], axis=1).astype(np.int64)
+
+
 def evaluate(lattice: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
     """Evaluate a lattice on a grid, by matrix products.
 
@@ -228,8 +236,8 @@ def evaluate_region(
         axis_weights(n, c, start, max(start, stop))
         for n, c, (start, stop, _) in zip(shape, lattice.shape, bounds, strict=True)
     )
-    field = _gather(lattice.astype(xp.float64), z)  # (z, cy, cx)
-    field = _gather(field.swapaxes(0, 1), y).swapaxes(0, 1)  # (z, y, cx)
+    field = gather(lattice.astype(xp.float64), z)  # (z, cy, cx)
+    field = gather(field.swapaxes(0, 1), y).swapaxes(0, 1)  # (z, y, cx)
     field = xp.ascontiguousarray(field).astype(xp.float32)
     weights = xp.asarray(x.weights.astype(np.float32).T)
     rows = field.reshape(-1, field.shape[2])
@@ -248,8 +256,8 @@ def evaluate_region(
     return out.reshape(*field.shape[:2], out.shape[1])
 
 
-def _gather(values: np.ndarray, axis: Axis) -> np.ndarray:
-    """Evaluate along the first axis of (c, ...) by four weighted gathers."""
+def gather(values: np.ndarray, axis: Axis) -> np.ndarray:
+    """Evaluate along the first axis of (c, a, b): four weighted gathers, summed in order."""
     xp = namespace(values)
     weights = xp.asarray(axis.weights.T[..., None, None])
     first = xp.asarray(axis.first)

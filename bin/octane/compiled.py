@@ -6,9 +6,10 @@ pays nothing, and one that calls few loads few.
 
 The machine code is cached in the first place that can be written: ``NUMBA_CACHE_DIR``, beside the
 code, ``$XDG_CACHE_HOME/octane`` (``~/.cache/octane``), a folder of the user's in the temporary
-directory. Within it every kind of processor has a folder of its own. numba would keep the versions
-for several processors and signatures in one numbered list, in which two processes that compile at
-once can take the same number and leave code for the one under the name of the other.
+directory. Within it every kind of processor has a folder of its own, and in that every signature.
+numba would keep the versions for several processors and signatures in one numbered list, in which
+two processes that compile at once can take the same number and leave code for the one under the
+name of the other.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Kernel(Generic[P, R]):
         folder = cache_folder()
         if folder is None:
             return self._compile(None)
+        folder /= hashlib.sha256(self.signature.encode()).hexdigest()[:12]
         try:
             return self._compile(folder)
         except (EOFError, pickle.UnpicklingError):

@@ -40,8 +40,8 @@ import numpy as np
 
 from octane import bspline
 from octane.backend import namespace, to_host
-from octane.dtypes import as_dtype
 from octane.errors import OctaneError
+from octane.n4_apply import FieldPart, check_strength, correct_block, divide
 from octane.n4_compiled import CompiledSteps
 from octane.n4_steps import Grid, Sharpening, Steps, check_arrays
 from octane.n4_stopping import variation
@@ -178,7 +178,7 @@ number_of_histogram_bins, control_points, stopping, on_iteration
     >>> corrected.shape, corrected.dtype.name, fit.lattice.shape
     ((32, 32, 32), 'float32', (11, 11, 11))
     """
-    _check_strength(strength)
+    check_strength(strength)
     check_arrays(image, mask, weights)
     keep = shrink_slices(image.shape, shrink_factor)
     fit = fit_bias_field(
@@ -200,7 +200,8 @@ number_of_histogram_bins, control_points, stopping, on_iteration
 
     def work(start: int) -> None:
         region = (slice(start, start + planes), slice(None), slice(None))
-        corrected[region] = correct(image[region], log_field(fit, image.shape, region), strength)
+        part = FieldPart(fit.lattice, image.shape, region)
+        corrected[region], _ = correct_block(image[region], [part], strength=strength)
 
     with ThreadPoolExecutor(workers) as pool:
         for _ in pool.map(work, range(0, image.shape[0], planes)):
@@ -347,21 +348,4 @@ def correct(block: np.ndarray, log_field: np.ndarray, strength: float = 1.0) -> 
     array
         Of the dtype of `block`; integers are rounded and clipped to their range.
     """
-    _check_strength(strength)
-    if block.dtype.kind not in "fiu":
-        raise OctaneError(f"N4 corrects real intensities, not {block.dtype}: convert them first.")
-    if strength == 0:
-        return block
-    xp = namespace(block, log_field)
-    # float32 holds every 16-bit integer; wider integers need float64.
-    work = xp.result_type(block.dtype, xp.float32)
-    values = block.astype(work)
-    result = values / xp.exp(log_field.astype(work))
-    if strength < 1:
-        result = values + (result - values) * work.type(strength)
-    return as_dtype(result, block.dtype)
-
-
-def _check_strength(strength: float) -> None:
-    if not 0 <= strength <= 1:
-        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
+    return divide(block, log_field, strength, block.dtype, block)

@@ -75,8 +75,7 @@ class CompiledSteps(Steps):
         )
         self._basis_z, self._basis_y = dense_z, y.weights
         self._basis_x = np.ascontiguousarray(x.weights.T.astype(np.float32))
-        firsts, begins = np.unique(x.first, return_index=True)
-        self._spans = np.stack([begins, np.append(begins[1:], len(x.first)), firsts], axis=1)
+        self._spans = bspline.spans(x)
         self._sums = np.empty((len(plane_of), *lattice_shape[1:]))
         squared_y = np.take_along_axis(fit_y.squared, taps, axis=1)
         squared_x = np.ascontiguousarray(fit_x.squared.T.astype(np.float32))

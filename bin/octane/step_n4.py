@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from octane import bspline
 from octane.backend import describe, select, to_host
-from octane.dtypes import as_dtype, output_type, working_type
+from octane.dtypes import output_type
 from octane.errors import OctaneError
 from octane.gathering import READ_BLOCK, gather
 from octane.geometry import Region, blocks
 from octane.masks import tissue_mask
 from octane.metrics import Metrics
-from octane.n4 import BiasFit, correct, fit_bias_field, log_field, shrink_slices
+from octane.n4 import BiasFit, correct, fit_bias_field, shrink_slices
+from octane.n4_apply import FieldPart, correct_block
 from octane.params import ExecutionParameters, InputParameters, N4Parameters, bytes_of
 from octane.progress import progress
 from octane.quality import against_truth, coefficient_of_variation
@@ -339,23 +340,18 @@ def _apply(
                 block = volume.read(region)
             metrics.count("read", block.nbytes)
             with metrics.timed("compute"):
-                field = log_field(fit, shape, region, xp=xp)
-                corrected = _corrected(xp.asarray(block), field, p.strength, dtype)
+                corrected, field = correct_block(
+                    xp.asarray(block),
+                    [FieldPart(fit.lattice, shape, region)],
+                    strength=p.strength,
+                    dtype=dtype,
+                    with_field=field_writer is not None,
+                )
             with metrics.timed("write"):
                 writer[region] = to_host(corrected)
-                if field_writer is not None:
-                    field_writer[region] = to_host(xp.exp(field))
+                if field_writer is not None and field is not None:
+                    field_writer[region] = to_host(field)
             metrics.count("written", corrected.nbytes)
             advance(block.nbytes)
 
         run_tiles(regions, work, workers=workers, describe=lambda r: f"block {r} of {volume.path}")
-
-
-def _corrected(
-    block: npt.NDArray, field: npt.NDArray, strength: float, dtype: np.dtype
-) -> npt.NDArray:
-    # Another output type takes the correction as computed; rounding to the input's first would
-    # lose what the wider type was asked for.
-    if dtype != block.dtype:
-        block = block.astype(working_type(block.dtype), copy=False)
-    return as_dtype(correct(block, field, strength), dtype)

@@ -239,7 +239,8 @@ def test_a_volume_is_shrunk_fitted_and_divided(monkeypatch, dtype):
     equal(fit, quick(image[keep], mask[keep]))
     assert corrected.dtype == image.dtype
     expected = n4.correct(image, n4.log_field(fit, image.shape), 0.7)
-    np.testing.assert_array_equal(corrected, expected)
+    # The last bit may differ, and with it the way an integer is rounded.
+    np.testing.assert_allclose(corrected, expected, rtol=1e-6, atol=dtype == "u2")
     monkeypatch.setattr(n4, "BLOCK", 5 * 24 * 28)
     again, _ = run(3)
     np.testing.assert_array_equal(again, corrected)
