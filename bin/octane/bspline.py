@@ -33,6 +33,7 @@ __all__ = [
     "fit",
     "fit_basis",
     "gather",
+    "held_constant",
     "product",
     "reciprocal",
     "reciprocal_omega",
@@ -86,15 +87,11 @@ def axis_weights(
             f"A cubic B-spline needs at least 4 control points per axis, not {n_control_points}: "
             "raise the number of control points."
         )
-    if n_samples < 2:
-        raise OctaneError(
-            "An axis of a single sample carries no B-spline: give a volume of at least 2 samples "
-            "per axis (a smaller shrink factor leaves more)."
-        )
     # float32 positions and the small step back from the far end are ITK's: the last sample
     # belongs to the last span. Neither is visible in the field beyond 1e-7.
     spans = np.float32(n_control_points - 3)
-    step = np.float32(spans / np.float32(n_samples - 1))
+    # A single sample lies at the start of the domain, where a fit gives its value back.
+    step = np.float32(spans / np.float32(max(1, n_samples - 1)))
     position = np.arange(start, n_samples if stop is None else stop).astype(np.float32) * step
     margin = np.float32(1e-3) * step
     position = np.where(np.abs(position - spans) <= margin, spans - margin, position)
@@ -114,7 +111,7 @@ def basis(
     Parameters
     ----------
     n_samples : int
-        Samples of the whole axis, at least 2.
+        Samples of the whole axis.
     n_control_points : int
         Control points of the axis, at least 4.
     start, stop : int, optional
@@ -128,7 +125,7 @@ def basis(
     Raises
     ------
     OctaneError
-        With fewer than 4 control points or 2 samples.
+        With fewer than 4 control points.
     """
     return dense(axis_weights(n_samples, n_control_points, start, stop), n_control_points)
 
@@ -331,6 +328,17 @@ def solve(values: np.ndarray, weights: np.ndarray, n_control_points: Sequence[in
     data_rows = (weights * values).reshape(rows) @ matrices[2].cubed
     reciprocal = reciprocal_omega(weight_rows, values.shape[:2], [m.squared for m in matrices[:2]])
     return fit(data_rows, values.shape[:2], [m.cubed for m in matrices[:2]]) * reciprocal
+
+
+def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:
+    """Return the lattice with the value at the start of an axis along all of it.
+
+    For an axis of one sample: a fit leaves its curve to fall away from the sample.
+    """
+    xp = namespace(lattice)
+    weights = axis_weights(1, lattice.shape[axis]).weights[0].astype(lattice.dtype)
+    first = xp.moveaxis(lattice, axis, -1)[..., :4] @ xp.asarray(weights)
+    return xp.repeat(xp.expand_dims(first, axis), lattice.shape[axis], axis=axis)
 
 
 def refine(lattice: np.ndarray) -> np.ndarray:

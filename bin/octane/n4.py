@@ -258,12 +258,13 @@ def fit_bias_field(
     Returns
     -------
     BiasFit
-        The lattice is on the host. Zero, with a logged warning, for a constant image.
+        The lattice is on the host. Zero, with a logged warning, for a constant image; constant,
+        with a logged warning, along an axis of a single voxel, which ITK refuses.
 
     Raises
     ------
     OctaneError
-        For a single-slice axis, fewer than 4 control points, an empty mask, a mask of other values
+        For fewer than 4 control points, an empty mask, a mask of other values
         than 0 and 1, a mask or weights of another shape, NaN or infinity in included voxels.
     """
     if number_of_histogram_bins < 2:
@@ -271,8 +272,11 @@ def fit_bias_field(
     reports = []
     kind = steps_for(namespace(image))
     with Grid(image, mask, weights, workers, kind.SLAB) as grid:
-        for n, c in zip(grid.shape, control_points, strict=True):
-            bspline.axis_weights(n, c)  # refuses what cannot be fitted before any work
+        single = [axis for axis, n in enumerate(grid.shape) if n == 1]
+        for axis, c in enumerate(control_points):
+            bspline.axis_weights(grid.shape[axis], c)  # refuses too few before any work
+        for axis in single:
+            log.warning("N4: one voxel along %s to fit; the field is constant there", "zyx"[axis])
         sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
         steps = kind(grid, sharpening)
         lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
@@ -300,6 +304,8 @@ def fit_bias_field(
                 if on_iteration is not None:
                     on_iteration(level, len(history) - 1, measure)
             reports.append(LevelReport(tuple(history), converged))
+        for axis in single:
+            lattice = bspline.held_constant(lattice, axis)
     return BiasFit(to_host(lattice), tuple(reports))
 
 

@@ -127,12 +127,6 @@ def _plan(
     ``whole_files`` are the bytes of the input and outputs that are kept in memory as a whole.
     """
     lengths = [len(range(n)[k]) for n, k in zip(volume.grid.shape, keep, strict=True)]
-    for name, n, length in zip("zyx", volume.grid.shape, lengths, strict=True):
-        if length < 2:
-            raise OctaneError(
-                f"{volume.path} has {n} voxel(s) along {name}, of which --shrink-factor leaves "
-                f"{length}; N4 fits two or more: lower the factor of that axis (order x y z)."
-            )
     kept = int(np.prod(lengths))
     fixed = PROCESS_BYTES + whole_files + 8 * 4 * kept
     block = int(np.prod(np.minimum(READ_BLOCK, volume.grid.shape)))

@@ -56,10 +56,30 @@ def test_part_of_a_basis_is_those_rows(sizes, data):
     np.testing.assert_array_equal(bspline.basis(*sizes, start, stop), whole[start:stop])
 
 
-@pytest.mark.parametrize(("n", "c", "words"), [(10, 3, "control points"), (1, 4, "single sample")])
-def test_what_carries_no_spline_is_refused(n, c, words):
-    with pytest.raises(OctaneError, match=words):
-        bspline.basis(n, c)
+def test_too_few_control_points_are_refused():
+    with pytest.raises(OctaneError, match="control points"):
+        bspline.basis(10, 3)
+
+
+@pytest.mark.parametrize("counts", [(4, 4, 4), (7, 4, 11)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 9, 12), (8, 1, 1)])
+def test_an_axis_of_one_sample_keeps_what_is_fitted_to_the_others(shape, counts):
+    bases = [bspline.basis(n, c) for n, c in zip(shape, counts, strict=True)]
+    values = np.random.default_rng(0).uniform(-1, 1, shape)
+    fitted = bspline.solve(values, np.ones(shape), counts)
+    found = bspline.evaluate(fitted, bases)
+    if max(shape) == 1:
+        np.testing.assert_allclose(found, values, rtol=1e-12)
+    for axis, n in enumerate(shape):
+        if n == 1:
+            fitted = bspline.held_constant(fitted, axis)
+    longer = [bspline.basis(max(n, 5), c) for n, c in zip(shape, counts, strict=True)]
+    stretched = bspline.evaluate(fitted, longer)
+    np.testing.assert_allclose(
+        stretched[tuple(slice(n) if n > 1 else slice(None) for n in shape)],
+        np.broadcast_to(found, stretched.shape),
+        atol=1e-12,
+    )
 
 
 @settings(max_examples=25)

@@ -162,6 +162,31 @@ def test_a_constant_image_has_no_bias(caplog):
     assert "same value" in caplog.text
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_an_axis_of_one_voxel_is_left_out_of_the_fit(axis, kind, caplog):
+    """The field of a plane is nearly that of planes which repeat it, and does not change across."""
+    image, _ = phantom((32, 32, 32))
+    plane = np.take(image, [10], axis=axis)
+    with caplog.at_level(logging.WARNING):
+        fit = quick(plane)
+    assert f"one voxel along {'zyx'[axis]}" in caplog.text
+    field = n4.log_field(fit, plane.shape)
+    assert field.std() > 0.02
+    many = [6 if a == axis else n for a, n in enumerate(plane.shape)]
+    across = n4.log_field(fit, many)
+    np.testing.assert_allclose(across, np.broadcast_to(field, many), atol=1e-6)
+    repeated = n4.log_field(quick(np.repeat(plane, 6, axis=axis)), plane.shape)
+    np.testing.assert_allclose(field, repeated, atol=0.25 * field.std())
+
+
+def test_a_thin_volume_that_shrinks_to_one_plane():
+    image, _ = phantom((3, 24, 28))
+    corrected, fit = n4.n4_bias_field_correction(image, iterations=(5,))
+    field = n4.log_field(fit, image.shape)
+    assert np.ptp(field, axis=0).max() < 1e-6
+    np.testing.assert_allclose(corrected, image / np.exp(field), rtol=1e-6)
+
+
 def spoiled(index, value):
     image, _ = phantom()
     image[index] = value
@@ -171,7 +196,6 @@ def spoiled(index, value):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"image": np.ones((1, 9, 9))}, "single sample"),
         ({"image": np.ones((9, 9))}, "2 axes"),
         ({"image": np.ones((9, 9, 9), np.complex64)}, "complex64"),
         ({"control_points": (4, 3, 4)}, "at least 4 control points"),

@@ -443,9 +443,14 @@ def test_two_outputs_of_one_name_are_refused(correct, volume, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_shrink_factor_that_leaves_one_plane_is_refused_with_its_axis(correct, volume):
-    with pytest.raises(OctaneError, match=r"volume\.ome\.zarr has 26 voxel\(s\) along z.*lower"):
-        correct(volume, shrink_factor=(2, 2, 20))
+def test_a_shrink_factor_that_leaves_one_plane_gives_a_field_that_is_constant_across(
+    volume, correct, tmp_path, caplog
+):
+    field = tmp_path / "field.ome.zarr"
+    correct(volume, shrink_factor=(2, 2, 20), field=field)
+    assert "one voxel along z" in caplog.text
+    assert np.ptp(read(field), axis=0).max() < 1e-5
+    assert read(field).std() > 0.01
 
 
 def test_no_iterations_leave_the_volume_and_say_so(correct, volume, biased):
