@@ -25,6 +25,7 @@ def main(
     settings: Settings = None,
     metrics: RecordFile = None,
     preview: RecordFile = None,
+    dry_run: bool = False,
 ) -> None:
     """Correct a volume's bias field with N4, ITK's algorithm and options.
 
@@ -42,6 +43,8 @@ def main(
         Where to write the record of what was done, as JSON.
     preview
         Where to write slices and profiles for the report, as NPZ.
+    dry_run
+        Print what would be fitted, how finely, and the memory it takes; do nothing.
     """
     made = correct_bias(
         source,
@@ -51,8 +54,10 @@ def main(
         settle(execution, ExecutionParameters, settings),
         save_bias_field=save_bias_field,
         truth=truth,
+        dry_run=dry_run,
     )
-    made.save(metrics, preview)
+    if not dry_run:
+        made.save(metrics, preview)
 
 
 if __name__ == "__main__":

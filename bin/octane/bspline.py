@@ -341,19 +341,21 @@ def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:
     return xp.repeat(xp.expand_dims(first, axis), lattice.shape[axis], axis=axis)
 
 
-def refine(lattice: np.ndarray) -> np.ndarray:
+def refine(lattice: np.ndarray, axes: Sequence[int] = (0, 1, 2)) -> np.ndarray:
     """Return the lattice of twice as many spans that describes the same field.
 
     Parameters
     ----------
     lattice : array, (cz, cy, cx)
+    axes : sequence of int
+        The axes to refine; the others stay as they are.
 
     Returns
     -------
-    array, (2 cz - 3, 2 cy - 3, 2 cx - 3), of the same dtype
+    array, of the same dtype; 2 c - 3 control points where an axis had c
     """
     xp = namespace(lattice)
-    for axis in range(lattice.ndim):
+    for axis in axes:
         coarse = xp.moveaxis(lattice, axis, 0)
         fine = xp.empty((2 * len(coarse) - 3, *coarse.shape[1:]), lattice.dtype)
         fine[0::2] = (coarse[:-1] + coarse[1:]) / 2

@@ -220,6 +220,7 @@ def fit_bias_field(
     wiener_filter_noise: float = 0.01,
     number_of_histogram_bins: int = 200,
     control_points: Sequence[int] = (4, 4, 4),
+    fitting_levels: Sequence[int] | None = None,
     stopping: Literal["itk", "exact"] = "itk",
     on_iteration: Callable[[int, int, float], None] | None = None,
     workers: int = 1,
@@ -246,6 +247,9 @@ def fit_bias_field(
         Bins of the log intensity.
     control_points : sequence of three int
         Of the first level, for z, y and x (SimpleITK has x, y, z); at least 4.
+    fitting_levels : sequence of three int, optional
+        Levels over which the mesh of an axis (z, y, x) is doubled, after which it stays. By default
+        all of them, as in SimpleITK; fewer for an axis too short for so fine a mesh.
     stopping : {'itk', 'exact'}
         'itk' does the same iterations as ITK; 'exact' stops on the true coefficient of variation.
         ITK's value is never below the true one, which is reported while above the threshold.
@@ -269,6 +273,7 @@ def fit_bias_field(
     """
     if number_of_histogram_bins < 2:
         raise OctaneError("The N4 histogram needs at least 2 bins: raise the number of bins.")
+    per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels
     reports = []
     kind = steps_for(namespace(image))
     with Grid(image, mask, weights, workers, kind.SLAB) as grid:
@@ -282,7 +287,8 @@ def fit_bias_field(
         lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
         for level, most in enumerate(iterations):
             if level:
-                lattice = bspline.refine(lattice)
+                finer = [axis for axis in range(3) if level < per_axis[axis]]
+                lattice = bspline.refine(lattice, finer)
             steps.begin_level(lattice.shape)
             history: list[float] = []
             converged = False

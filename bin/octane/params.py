@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+import cyclopts
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
@@ -106,6 +107,7 @@ ControlPoints = Annotated[
     BeforeValidator(_repeated(3)),
     Field(min_length=3, max_length=3),
 ]
+AUTO = "auto"
 SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
 
 
@@ -133,6 +135,12 @@ def _sized(value: str) -> str:
 def _or_none(value: object) -> object:
     """Let 'none' on a command line stand for no value."""
     return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value
+
+
+def _auto(value: object) -> object:
+    """Let 'auto' stand for a value that follows from the data."""
+    words = list(value) if isinstance(value, list | tuple) else [value]
+    return None if words == [AUTO] else value
 
 
 def _not_moved(value: object) -> object:
@@ -206,6 +214,7 @@ class ExecutionParameters(StepParameters):
             workflow=None,
             ge=1,
         ),
+        cyclopts.Parameter(alias="--threads"),
     ] = None
     overwrite: Annotated[bool, parameter("Replace output that exists already.", workflow=None)] = (
         False
@@ -329,16 +338,62 @@ class N4Parameters(StepParameters):
             workflow_default="tissue",
         ),
     ] = None
-    shrink_factor: Annotated[
-        Counts3,
+    weights: Annotated[
+        str | None,
+        BeforeValidator(_or_none),
         parameter(
-            "Every n-th voxel enters the fit: one number, or three in the order x y z. "
-            "Lower it for small volumes or fine fields."
+            "Weight image on the volume's grid (ITK's confidence image): how much each voxel "
+            "counts in the fit; 0 leaves it out.",
+            workflow=None,
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["global", "per_section", "two_pass"],
+        parameter(
+            "global: one field over the volume; per_section: one for each section, which follows "
+            "what jumps between sections; two_pass: per section, then one field over the result."
+        ),
+    ] = "global"
+    section_starts: Annotated[
+        Integers | None,
+        BeforeValidator(_or_none),
+        parameter(
+            "First plane of every section, for a volume whose metadata has none: '0 30 60'. "
+            "Planes before the first belong to no section."
+        ),
+    ] = None
+    histogram_matching: Annotated[
+        Literal["none", "section", "plane"],
+        parameter(
+            "Before the fit, bring the histogram of each section's (or plane's) tissue to that of "
+            "all: for sections that differ in brightness or contrast."
+        ),
+    ] = "none"
+    z_profile_gain: Annotated[
+        bool,
+        parameter(
+            "Before the fit, bring the planes of a section to one mean intensity: for attenuation "
+            "with depth."
+        ),
+    ] = False
+    shrink_factor: Annotated[
+        Counts3 | None,
+        BeforeValidator(_auto),
+        parameter(
+            "Every n-th voxel enters the fit: one number, or three in the order x y z; auto: up "
+            "to 4 while the mesh keeps enough voxels, more where --memory asks for it. "
+            "Lower it for small volumes or fine fields.",
+            workflow_default=AUTO,
         ),
     ] = (4, 4, 4)
     iterations: Annotated[
-        Integers,
-        parameter("Most iterations at each fitting level; the length is the number of levels."),
+        Integers | None,
+        BeforeValidator(_auto),
+        parameter(
+            "Most iterations at each fitting level; the length is the number of levels. auto: 50 "
+            "at up to four levels, fewer along axes that are too short for so fine a mesh.",
+            workflow_default=AUTO,
+        ),
     ] = (50, 50, 50, 50)
     convergence_threshold: Annotated[
         float,
@@ -361,6 +416,15 @@ class N4Parameters(StepParameters):
             "More points follow a finer field."
         ),
     ] = (4, 4, 4)
+    spline_distance_mm: Annotated[
+        Lengths3 | None,
+        BeforeValidator(_or_none),
+        parameter(
+            "Largest distance of the first level's knots: one number, or three in the order x y z. "
+            "Takes the place of the control points.",
+            unit="millimeter",
+        ),
+    ] = None
     stopping: Annotated[
         Literal["itk", "exact"],
         parameter(
@@ -372,6 +436,10 @@ class N4Parameters(StepParameters):
         float,
         parameter("Blend against the input: 0 leaves it untouched, 1 corrects fully.", ge=0, le=1),
     ] = 1.0
+    outside: Annotated[
+        Literal["keep", "zero"],
+        parameter("Voxels outside the mask: corrected as all others, or set to 0."),
+    ] = "keep"
     nonfinite: Annotated[
         Literal["error", "mask"],
         parameter("NaN and Inf in the volume: an error, or left out of the fit."),
@@ -449,6 +517,10 @@ class PhantomParameters(StepParameters):
     bias: Annotated[
         float, parameter("Half range of the log bias field over the subject.", ge=0)
     ] = 0.5
+    section_steps: Annotated[
+        float,
+        parameter("Half range of the log brightness that differs between sections.", ge=0),
+    ] = 0.0
     position_error: Annotated[
         float,
         parameter(

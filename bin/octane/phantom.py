@@ -15,7 +15,16 @@ from octane.geometry import Vector
 from octane.params import PhantomParameters
 from octane.tiling import Position, Tile
 
-__all__ = ["Subject", "attenuation", "bias_field", "shading", "speckle", "stage_errors", "tissue"]
+__all__ = [
+    "Subject",
+    "attenuation",
+    "bias_field",
+    "section_gain",
+    "shading",
+    "speckle",
+    "stage_errors",
+    "tissue",
+]
 
 Axis = npt.NDArray[np.floating]
 Block = npt.NDArray[np.float32]
@@ -143,6 +152,12 @@ def shading(strength: float, tile_extent: Position, y: Axis, x: Axis) -> npt.NDA
     u = 2 * x / tile_extent[1] - 1
     loss = strength * (v[:, None] ** 2 + u[None, :] ** 2) / 2
     return np.asarray(1 - loss, np.float32)
+
+
+def section_gain(seed: int, section: int, half_range: float) -> float:
+    """Brightness of a section: its logarithm is uniform over -half_range to half_range."""
+    generator = np.random.default_rng([seed, section, 1])
+    return float(np.exp(generator.uniform(-half_range, half_range)))
 
 
 def speckle(looks: float, shape: tuple[int, ...], stream: list[int]) -> Block:

@@ -148,7 +148,7 @@ def _json_type(info: FieldInfo) -> dict[str, object]:
             kinds.append("string")
             if member is Path:
                 described["format"] = "path"
-    if "enum" in described and "boolean" in kinds:
+    if "enum" in described and len(members) > 1:
         del described["enum"]
     described["type"] = kinds[0] if len(kinds) == 1 else kinds
     bounds = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}

@@ -1,13 +1,14 @@
 """Section boundaries of a stacked volume, as its metadata records them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import cast
 
+from octane.errors import OctaneError
 from octane.omezarr import Attributes
 
-__all__ = ["Section", "noted_sections", "read_sections", "rescaled"]
+__all__ = ["Section", "noted_sections", "read_sections", "rescaled", "sections_from"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,26 @@ def read_sections(attributes: Attributes, planes: int) -> list[Section]:
     noted = cast("list[Mapping[str, object]]", attributes.get("sections", []))
     found = [Section(**cast("dict[str, str | int]", dict(entry))) for entry in noted]  # ty: ignore
     return found or [Section("volume", 1, 0, planes)]
+
+
+def sections_from(starts: Sequence[int], planes: int) -> list[Section]:
+    """Sections of a volume of ``planes`` planes that begin at ``starts``.
+
+    Raises
+    ------
+    OctaneError
+        When these are no rising planes of the volume.
+    """
+    stops = [*starts[1:], planes]
+    if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
+        raise OctaneError(
+            f"--section-starts is {' '.join(map(str, starts))}; give rising planes from 0 to "
+            f"{planes - 1}."
+        )
+    return [
+        Section(f"section {k}", k, a, b)
+        for k, (a, b) in enumerate(zip(starts, stops, strict=True), start=1)
+    ]
 
 
 def noted_sections(sections: list[Section]) -> list[dict[str, object]]:

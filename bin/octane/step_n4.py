@@ -1,38 +1,39 @@
 """N4: the bias field fitted on the shrunk volume, applied to the whole one block by block."""
 
 import logging
+import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
-from octane import bspline
-from octane.backend import describe, select, to_host
-from octane.dtypes import output_type
+from octane.backend import describe, namespace, select, to_host
+from octane.dtypes import as_dtype, output_type, working_type
 from octane.errors import OctaneError
-from octane.gathering import READ_BLOCK, gather
+from octane.gathering import gather
 from octane.geometry import Region, blocks
-from octane.masks import tissue_mask
+from octane.levelling import Levelling, along_z, histogram_matching, z_profile_gain
+from octane.masks import enlarged, tissue_mask
 from octane.metrics import Metrics
-from octane.n4 import BiasFit, correct, fit_bias_field, shrink_slices
-from octane.n4_apply import FieldPart, correct_block
-from octane.params import ExecutionParameters, InputParameters, N4Parameters, bytes_of
+from octane.n4 import BiasFit, fit_bias_field
+from octane.n4_apply import correct_block
+from octane.n4_figures import Shown, figures, previews
+from octane.n4_modes import BiasModel, Part, fit_modes
+from octane.n4_plan import Plan, plan_n4
+from octane.params import ExecutionParameters, InputParameters, N4Parameters
 from octane.progress import progress
-from octane.quality import against_truth, coefficient_of_variation
-from octane.sections import read_sections
-from octane.tiles import plan_workers, run_tiles
-from octane.volumes import Volume, create_volume, is_ome_zarr, open_volume
+from octane.sections import Section, read_sections, sections_from
+from octane.tiles import run_tiles
+from octane.volumes import ArrayVolume, Volume, create_volume, is_ome_zarr, open_volume
 
 __all__ = ["correct_bias"]
 
 logger = logging.getLogger(__name__)
 
-PREVIEW = 384
-"""Longest edge of the preview's slices, pixels."""
-PROCESS_BYTES = 180_000_000
-"""Python with NumPy, SciPy, SimpleITK and zarr loaded, before any data: measured 170 MB."""
 TISSUE = "tissue"
 
 
@@ -45,6 +46,7 @@ def correct_bias(
     *,
     save_bias_field: Path | None = None,
     truth: Path | None = None,
+    dry_run: bool = False,
 ) -> Metrics:
     """Correct a volume's bias field.
 
@@ -55,9 +57,12 @@ def correct_bias(
     parameters, reading, execution
         See :mod:`octane.params`.
     save_bias_field
-        Where to write the multiplicative bias field at full resolution, float32.
+        Where to write the multiplicative bias field at full resolution, float32: what the volume
+        is divided by, gains of planes included, histogram matching left out.
     truth
         A phantom's truth folder, for figures against it.
+    dry_run
+        Write the plan to the standard output, and do nothing.
 
     Raises
     ------
@@ -69,95 +74,92 @@ def correct_bias(
     if volume.dtype.kind not in "fiu":
         raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
     metrics = Metrics("n4", settings=p.model_dump(mode="json"))
-    xp = select(execution.backend)
-    metrics.device = describe(xp)
-    if sum(p.iterations) == 0:
-        metrics.warn("No iterations were asked for: the volume is left as it is.")
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise OctaneError(
             f"{destination} is named for the corrected volume and for the bias field; "
             "give --save-bias-field another name."
         )
+    if p.outside == "zero" and p.mask is None:
+        raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
     whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
-    keep = shrink_slices(volume.grid.shape, p.shrink_factor[::-1])
-    workers = _plan(volume, keep, execution, whole, metrics)
+    sections = _sections(volume, p)
+    plan = plan_n4(volume, sections, p, execution, whole_files=whole)
+    if dry_run:
+        sys.stdout.write("\n".join(plan.lines()) + "\n")
+        return metrics
+    for line in plan.lines():
+        logger.info("N4: %s", line)
+    xp = select(execution.backend)
+    metrics.device = describe(xp)
+    if p.iterations is not None and sum(p.iterations) == 0:
+        metrics.warn("No iterations were asked for: the field is 1 everywhere.")
+    _single_axes(plan, metrics)
+    finite = p.nonfinite == "error"
+    if plan.kept:
+        volume = _kept(volume, plan, finite, metrics)
+    keep = plan.keep
     with metrics.timed("shrink"):
-        finite = p.nonfinite == "error"
-        shrunk = gather(volume, keep, np.float32, workers=workers, finite=finite)
-    mask = _mask(volume, shrunk, keep, p, workers, metrics)
+        shrunk = gather(volume, keep, np.float32, workers=plan.workers, finite=finite)
+    mask = _mask(volume, shrunk, plan, sections, p, metrics)
     values = shrunk[mask]
     if values.size and values.min() == values.max():
         raise OctaneError(
             f"{source} holds the one value {values[0]:g} everywhere that is to be fitted; "
             "there is no field to find: check the input and the mask."
         )
-    with metrics.timed("fit"):
-        fit = fit_bias_field(
-            xp.asarray(shrunk),
-            xp.asarray(mask),
-            iterations=p.iterations,
-            convergence_threshold=p.convergence_threshold,
-            bias_field_fwhm=p.bias_field_fwhm,
-            wiener_filter_noise=p.wiener_filter_noise,
-            number_of_histogram_bins=p.number_of_histogram_bins,
-            control_points=p.control_points[::-1],
-            stopping=p.stopping,
-            on_iteration=lambda level, k, c: logger.debug(
-                "level %d, iteration %d: %g", level, k, c
-            ),
-            workers=workers,
+    with metrics.timed("level"):
+        own = _levelling(shrunk, mask, plan, sections, p)
+        levelling = along_z(
+            own,
+            range(volume.grid.shape[0])[keep[0]],
+            [(s.start, s.stop) for s in sections],
+            volume.grid.shape[0],
         )
-    _figures(volume, fit, shrunk, mask, keep, p, truth, workers, metrics)
-    _apply(volume, fit, destination, save_bias_field, p, execution, workers, metrics, xp)
+    model = _fit(own.apply(shrunk), mask, volume, plan, p, xp, metrics)
+    _record(volume, model, own, shrunk, mask, plan, p, truth, metrics)
+    del shrunk
+    _apply(
+        volume, model, levelling, mask, sections, plan, destination, save_bias_field, p, execution,
+        metrics, xp,
+    )  # fmt: skip
     return metrics
 
 
-def _plan(
-    volume: Volume,
-    keep: Region,
-    execution: ExecutionParameters,
-    whole_files: int,
-    metrics: Metrics,
-) -> int:
-    """Workers that the memory allows, said with the memory before any is taken.
+def _sections(volume: Volume, p: N4Parameters) -> list[Section]:
+    """Sections that have tissue: blank slabs that stand for missing ones are left out."""
+    planes = volume.grid.shape[0]
+    if p.section_starts is not None:
+        return sections_from(p.section_starts, planes)
+    return [s for s in read_sections(volume.attributes, planes) if not s.missing]
 
-    ``whole_files`` are the bytes of the input and outputs that are kept in memory as a whole.
-    """
-    lengths = [len(range(n)[k]) for n, k in zip(volume.grid.shape, keep, strict=True)]
-    kept = int(np.prod(lengths))
-    fixed = PROCESS_BYTES + whole_files + 8 * 4 * kept
-    block = int(np.prod(np.minimum(READ_BLOCK, volume.grid.shape)))
-    need = block * (2 * volume.dtype.itemsize + 14)
-    memory = bytes_of(execution.memory)
-    if fixed + need > memory:
-        raise OctaneError(
-            f"{volume.path}: N4 needs {(fixed + need) / 1e9:.1f} GB for a fit of {kept} voxels and "
-            f"one block, and --memory allows {memory / 1e9:.1f} GB; raise --memory or "
-            "--shrink-factor, or use OME-Zarr in place of files that are read whole."
-        )
-    count = len(blocks(volume.grid.shape, (READ_BLOCK,) * 3))
-    workers = plan_workers(need, memory - fixed, execution.workers, max(count, 2))
-    predicted = fixed + workers * need
-    metrics.figures["predicted_memory_bytes"] = predicted
-    logger.info(
-        "N4: fit on %d voxels, then %d blocks by %d workers; about %.0f MB in all",
-        kept,
-        count,
-        workers,
-        predicted / 1e6,
-    )
-    return workers
+
+def _single_axes(plan: Plan, metrics: Metrics) -> None:
+    for name, n in zip("zyx", plan.shrunk_shape, strict=True):
+        if n == 1:
+            metrics.warn(
+                f"{plan.volume.path} has one voxel along {name} after --shrink-factor: the field "
+                "is constant along it, and the other axes are fitted."
+            )
+
+
+def _kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVolume:
+    """The same volume, in memory."""
+    with metrics.timed("read"):
+        everything = tuple(slice(0, n, 1) for n in volume.grid.shape)
+        voxels = gather(volume, everything, volume.dtype, workers=plan.workers, finite=finite)
+    metrics.count("read", voxels.nbytes)
+    return ArrayVolume(volume.path, voxels, volume.grid, volume.attributes)
 
 
 def _mask(
     volume: Volume,
     shrunk: npt.NDArray[np.float32],
-    keep: Region,
+    plan: Plan,
+    sections: list[Section],
     p: N4Parameters,
-    workers: int,
     metrics: Metrics,
 ) -> npt.NDArray[np.bool_]:
     """Voxels that are fitted, on the shrunk grid."""
@@ -165,17 +167,10 @@ def _mask(
     if p.mask is None:
         mask = np.ones(shrunk.shape, np.bool_)
     elif p.mask == TISSUE:
-        planes = range(volume.grid.shape[0])[keep[0]]
-        # Blank slabs that stand for missing sections hold no tissue to threshold.
-        sections = [
-            (int(np.searchsorted(planes, s.start)), int(np.searchsorted(planes, s.stop)))
-            for s in read_sections(volume.attributes, volume.grid.shape[0])
-            if not s.missing
-        ]
         with metrics.timed("mask"):
-            mask = tissue_mask(np.where(finite, shrunk, 0), [(a, b) for a, b in sections if b > a])
+            mask = tissue_mask(np.where(finite, shrunk, 0), _shrunk_sections(plan, sections))
     else:
-        mask = _read_mask(Path(p.mask), volume, keep, workers)
+        mask = _read_mask(Path(p.mask), volume, plan.keep, plan.workers)
     if not mask.any():
         raise OctaneError(
             f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "
@@ -188,13 +183,29 @@ def _mask(
     return mask & finite
 
 
-def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.NDArray[np.bool_]:
+def _shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]]:
+    """Planes of each section on the shrunk grid, those with none left out."""
+    planes = range(plan.volume.grid.shape[0])[plan.keep[0]]
+    found = [
+        (int(np.searchsorted(planes, s.start)), int(np.searchsorted(planes, s.stop)))
+        for s in sections
+    ]
+    return [(a, b) for a, b in found if b > a]
+
+
+def _companion(path: Path, volume: Volume, what: str) -> Volume:
+    """A mask or weight image, which has the volume's grid."""
     stored = open_volume(path, input_unit="micrometer", missing="fill")
     if stored.grid.shape != volume.grid.shape:
         raise OctaneError(
             f"{path} has the shape {stored.grid.shape} and {volume.path} {volume.grid.shape} "
-            "(z y x); give a mask on the volume's grid."
+            f"(z y x); give a {what} on the volume's grid."
         )
+    return stored
+
+
+def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.NDArray[np.bool_]:
+    stored = _companion(path, volume, "mask")
     values = gather(stored, keep, stored.dtype, workers=workers)
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
@@ -205,102 +216,151 @@ def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.ND
     return values == 1
 
 
-def _figures(
-    volume: Volume,
-    fit: BiasFit,
+def _read_weights(path: Path, volume: Volume, plan: Plan) -> npt.NDArray[np.float32]:
+    stored = _companion(path, volume, "weight image")
+    weights = gather(stored, plan.keep, np.float32, workers=plan.workers)
+    if not (weights >= 0).all():
+        raise OctaneError(f"{path} holds weights below 0 or NaN; weights are 0 or more: repair it.")
+    return weights
+
+
+def _levelling(
     shrunk: npt.NDArray[np.float32],
     mask: npt.NDArray[np.bool_],
-    keep: Region,
+    plan: Plan,
+    sections: list[Section],
+    p: N4Parameters,
+) -> Levelling:
+    """Maps of the shrunk grid's planes."""
+    within = _shrunk_sections(plan, sections)
+    level = Levelling.identity(len(shrunk))
+    if p.histogram_matching != "none":
+        planes = [(k, k + 1) for a, b in within for k in range(a, b)]
+        groups = within if p.histogram_matching == "section" else planes
+        level = histogram_matching(shrunk, mask, groups)
+    if p.z_profile_gain:
+        level = replace(level, gain=z_profile_gain(level.apply(shrunk), mask, within))
+    return level
+
+
+def _fit(
+    levelled: npt.NDArray[np.float32],
+    mask: npt.NDArray[np.bool_],
+    volume: Volume,
+    plan: Plan,
+    p: N4Parameters,
+    xp: ModuleType,
+    metrics: Metrics,
+) -> BiasModel:
+    weights = None if p.weights is None else _read_weights(Path(p.weights), volume, plan)
+
+    def fit(
+        values: np.ndarray, inside: np.ndarray, weight: np.ndarray | None, part: Part, threads: int
+    ) -> BiasFit:
+        done = fit_bias_field(
+            xp.asarray(values),
+            xp.asarray(inside),
+            weights=None if weight is None else xp.asarray(weight),
+            iterations=part.mesh.iterations,
+            convergence_threshold=p.convergence_threshold,
+            bias_field_fwhm=p.bias_field_fwhm,
+            wiener_filter_noise=p.wiener_filter_noise,
+            number_of_histogram_bins=p.number_of_histogram_bins,
+            control_points=part.mesh.control_points,
+            fitting_levels=part.mesh.fitting_levels,
+            stopping=p.stopping,
+            on_iteration=lambda level, k, c: logger.debug(
+                "%s, level %d, iteration %d: %g", part.name, level, k, c
+            ),
+            workers=threads,
+        )
+        logger.info(
+            "N4: %s fitted in %s iterations", part.name,
+            " + ".join(str(level.iterations) for level in done.levels),
+        )  # fmt: skip
+        return done
+
+    with metrics.timed("fit"):
+        model = fit_modes(
+            levelled,
+            mask,
+            weights,
+            shape=volume.grid.shape,
+            keep=plan.keep,
+            sections=plan.sections,
+            whole=plan.whole,
+            fit=fit,
+            workers=plan.workers,
+        )
+    for name in model.skipped:
+        metrics.warn(f"{name} has nothing to be fitted and gets no field of its own.")
+    return model
+
+
+def _record(
+    volume: Volume,
+    model: BiasModel,
+    levelling: Levelling,
+    shrunk: npt.NDArray[np.float32],
+    mask: npt.NDArray[np.bool_],
+    plan: Plan,
     p: N4Parameters,
     truth: Path | None,
-    workers: int,
     metrics: Metrics,
 ) -> None:
     """Figures and previews on the shrunk grid, where everything is in memory."""
-    lattice = fit.lattice
-    bases = [
-        bspline.basis(n, c)[k]
-        for n, c, k in zip(volume.grid.shape, lattice.shape, keep, strict=True)
-    ]
-    field = np.exp(bspline.evaluate(lattice.astype(np.float64), bases)).astype(np.float32)
-    after = correct(shrunk, np.log(field), p.strength)
-    inside = field[mask]
-    spacing = [s * k.step for s, k in zip(volume.grid.spacing, keep, strict=True)]
+    field = np.exp(model.on_grid(plan.keep))
+    after = shrunk + (levelling.apply(shrunk) / field - shrunk) * np.float32(p.strength)
+    field /= levelling.gain.astype(np.float32)[:, None, None]
+    known = None
+    if truth is not None:
+        tissue, bias = (
+            _truth(truth / f"{name}.ome.zarr", volume, plan) for name in ("tissue", "bias")
+        )
+        known = (tissue, bias)
+    spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
+    shown = Shown(shrunk, after, field, mask, spacing, known)
     metrics.figures.update(
-        levels=[
-            {"iterations": level.iterations, "convergence": list(level.convergence)}
-            for level in fit.levels
-        ],
-        cv_before=coefficient_of_variation(shrunk[mask]),
-        cv_after=coefficient_of_variation(after[mask]),
-        field_min=float(inside.min()),
-        field_max=float(inside.max()),
-        mask_fraction=float(mask.mean()),
-        shrunk_shape=list(shrunk.shape),
-        shrunk_spacing=spacing,
+        mode=plan.mode,
+        predicted_memory_bytes=plan.predicted_bytes,
+        kept_in_memory=plan.kept,
         shape=list(volume.grid.shape),
         voxel_size=list(volume.grid.spacing),
+        **figures(shown, model),
     )
-    shown = {"before": shrunk, "after": after, "field": field}
-    if truth is not None:
-        true_tissue, true_field = (
-            _truth(truth / f"{name}.ome.zarr", volume, keep, workers) for name in ("tissue", "bias")
-        )
-        metrics.figures["truth"] = against_truth(
-            shrunk, after, field, true_tissue, true_field, mask
-        )
-        shown["true_field"] = true_field
-    step = max(1, -(-max(shrunk.shape) // PREVIEW))
-    metrics.figures["preview_spacing"] = [s * step for s in spacing]
-    # The plane nearest the middle that has tissue: the middle itself may be a missing section.
-    centre = [
-        min(np.flatnonzero(mask.any(axis=tuple({0, 1, 2} - {a}))), key=lambda i: abs(i - n // 2))
-        for a, n in enumerate(mask.shape)
-    ]
-    for name, values in shown.items():
-        for axis, letter in enumerate("zyx"):
-            plane = np.take(values, centre[axis], axis=axis)
-            metrics.previews[f"{name}_{letter}"] = plane[::step, ::step]
-    counts = mask.sum(axis=(1, 2))
-    for name in ("before", "after"):
-        total = np.where(mask, shown[name], 0).sum(axis=(1, 2), dtype=np.float64)
-        metrics.previews[f"profile_{name}"] = np.where(
-            counts > 0, total / np.maximum(counts, 1), np.nan
-        )
-    metrics.previews["profile_z"] = (
-        np.arange(*keep[0].indices(volume.grid.shape[0])) * (volume.grid.spacing[0])
-    )
-    low, high = np.percentile(shrunk[mask], (0.1, 99.9))
-    edges = np.linspace(low, high, 129)
-    metrics.previews["histogram_edges"] = edges
-    for name in ("before", "after"):
-        metrics.previews[f"histogram_{name}"] = np.histogram(shown[name][mask], edges)[0]
+    metrics.previews, metrics.figures["preview_spacing"] = previews(shown)
+    planes = range(volume.grid.shape[0])[plan.keep[0]]
+    metrics.previews["profile_z"] = np.array(planes) * volume.grid.spacing[0]
 
 
-def _truth(path: Path, volume: Volume, keep: Region, workers: int) -> npt.NDArray:
+def _truth(path: Path, volume: Volume, plan: Plan) -> npt.NDArray:
     stored = open_volume(path)
     if stored.grid.shape != volume.grid.shape:
         raise OctaneError(
             f"{path} has the shape {stored.grid.shape} and the volume {volume.grid.shape}; make "
             "the phantom with --truth-resolution as the run's --resolution."
         )
-    return gather(stored, keep, np.float32, workers=workers)
+    return gather(stored, plan.keep, np.float32, workers=plan.workers)
 
 
 def _apply(
     volume: Volume,
-    fit: BiasFit,
+    model: BiasModel,
+    levelling: Levelling,
+    inside: npt.NDArray[np.bool_],
+    sections: list[Section],
+    plan: Plan,
     destination: Path,
     field_path: Path | None,
     p: N4Parameters,
     execution: ExecutionParameters,
-    workers: int,
     metrics: Metrics,
     xp: ModuleType,
 ) -> None:
     """Read, correct and write the whole volume, and the field where it is wanted."""
     dtype = output_type(p.dtype, volume.dtype)
     shape = volume.grid.shape
+    mask = _whole_mask(volume, inside, sections, plan, p)
     with ExitStack() as stack:
         writer, size = stack.enter_context(
             create_volume(
@@ -332,15 +392,15 @@ def _apply(
         def work(region: Region) -> None:
             with metrics.timed("read"):
                 block = volume.read(region)
-            metrics.count("read", block.nbytes)
+            if not plan.kept:
+                metrics.count("read", block.nbytes)
             with metrics.timed("compute"):
-                corrected, field = correct_block(
-                    xp.asarray(block),
-                    [FieldPart(fit.lattice, shape, region)],
-                    strength=p.strength,
-                    dtype=dtype,
+                corrected, field = _corrected(
+                    xp.asarray(block), region, model, levelling, p.strength, dtype,
                     with_field=field_writer is not None,
-                )
+                )  # fmt: skip
+                if mask is not None:
+                    corrected = xp.where(xp.asarray(mask(region)), corrected, dtype.type(0))
             with metrics.timed("write"):
                 writer[region] = to_host(corrected)
                 if field_writer is not None and field is not None:
@@ -348,4 +408,60 @@ def _apply(
             metrics.count("written", corrected.nbytes)
             advance(block.nbytes)
 
-        run_tiles(regions, work, workers=workers, describe=lambda r: f"block {r} of {volume.path}")
+        run_tiles(
+            regions, work, workers=plan.workers, describe=lambda r: f"block {r} of {volume.path}"
+        )
+
+
+def _whole_mask(
+    volume: Volume,
+    inside: npt.NDArray[np.bool_],
+    sections: list[Section],
+    plan: Plan,
+    p: N4Parameters,
+) -> Callable[[Region], npt.NDArray[np.bool_]] | None:
+    """What gives the mask of a block at full resolution, where the outside is to be 0."""
+    if p.outside == "keep" or p.mask is None:
+        return None
+    if p.mask != TISSUE:
+        stored = _companion(Path(p.mask), volume, "mask")
+        return lambda region: stored.read(region) == 1
+    spans = [(s.start, s.stop) for s in sections]
+    return lambda region: enlarged(inside, plan.keep, region, spans)
+
+
+def _corrected(
+    block: npt.NDArray,
+    region: Region,
+    model: BiasModel,
+    levelling: Levelling,
+    strength: float,
+    dtype: np.dtype,
+    *,
+    with_field: bool,
+) -> tuple[npt.NDArray, npt.NDArray | None]:
+    """A block levelled and divided by the fields over it, and what it was divided by."""
+    xp = namespace(block)
+    levelled = block
+    if levelling.changes:
+        plain = block.astype(working_type(block.dtype), copy=False)
+        levelled = levelling.apply(plain, region[0].start)
+    result = xp.empty(block.shape, dtype)
+    field = xp.ones(block.shape, xp.float32) if with_field else None
+    for planes, fields in model.pieces(region):
+        if fields:
+            result[planes], divisor = correct_block(
+                levelled[planes], fields, strength=strength, dtype=dtype, source=block[planes],
+                with_field=with_field,
+            )  # fmt: skip
+            if field is not None and divisor is not None:
+                field[planes] = divisor
+        else:
+            values = block if strength == 0 else levelled
+            if 0 < strength < 1:
+                values = block + (levelled - block) * levelled.dtype.type(strength)
+            result[planes] = as_dtype(values[planes], dtype)
+    if field is not None and levelling.changes:
+        gain = levelling.gain[region[0]].astype(np.float32)
+        field /= xp.asarray(gain)[:, None, None]
+    return result, field

@@ -17,6 +17,7 @@ from octane.phantom import (
     Subject,
     attenuation,
     bias_field,
+    section_gain,
     shading,
     speckle,
     stage_errors,
@@ -82,7 +83,7 @@ def render_tile(
         values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
     values *= attenuation(p.attenuation, depth)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
-    values *= SCALE
+    values *= SCALE * section_gain(p.seed, section, p.section_steps)
     return values
 
 

@@ -17,7 +17,15 @@ from octane.errors import OctaneError
 from octane.geometry import MICROMETERS, Grid, Region, vector
 from octane.omezarr import CHUNK, SHARD, Attributes, Codec, Level, create_image, open_image
 
-__all__ = ["FORMATS", "Volume", "Writer", "create_volume", "is_ome_zarr", "open_volume"]
+__all__ = [
+    "FORMATS",
+    "ArrayVolume",
+    "Volume",
+    "Writer",
+    "create_volume",
+    "is_ome_zarr",
+    "open_volume",
+]
 
 FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
 """Suffixes of files that SimpleITK reads and writes in full."""
@@ -86,6 +94,25 @@ class FileVolume:
     def read(self, region: Region) -> npt.NDArray:
         """Voxels of ``region``, a copy."""
         return np.array(self.voxels[region])
+
+
+@dataclass(frozen=True)
+class ArrayVolume:
+    """A volume that is in memory already."""
+
+    path: Path
+    voxels: npt.NDArray
+    grid: Grid
+    attributes: Attributes
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        return self.voxels.dtype
+
+    def read(self, region: Region) -> npt.NDArray:
+        """Voxels of ``region``, a view."""
+        return self.voxels[region]
 
 
 def is_ome_zarr(path: Path) -> bool:

@@ -9,6 +9,7 @@ from octane.phantom import (
     Subject,
     attenuation,
     bias_field,
+    section_gain,
     shading,
     speckle,
     stage_errors,
@@ -101,3 +102,11 @@ def test_the_stage_errs_within_its_limits_and_not_at_the_first_tile():
     assert np.abs(values[1:]).mean() > 3
     assert stage_errors(p, 0, tiles) == errors
     assert stage_errors(p, 1, tiles) != errors
+
+
+def test_sections_differ_in_brightness_by_the_steps_asked_for():
+    gains = [section_gain(1, k, 0.4) for k in range(50)]
+    assert np.exp(-0.4) <= min(gains) < 0.75
+    assert 1.3 < max(gains) <= np.exp(0.4)
+    assert section_gain(1, 3, 0.4) == gains[3]
+    assert section_gain(1, 3, 0) == 1

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from octane import gathering, omezarr, step_n4, volumes
+from octane import gathering, n4_plan, omezarr, volumes
 from octane.errors import OctaneError
 from octane.geometry import Grid
+from octane.n4 import shrink_slices
 from octane.omezarr import Level, create_image, open_image
 from octane.params import ExecutionParameters, N4Parameters
 from octane.step_n4 import correct_bias
@@ -222,7 +223,8 @@ def test_the_volumes_own_notes_are_kept(write_image, biased, correct):
 
 def cut_small(monkeypatch):
     """Blocks of 16 and shards of 16, where the volume is one of each."""
-    monkeypatch.setattr(gathering, "READ_BLOCK", 16)
+    for module in (gathering, n4_plan):
+        monkeypatch.setattr(module, "READ_BLOCK", 16)
     for module in (omezarr, volumes):
         monkeypatch.setattr(module, "CHUNK", 8)
         monkeypatch.setattr(module, "SHARD", 16)
@@ -231,8 +233,8 @@ def cut_small(monkeypatch):
 @pytest.mark.parametrize("shrink", [1, 2, 3, (5, 2, 7), 40])
 def test_blocks_gather_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch, shrink):
     cut_small(monkeypatch)
-    factors = N4Parameters(shrink_factor=shrink).shrink_factor[::-1]
-    keep = step_n4.shrink_slices(SHAPE, factors)
+    factors = (shrink,) * 3 if isinstance(shrink, int) else shrink
+    keep = shrink_slices(SHAPE, factors)
     found = gathering.gather(open_volume(volume), keep, np.float32, workers=2, finite=True)
     np.testing.assert_array_equal(found, biased[keep])
 
@@ -285,7 +287,7 @@ def test_a_mask_that_is_not_there_is_refused(volume, correct, tmp_path):
 def test_a_mask_may_be_a_file_of_another_format(volume, write_file, correct, true_tissue, dtype):
     mask = write_file("mask.nii.gz", (true_tissue > 100).astype(dtype))
     _, metrics = correct(volume, mask=str(mask))
-    inside = (true_tissue > 100)[step_n4.shrink_slices(SHAPE, (2, 2, 2))]
+    inside = (true_tissue > 100)[shrink_slices(SHAPE, (2, 2, 2))]
     assert metrics.figures["mask_fraction"] == pytest.approx(inside.mean())
 
 
@@ -308,7 +310,7 @@ def test_the_tissue_is_found_section_by_section(write_image, correct, true_tissu
     _, metrics = correct(source, mask="tissue")
     expected = true_tissue > 100
     expected[18:] = False
-    expected = expected[step_n4.shrink_slices(SHAPE, (2, 2, 2))]
+    expected = expected[shrink_slices(SHAPE, (2, 2, 2))]
     assert metrics.figures["mask_fraction"] == pytest.approx(expected.mean(), rel=0.15)
 
 
@@ -462,5 +464,237 @@ def test_no_iterations_leave_the_volume_and_say_so(correct, volume, biased):
 def test_the_plan_counts_files_that_are_read_whole(correct, volume, write_file, biased):
     _, streamed = correct(volume)
     _, whole = correct(write_file("a.nii", biased), "b.nii")
+    assert streamed.figures["kept_in_memory"]
+    assert not whole.figures["kept_in_memory"]
+    # The input and the output of the one, the input of the other.
     more = whole.figures["predicted_memory_bytes"] - streamed.figures["predicted_memory_bytes"]
-    assert more == 2 * biased.nbytes
+    assert more == biased.nbytes
+
+
+# Kept in memory or streamed
+
+
+def test_a_volume_that_does_not_fit_is_streamed_to_the_same_bits(volume, correct, biased):
+    kept, first = correct(volume, "kept.ome.zarr", mask="tissue")
+    least = first.figures["predicted_memory_bytes"]
+    tight = ExecutionParameters(backend="cpu", workers=2, memory=f"{least - 1}B")
+    streamed, second = correct(volume, "streamed.ome.zarr", mask="tissue", execution=tight)
+    assert first.figures["kept_in_memory"]
+    assert not second.figures["kept_in_memory"]
+    assert first.bytes["read"] == second.bytes["read"] == biased.nbytes
+    np.testing.assert_array_equal(read(streamed), read(kept))
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(volume, run_command, tmp_path):
+    done = run_command(
+        *("n4", volume, tmp_path / "out.zarr", "--dry-run", "--metrics", tmp_path / "m.json"),
+        *("--mode", "two_pass", "--section-starts", "0", "13", "--shrink-factor", "auto"),
+    )
+    assert done.returncode == 0
+    assert "2 section(s) of 13 to 13 planes" in done.stdout
+    assert "MB of memory" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["volume.ome.zarr"]
+
+
+# Modes for serial sections
+
+STARTS = (0, 9, 18)
+STEPS = (1.0, 1.7, 0.6)
+
+
+@pytest.fixture
+def stepped(write_image, biased):
+    """Sections that differ in brightness, noted in the metadata."""
+    voxels = biased.copy()
+    stops = (*STARTS[1:], SHAPE[0])
+    for start, stop, factor in zip(STARTS, stops, STEPS, strict=True):
+        voxels[start:stop] *= factor
+    sections = [
+        {"name": f"s{k}", "number": k, "start": a, "stop": b, "missing": False}
+        for k, (a, b) in enumerate(zip(STARTS, stops, strict=True), start=1)
+    ]
+    return write_image("stepped.ome.zarr", voxels, attributes={"sections": sections}), voxels
+
+
+def simpleitk(voxels, iterations):
+    image = sitk.GetImageFromArray(np.ascontiguousarray(voxels))
+    n4 = sitk.N4BiasFieldCorrectionImageFilter()
+    n4.SetMaximumNumberOfIterations(iterations)
+    n4.Execute(sitk.Shrink(image, (2, 2, 1)))
+    return np.exp(sitk.GetArrayFromImage(n4.GetLogBiasFieldAsImage(image)))
+
+
+def test_each_section_is_what_simpleitk_makes_of_it_alone(stepped, correct, tmp_path):
+    source, voxels = stepped
+    given = {"mode": "per_section", "shrink_factor": (2, 2, 1)}
+    path, metrics = correct(source, field=tmp_path / "field.ome.zarr", **given)
+    result = read(path)
+    for start, stop in zip(STARTS, (*STARTS[1:], SHAPE[0]), strict=True):
+        expected = voxels[start:stop] / simpleitk(voxels[start:stop], (8, 8))
+        np.testing.assert_allclose(result[start:stop], expected, rtol=1e-3)
+    assert metrics.figures["levels"] == []
+    assert [s["planes"] for s in metrics.figures["sections"]] == [[0, 9], [9, 18], [18, 26]]
+    np.testing.assert_allclose(read(tmp_path / "field.ome.zarr") * result, voxels, rtol=1e-5)
+
+
+def test_one_section_by_itself_is_the_global_fit(volume, correct):
+    whole, _ = correct(volume, "whole.ome.zarr")
+    alone, _ = correct(volume, "alone.ome.zarr", mode="per_section", section_starts=(0,))
+    np.testing.assert_array_equal(read(alone), read(whole))
+
+
+def test_two_passes_fit_the_whole_on_what_the_sections_leave(stepped, correct, tmp_path):
+    source, _ = stepped
+    given = {"shrink_factor": (2, 2, 1), "dtype": "float32"}
+    first, _ = correct(source, "first.ome.zarr", mode="per_section", **given)
+    second, _ = correct(first, "second.ome.zarr", mode="global", **given)
+    both, metrics = correct(source, "both.ome.zarr", mode="two_pass", **given)
+    np.testing.assert_allclose(read(both), read(second), rtol=1e-3)
+    assert metrics.figures["levels"]
+    assert len(metrics.figures["sections"]) == 3
+
+
+@pytest.mark.parametrize("mode", ["per_section", "two_pass"])
+def test_the_modes_give_the_same_bits_however_they_are_cut(
+    stepped, correct, monkeypatch, mode, tmp_path
+):
+    source, _ = stepped
+    given = {"mode": mode, "mask": "tissue", "histogram_matching": "section", "outside": "zero"}
+    one, _ = correct(source, "one.ome.zarr", **given)
+    cut_small(monkeypatch)
+    more = ExecutionParameters(backend="cpu", workers=4)
+    many, _ = correct(source, "many.ome.zarr", execution=more, **given)
+    np.testing.assert_array_equal(read(many), read(one))
+
+
+def test_matched_histograms_take_the_steps_between_sections_away(stepped, correct, true_tissue):
+    source, _ = stepped
+    given = {"mask": "tissue", "shrink_factor": (2, 2, 1), "iterations": (20,)}
+    plain, _ = correct(source, "plain.ome.zarr", **given)
+    matched, _ = correct(source, "matched.ome.zarr", histogram_matching="section", **given)
+
+    def steps(path):
+        ratio = (read(path) / true_tissue)[:, true_tissue[0] > 100].mean(axis=1)
+        sections = [ratio[a:b].mean() for a, b in zip(STARTS, (*STARTS[1:], 26), strict=True)]
+        return np.std(sections) / np.mean(sections)
+
+    assert steps(plain) > 0.3
+    assert steps(matched) < 0.08
+
+
+def test_the_gain_along_z_takes_attenuation_away(write_image, correct, true_tissue, tmp_path):
+    depth = np.exp(-0.05 * (np.arange(SHAPE[0]) % 13)).astype(np.float32)
+    tissue = np.broadcast_to(true_tissue[13], SHAPE)
+    voxels = tissue * depth[:, None, None]
+    source = write_image("v.ome.zarr", voxels)
+    path, _ = correct(
+        source,
+        z_profile_gain=True,
+        section_starts=(0, 13),
+        mask="tissue",
+        shrink_factor=(2, 2, 1),
+        iterations=(0,),
+        field=tmp_path / "field.ome.zarr",
+    )
+    found = read(path)
+    for planes in (slice(0, 13), slice(13, 26)):
+        ratio = (found / tissue)[planes][tissue[planes] > 100]
+        assert ratio.std() / ratio.mean() < 0.02  # 0.18 before
+    np.testing.assert_allclose(read(tmp_path / "field.ome.zarr") * found, voxels, rtol=1e-5)
+
+
+def test_strength_0_is_the_input_whatever_is_done(stepped, correct):
+    source, voxels = stepped
+    given = {"mode": "two_pass", "histogram_matching": "plane", "z_profile_gain": True}
+    path, _ = correct(source, strength=0, mask="tissue", **given)
+    np.testing.assert_array_equal(read(path), voxels)
+
+
+def test_half_the_strength_is_halfway_from_the_input_to_the_matched(stepped, correct):
+    source, voxels = stepped
+    given = {"histogram_matching": "section", "mask": "tissue"}
+    full = read(correct(source, "full.ome.zarr", **given)[0])
+    half = read(correct(source, "half.ome.zarr", strength=0.5, **given)[0])
+    np.testing.assert_allclose(half, (full + voxels) / 2, rtol=1e-5)
+
+
+def test_the_outside_becomes_zero_where_that_is_wanted(volume, write_file, correct, true_tissue):
+    mask = (true_tissue > 100).astype(np.uint8)
+    file = write_file("mask.nii", mask)
+    plain, _ = correct(volume, "plain.ome.zarr", mask=str(file))
+    zeroed, _ = correct(volume, "zeroed.ome.zarr", mask=str(file), outside="zero")
+    np.testing.assert_array_equal(read(zeroed), np.where(mask == 1, read(plain), 0))
+    found = read(correct(volume, "tissue.ome.zarr", mask="tissue", outside="zero")[0]) > 0
+    assert (found == mask).mean() > 0.95
+
+
+def test_zero_outside_needs_a_mask(volume, correct, tmp_path):
+    refused(correct, volume, "--mask tissue", tmp_path, outside="zero")
+
+
+def test_weights_of_one_change_nothing_and_of_zero_leave_voxels_out(
+    volume, write_image, correct, true_tissue, tmp_path
+):
+    ones = write_image("ones.ome.zarr", np.ones(SHAPE, np.float32))
+    mask = (true_tissue > 100).astype(np.float32)
+    some = write_image("some.ome.zarr", mask)
+    plain, _ = correct(volume, "plain.ome.zarr")
+    weighted, _ = correct(volume, "ones_n4.ome.zarr", weights=str(ones))
+    np.testing.assert_allclose(read(weighted), read(plain), rtol=1e-5)
+    masked, _ = correct(volume, "mask_n4.ome.zarr", mask=str(some))
+    left_out, _ = correct(volume, "zero_n4.ome.zarr", weights=str(some))
+    np.testing.assert_allclose(read(left_out), read(masked), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("value", "words"), [(-1, "below 0"), (np.nan, "below 0 or NaN")])
+def test_weights_that_are_none_are_refused(volume, write_image, correct, tmp_path, value, words):
+    weights = np.ones(SHAPE, np.float32)
+    weights[0, 0, 0] = value
+    path = write_image("weights.ome.zarr", weights)
+    given = {"weights": str(path), "shrink_factor": 1}
+    assert str(path) in refused(correct, volume, words, tmp_path, **given)
+
+
+def test_weights_of_another_shape_are_refused(volume, write_image, correct, tmp_path):
+    path = write_image("weights.ome.zarr", np.ones((4, 4, 4), np.float32))
+    refused(correct, volume, "give a weight image", tmp_path, weights=str(path))
+
+
+def test_a_volume_of_one_plane_is_corrected_across_it(write_image, biased, correct):
+    source = write_image("v.ome.zarr", biased[:1])
+    path, metrics = correct(source, shrink_factor=(2, 2, 1), mask="tissue")
+    assert any("one voxel along z" in warning for warning in metrics.warnings)
+    assert read(path).shape == (1, *SHAPE[1:])
+    assert metrics.figures["cv_after"] < metrics.figures["cv_before"]
+
+
+def test_a_section_with_nothing_to_fit_is_named(write_image, biased, correct, caplog):
+    voxels = biased.copy()
+    voxels[9:18] = 3
+    source = write_image("v.ome.zarr", voxels)
+    given = {"mode": "per_section", "section_starts": STARTS, "shrink_factor": (2, 2, 1)}
+    path, metrics = correct(source, **given)
+    assert metrics.figures["sections_skipped"] == ["section 2"]
+    assert "section 2" in metrics.warnings[0]
+    np.testing.assert_array_equal(read(path)[9:18], 3)
+
+
+@pytest.mark.parametrize("starts", [(0, 9, 9), (0, 26), (5, 3), (-1,)])
+def test_section_starts_that_are_none_are_refused(volume, correct, tmp_path, starts):
+    if min(starts) < 0:
+        with pytest.raises(ValueError, match="greater than or equal to 0"):
+            N4Parameters(section_starts=starts)
+    else:
+        refused(correct, volume, "--section-starts", tmp_path, section_starts=starts)
+
+
+def test_knots_farther_apart_than_the_volume_are_refused(volume, correct, tmp_path):
+    words = refused(correct, volume, "0.5 mm along z", tmp_path, spline_distance_mm=(0.1, 0.1, 0.5))
+    assert "0.25 mm" in words
+
+
+def test_the_spline_distance_is_in_itks_order_and_sets_the_control_points(volume, correct, caplog):
+    caplog.set_level("INFO")
+    correct(volume, spline_distance_mm=(0.1, 0.2, 0.25), iterations=(2,))
+    # 0.25, 0.36 and 0.43 mm along z, y and x.
+    assert "4 x 5 x 8 control points (z y x)" in caplog.text

@@ -1,0 +1,179 @@
+"""What an N4 run will do and take, decided before any voxel is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from octane.errors import OctaneError
+from octane.gathering import READ_BLOCK
+from octane.geometry import Region, blocks
+from octane.n4 import shrink_slices
+from octane.n4_mesh import plan_mesh, shrink_factors, spelled
+from octane.n4_modes import Part
+from octane.params import ExecutionParameters, N4Parameters, bytes_of
+from octane.sections import Section
+from octane.tiles import plan_workers
+from octane.volumes import Volume, is_ome_zarr
+
+__all__ = ["Plan", "plan_n4"]
+
+PROCESS_BYTES = 180_000_000
+"""Python with NumPy, SciPy, SimpleITK and zarr loaded, before any data: measured 170 MB."""
+FIT_BYTES = 32
+"""Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fitted, how finely, by how many threads and in how much memory.
+
+    Attributes
+    ----------
+    mode
+        ``global``, ``per_section`` or ``two_pass``.
+    keep
+        Voxels that enter the fit, as slices of the volume.
+    sections
+        Sections that are fitted by themselves.
+    whole
+        The fit over the whole volume, where the mode has one.
+    workers
+        Threads.
+    kept
+        Whether the volume is read once and kept in memory.
+    predicted_bytes
+        Peak of the host memory.
+    """
+
+    volume: Volume
+    mode: str
+    keep: Region
+    sections: tuple[Part, ...]
+    whole: Part | None
+    workers: int
+    kept: bool
+    predicted_bytes: int
+
+    @property
+    def shrunk_shape(self) -> tuple[int, ...]:
+        """Voxels of the shrunk volume, (z, y, x)."""
+        shape = self.volume.grid.shape
+        return tuple(len(range(n)[k]) for n, k in zip(shape, self.keep, strict=True))
+
+    def lines(self) -> list[str]:
+        """The plan in words, a line each."""
+        grid, dtype = self.volume.grid, self.volume.dtype
+        size = math.prod(grid.shape) * dtype.itemsize
+        factors = [k.step for k in self.keep]
+        told = [
+            f"{self.volume.path}: {spelled(grid.shape)} voxels (z y x) of "
+            f"{' x '.join(f'{s:g}' for s in grid.spacing)} um, {dtype}, {size / 1e9:.2f} GB",
+            f"mode {self.mode}, shrunk by {spelled(factors)} to {spelled(self.shrunk_shape)}",
+        ]
+        if self.sections:
+            depths = [part.stop - part.start for part in self.sections]
+            part = max(self.sections, key=lambda s: s.stop - s.start)
+            told.append(
+                f"{len(self.sections)} section(s) of {min(depths)} to {max(depths)} planes, each "
+                + part.mesh.describe((part.stop - part.start, *grid.shape[1:]), grid.spacing)
+            )
+        if self.whole is not None:
+            told.append("whole volume: " + self.whole.mesh.describe(grid.shape, grid.spacing))
+        told.append(
+            f"{self.workers} thread(s), the volume "
+            + ("read once and kept in memory" if self.kept else "read and written block by block")
+            + f", about {self.predicted_bytes / 1e6:.0f} MB of memory"
+        )
+        return told
+
+
+def plan_n4(
+    volume: Volume,
+    sections: Sequence[Section],
+    p: N4Parameters,
+    execution: ExecutionParameters,
+    *,
+    whole_files: int,
+) -> Plan:
+    """Plan a run.
+
+    Parameters
+    ----------
+    volume
+        What is corrected.
+    sections
+        Its sections, those that are missing left out.
+    p, execution
+        Parameters.
+    whole_files
+        Bytes of the input and the outputs that are kept in memory because their format is.
+
+    Raises
+    ------
+    OctaneError
+        When the memory is too little, or an axis or a mesh does not fit the volume.
+    """
+    grid = volume.grid
+    by_section = sections if p.mode != "global" else []
+    depths = [s.stop - s.start for s in by_section] or [grid.shape[0]]
+    mesh = None
+    if p.mode != "per_section":
+        mesh = plan_mesh(grid.shape, grid.spacing, p, volume.path)
+    own = [
+        plan_mesh((s.stop - s.start, *grid.shape[1:]), grid.spacing, p, volume.path, section=True)
+        for s in by_section
+    ]
+    memory = bytes_of(execution.memory)
+    block = int(np.prod(np.minimum(READ_BLOCK, grid.shape)))
+    # As read, corrected, and the field and what is computed with it in float32.
+    levelled = p.histogram_matching != "none" or p.z_profile_gain
+    need = block * (2 * volume.dtype.itemsize + 14 + 8 * levelled)
+    fixed = PROCESS_BYTES + whole_files
+    per_voxel = FIT_BYTES + 4 * (p.weights is not None)
+    given = None if p.shrink_factor is None else _reversed(p.shrink_factor)
+    factors = shrink_factors(
+        grid.shape,
+        own if mesh is None else [mesh, *own],
+        # Planes are levelled one by one: each is to be seen.
+        1 if p.z_profile_gain or p.histogram_matching == "plane" else min(depths),
+        max(1, (memory - fixed - need) // per_voxel),
+        given,
+    )
+    keep = shrink_slices(grid.shape, factors)
+    lengths = [len(range(n)[k]) for n, k in zip(grid.shape, keep, strict=True)]
+    fitted = math.prod(lengths) * per_voxel
+    if fixed + fitted + need > memory:
+        raise OctaneError(
+            f"{volume.path}: N4 needs {(fixed + fitted + need) / 1e9:.1f} GB for a fit of "
+            f"{math.prod(lengths)} voxels and one block, and --memory allows {memory / 1e9:.1f} "
+            "GB; raise --memory or --shrink-factor (auto finds one that fits), or use OME-Zarr in "
+            "place of files that are read whole."
+        )
+    count = len(blocks(grid.shape, (READ_BLOCK,) * 3))
+    workers = plan_workers(need, memory - fixed - fitted, execution.workers, max(count, 2))
+    predicted = fixed + fitted + workers * need
+    size = math.prod(grid.shape) * volume.dtype.itemsize
+    kept = is_ome_zarr(volume.path) and predicted + size <= memory
+    planes = range(grid.shape[0])[keep[0]]
+    parts = tuple(
+        Part(s.name, s.start, s.stop, _within(planes, s), its)
+        for s, its in zip(by_section, own, strict=True)
+    )
+    whole = None
+    if mesh is not None:
+        whole = Part("the volume", 0, grid.shape[0], slice(0, len(planes)), mesh)
+    return Plan(volume, p.mode, keep, parts, whole, workers, kept, predicted + kept * size)
+
+
+def _within(planes: range, section: Section) -> slice:
+    start, stop = np.searchsorted(planes, (section.start, section.stop))
+    return slice(int(start), int(stop))
+
+
+def _reversed(values: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = values
+    return z, y, x
