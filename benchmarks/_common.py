@@ -10,7 +10,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 # A benchmark is started by its path, as any script; octane lies in bin/ and is not installed.
-sys.path.insert(0, str(PROJECT / "bin"))
+# Last on the path, because commands in bin/ have the names of benchmarks.
+sys.path.append(str(PROJECT / "bin"))
 
 from octane.versions import versions  # noqa: E402
 

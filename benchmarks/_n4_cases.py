@@ -12,18 +12,24 @@ Volume = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.uint8]
 
 
-def tissue_volume(shape: tuple[int, int, int], seed: int = 0, noise: float = 0.04) -> Volume:
-    """Two tissues in a dark background under a smooth bias, with noise, along (z, y, x)."""
-    rng = np.random.default_rng(seed)
+def tissue_volume(
+    shape: tuple[int, int, int], extent: tuple[float, float, float] = (0.9, 0.75, 0.8)
+) -> Volume:
+    """Two tissues in a dark background under a smooth bias, with noise, along (z, y, x).
+
+    The tissue is an ellipsoid whose half axes are these parts of the volume's half edges.
+    """
+    rng = np.random.default_rng(0)
     z, y, x = (
         np.linspace(-1, 1, n, dtype=np.float32).reshape([-1 if a == axis else 1 for a in range(3)])
         for axis, n in enumerate(shape)
     )
-    tissue = np.where((x / 0.8) ** 2 + (y / 0.75) ** 2 + (z / 0.9) ** 2 < 1, 100.0, 8.0)
+    a, b, c = extent
+    tissue = np.where((z / a) ** 2 + (y / b) ** 2 + (x / c) ** 2 < 1, 100.0, 8.0)
     tissue = np.where((x / 0.4) ** 2 + (y / 0.35) ** 2 + (z / 0.5) ** 2 < 1, 160.0, tissue)
     bias = np.exp(0.35 * (0.8 * x - 0.5 * y**2 + 0.4 * z * y + 0.3 * np.sin(2 * x + z)))
     speckle = rng.standard_normal(shape, dtype=np.float32)
-    speckle *= np.float32(noise)
+    speckle *= np.float32(0.04)
     speckle += 1
     return (tissue * bias).astype(np.float32) * speckle
 

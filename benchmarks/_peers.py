@@ -16,9 +16,13 @@ __all__ = ["ItkRun", "itk_weighted", "n4ax", "simpleitk"]
 
 @dataclass
 class ItkRun:
-    """What SimpleITK's N4 made of a volume; seconds by stage, the fit's own under ``fit``."""
+    """What SimpleITK's N4 made of a volume; seconds by stage, the fit's own under ``fit``.
+
+    ``fitted_field`` is the log field on the shrunk grid; making it is in no stage.
+    """
 
     log_field: npt.NDArray[np.float32]
+    fitted_field: npt.NDArray[np.float32]
     corrected: npt.NDArray[np.float32]
     convergence: list[list[float]]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -80,6 +84,7 @@ def simpleitk(
     seconds["total"] = sum(seconds.values())
     return ItkRun(
         sitk.GetArrayFromImage(log_field),
+        sitk.GetArrayFromImage(correction.GetLogBiasFieldAsImage(shrunk[0])),
         sitk.GetArrayFromImage(corrected),
         convergence,
         seconds,

@@ -12,8 +12,11 @@ from pathlib import Path
 
 from _common import save
 from _n4_agreement import agreement
+from _n4_memory import memory
+from _n4_pictures import pictures
+from _n4_speed import speed
 
-PARTS = ("agreement",)
+PARTS = ("agreement", "speed", "memory", "pictures")
 
 
 def python_of(variable: str) -> Path | None:
@@ -33,11 +36,25 @@ def main() -> None:
         default=python_of("OCTANE_ITK_PYTHON"),
         help="a Python that has itk-filtering, for the cases with weights (OCTANE_ITK_PYTHON)",
     )
+    parser.add_argument(
+        "--n4ax-python",
+        type=Path,
+        default=python_of("OCTANE_N4AX_PYTHON"),
+        help="a Python (3.12 or newer) that has n4ax, to time it too (OCTANE_N4AX_PYTHON)",
+    )
+    parser.add_argument(
+        "--shrink-factor", default="auto", help="of the memory part (default: auto)"
+    )
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     if "agreement" in chosen.only:
-        figures = agreement(chosen.quick, chosen.itk_python)
-        save("n4_agreement", figures, quick=chosen.quick)
+        save("n4_agreement", agreement(chosen.quick, chosen.itk_python), quick=chosen.quick)
+    if "speed" in chosen.only:
+        save("n4_speed", speed(chosen.quick, chosen.n4ax_python), quick=chosen.quick)
+    if "memory" in chosen.only:
+        save("n4_memory", memory(chosen.quick, chosen.shrink_factor), quick=chosen.quick)
+    if "pictures" in chosen.only and not chosen.quick:
+        logging.getLogger(__name__).info("drawn: %s", pictures())
 
 
 if __name__ == "__main__":
