@@ -45,6 +45,10 @@ def commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
+# Noted at the start: a run may take longer than the tree stays as it is.
+COMMIT = commit()
+
+
 def scratch_folder() -> Path:
     """Where benchmark data goes: OCTANE_BENCH_DIR, else work/bench in the project."""
     folder = Path(os.environ.get("OCTANE_BENCH_DIR", PROJECT / "work" / "bench"))
@@ -61,7 +65,7 @@ def save(name: str, figures: dict[str, object], *, quick: bool = False) -> Path:
     record = {
         "benchmark": name,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
+        "commit": COMMIT,
         "processor": processor(),
         "cores": cores(),
         "versions": versions(),
