@@ -26,12 +26,14 @@ __all__ = [
     "FitBasis",
     "axis_weights",
     "basis",
+    "dense",
     "evaluate",
     "evaluate_region",
     "expand_rows",
     "fit",
     "fit_basis",
     "product",
+    "reciprocal",
     "reciprocal_omega",
     "refine",
     "solve",
@@ -126,10 +128,14 @@ def basis(
     OctaneError
         With fewer than 4 control points or 2 samples.
     """
-    first, weights = axis_weights(n_samples, n_control_points, start, stop)
-    dense = np.zeros((len(first), n_control_points))
-    np.put_along_axis(dense, first[:, None] + np.arange(4), weights, axis=1)
-    return dense
+    return dense(axis_weights(n_samples, n_control_points, start, stop), n_control_points)
+
+
+def dense(axis: Axis, n_control_points: int) -> np.ndarray:
+    """Return the sparse basis of an axis as a matrix, float64, (rows, n_control_points)."""
+    matrix = np.zeros((len(axis.first), n_control_points))
+    np.put_along_axis(matrix, axis.first[:, None] + np.arange(4), axis.weights, axis=1)
+    return matrix
 
 
 def fit_basis(basis_: np.ndarray) -> FitBasis:
@@ -286,10 +292,14 @@ def reciprocal_omega(
     As :func:`fit`, with `rows` the weights (the mask) contracted along x with `squared`. Returns
     its reciprocal, 0 where no data is near: float64, (cz, cy, cx).
     """
-    xp = namespace(rows)
-    total = fit(rows, shape_zy, squared)
-    near = total > OMEGA_FLOOR
-    return xp.where(near, 1 / xp.where(near, total, 1), 0)
+    return reciprocal(fit(rows, shape_zy, squared))
+
+
+def reciprocal(omega: np.ndarray) -> np.ndarray:
+    """Return 1 / `omega`, the contracted weights, and 0 where no data is near."""
+    xp = namespace(omega)
+    near = omega > OMEGA_FLOOR
+    return xp.where(near, 1 / xp.where(near, omega, 1), 0)
 
 
 def solve(values: np.ndarray, weights: np.ndarray, n_control_points: Sequence[int]) -> np.ndarray:

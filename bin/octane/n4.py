@@ -42,6 +42,7 @@ from octane import bspline
 from octane.backend import namespace, to_host
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
+from octane.n4_compiled import CompiledSteps
 from octane.n4_steps import Grid, Sharpening, Steps, check_arrays
 from octane.n4_stopping import variation
 
@@ -267,11 +268,12 @@ def fit_bias_field(
     if number_of_histogram_bins < 2:
         raise OctaneError("The N4 histogram needs at least 2 bins: raise the number of bins.")
     reports = []
-    with Grid(image, mask, weights, workers) as grid:
+    kind = steps_for(namespace(image))
+    with Grid(image, mask, weights, workers, kind.SLAB) as grid:
         for n, c in zip(grid.shape, control_points, strict=True):
             bspline.axis_weights(n, c)  # refuses what cannot be fitted before any work
         sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
-        steps = Steps(grid, sharpening)
+        steps = kind(grid, sharpening)
         lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
         for level, most in enumerate(iterations):
             if level:
@@ -298,6 +300,11 @@ def fit_bias_field(
                     on_iteration(level, len(history) - 1, measure)
             reports.append(LevelReport(tuple(history), converged))
     return BiasFit(to_host(lattice), tuple(reports))
+
+
+def steps_for(xp: ModuleType) -> type[Steps]:
+    """The iterations for arrays of a namespace: compiled for NumPy's."""
+    return CompiledSteps if xp is np else Steps
 
 
 def log_field(

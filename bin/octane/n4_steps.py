@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -54,18 +54,25 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Map:
-    """The map from fractional bin to expected value: value and difference to the next, per bin."""
+    """The map from u to its expected value: value and difference to the next, per bin.
+
+    Bins are linear, from `low` in steps of `slope`.
+    """
 
     value: np.ndarray
     step: np.ndarray
+    low: np.float32
+    slope: np.float32
 
 
 @dataclass(frozen=True)
 class Slab:
     """Some rows of the grid, the compact voxels in them, and where in the rows these lie.
 
-    `where` is None if the rows are included whole.
+    `number` counts the slabs. `where` is None if the rows are included whole.
     """
+
+    number: int
 
     rows: slice
     voxels: slice
@@ -84,6 +91,7 @@ class Grid:
         mask: np.ndarray | None,
         weights: np.ndarray | None,
         workers: int,
+        slab_size: int,
     ) -> None:
         xp = self.xp = namespace(image)
         check_arrays(image, mask, weights)
@@ -116,9 +124,10 @@ class Grid:
         self.box_shape = tuple(inside.shape)
         self.values = image[tuple(self.box)][inside]
         self.weights = None if weights is None else weights[tuple(self.box)][inside]
-        self.slabs = self._cut(inside)
+        self.slabs = self._cut(inside, slab_size)
         parallel = xp is np and workers > 1
-        self._pool = ThreadPoolExecutor(workers) if parallel else None
+        self.workers = workers if parallel else 1
+        self._pool = ThreadPoolExecutor(workers - 1) if parallel else None
 
     def __enter__(self) -> Grid:
         return self
@@ -127,28 +136,45 @@ class Grid:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _cut(self, inside: np.ndarray) -> list[Slab]:
+    def _cut(self, inside: np.ndarray, size: int) -> list[Slab]:
         xp = self.xp
         nz, ny, nx = self.box_shape
         n_rows = nz * ny
-        step = max(1, bspline.CACHED // nx) if xp is np else n_rows
+        step = max(1, size // nx) if xp is np else n_rows
         inside = inside.reshape(n_rows, nx)
         per_row = to_host(inside.sum(axis=1))
-        ends = np.concatenate([[0], np.cumsum(per_row)])
+        # The first compact voxel of every row, and the end.
+        self.begins = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
         slabs = []
-        for row0 in range(0, n_rows, step):
+        for number, row0 in enumerate(range(0, n_rows, step)):
             row1 = min(row0 + step, n_rows)
-            first, last = int(ends[row0]), int(ends[row1])
+            first, last = int(self.begins[row0]), int(self.begins[row1])
             full = last - first == (row1 - row0) * nx
             where = None if full else xp.flatnonzero(inside[row0:row1])
-            slabs.append(Slab(slice(row0, row1), slice(first, last), where))
+            if where is not None and inside.size < 2**31:
+                where = where.astype(xp.int32)
+            slabs.append(Slab(number, slice(row0, row1), slice(first, last), where))
         return slabs
 
     def each(self, work: Callable[[Slab], T]) -> list[T]:
         """Run `work` on every slab; results in the order of slabs whatever the threads do."""
-        if self._pool is None:
+        if self._pool is None or len(self.slabs) == 1:
             return [work(slab) for slab in self.slabs]
-        return list(self._pool.map(work, self.slabs))
+        results: list[T | None] = [None] * len(self.slabs)
+        queue = iter(self.slabs)
+
+        def drain() -> None:
+            for slab in queue:
+                results[slab.number] = work(slab)
+
+        # This thread works too: it does not wait for others to wake, which can take as long as
+        # the work, and those that did not wake in time are not waited for.
+        helpers = [self._pool.submit(drain) for _ in range(min(self.workers, len(self.slabs)) - 1)]
+        drain()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+        return cast("list[T]", results)
 
     def spread(self, slab: Slab, values: np.ndarray) -> np.ndarray:
         """Lay compact voxels of a slab out in rows, 0 where nothing is included."""
@@ -166,8 +192,13 @@ class Steps:
 
     Holds the arrays over the included voxels: log image, corrected log image (u), current and
     previous log field, fractional histogram bins of u. What works on one slab is a method of its
-    own, for a compiled kernel to take its place.
+    own.
     """
+
+    # Voxels of a slab on a CPU.
+    SLAB = bspline.CACHED
+    # What follows ITK's running mean; None for arrays.
+    _follow: Callable[[np.ndarray], tuple[float, float]] | None = None
 
     def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
         xp, values = grid.xp, grid.values
@@ -217,7 +248,7 @@ class Steps:
 
     def running_variation(self, moments: Moments) -> float:
         """ITK's stopping measure of the last iteration."""
-        return running_variation(self._change, *moments, self.grid.size)
+        return running_variation(self._change, *moments, self.grid.size, self._follow)
 
     def _change(self, k: int) -> np.ndarray:
         """The first k values of exp(old field - new field), on the host."""
@@ -225,13 +256,15 @@ class Steps:
 
     def _histogram_map(self) -> Map | None:
         """Bin u (kept in `bins` as fractional bins) and sharpen; None if u is constant."""
-        xp, u, bins = self.grid.xp, self.u, self.sharpening.bins
-        low, high = itk_minimum(u), np.float32(float(u.max()))
+        xp, bins = self.grid.xp, self.sharpening.bins
+        rest, high = self._extrema()
+        first = np.float32(float(self.u[0]))
+        low = itk_minimum(self.u, rest)
         slope = np.float32((high - low) / np.float32(bins - 1))
         if not slope > 0:
             return None
         # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
-        stray = bool(float(u.min()) < low or (high - low) / slope > np.float32(bins - 1))
+        stray = bool(min(rest, first) < low or (high - low) / slope > np.float32(bins - 1))
         parts = self.grid.each(lambda slab: self._count(slab, low, slope, stray))
         shares = np.sum([share for _, share in parts], axis=0)[:bins] / 2**24
         histogram = np.sum([counted for counted, _ in parts], axis=0)[:bins] - shares
@@ -240,7 +273,13 @@ class Steps:
             histogram, float(low), float(slope), self.sharpening.fwhm, self.sharpening.noise
         ).astype(np.float32)
         step = np.append(np.diff(expected), np.float32(0))
-        return Map(xp.asarray(expected), xp.asarray(step))
+        return Map(xp.asarray(expected), xp.asarray(step), low, slope)
+
+    def _extrema(self) -> tuple[np.float32, np.float32]:
+        """Smallest u, the first left out (infinite if it is the only one), and the largest."""
+        u = self.u
+        rest = u[1:].min() if u.size > 1 else np.inf
+        return np.float32(float(rest)), np.float32(float(u.max()))
 
     def _count(
         self, slab: Slab, low: np.float32, slope: np.float32, stray: bool
@@ -324,16 +363,15 @@ def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray
         raise OctaneError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
 
 
-def itk_minimum(u: np.ndarray) -> np.float32:
+def itk_minimum(u: np.ndarray, rest: np.float32) -> np.float32:
     """Return the minimum as ITK scans for it: a voxel that is a new maximum is never looked at.
 
     It differs from the minimum only when the first voxel is the minimum (always a new maximum);
-    leaving this out changed a field by 0.24.
+    leaving this out changed a field by 0.24. `rest` is the minimum of all voxels but the first.
     """
     first = np.float32(float(u[0]))
     if u.size == 1:
         return first
-    rest = np.float32(float(u[1:].min()))
     if rest <= first or float(u[1]) > rest:
         return rest
     # The second voxel is a new maximum too, and no later one is smaller: look closely.
@@ -372,23 +410,23 @@ def sharpen(
     Returns
     -------
     ndarray, float64, (bins,)
-        On the host: 512 points are done in 0.1 ms, sooner than a GPU's launches.
+        On the host: 512 points are done sooner there than a GPU's launches.
     """
     bins = len(histogram)
     # The padded size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
     size = 2 ** (math.ceil(math.log2(bins)) + 1)
     offset = (size - bins) // 2
-    n = np.arange(size)
     width = fwhm / slope
-    distance = np.minimum(n, size - n)
-    gaussian = np.exp(-4 * math.log(2) * distance**2 / width**2)
-    blur = np.fft.fft(gaussian * (2 * math.sqrt(math.log(2) / math.pi) / width))
-    wiener = np.real(np.conj(blur) / (np.conj(blur) * blur + noise))
+    distance = np.arange(size // 2 + 1)
+    gaussian = np.exp(-4 * math.log(2) / width**2 * distance**2)
+    gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
+    # All is real, and the Gaussian even: half a spectrum is enough, and that of the Gaussian real.
+    blur = np.fft.hfft(gaussian, size)[: len(gaussian)]
+    wiener = blur / (blur * blur + noise)
     padded = np.zeros(size)
     padded[offset : offset + bins] = histogram
-    sharp = np.maximum(np.fft.ifft(np.fft.fft(padded) * wiener).real, 0)
-    x = minimum + (n - offset) * slope
-    above = np.fft.ifft(np.fft.fft(x * sharp) * blur).real
-    below = np.fft.ifft(np.fft.fft(sharp) * blur).real
-    expected = np.divide(above, below, out=np.zeros(size), where=below != 0)
-    return expected[offset : offset + bins]
+    sharp = np.maximum(np.fft.irfft(np.fft.rfft(padded) * wiener, size), 0)
+    x = minimum + (np.arange(size) - offset) * slope
+    blurred = np.fft.irfft(np.fft.rfft(np.stack([x * sharp, sharp])) * blur, size)
+    above, below = blurred[:, offset : offset + bins]
+    return np.divide(above, below, out=np.zeros(bins), where=below != 0)

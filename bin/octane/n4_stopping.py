@@ -24,7 +24,12 @@ def variation(total: float, squares: float, n: int) -> float:
 
 
 def running_variation(
-    change: Callable[[int], np.ndarray], total: float, squares: float, largest: float, n: int
+    change: Callable[[int], np.ndarray],
+    total: float,
+    squares: float,
+    largest: float,
+    n: int,
+    follow: Callable[[np.ndarray], tuple[float, float]] | None = None,
 ) -> float:
     """Return ITK's convergence measure: the coefficient of variation with a float32 running mean.
 
@@ -41,6 +46,9 @@ def running_variation(
         Sums of p - 1 and of (p - 1)**2, and the largest distance of p from 1, over all n values.
     n : int
         Number of values.
+    follow : callable, optional
+        Gives ITK's sum of squares around the running mean of values, and the last mean; a compiled
+        loop in place of :func:`running_mean`.
 
     Returns
     -------
@@ -53,15 +61,20 @@ def running_variation(
     spread = largest + abs(total / n)
     head = min(n, int(1.25 * spread * 2**25) + 4096)
     p = change(head)
-    mean = running_mean(p)
-    count = np.arange(2, head + 1, dtype=np.float64)
-    scatter = float(np.sum((p[1:] - mean[:-1]).astype(np.float64) ** 2 * ((count - 1) / count)))
-    frozen = float(mean[-1])
+    scatter, frozen = (follow or _follow)(p)
     if head < n:
         shift = frozen - 1
         part = p.astype(np.float64) - frozen
         scatter += squares - 2 * shift * total + n * shift**2 - float(np.square(part).sum())
     return math.sqrt(scatter / (n - 1)) / frozen
+
+
+def _follow(p: np.ndarray) -> tuple[float, float]:
+    """ITK's sum of squares around the running mean of p, and the last mean."""
+    mean = running_mean(p)
+    count = np.arange(2, len(p) + 1, dtype=np.float64)
+    distance = (p[1:] - mean[:-1]).astype(np.float64)
+    return float(np.sum(distance**2 * ((count - 1) / count))), float(mean[-1])
 
 
 def running_mean(p: np.ndarray) -> np.ndarray:

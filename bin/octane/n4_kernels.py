@@ -1,0 +1,464 @@
+"""The loops of N4 over voxels, compiled: see :mod:`octane.n4_compiled` for what they are part of.
+
+Included voxels are compact, row after row; the columns of rows that are included in part are given
+by ``where`` (positions in the slab, of length 0 for whole rows) and ``begins`` (per row, the first
+of its voxels). A row is laid out in full in ``line``, so that the products with a B-spline basis
+are the same vector loops for every row.
+
+Values are worked on a :data:`CHUNK` or a row at a time, in loops of one kind of work each: those
+without table look-ups become vector instructions.
+"""
+
+import numpy as np
+
+from octane.compiled import compiled, inlined
+
+__all__ = ["change", "contract", "count", "exp32", "follow", "subtract", "weigh"]
+
+# Voxels whose intermediate results stay in the first-level cache.
+CHUNK = 4096
+# Bits for a sum of shares of up to CHUNK voxels, each up to 2**24.
+SHARE_BITS = 40
+
+F32 = np.float32
+I32 = np.int32
+LOG2_E = F32(1.4426950408889634)
+# ln 2 as a sum, the first of few bits so that its multiples are exact.
+LN2_HIGH, LN2_LOW = F32(0.693359375), F32(-2.12194440e-4)
+# Beyond it the result leaves float32's normal numbers.
+LARGEST_EXPONENT = F32(87.0)
+
+
+@inlined()
+def exp32(x: np.float32) -> np.float32:
+    """The exponential, within a unit in float32's last place up to abs(x) = 87, clamped beyond.
+
+    Vector code, which the C library's is not: 2**n exp(r) with abs(r) <= ln(2) / 2, and the
+    polynomial of Cephes' expf.
+    """
+    x = min(max(x, -LARGEST_EXPONENT), LARGEST_EXPONENT)
+    n = F32(np.rint(x * LOG2_E))
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    p = F32(1.9875691500e-4)
+    p = p * r + F32(1.3981999507e-3)
+    p = p * r + F32(8.3334519073e-3)
+    p = p * r + F32(4.1665795894e-2)
+    p = p * r + F32(1.6666665459e-1)
+    p = p * r + F32(5.0000001201e-1)
+    p = p * (r * r) + r + F32(1)
+    return p * I32((I32(n) + I32(127)) << I32(23)).view(np.float32)
+
+
+@inlined()
+def ordered(x: np.float32) -> np.int32:
+    """The bits of a float as an integer of the same order: maxima of integers are vector code."""
+    bits = F32(x).view(np.int32)
+    return I32(bits ^ ((bits >> I32(31)) & I32(0x7FFFFFFF)))
+
+
+@inlined()
+def from_ordered(bits: np.int32) -> np.float32:
+    """Undo :func:`ordered`."""
+    return I32(bits ^ ((bits >> I32(31)) & I32(0x7FFFFFFF))).view(np.float32)
+
+
+@compiled("void(float32[::1], float32, float32, int64[::1], int64[::1])")
+def count(
+    u: np.ndarray, low: np.float32, slope: np.float32, counted: np.ndarray, shares: np.ndarray
+) -> None:
+    """Bin a slab of u linearly.
+
+    Parameters
+    ----------
+    u : float32, (n,)
+    low, slope : float32
+        Value of bin 0, and the distance of bins.
+    counted, shares : int64, (bins + 1,)
+        Out: per bin, its values, and the sum of their shares of the next bin in units of 2**-24
+        (they are multiples of it but in bin 0). The last holds what lies outside.
+    """
+    bins = len(counted) - 1
+    last = F32(bins - 1)
+    bin_ = np.empty(CHUNK, np.int32)
+    share = np.empty(CHUNK, np.int32)
+    # Both sums in one number, and neighbouring voxels, which are often of one bin, in four
+    # histograms in turn, so that an addition does not wait for the one before it.
+    packed = np.zeros(4 * (bins + 1), np.int64)
+    counted[:] = 0
+    shares[:] = 0
+    for start in range(0, len(u), CHUNK):
+        part = u[start : start + CHUNK]
+        n = len(part)
+        for i in range(n):
+            # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
+            c = (part[i] - low) / slope
+            k = I32(c)
+            inside = (c >= F32(0)) & (c <= last)
+            bin_[i] = k if inside else I32(bins)
+            share[i] = I32(np.rint((c - F32(k)) * F32(1 << 24))) if inside else I32(0)
+        for i in range(n):
+            packed[(np.uint32(bin_[i]) << 2) + (i & 3)] += (1 << SHARE_BITS) + np.int64(share[i])
+        for b in range(bins + 1):
+            total = np.int64(0)
+            for lane in range(4):
+                total += packed[4 * b + lane]
+                packed[4 * b + lane] = 0
+            counted[b] += total >> SHARE_BITS
+            shares[b] += total & ((1 << SHARE_BITS) - 1)
+
+
+@inlined()
+def lay_out(
+    values: np.ndarray, where: np.ndarray, first: int, begin: int, line: np.ndarray
+) -> None:
+    """Lay the compact values of a row out in its columns, 0 where nothing is included.
+
+    `first` is the position in `where` of the row's first column, `begin` its first value's place.
+    """
+    if len(where) == 0:
+        for i in range(len(line)):
+            line[i] = values[i]
+    else:
+        line[:] = F32(0)
+        places = where[begin : begin + len(values)]
+        for i in range(len(values)):
+            line[np.uint32(places[i] - first)] = values[i]
+
+
+@inlined(reorder=True)
+def project(
+    line: np.ndarray,
+    basis_x: np.ndarray,
+    support: np.ndarray,
+    along_x: np.ndarray,
+    first_y: int,
+    basis_y: np.ndarray,
+    plane: np.ndarray,
+) -> None:
+    """Contract a row with the bases of x and y, and add it to its plane of control points."""
+    for c in range(len(along_x)):
+        weights = basis_x[c, support[c, 0] : support[c, 1]]
+        part = line[support[c, 0] : support[c, 1]]
+        total = F32(0)
+        for i in range(len(weights)):
+            total += part[i] * weights[i]
+        along_x[c] = total
+    for tap in range(4):
+        target = plane[first_y + tap]
+        weight = basis_y[tap]
+        for c in range(len(along_x)):
+            target[c] += weight * along_x[c]
+
+
+@inlined()
+def residuals(
+    u: np.ndarray,
+    low: np.float32,
+    slope: np.float32,
+    table: np.ndarray,
+    looked_up: np.ndarray,
+    fraction: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Put u less its expected value into `out`; for `table` see :func:`contract`."""
+    last = F32(len(table) - 1)
+    bin_ = out.view(np.int32)
+    for i in range(len(u)):
+        c = (u[i] - low) / slope
+        # ITK maps what lies outside to the last bin's value.
+        c = c if (c >= F32(0)) & (c <= last) else last
+        k = I32(c)
+        bin_[i] = k
+        fraction[i] = c - F32(k)
+    for i in range(len(u)):
+        looked_up[i] = table[np.uint32(bin_[i])]
+    pairs = looked_up.view(np.float32)
+    for i in range(len(u)):
+        out[i] = u[i] - (pairs[2 * i + 1] * fraction[i] + pairs[2 * i])
+
+
+@compiled(
+    "void(float32[::1], int32[::1], int64[::1], float32[::1], float32, float32, int64[::1], int64,"
+    " float32[:, ::1], int64[:, ::1], int64[::1], float64[:, ::1], float64[:, :, ::1])",
+)
+def contract(
+    u: np.ndarray,
+    where: np.ndarray,
+    begins: np.ndarray,
+    weights: np.ndarray,
+    low: np.float32,
+    slope: np.float32,
+    table: np.ndarray,
+    row: int,
+    basis_x: np.ndarray,
+    support: np.ndarray,
+    first_y: np.ndarray,
+    basis_y: np.ndarray,
+    planes: np.ndarray,
+) -> None:
+    """Contract a slab's residuals, u less its expected value, along x and y.
+
+    Parameters
+    ----------
+    u : float32, (n,)
+    where : int32, (n,) or (0,)
+    begins : int64, (rows + 1,)
+    weights : float32, (n,) or (0,)
+        Of the voxels; none for ones.
+    low, slope : float32
+        As for :func:`count`.
+    table : int64, (bins,)
+        Expected value of each bin and difference to the next: two float32 in one number, to be
+        looked up at once.
+    row : int
+        First row of the slab in the grid.
+    basis_x : float32, (cx, nx)
+    support : int64, (cx, 2)
+        Columns in which a control point's basis is not 0.
+    first_y, basis_y : int64, (ny,); float64, (ny, 4)
+        First of the four control points of a row, and their basis.
+    planes : float64, (planes of the slab, cy, cx)
+        Out.
+    """
+    ny, nx = len(first_y), basis_x.shape[1]
+    line = np.empty(nx, np.float32)
+    residual = np.empty(nx, np.float32)
+    fraction = np.empty(nx, np.float32)
+    looked_up = np.empty(nx, np.int64)
+    along_x = np.empty(len(basis_x), np.float32)
+    planes[:] = 0
+    for r in range(len(begins) - 1):
+        begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
+        if begin == end:
+            continue
+        values = residual[: end - begin]
+        residuals(u[begin:end], low, slope, table, looked_up, fraction, values)
+        if len(weights):
+            some = weights[begin:end]
+            for i in range(len(values)):
+                values[i] *= some[i]
+        lay_out(values, where, r * nx, begin, line)
+        z, y = (row + r) // ny - row // ny, (row + r) % ny
+        project(line, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
+
+
+@compiled(
+    "void(int32[::1], int64[::1], float32[::1], int64,"
+    " float32[:, ::1], int64[:, ::1], int64[::1], float64[:, ::1], float64[:, :, ::1])",
+)
+def weigh(
+    where: np.ndarray,
+    begins: np.ndarray,
+    weights: np.ndarray,
+    row: int,
+    basis_x: np.ndarray,
+    support: np.ndarray,
+    first_y: np.ndarray,
+    basis_y: np.ndarray,
+    planes: np.ndarray,
+) -> None:
+    """Contract a slab's weights as :func:`contract` does its residuals."""
+    ny, nx = len(first_y), basis_x.shape[1]
+    line = np.empty(nx, np.float32)
+    ones = np.ones(nx, np.float32)
+    along_x = np.empty(len(basis_x), np.float32)
+    planes[:] = 0
+    for r in range(len(begins) - 1):
+        begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
+        if begin == end:
+            continue
+        values = weights[begin:end] if len(weights) else ones[: end - begin]
+        lay_out(values, where, r * nx, begin, line)
+        z, y = (row + r) // ny - row // ny, (row + r) % ny
+        project(line, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
+
+
+@inlined()
+def expand(
+    plane: np.ndarray,
+    first_y: int,
+    basis_y: np.ndarray,
+    basis_x: np.ndarray,
+    spans: np.ndarray,
+    points: np.ndarray,
+    control: np.ndarray,
+    line: np.ndarray,
+) -> None:
+    """Evaluate a row of a plane of control points: along y in float64, along x in float32.
+
+    `spans` holds, per span of x, its first column, the column after its last, and its first
+    control point. `points` (float64) and `control` (float32), (cx,), are scratch.
+    """
+    for c in range(len(points)):
+        points[c] = 0.0
+    for tap in range(4):
+        source = plane[first_y + tap]
+        weight = basis_y[tap]
+        for c in range(len(points)):
+            points[c] += weight * source[c]
+    for c in range(len(points)):
+        control[c] = F32(points[c])
+    for s in range(len(spans)):
+        begin, end, first = spans[s, 0], spans[s, 1], spans[s, 2]
+        p0, p1, p2, p3 = control[first], control[first + 1], control[first + 2], control[first + 3]
+        part = line[begin:end]
+        w0, w1 = basis_x[0, begin:end], basis_x[1, begin:end]
+        w2, w3 = basis_x[2, begin:end], basis_x[3, begin:end]
+        for i in range(len(part)):
+            part[i] = p0 * w0[i] + p1 * w1[i] + p2 * w2[i] + p3 * w3[i]
+
+
+@inlined()
+def pick(line: np.ndarray, where: np.ndarray, first: int, out: np.ndarray) -> None:
+    """Undo :func:`lay_out` for the places `where` of a row."""
+    for i in range(len(out)):
+        out[i] = line[np.uint32(where[i] - first)]
+
+
+@compiled(
+    "UniTuple(float64, 5)(float32[::1], float32[::1], int32[::1], int64[::1], int64, int64,"
+    " float64[:, :, :, ::1], int64[::1], float64[:, ::1], float32[:, ::1], int64[:, ::1])",
+    reorder=True,
+)
+def subtract(
+    log: np.ndarray,
+    u: np.ndarray,
+    where: np.ndarray,
+    begins: np.ndarray,
+    row: int,
+    skip: int,
+    planes: np.ndarray,
+    first_y: np.ndarray,
+    basis_y: np.ndarray,
+    basis_x: np.ndarray,
+    spans: np.ndarray,
+) -> tuple[float, float, float, float, float]:
+    """Take the new field from a slab of the log image.
+
+    Parameters
+    ----------
+    log, u : float32, (n,)
+        The log image; and out: less the new field.
+    where, begins, row
+        As for :func:`contract`.
+    skip : int
+        Voxels at the start to leave out of the extrema of u.
+    planes : float64, (nz, 2, cy, cx)
+        Control points of every plane: of the new field and of its change.
+    first_y, basis_y : int64, (ny,); float64, (ny, 4)
+    basis_x : float32, (4, nx)
+        The four basis values of every column.
+    spans : int64, (spans, 3)
+        Per span of x: its first column, the column after its last, its first control point.
+
+    Returns
+    -------
+    tuple of float
+        Sums of p - 1 and (p - 1)**2 with p = exp(old field - new field), the largest
+        abs(p - 1), and the smallest and largest u (infinite if there is none).
+    """
+    ny, nx = len(first_y), basis_x.shape[1]
+    points = np.empty(planes.shape[3])
+    control = np.empty(len(points), np.float32)
+    field_line, change_line = np.empty(nx, np.float32), np.empty(nx, np.float32)
+    picked_field, picked_change = np.empty(nx, np.float32), np.empty(nx, np.float32)
+    total, squares, largest = 0.0, 0.0, I32(0)
+    lowest, highest = ordered(F32(np.inf)), ordered(F32(-np.inf))
+    for r in range(len(begins) - 1):
+        begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
+        n = end - begin
+        if n == 0:
+            continue
+        z, y = (row + r) // ny, (row + r) % ny
+        for which in range(2):
+            expand(
+                planes[z, which],
+                first_y[y],
+                basis_y[y],
+                basis_x,
+                spans,
+                points,
+                control,
+                change_line if which else field_line,
+            )
+        field, change = field_line[:n], change_line[:n]
+        if len(where):
+            field, change = picked_field[:n], picked_change[:n]
+            pick(field_line, where[begin:end], r * nx, field)
+            pick(change_line, where[begin:end], r * nx, change)
+        image, out = log[begin:end], u[begin:end]
+        for i in range(n):
+            out[i] = image[i] - field[i]
+        # A row may be shorter than what is left out.
+        rest = out[min(skip, n) :]
+        skip -= min(skip, n)
+        for i in range(len(rest)):
+            bits = ordered(rest[i])
+            lowest = min(lowest, bits)
+            highest = max(highest, bits)
+        for i in range(n):
+            p = exp32(-change[i]) - F32(1)
+            largest = max(largest, ordered(abs(p)))
+            total += np.float64(p)
+            squares += np.float64(p) * np.float64(p)
+    return (
+        total,
+        squares,
+        np.float64(from_ordered(largest)),
+        np.float64(from_ordered(lowest)),
+        np.float64(from_ordered(highest)),
+    )
+
+
+@compiled(
+    "void(int32[::1], int64[::1], int64, float64[:, :, :, ::1], int64[::1], float64[:, ::1],"
+    " float32[:, ::1], int64[:, ::1], float32[::1])"
+)
+def change(
+    where: np.ndarray,
+    begins: np.ndarray,
+    row: int,
+    planes: np.ndarray,
+    first_y: np.ndarray,
+    basis_y: np.ndarray,
+    basis_x: np.ndarray,
+    spans: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """exp(old field - new field) of a slab's first voxels, as many as `out` holds.
+
+    Parameters are as for :func:`subtract`.
+    """
+    ny, nx = len(first_y), basis_x.shape[1]
+    points = np.empty(planes.shape[3])
+    control = np.empty(len(points), np.float32)
+    line, picked = np.empty(nx, np.float32), np.empty(nx, np.float32)
+    for r in range(len(begins) - 1):
+        begin = begins[r] - begins[0]
+        n = min(begins[r + 1] - begins[0], len(out)) - begin
+        if n <= 0:
+            continue
+        z, y = (row + r) // ny, (row + r) % ny
+        expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+        values = line[:n]
+        if len(where):
+            values = picked[:n]
+            pick(line, where[begin : begin + n], r * nx, values)
+        part = out[begin : begin + n]
+        for i in range(n):
+            part[i] = exp32(-values[i])
+
+
+@compiled("UniTuple(float64, 2)(float32[::1])")
+def follow(p: np.ndarray) -> tuple[float, float]:
+    """ITK's sum of squares around the float32 running mean of p, and the last mean.
+
+    The loop that :func:`octane.n4_stopping.running_mean` does with arrays.
+    """
+    mean, scatter = p[0], 0.0
+    for i in range(1, len(p)):
+        count = np.float64(i + 1)
+        distance = np.float64(p[i] - mean)
+        scatter += distance * distance * ((count - 1) / count)
+        mean = F32(mean * (1 - 1 / count) + np.float64(p[i] / F32(count)))
+    return scatter, np.float64(mean)
