@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+from unittest import mock
 
 import numpy as np
 from _common import cores, scratch_folder
@@ -15,13 +17,16 @@ from _n4_cases import MASKS, tissue_volume
 from _peers import n4ax, simpleitk
 
 from octane import n4
+from octane.n4_steps import Steps
 
 __all__ = ["speed"]
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 RUNS = 7
-"""Runs of octane; SimpleITK, whose runs take tens of seconds, has one."""
+"""Runs of octane after the first; SimpleITK, whose runs take tens of seconds, has one."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +77,15 @@ def speed(quick: bool, n4ax_python: Path | None) -> dict[str, object]:
     return {"cases": cases, "seconds": time.perf_counter() - start}
 
 
-def timed(work: Callable[[], object], runs: int = RUNS) -> dict[str, float]:
-    """Seconds of the first call, and the best and the median of those after it."""
+def timed(work: Callable[[], T], runs: int = RUNS) -> tuple[T, dict[str, float]]:
+    """What a call gives; seconds of the first call, and the best and the median of those after."""
     seconds = []
     for _ in range(1 + runs):
         start = time.perf_counter()
-        work()
+        result = work()
         seconds.append(time.perf_counter() - start)
     first, *others = seconds
-    return {"first": first, "best": min(others), "median": statistics.median(others)}
+    return result, {"first": first, "best": min(others), "median": statistics.median(others)}
 
 
 def run_case(case: Case, n4ax_python: Path | None) -> dict:
@@ -92,15 +97,7 @@ def run_case(case: Case, n4ax_python: Path | None) -> dict:
     shrunk = volume[keep]
     small_mask = None if mask is None else mask[keep]
     included = shrunk.size if small_mask is None else int(small_mask.sum())
-    corrected, fit = n4.n4_bias_field_correction(
-        volume,
-        mask,
-        shrink_factor=shrink,
-        iterations=case.iterations,
-        convergence_threshold=case.threshold,
-        workers=cores(),
-    )
-    octane = timed(
+    (corrected, fit), octane = timed(
         lambda: n4.n4_bias_field_correction(
             volume,
             mask,
@@ -111,19 +108,24 @@ def run_case(case: Case, n4ax_python: Path | None) -> dict:
         )
     )
     done = [level.iterations for level in fit.levels]
-    fits = {}
-    for workers in (1, 2):
-        seconds = timed(
-            lambda workers=workers: n4.fit_bias_field(
+
+    def fit_alone(workers: int, runs: int = RUNS) -> dict[str, float]:
+        _, seconds = timed(
+            lambda: n4.fit_bias_field(
                 shrunk,
                 small_mask,
                 iterations=case.iterations,
                 convergence_threshold=case.threshold,
                 workers=workers,
-            )
+            ),
+            runs,
         )
         per_voxel = seconds["median"] / included / sum(done) * 1e9
-        fits[str(workers)] = {**seconds, "ns_per_voxel_and_iteration": per_voxel}
+        return {**seconds, "ns_per_voxel_and_iteration": per_voxel}
+
+    fits = {str(workers): fit_alone(workers) for workers in (1, 2)}
+    with mock.patch.object(n4, "steps_for", return_value=Steps):
+        fits["arrays"] = fit_alone(1, runs=1)
     itk = simpleitk(
         volume,
         mask,
