@@ -93,7 +93,7 @@ def _agreement(record: dict) -> str:
         rows.append(
             (
                 case["name"],
-                str(case["included"]),
+                f"{' x '.join(map(str, case['fit_shape']))} ({case['included']})",
                 done if itk == case["iterations"] else f"{done} (ITK {_listed(itk)})",
                 f"{abs(case['one_minus_r']):.0e}",
                 f"{case['median']:.1e}",
@@ -106,7 +106,7 @@ def _agreement(record: dict) -> str:
     return _table(
         (
             "case",
-            "voxels fitted",
+            "grid of the fit (voxels fitted)",
             "iterations by level",
             "1 - r",
             "median",
