@@ -72,7 +72,7 @@ lock: ## renew requirements/*.txt (needs uv)
 bench: ## every benchmark, in its quick form
 	@tools/setup.sh run
 	@shopt -s nullglob; $(ENV) for script in benchmarks/[!_]*.py; do \
-		echo "== $$script"; PYTHONPATH=bin python "$$script" --quick; done
+		echo "== $$script"; python "$$script" --quick; done
 
 clean: ## remove results, work files and caches; .venv and .tools stay
 	@rm -rf work results .nextflow .nextflow.log* .nf-test .nf-test.log test-results \

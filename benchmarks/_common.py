@@ -8,11 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from octane.versions import versions
-
-__all__ = ["save", "scratch_folder"]
-
 PROJECT = Path(__file__).resolve().parents[1]
+# A benchmark is started by its path, as any script; octane lies in bin/ and is not installed.
+# Last on the path, because commands in bin/ have the names of benchmarks.
+sys.path.append(str(PROJECT / "bin"))
+
+from octane.versions import versions  # noqa: E402
+
+__all__ = ["PROJECT", "cores", "save", "scratch_folder"]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def processor() -> str:
@@ -37,6 +45,10 @@ def commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
+# Noted at the start: a run may take longer than the tree stays as it is.
+COMMIT = commit()
+
+
 def scratch_folder() -> Path:
     """Where benchmark data goes: OCTANE_BENCH_DIR, else work/bench in the project."""
     folder = Path(os.environ.get("OCTANE_BENCH_DIR", PROJECT / "work" / "bench"))
@@ -44,19 +56,24 @@ def scratch_folder() -> Path:
     return folder
 
 
-def save(name: str, figures: dict[str, object]) -> Path:
-    """Write ``benchmarks/results/{name}.json`` and show it."""
+def save(name: str, figures: dict[str, object], *, quick: bool = False) -> Path:
+    """Write ``benchmarks/results/{name}.json`` and show it.
+
+    A quick run's figures go to the scratch folder, so that they never stand in for the full ones
+    that the documentation quotes.
+    """
     record = {
         "benchmark": name,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
+        "commit": COMMIT,
         "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "versions": versions(),
         **figures,
     }
     text = json.dumps(record, indent=2) + "\n"
-    path = PROJECT / "benchmarks" / "results" / f"{name}.json"
+    folder = scratch_folder() if quick else PROJECT / "benchmarks" / "results"
+    path = folder / f"{name}{'_quick' if quick else ''}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     sys.stdout.write(text)

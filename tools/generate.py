@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Write the files that are generated from the parameter models."""
+"""Write what is generated: files from the parameter models, tables in docs from the benchmarks."""
 
 import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT / "bin"))
+sys.path[1:1] = [str(PROJECT / "bin"), str(PROJECT / "benchmarks")]
+
+from _tables import PAGES, filled  # noqa: E402
 
 from octane.schema import GENERATED  # noqa: E402
 
 for name, make in GENERATED.items():
     (PROJECT / name).write_text(make(), encoding="utf-8")
+for page in PAGES:
+    page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -10,6 +10,7 @@ __all__ = ["versions"]
 PACKAGES = (
     "numpy",
     "scipy",
+    "numba",
     "zarr",
     "numcodecs",
     "SimpleITK",

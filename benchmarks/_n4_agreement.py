@@ -1,0 +1,227 @@
+"""octane's N4 against SimpleITK's, case by case, with SimpleITK against itself beside it."""
+
+import itertools
+import logging
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from _common import cores, scratch_folder
+from _n4_cases import MASKS, confidence, control_points_of, tissue_volume
+from _peers import itk_weighted, simpleitk
+
+from octane import n4
+
+__all__ = ["BOUNDS", "agreement", "compare"]
+
+logger = logging.getLogger(__name__)
+
+BOUNDS = {"one_minus_r": 1e-8, "median": 1e-5, "max": 2e-4}
+"""What a field may differ by from SimpleITK's, beside equal iterations at every level."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One volume and its options; sequences in z, y, x, ``shape`` at full resolution."""
+
+    shape: tuple[int, int, int]
+    mask: str = "none"
+    shrink: tuple[int, int, int] = (1, 1, 1)
+    iterations: tuple[int, ...] = (20, 20)
+    control_points: tuple[int, int, int] = (4, 4, 4)
+    spline_distance: tuple[float, float, float] | None = None
+    spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    weights: bool = False
+    values: str = "positive"
+    stopping: Literal["itk", "exact"] = "itk"
+    quick: bool = False
+
+    def volume(self) -> npt.NDArray[np.float32]:
+        """The data, with what ``values`` asks for."""
+        volume = tissue_volume(self.shape)
+        if self.values == "zeros and negatives":
+            volume[::3, ::4, ::5] = 0
+            volume[1::4, 2::5, ::3] = -5
+        elif self.values == "zeros":
+            volume[::3, ::4, ::5] = 0
+        elif self.values == "first is minimum":
+            volume[tuple(part.start for part in n4.shrink_slices(self.shape, self.shrink))] = 2
+        return volume
+
+
+CASES: dict[str, Case] = {
+    "even cube": Case((48, 48, 48), iterations=(30,), quick=True),
+    "odd cube": Case((51, 51, 51), iterations=(20, 20)),
+    "non-cubic, odd and even": Case((37, 60, 83), iterations=(10, 10, 10), quick=True),
+    "flat": Case((12, 121, 134), iterations=(20, 20)),
+    "Otsu": Case((60, 72, 81), "Otsu", iterations=(50, 50, 50), quick=True),
+    "thin": Case((70, 80, 91), "thin", iterations=(20, 20), quick=True),
+    "touching the border": Case((61, 70, 85), "border", iterations=(15, 15), quick=True),
+    "four levels of 50, no mask": Case((45, 52, 61), iterations=(50, 50, 50, 50)),
+    "four levels of 50, Otsu": Case((64, 75, 83), "Otsu", iterations=(50, 50, 50, 50)),
+    "shrink 2": Case((100, 118, 131), "Otsu", (2, 2, 2), (40, 40, 40)),
+    "shrink 3": Case((150, 179, 200), "Otsu", (3, 3, 3), (30, 30, 30)),
+    "shrink 4": Case((128, 256, 256), "Otsu", (4, 4, 4), (40, 40, 40), quick=True),
+    "shrink 4, no mask": Case((160, 200, 239), "none", (4, 4, 4), (15, 15, 15, 15)),
+    "shrink 5": Case((213, 244, 266), "Otsu", (5, 5, 5), (20, 20, 20)),
+    "shrink 6": Case((251, 279, 326), "Otsu", (6, 6, 6), (20, 20, 20)),
+    "shrink 1, 4 and 6": Case((55, 220, 371), "Otsu", (1, 4, 6), (20, 20)),
+    "spacing 3.5, 10 and 4": Case(
+        (52, 61, 70), "Otsu", iterations=(20, 20, 20), spacing=(3.5, 10.0, 4.0)
+    ),
+    "control points 5, 4, 7": Case(
+        (52, 61, 70), "Otsu", iterations=(20, 20), control_points=(5, 4, 7)
+    ),
+    "spline distance 30 mm": Case(
+        (52, 61, 70),
+        "Otsu",
+        iterations=(20, 20),
+        spacing=(2.0, 1.0, 1.5),
+        spline_distance=(30.0, 30.0, 30.0),
+        quick=True,
+    ),
+    "spline distance 15, 20, 40 mm": Case(
+        (104, 122, 140),
+        "Otsu",
+        (2, 2, 2),
+        (20, 20),
+        spacing=(1.0, 0.5, 0.75),
+        spline_distance=(15.0, 20.0, 40.0),
+    ),
+    "zeros in the mask": Case((52, 61, 70), iterations=(20, 20), values="zeros"),
+    "zeros and negatives in the mask": Case(
+        (52, 61, 70), iterations=(20, 20), values="zeros and negatives"
+    ),
+    "first voxel the minimum": Case(
+        (52, 61, 70), iterations=(10, 10), values="first is minimum", quick=True
+    ),
+    "weights": Case((52, 61, 70), iterations=(10, 10), weights=True, quick=True),
+    "weights and Otsu, shrink 2": Case(
+        (104, 122, 140), "Otsu", (2, 2, 2), (20, 20, 20), weights=True
+    ),
+    "stopping exact": Case((37, 51, 63), iterations=(50, 50, 50), stopping="exact"),
+}
+
+
+def agreement(quick: bool, itk_python: Path | None) -> dict[str, object]:
+    """Run all cases, or the quick ones; those with weights need a Python that has ITK."""
+    start = time.perf_counter()
+    chosen = {name: case for name, case in CASES.items() if case.quick or not quick}
+    # More threads than cores are as good for ITK's spread as cores would be.
+    threads = (1, 2) if quick else (1, 2, 3)
+    cases = []
+    for number, (name, case) in enumerate(chosen.items(), 1):
+        if case.weights and itk_python is None:
+            logger.warning("%s: not run, SimpleITK has no weights; give --itk-python", name)
+            continue
+        figures = run_case(case, threads, itk_python)
+        cases.append({"name": name, **figures})
+        logger.info(
+            "agreement %d of %d, %s: median %.1e, max %.1e (ITK itself %.1e, %.1e), %s",
+            number,
+            len(chosen),
+            name,
+            figures["median"],
+            figures["max"],
+            figures["itk_median"],
+            figures["itk_max"],
+            "holds" if figures["holds"] else "MISSES A BOUND",
+        )
+    return {"bounds": BOUNDS, "cases": cases, "seconds": time.perf_counter() - start}
+
+
+def compare(log_field: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> dict[str, float]:
+    """How far a bias field is from another: 1 - r, median and maximum of the relative error."""
+    a, b = log_field.astype(np.float64), other.astype(np.float64)
+    error = np.abs(np.expm1(a - b))
+    return {
+        "one_minus_r": float(1 - np.corrcoef(np.exp(a).ravel(), np.exp(b).ravel())[0, 1]),
+        "median": float(np.median(error)),
+        "max": float(error.max()),
+    }
+
+
+def run_case(case: Case, threads: tuple[int, ...], itk_python: Path | None) -> dict[str, object]:
+    """Fit one case with octane, and with ITK at each number of threads."""
+    start = time.perf_counter()
+    volume = case.volume()
+    mask = MASKS[case.mask](volume)
+    keep = n4.shrink_slices(volume.shape, case.shrink)
+    shrunk = volume[keep]
+    small_mask = None if mask is None else mask[keep]
+    weights = confidence(shrunk) if case.weights else None
+    points = case.control_points
+    if case.spline_distance is not None:
+        spacing = tuple(s * f for s, f in zip(case.spacing, case.shrink, strict=True))
+        points = control_points_of(shrunk.shape, spacing, case.spline_distance)
+    fit = n4.fit_bias_field(
+        shrunk,
+        small_mask,
+        weights=weights,
+        iterations=case.iterations,
+        control_points=points,
+        stopping=case.stopping,
+        workers=cores(),
+    )
+    log_field = n4.log_field(fit, volume.shape)
+    done = [level.iterations for level in fit.levels]
+    # ITK has no exact stopping: it is told the iterations that this gave, to compare the field.
+    exact = case.stopping == "exact"
+    most, threshold = (done, 0.0) if exact else (list(case.iterations), 1e-3)
+    fields: dict[int, npt.NDArray[np.float32]] = {}
+    counts: dict[int, list[int]] = {}
+    for n in threads:
+        if weights is not None and itk_python is not None:
+            with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
+                lattice, counts[n] = itk_weighted(
+                    itk_python, Path(folder), shrunk, small_mask, weights, most, points, n
+                )
+            fields[n] = n4.log_field(n4.BiasFit(lattice, ()), volume.shape)
+        else:
+            run = simpleitk(
+                volume,
+                mask,
+                shrink=case.shrink,
+                iterations=most,
+                control_points=points,
+                threshold=threshold,
+                spacing=case.spacing,
+                threads=n,
+            )
+            fields[n], counts[n] = run.log_field, run.iterations
+    against = {n: compare(log_field, field) for n, field in fields.items()}
+    # ITK's own iterations may differ between its thread counts, and then its field does.
+    nearest = min(threads, key=lambda n: (counts[n] != done, against[n]["median"]))
+    spread = [compare(fields[a], fields[b]) for a, b in itertools.combinations(threads, 2)]
+    holds = counts[nearest] == done and all(
+        against[nearest][figure] <= bound for figure, bound in BOUNDS.items()
+    )
+    inside = np.ones(shrunk.shape, bool) if small_mask is None else small_mask > 0
+    if weights is not None:
+        inside &= weights > 0
+    return {
+        "shape": list(case.shape),
+        "shrink": list(case.shrink),
+        "fit_shape": list(shrunk.shape),
+        "included": int(inside.sum()),
+        "mask": case.mask,
+        "weights": case.weights,
+        "values": case.values,
+        "spacing": list(case.spacing),
+        "control_points": list(points),
+        "stopping": case.stopping,
+        "most_iterations": list(case.iterations),
+        "iterations": done,
+        "itk_iterations": {str(n): count for n, count in counts.items()},
+        "nearest_threads": nearest,
+        **against[nearest],
+        "itk_one_minus_r": max(s["one_minus_r"] for s in spread),
+        "itk_median": max(s["median"] for s in spread),
+        "itk_max": max(s["max"] for s in spread),
+        "holds": holds,
+        "seconds": time.perf_counter() - start,
+    }

@@ -1,0 +1,130 @@
+"""The N4 command under a memory limit, on volumes up to several times that limit."""
+
+import json
+import logging
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from _common import PROJECT, cores, scratch_folder
+
+from octane.geometry import Grid, Region, blocks, vector
+from octane.omezarr import SHARD, Level, create_image
+from octane.params import bytes_of
+from octane.tiles import run_tiles
+
+__all__ = ["memory"]
+
+logger = logging.getLogger(__name__)
+
+LIMIT = "2GB"
+# Multiples of a shard, so that the size is the only thing that grows; 0.5, 1, 3 and 13 GB.
+SHAPES = ((256, 512, 1024), (256, 1024, 1024), (512, 1024, 1536), (1024, 1536, 2048))
+
+
+def memory(quick: bool, shrink_factor: str) -> dict[str, object]:
+    """Correct volumes of growing size under the same limit."""
+    start = time.perf_counter()
+    cases = []
+    for shape in SHAPES[:2] if quick else SHAPES:
+        with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
+            cases.append(run_case(Path(folder), shape, shrink_factor))
+        logger.info(
+            "memory, %.1f GB: peak %.2f GB, predicted %.2f GB, %.0f s",
+            cases[-1]["bytes"] / 1e9,
+            cases[-1]["peak_bytes"] / 1e9,
+            cases[-1]["predicted_bytes"] / 1e9,
+            cases[-1]["seconds"],
+        )
+    return {
+        "limit": LIMIT,
+        "limit_bytes": bytes_of(LIMIT),
+        "limited_by": "RLIMIT_DATA",
+        "cases": cases,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def run_case(folder: Path, shape: tuple[int, int, int], shrink_factor: str) -> dict:
+    """Correct one volume with the command itself."""
+    source, record = folder / "noise.ome.zarr", folder / "n4.json"
+    write_noise(source, shape)
+    command = [
+        sys.executable,
+        str(PROJECT / "bin" / "n4.py"),
+        str(source),
+        str(folder / "corrected.ome.zarr"),
+        *("--shrink-factor", shrink_factor),
+        *("--memory", LIMIT, "--workers", str(cores()), "--backend", "cpu"),
+        *("--metrics", str(record)),
+    ]
+    start = time.perf_counter()
+    peak = run_limited(command, bytes_of(LIMIT))
+    seconds = time.perf_counter() - start
+    made = json.loads(record.read_text(encoding="utf-8"))
+    predicted = made["figures"]["predicted_memory_bytes"]
+    stored = sum(f.stat().st_size for f in source.rglob("*") if f.is_file())
+    return {
+        "shape": list(shape),
+        "bytes": stored,
+        "fit_shape": made["figures"]["shrunk_shape"],
+        "iterations": [level["iterations"] for level in made["figures"]["levels"]],
+        "peak_bytes": peak,
+        "predicted_bytes": predicted,
+        "peak_over_predicted": peak / predicted,
+        "seconds": seconds,
+        "ns_per_voxel": seconds / float(np.prod(shape)) * 1e9,
+        "stages": made["seconds"],
+    }
+
+
+def write_noise(path: Path, shape: tuple[int, int, int]) -> None:
+    """Write noise under a smooth bias, uncompressed: nothing is smaller on disk than in memory."""
+    noise = np.random.default_rng(0).normal(100, 10, (SHARD,) * 3).astype(np.float32)
+    ramps = [np.exp(np.linspace(-0.2, 0.2, n, dtype=np.float32)) for n in shape]
+    level = Level.volume(Grid(shape, vector(10, 10, 10), vector(0, 0, 0)))
+    with create_image(path, [level], np.float32, codec="none") as (array,):
+
+        def work(region: Region) -> None:
+            bias = np.einsum("i,j,k", *(r[part] for r, part in zip(ramps, region, strict=True)))
+            inside = tuple(slice(n) for n in bias.shape)
+            array[region] = noise[inside] * bias
+
+        run_tiles(blocks(shape, level.owned), work, workers=cores())
+
+
+def run_limited(command: list[str], limit: int) -> int:
+    """Run a command that cannot take more memory than this; give its peak, in bytes.
+
+    RLIMIT_DATA counts what a process maps to write in, touched or not, so it is stricter than a
+    limit on resident memory, and needs no rights. It leaves out the files that are mapped, which
+    the peak has. The peak is the kernel's own high-water mark of this process: getrusage would
+    hand down that of the process that started it.
+    """
+
+    def restrict() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+    peak = 0
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stderr=errors, preexec_fn=restrict)
+        status = Path(f"/proc/{process.pid}/status")
+        while process.poll() is None:
+            peak = max(peak, high_water(status))
+            time.sleep(0.02)
+        if process.returncode:
+            errors.seek(0)
+            raise RuntimeError(f"{Path(command[1]).name} failed: {errors.read()[-2000:]}")
+    return peak
+
+
+def high_water(status: Path) -> int:
+    """Most resident memory so far, in bytes; 0 once the process has ended."""
+    for line in status.read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
