@@ -41,6 +41,7 @@ from octane import bspline
 from octane.backend import namespace, to_host
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
+from octane.n4_cuda import device_steps
 from octane.n4_steps import Grid, Sharpening, Steps
 from octane.n4_stopping import variation
 
@@ -176,7 +177,7 @@ def fit_bias_field(
         for n, c in zip(grid.shape, control_points, strict=True):
             bspline.axis_weights(n, c)  # refuses what cannot be fitted before any work
         sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
-        steps = Steps(grid, sharpening)
+        steps = (Steps if grid.xp is np else device_steps)(grid, sharpening)
         lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
         for level, most in enumerate(iterations):
             if level:

@@ -29,6 +29,7 @@ __all__ = [
     "Slab",
     "Steps",
     "itk_minimum",
+    "log_image",
     "sharpen",
 ]
 
@@ -178,10 +179,9 @@ class Steps:
     """
 
     def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
-        xp, values = grid.xp, grid.values
+        xp = grid.xp
         self.grid, self.sharpening = grid, sharpening
-        # Values <= 0 have no logarithm and stay.
-        self.log = xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
+        self.log = log_image(grid)
         self.u = self.log.copy()
         self.field = xp.zeros_like(self.log)
         self.previous, self.bins = xp.empty_like(self.log), xp.empty_like(self.log)
@@ -316,6 +316,12 @@ class Steps:
         change = change.astype(xp.float64)
         # Not xp.dot: BLAS would wake its threads for it (see bspline.BLAS_SERIAL).
         return Moments(float(change.sum()), float(xp.square(change).sum()), float(largest))
+
+
+def log_image(grid: Grid) -> np.ndarray:
+    """Return the logarithm of the included voxels; values <= 0 have none and stay."""
+    xp, values = grid.xp, grid.values
+    return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
 
 
 def itk_minimum(u: np.ndarray) -> np.float32:

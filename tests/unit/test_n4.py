@@ -169,7 +169,7 @@ FakeArray.__module__ = "cupy"
 
 
 def test_the_device_path_gives_the_same_field(monkeypatch):
-    """All in one slab, arrays of a foreign namespace, results on the host."""
+    """Of the array form: one slab, arrays of a foreign namespace, results on the host."""
     cupy = ModuleType("cupy")
     vars(cupy).update(
         __getattr__=lambda name: getattr(np, name),
@@ -177,6 +177,7 @@ def test_the_device_path_gives_the_same_field(monkeypatch):
         asnumpy=lambda a: np.asarray(a).view(np.ndarray),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(n4, "device_steps", n4_steps.Steps)
     monkeypatch.setattr(bspline, "CACHED", 1000)
     image, _ = phantom()
     mask = image > 40
