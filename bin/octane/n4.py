@@ -177,7 +177,8 @@ def fit_bias_field(
         for n, c in zip(grid.shape, control_points, strict=True):
             bspline.axis_weights(n, c)  # refuses what cannot be fitted before any work
         sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
-        steps = (Steps if grid.xp is np else device_steps)(grid, sharpening)
+        kind = Steps if grid.xp is np else device_steps(grid.shape, number_of_histogram_bins)
+        steps = kind(grid, sharpening)
         lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
         for level, most in enumerate(iterations):
             if level:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,14 @@ from octane.backend import namespace, to_host
 from octane.n4_steps import Grid, Moments, Sharpening, Steps, log_image
 from octane.n4_stopping import Head, head_length, variation_from_head
 
-__all__ = ["APPLIED", "CudaSteps", "apply_rows", "device_steps"]
+__all__ = [
+    "APPLIED",
+    "CudaSteps",
+    "apply_options",
+    "apply_rows",
+    "device_steps",
+    "fit_options",
+]
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +47,9 @@ WARP = 32
 
 # More would not fit the transform's 32 KiB of shared memory.
 MAX_BINS = 1024
+
+# Places along x are held in 16 bits.
+MAX_ROW = 1 << 16
 
 # Enough blocks to fill any GPU; as many partial sums are put together at the end.
 BLOCKS = 1024
@@ -89,15 +100,34 @@ def _source() -> str:
     return SOURCE.read_text(encoding="utf-8")
 
 
-def device_steps(grid: Grid, sharpening: Sharpening) -> Steps | CudaSteps:
-    """Return the kernels for a grid of CuPy arrays, or the array form where they do not fit."""
-    if sharpening.bins > MAX_BINS:
-        log.info("N4 on arrays: %d bins, the kernels take %d", sharpening.bins, MAX_BINS)
-    elif grid.box_shape[2] > 1 << 16:
-        log.info("N4 on arrays: rows of %d voxels, the kernels take 65536", grid.box_shape[2])
+def fit_options() -> tuple[str, ...]:
+    """Return what the kernels of the fit are compiled with."""
+    return (*OPTIONS, f"-DTHREADS={THREADS}", f"-DMAX_BINS={MAX_BINS}")
+
+
+def apply_options(source: np.dtype, target: np.dtype) -> tuple[str, ...]:
+    """Return what the application is compiled with, for voxels of two types in `APPLIED`."""
+    options = (
+        *OPTIONS,
+        f"-DINPUT={APPLIED[source]}",
+        f"-DOUTPUT={APPLIED[target]}",
+        f"-DWORK={'double' if source == np.float64 else 'float'}",
+    )
+    if target.kind not in "iu":
+        return options
+    limits = np.iinfo(str(target))
+    return (*options, "-DCLIPPED", f"-DLOWEST={limits.min}", f"-DHIGHEST={limits.max}")
+
+
+def device_steps(shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
+    """Return the iterations for a CuPy image: the kernels, or the array form of what they lack."""
+    if bins > MAX_BINS:
+        log.info("N4 on arrays: %d bins, the kernels take %d", bins, MAX_BINS)
+    elif shape[-1] > MAX_ROW:
+        log.info("N4 on arrays: rows of %d voxels, the kernels take %d", shape[-1], MAX_ROW)
     else:
-        return CudaSteps(grid, sharpening)
-    return Steps(grid, sharpening)
+        return CudaSteps
+    return Steps
 
 
 class CudaSteps:
@@ -106,16 +136,15 @@ class CudaSteps:
     Parameters
     ----------
     grid : Grid
-        Of CuPy arrays; its rows have at most 65536 voxels.
+        Of CuPy arrays; its rows have at most `MAX_ROW` voxels.
     sharpening : Sharpening
-        At most 1024 bins.
+        At most `MAX_BINS` bins.
     """
 
     def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
         xp = self.xp = grid.xp
         self.grid, self.sharpening = grid, sharpening
-        options = (*OPTIONS, f"-DTHREADS={THREADS}", f"-DMAX_BINS={MAX_BINS}")
-        module = xp.RawModule(code=_source(), options=options)
+        module = xp.RawModule(code=_source(), options=fit_options())
         self.kernels = {name: module.get_function(name) for name in KERNELS}
         self.n_rows = grid.box_shape[0] * grid.box_shape[1]
         warps = THREADS // WARP
@@ -347,16 +376,7 @@ def apply_rows(
         raise ValueError(f"{len(rows)} rows and {len(axis.first)} columns for {values.shape}")
     if log_field is not None and (log_field.dtype, log_field.shape) != (xp.float32, values.shape):
         raise ValueError(f"a log field of {log_field.dtype}, {log_field.shape} for {values.shape}")
-    options = [
-        *OPTIONS,
-        f"-DINPUT={APPLIED[values.dtype]}",
-        f"-DOUTPUT={APPLIED[target]}",
-        f"-DWORK={'double' if values.dtype == np.float64 else 'float'}",
-    ]
-    if target.kind in "iu":
-        limits = np.iinfo(str(target))
-        options += ["-DCLIPPED", f"-DLOWEST={limits.min}", f"-DHIGHEST={limits.max}"]
-    module = xp.RawModule(code=_source(), options=tuple(options))
+    module = xp.RawModule(code=_source(), options=apply_options(values.dtype, target))
     corrected = xp.empty(values.shape, target)
     module.get_function("apply")(
         (min(1 << 16, math.ceil(n_rows * WARP / THREADS)),),
