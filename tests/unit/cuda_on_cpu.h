@@ -96,10 +96,11 @@ inline long meet(Meeting &meeting, long value) {
         meeting.tally = 0;
         meeting.arrived = 0;
         ++meeting.round;
-        return meeting.told;
+    } else {
+        running->waits_for = &meeting;
+        running->round = meeting.round;
     }
-    running->waits_for = &meeting;
-    running->round = meeting.round;
+    // The last to arrive pauses too, so that the order of threads holds after a meeting as before.
     pause();
     return meeting.told;
 }

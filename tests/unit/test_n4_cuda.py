@@ -349,6 +349,7 @@ def test_an_iteration_starts_from_any_lattice_and_moves_the_same_array(device):
 )
 @example([0, 1, 2, 3, 4, 5], 0)
 @example([0, 1, 2, 1, 4, -1], 0)
+@example([3, 2, 1, 0, -1, -2], 1)
 def test_the_minimum_is_that_of_itk_s_scan(device, values, order):
     device.order(order)
     # Values up to 0 stay as they are, so that any order of values can be had.
