@@ -38,6 +38,7 @@ __all__ = [
     "reciprocal",
     "reciprocal_omega",
     "refine",
+    "region_rows",
     "solve",
     "spans",
 ]
@@ -224,20 +225,8 @@ def evaluate_region(
     array, float32, of the region's shape
     """
     xp = namespace(lattice)
-    if region is None:
-        region = (slice(None),) * 3
-    bounds = [part.indices(n) for part, n in zip(region, shape, strict=True)]
-    if any(step != 1 for _, _, step in bounds):
-        raise ValueError("the slices of a region must have step 1")
-    z, y, x = (
-        axis_weights(n, c, start, max(start, stop))
-        for n, c, (start, stop, _) in zip(shape, lattice.shape, bounds, strict=True)
-    )
-    field = gather(lattice.astype(xp.float64), z)  # (z, cy, cx)
-    field = gather(field.swapaxes(0, 1), y).swapaxes(0, 1)  # (z, y, cx)
-    field = xp.ascontiguousarray(field).astype(xp.float32)
+    rows, x = region_rows(lattice, shape, region)
     weights = xp.asarray(x.weights.astype(np.float32).T)
-    rows = field.reshape(-1, field.shape[2])
     out = xp.empty((len(rows), len(x.first)), xp.float32)
     step = max(1, CACHED // max(1, out.shape[1])) if xp is np else max(1, len(rows))
     # A span at a time along x: all its samples use the same four control points, so four
@@ -250,7 +239,30 @@ def evaluate_region(
             for tap in (1, 2, 3):
                 part += points[:, tap, None] * weights[tap, begin:end]
             out[row : row + step, begin:end] = part
-    return out.reshape(*field.shape[:2], out.shape[1])
+    z, y, _ = (range(n)[r] for n, r in zip(shape, region or (slice(None),) * 3, strict=True))
+    return out.reshape(len(z), len(y), out.shape[1])
+
+
+def region_rows(
+    lattice: np.ndarray, shape: Sequence[int], region: Sequence[slice] | None = None
+) -> tuple[np.ndarray, Axis]:
+    """Evaluate a lattice along z and y: float32 (rows, cx) control points of x, and the x axis.
+
+    The small part of :func:`evaluate_region`, which has the parameters.
+    """
+    xp = namespace(lattice)
+    if region is None:
+        region = (slice(None),) * 3
+    bounds = [part.indices(n) for part, n in zip(region, shape, strict=True)]
+    if any(step != 1 for _, _, step in bounds):
+        raise ValueError("the slices of a region must have step 1")
+    z, y, x = (
+        axis_weights(n, c, start, max(start, stop))
+        for n, c, (start, stop, _) in zip(shape, lattice.shape, bounds, strict=True)
+    )
+    field = gather(lattice.astype(xp.float64), z)  # (z, cy, cx)
+    field = gather(field.swapaxes(0, 1), y).swapaxes(0, 1)  # (z, y, cx)
+    return xp.ascontiguousarray(field).astype(xp.float32).reshape(-1, field.shape[2]), x
 
 
 def gather(values: np.ndarray, axis: Axis) -> np.ndarray:

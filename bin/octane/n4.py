@@ -43,6 +43,7 @@ from octane.backend import namespace, to_host
 from octane.errors import OctaneError
 from octane.n4_apply import FieldPart, check_strength, correct_block, divide
 from octane.n4_compiled import CompiledSteps
+from octane.n4_cuda import CudaSteps, device_steps
 from octane.n4_steps import Grid, Sharpening, Steps, check_arrays
 from octane.n4_stopping import variation
 
@@ -275,7 +276,7 @@ def fit_bias_field(
         raise OctaneError("The N4 histogram needs at least 2 bins: raise the number of bins.")
     per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels
     reports = []
-    kind = steps_for(namespace(image))
+    kind = steps_for(namespace(image), image.shape, number_of_histogram_bins)
     with Grid(image, mask, weights, workers, kind.SLAB) as grid:
         single = [axis for axis, n in enumerate(grid.shape) if n == 1]
         for axis, c in enumerate(control_points):
@@ -315,9 +316,9 @@ def fit_bias_field(
     return BiasFit(to_host(lattice), tuple(reports))
 
 
-def steps_for(xp: ModuleType) -> type[Steps]:
-    """The iterations for arrays of a namespace: compiled for NumPy's."""
-    return CompiledSteps if xp is np else Steps
+def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
+    """The iterations for arrays of a namespace: compiled for NumPy's, kernels for CuPy's."""
+    return CompiledSteps if xp is np else device_steps(shape, bins)
 
 
 def log_field(

@@ -16,6 +16,7 @@ from octane import bspline, n4_kernels
 from octane.backend import namespace
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
+from octane.n4_cuda import APPLIED, apply_rows
 
 __all__ = ["FieldPart", "correct_block", "divide"]
 
@@ -77,8 +78,11 @@ def correct_block(
     target = np.dtype(block.dtype if dtype is None else dtype)
     _check_real(block)
     types = [np.dtype(t) for t in (block.dtype, source.dtype, target)]
-    if namespace(block, source) is np and all(t.isnative and t != np.float16 for t in types):
-        return _correct_compiled(block, fields, strength, target, source, with_field)
+    if namespace(block, source) is np:
+        if all(t.isnative and t != np.float16 for t in types):
+            return _correct_compiled(block, fields, strength, target, source, with_field)
+    elif len(fields) == 1 and source is block and APPLIED.keys() >= {block.dtype, target}:
+        return _correct_kernel(block, fields[0], strength, target, with_field)
     return _correct_arrays(block, fields, strength, target, source, with_field)
 
 
@@ -156,6 +160,18 @@ def _correct_compiled(
     if strength == 0:
         out = divide(block, NOTHING, 0, dtype, source)
     return out, field if with_field else None
+
+
+def _correct_kernel(
+    block: np.ndarray, part: FieldPart, strength: float, dtype: np.dtype, with_field: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    xp = namespace(block)
+    rows, axis = bspline.region_rows(xp.asarray(part.lattice), part.shape, part.region)
+    log_field = xp.empty(block.shape, xp.float32) if with_field else None
+    corrected = apply_rows(block, rows, axis, strength, dtype, log_field)
+    if strength == 0:
+        corrected = as_dtype(block, dtype)
+    return corrected, None if log_field is None else xp.exp(log_field)
 
 
 def _limits(

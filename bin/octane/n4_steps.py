@@ -30,6 +30,7 @@ __all__ = [
     "Steps",
     "check_arrays",
     "itk_minimum",
+    "log_image",
     "sharpen",
 ]
 
@@ -201,10 +202,9 @@ class Steps:
     _follow: Callable[[np.ndarray], tuple[float, float]] | None = None
 
     def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
-        xp, values = grid.xp, grid.values
+        xp = grid.xp
         self.grid, self.sharpening = grid, sharpening
-        # Values <= 0 have no logarithm and stay.
-        self.log = xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
+        self.log = log_image(grid)
         self.u = self.log.copy()
         self.field = xp.zeros_like(self.log)
         self.previous, self.bins = xp.empty_like(self.log), xp.empty_like(self.log)
@@ -361,6 +361,12 @@ def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray
             )
     if image.dtype.kind not in "fiu":
         raise OctaneError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
+
+
+def log_image(grid: Grid) -> np.ndarray:
+    """Return the logarithm of the included voxels; values <= 0 have none and stay."""
+    xp, values = grid.xp, grid.values
+    return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
 
 
 def itk_minimum(u: np.ndarray, rest: np.float32) -> np.float32:

@@ -9,10 +9,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["running_mean", "running_variation", "variation"]
+__all__ = [
+    "Head",
+    "head_length",
+    "running_mean",
+    "running_variation",
+    "variation",
+    "variation_from_head",
+]
+
+
+class Head(NamedTuple):
+    """What was found in the first values, those in which the running mean moves.
+
+    `scatter` is the sum of ``(p - mean before p)**2 * (N - 1) / N``, `last` the mean that is
+    reached, and `around_last` the sum of ``(p - last)**2``.
+    """
+
+    length: int
+    scatter: float
+    around_last: float
+    last: float
 
 
 def variation(total: float, squares: float, n: int) -> float:
@@ -58,15 +79,28 @@ def running_variation(
     """
     if n < 2:
         return 0.0
-    spread = largest + abs(total / n)
-    head = min(n, int(1.25 * spread * 2**25) + 4096)
+    head = head_length(total, largest, n)
     p = change(head)
-    scatter, frozen = (follow or _follow)(p)
-    if head < n:
-        shift = frozen - 1
-        part = p.astype(np.float64) - frozen
-        scatter += squares - 2 * shift * total + n * shift**2 - float(np.square(part).sum())
-    return math.sqrt(scatter / (n - 1)) / frozen
+    scatter, last = (follow or _follow)(p)
+    around_last = float(np.square(p.astype(np.float64) - last).sum())
+    return variation_from_head(Head(head, scatter, around_last, last), total, squares, n)
+
+
+def head_length(total: float, largest: float, n: int) -> int:
+    """Return in how many of the n values the running mean can still move.
+
+    `total` is the sum of p - 1, and `largest` the largest distance of p from 1.
+    """
+    return min(n, int(1.25 * (largest + abs(total / n)) * 2**25) + 4096)
+
+
+def variation_from_head(head: Head, total: float, squares: float, n: int) -> float:
+    """Return ITK's measure from the head and the sums over all n values: at least 2."""
+    scatter = head.scatter
+    if head.length < n:
+        shift = head.last - 1
+        scatter += squares - 2 * shift * total + n * shift**2 - head.around_last
+    return math.sqrt(scatter / (n - 1)) / head.last
 
 
 def _follow(p: np.ndarray) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from octane import n4, n4_steps
 from octane.errors import OctaneError
 from octane.n4_compiled import CompiledSteps
+from octane.n4_cuda import CudaSteps
 from octane.n4_steps import Grid, Steps, itk_minimum, sharpen
 from octane.n4_stopping import running_mean, running_variation, variation
 
@@ -42,7 +43,7 @@ def equal(a, b):
 @pytest.fixture(params=[Steps, CompiledSteps])
 def kind(request, monkeypatch):
     """With arrays and with compiled loops."""
-    monkeypatch.setattr(n4, "steps_for", lambda xp: request.param)
+    monkeypatch.setattr(n4, "steps_for", lambda *_: request.param)
     return request.param
 
 
@@ -50,8 +51,8 @@ def kind(request, monkeypatch):
 
 
 def test_loops_are_compiled_for_numpy_alone():
-    assert n4.steps_for(np) is CompiledSteps
-    assert n4.steps_for(ModuleType("cupy")) is Steps
+    assert n4.steps_for(np, (9, 9, 9), 200) is CompiledSteps
+    assert n4.steps_for(ModuleType("cupy"), (9, 9, 9), 200) is CudaSteps
 
 
 @pytest.mark.usefixtures("kind")
@@ -225,7 +226,7 @@ FakeArray.__module__ = "cupy"
 
 
 def test_the_device_path_gives_the_same_field(monkeypatch):
-    """All in one slab, arrays of a foreign namespace, results on the host."""
+    """Of the array form: one slab, arrays of a foreign namespace, results on the host."""
     cupy = ModuleType("cupy")
     vars(cupy).update(
         __getattr__=lambda name: getattr(np, name),
@@ -233,6 +234,7 @@ def test_the_device_path_gives_the_same_field(monkeypatch):
         asnumpy=lambda a: np.asarray(a).view(np.ndarray),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(n4, "device_steps", lambda *_: n4_steps.Steps)
     image, _ = phantom()
     mask = image > 40
     expected = quick(image, mask)
