@@ -210,6 +210,25 @@ def _memory(record: dict) -> str:
     )
 
 
+def _modes(record: dict) -> str:
+    cases = record["cases"]
+    before = cases["global"]["truth"]["cv_against_truth_before"]
+    return _table(
+        ("mode", "variation over the true tissue", "correlation with the true field"),
+        [
+            ("(before)", f"{before:.3f}", ""),
+            *(
+                (
+                    name,
+                    f"{case['truth']['cv_against_truth_after']:.3f}",
+                    f"{case['truth']['field_correlation']:.3f}",
+                )
+                for name, case in cases.items()
+            ),
+        ],
+    )
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "phantom": _from("phantom", _phantom),
     "n4-agreement": _from("n4_agreement", _agreement),
@@ -217,6 +236,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "n4-speed": _from("n4_speed", _speed),
     "n4-n4ax": _from("n4_speed", _n4ax),
     "n4-speed-where": _from("n4_speed", _where),
+    "n4-modes": _from("n4_modes", _modes),
     "n4-memory": _from("n4_memory", _memory),
     "n4-memory-where": _from("n4_memory", _where),
 }

@@ -13,10 +13,11 @@ from pathlib import Path
 from _common import save
 from _n4_agreement import agreement
 from _n4_memory import memory
+from _n4_modes import modes
 from _n4_pictures import pictures
 from _n4_speed import speed
 
-PARTS = ("agreement", "speed", "memory", "pictures")
+PARTS = ("agreement", "speed", "memory", "modes", "pictures")
 
 
 def python_of(variable: str) -> Path | None:
@@ -53,6 +54,8 @@ def main() -> None:
         save("n4_speed", speed(chosen.quick, chosen.n4ax_python), quick=chosen.quick)
     if "memory" in chosen.only:
         save("n4_memory", memory(chosen.quick, chosen.shrink_factor), quick=chosen.quick)
+    if "modes" in chosen.only:
+        save("n4_modes", modes(chosen.quick), quick=chosen.quick)
     if "pictures" in chosen.only and not chosen.quick:
         logging.getLogger(__name__).info("drawn: %s", pictures())
 
