@@ -35,6 +35,8 @@ SHARE_BITS = 40
 
 F32 = np.float32
 I32 = np.int32
+# Of indices that come out of an array: numba takes signed ones for possibly counted from the end.
+U64 = np.uint64
 LOG2_E = F32(1.4426950408889634)
 # ln 2 as a sum, the first of few bits so that its multiples are exact.
 LN2_HIGH, LN2_LOW = F32(0.693359375), F32(-2.12194440e-4)
@@ -150,17 +152,19 @@ def project(
 ) -> None:
     """Contract a row with the bases of x and y, and add it to its plane of control points."""
     for c in range(len(along_x)):
-        weights = basis_x[c, support[c, 0] : support[c, 1]]
-        part = line[support[c, 0] : support[c, 1]]
         total = F32(0)
-        for i in range(len(weights)):
-            total += part[i] * weights[i]
+        for i in range(U64(support[c, 0]), U64(support[c, 1])):
+            total += line[i] * basis_x[c, i]
         along_x[c] = total
-    for tap in range(4):
-        target = plane[first_y + tap]
-        weight = basis_y[tap]
-        for c in range(len(along_x)):
-            target[c] += weight * along_x[c]
+    row0, row1 = plane[first_y], plane[first_y + 1]
+    row2, row3 = plane[first_y + 2], plane[first_y + 3]
+    w0, w1, w2, w3 = basis_y[0], basis_y[1], basis_y[2], basis_y[3]
+    for c in range(len(along_x)):
+        value = np.float64(along_x[c])
+        row0[c] += w0 * value
+        row1[c] += w1 * value
+        row2[c] += w2 * value
+        row3[c] += w3 * value
 
 
 @inlined()
@@ -293,32 +297,26 @@ def expand(
     basis_y: np.ndarray,
     basis_x: np.ndarray,
     spans: np.ndarray,
-    points: np.ndarray,
     control: np.ndarray,
     line: np.ndarray,
 ) -> None:
     """Evaluate a row of a plane of control points: along y in float64, along x in float32.
 
     `spans` holds, per span of x, its first column, the column after its last, and its first
-    control point. `points` (float64) and `control` (float32), (cx,), are scratch.
+    control point. `control`, float32, (cx,), is scratch.
     """
-    for c in range(len(points)):
-        points[c] = 0.0
-    for tap in range(4):
-        source = plane[first_y + tap]
-        weight = basis_y[tap]
-        for c in range(len(points)):
-            points[c] += weight * source[c]
-    for c in range(len(points)):
-        control[c] = F32(points[c])
+    row0, row1 = plane[first_y], plane[first_y + 1]
+    row2, row3 = plane[first_y + 2], plane[first_y + 3]
+    y0, y1, y2, y3 = basis_y[0], basis_y[1], basis_y[2], basis_y[3]
+    for c in range(len(control)):
+        control[c] = F32(y0 * row0[c] + y1 * row1[c] + y2 * row2[c] + y3 * row3[c])
     for s in range(len(spans)):
-        begin, end, first = spans[s, 0], spans[s, 1], spans[s, 2]
+        first = spans[s, 2]
         p0, p1, p2, p3 = control[first], control[first + 1], control[first + 2], control[first + 3]
-        part = line[begin:end]
-        w0, w1 = basis_x[0, begin:end], basis_x[1, begin:end]
-        w2, w3 = basis_x[2, begin:end], basis_x[3, begin:end]
-        for i in range(len(part)):
-            part[i] = p0 * w0[i] + p1 * w1[i] + p2 * w2[i] + p3 * w3[i]
+        for i in range(U64(spans[s, 0]), U64(spans[s, 1])):
+            line[i] = (
+                p0 * basis_x[0, i] + p1 * basis_x[1, i] + p2 * basis_x[2, i] + p3 * basis_x[3, i]
+            )
 
 
 @inlined()
@@ -371,8 +369,7 @@ def subtract(
         abs(p - 1), and the smallest and largest u (infinite if there is none).
     """
     ny, nx = len(first_y), basis_x.shape[1]
-    points = np.empty(planes.shape[3])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[3], np.float32)
     field_line, change_line = np.empty(nx, np.float32), np.empty(nx, np.float32)
     picked_field, picked_change = np.empty(nx, np.float32), np.empty(nx, np.float32)
     total, squares, largest = 0.0, 0.0, I32(0)
@@ -390,7 +387,6 @@ def subtract(
                 basis_y[y],
                 basis_x,
                 spans,
-                points,
                 control,
                 change_line if which else field_line,
             )
@@ -443,8 +439,7 @@ def change(
     Parameters are as for :func:`subtract`.
     """
     ny, nx = len(first_y), basis_x.shape[1]
-    points = np.empty(planes.shape[3])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[3], np.float32)
     line, picked = np.empty(nx, np.float32), np.empty(nx, np.float32)
     for r in range(len(begins) - 1):
         begin = begins[r] - begins[0]
@@ -452,7 +447,7 @@ def change(
         if n <= 0:
             continue
         z, y = (row + r) // ny, (row + r) % ny
-        expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+        expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, control, line)
         values = line[:n]
         if len(where):
             values = picked[:n]
@@ -504,12 +499,11 @@ def add_field(
     first_y, basis_y, basis_x, spans
         As for :func:`subtract`, of the block's rows and columns.
     """
-    points = np.empty(planes.shape[2])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[2], np.float32)
     line = np.empty(log_field.shape[2], np.float32)
     for z in range(len(log_field)):
         for y in range(log_field.shape[1]):
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
             target = log_field[z, y]
             for i in range(len(line)):
                 target[i] += line[i]
@@ -530,13 +524,12 @@ def divide32(
     field: np.ndarray,
 ) -> None:
     """Divide a block by its field, in float32: see :func:`divider`."""
-    points = np.empty(planes.shape[2])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[2], np.float32)
     line = np.empty(block.shape[2], np.float32)
     low, high = limits
     for z in range(len(block)):
         for y in range(block.shape[1]):
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
             if len(more):
                 others = more[z, y]
                 for i in range(len(line)):
@@ -578,13 +571,12 @@ def divide64(
     field: np.ndarray,
 ) -> None:
     """Divide a block by its field, in float64: see :func:`divider`."""
-    points = np.empty(planes.shape[2])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[2], np.float32)
     line = np.empty(block.shape[2], np.float32)
     low, high = limits
     for z in range(len(block)):
         for y in range(block.shape[1]):
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
             values, inputs, target = block[z, y], source[z, y], out[z, y]
             for i in range(len(line)):
                 log = more[z, y, i] + line[i] if len(more) else line[i]
