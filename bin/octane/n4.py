@@ -12,6 +12,8 @@ Built for speed with the same answer as ITK's N4BiasFieldCorrectionImageFilter:
   voxel; that is most of its 2.5 to 4 us per voxel and iteration.
 - Included voxels are compacted in raster order; work goes through slabs that stay in the cache
   (one slab on a GPU), on several threads when asked, with results independent of their number.
+- On a CPU the loops are compiled (:mod:`octane.n4_compiled`); the array code of
+  :mod:`octane.n4_steps` does the same on a GPU.
 - Data is float32 as in ITK. float64 is used where the answer depends on it: the histogram and its
   transform, and the two short axes of the fit.
 - ITK stops on a statistic with a float32 running mean, which freezes early and makes the value up
@@ -257,8 +259,7 @@ def fit_bias_field(
     on_iteration : callable, optional
         Called after each iteration with the level, the iteration (both from 0) and the measure.
     workers : int
-        Threads, on a CPU; two are 1.3 to 1.4 times as fast as one. The result does not depend on
-        it.
+        Threads, on a CPU. The result does not depend on their number.
 
     Returns
     -------

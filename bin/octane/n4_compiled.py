@@ -40,7 +40,7 @@ class CompiledSteps(Steps):
         self.u = self.log.copy()
         self._range = super()._extrema()
         bins = sharpening.bins + 1
-        self._histograms = np.empty((2, len(grid.slabs), bins), np.int64)
+        self._histograms = np.empty((len(grid.slabs), 2, bins), np.int64)
 
     def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
         """Make what depends on the mask and the lattice's shape alone."""
@@ -130,11 +130,15 @@ class CompiledSteps(Steps):
     def _extrema(self) -> tuple[np.float32, np.float32]:
         return self._range
 
-    def _count(
-        self, slab: Slab, low: np.float32, slope: np.float32, stray: bool
+    def _histogram(
+        self, low: np.float32, slope: np.float32, stray: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        counted, shares = self._histograms[:, slab.number]
-        n4_kernels.count(self.u[slab.voxels], low, slope, counted, shares)
+        def count(slab: Slab) -> None:
+            n4_kernels.count(self.u[slab.voxels], low, slope, *self._histograms[slab.number])
+
+        # Strays are always looked for: in a vector loop that costs nothing.
+        self.grid.each(count)
+        counted, shares = self._histograms.sum(axis=0)
         return counted, shares
 
     def _fit(self, mapping: Map) -> np.ndarray:

@@ -5,8 +5,8 @@ by ``where`` (positions in the slab, of length 0 for whole rows) and ``begins`` 
 of its voxels). A row is laid out in full in ``line``, so that the products with a B-spline basis
 are the same vector loops for every row.
 
-Values are worked on a :data:`CHUNK` or a row at a time, in loops of one kind of work each: those
-without table look-ups become vector instructions.
+Values are worked on a :data:`CHUNK` or some rows at a time, in loops of one kind of work each:
+those without table look-ups become vector instructions.
 """
 
 import math
@@ -30,11 +30,16 @@ __all__ = [
 
 # Voxels whose intermediate results stay in the first-level cache.
 CHUNK = 4096
+# The same for rows: as many as have this many columns are worked on together, because starting and
+# ending a vector loop costs as much as a short row.
+TILE = 1024
 # Bits for a sum of shares of up to CHUNK voxels, each up to 2**24.
 SHARE_BITS = 40
 
 F32 = np.float32
 I32 = np.int32
+# Of indices that come out of an array: numba takes signed ones for possibly counted from the end.
+U64 = np.uint64
 LOG2_E = F32(1.4426950408889634)
 # ln 2 as a sum, the first of few bits so that its multiples are exact.
 LN2_HIGH, LN2_LOW = F32(0.693359375), F32(-2.12194440e-4)
@@ -121,21 +126,14 @@ def count(
 
 
 @inlined()
-def lay_out(
-    values: np.ndarray, where: np.ndarray, first: int, begin: int, line: np.ndarray
-) -> None:
+def lay_out(values: np.ndarray, where: np.ndarray, first: int, line: np.ndarray) -> None:
     """Lay the compact values of a row out in its columns, 0 where nothing is included.
 
-    `first` is the position in `where` of the row's first column, `begin` its first value's place.
+    `where` holds their positions in the slab, `first` is that of the row's first column.
     """
-    if len(where) == 0:
-        for i in range(len(line)):
-            line[i] = values[i]
-    else:
-        line[:] = F32(0)
-        places = where[begin : begin + len(values)]
-        for i in range(len(values)):
-            line[np.uint32(places[i] - first)] = values[i]
+    line[:] = F32(0)
+    for i in range(len(values)):
+        line[U64(where[i] - first)] = values[i]
 
 
 @inlined(reorder=True)
@@ -150,17 +148,19 @@ def project(
 ) -> None:
     """Contract a row with the bases of x and y, and add it to its plane of control points."""
     for c in range(len(along_x)):
-        weights = basis_x[c, support[c, 0] : support[c, 1]]
-        part = line[support[c, 0] : support[c, 1]]
         total = F32(0)
-        for i in range(len(weights)):
-            total += part[i] * weights[i]
+        for i in range(U64(support[c, 0]), U64(support[c, 1])):
+            total += line[i] * basis_x[c, i]
         along_x[c] = total
-    for tap in range(4):
-        target = plane[first_y + tap]
-        weight = basis_y[tap]
-        for c in range(len(along_x)):
-            target[c] += weight * along_x[c]
+    row0, row1 = plane[first_y], plane[first_y + 1]
+    row2, row3 = plane[first_y + 2], plane[first_y + 3]
+    w0, w1, w2, w3 = basis_y[0], basis_y[1], basis_y[2], basis_y[3]
+    for c in range(len(along_x)):
+        value = np.float64(along_x[c])
+        row0[c] += w0 * value
+        row1[c] += w1 * value
+        row2[c] += w2 * value
+        row3[c] += w3 * value
 
 
 @inlined()
@@ -234,25 +234,32 @@ def contract(
         Out.
     """
     ny, nx = len(first_y), basis_x.shape[1]
+    group = max(1, TILE // nx)
     line = np.empty(nx, np.float32)
-    residual = np.empty(nx, np.float32)
-    fraction = np.empty(nx, np.float32)
-    looked_up = np.empty(nx, np.int64)
+    residual = np.empty(group * nx, np.float32)
+    fraction = np.empty(group * nx, np.float32)
+    looked_up = np.empty(group * nx, np.int64)
     along_x = np.empty(len(basis_x), np.float32)
     planes[:] = 0
-    for r in range(len(begins) - 1):
-        begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
-        if begin == end:
-            continue
-        values = residual[: end - begin]
-        residuals(u[begin:end], low, slope, table, looked_up, fraction, values)
+    for top in range(0, len(begins) - 1, group):
+        bottom = min(top + group, len(begins) - 1)
+        start, stop = begins[top] - begins[0], begins[bottom] - begins[0]
+        values = residual[: stop - start]
+        residuals(u[start:stop], low, slope, table, looked_up, fraction, values)
         if len(weights):
-            some = weights[begin:end]
+            some = weights[start:stop]
             for i in range(len(values)):
                 values[i] *= some[i]
-        lay_out(values, where, r * nx, begin, line)
-        z, y = (row + r) // ny - row // ny, (row + r) % ny
-        project(line, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
+        for r in range(top, bottom):
+            begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
+            if begin == end:
+                continue
+            row_values = values[begin - start : end - start]
+            if len(where):
+                lay_out(row_values, where[begin:end], r * nx, line)
+                row_values = line
+            z, y = (row + r) // ny - row // ny, (row + r) % ny
+            project(row_values, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
 
 
 @compiled(
@@ -281,9 +288,11 @@ def weigh(
         if begin == end:
             continue
         values = weights[begin:end] if len(weights) else ones[: end - begin]
-        lay_out(values, where, r * nx, begin, line)
+        if len(where):
+            lay_out(values, where[begin:end], r * nx, line)
+            values = line
         z, y = (row + r) // ny - row // ny, (row + r) % ny
-        project(line, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
+        project(values, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
 
 
 @inlined()
@@ -293,45 +302,61 @@ def expand(
     basis_y: np.ndarray,
     basis_x: np.ndarray,
     spans: np.ndarray,
-    points: np.ndarray,
     control: np.ndarray,
     line: np.ndarray,
 ) -> None:
     """Evaluate a row of a plane of control points: along y in float64, along x in float32.
 
     `spans` holds, per span of x, its first column, the column after its last, and its first
-    control point. `points` (float64) and `control` (float32), (cx,), are scratch.
+    control point. `control`, float32, (cx,), is scratch.
     """
-    for c in range(len(points)):
-        points[c] = 0.0
-    for tap in range(4):
-        source = plane[first_y + tap]
-        weight = basis_y[tap]
-        for c in range(len(points)):
-            points[c] += weight * source[c]
-    for c in range(len(points)):
-        control[c] = F32(points[c])
+    row0, row1 = plane[first_y], plane[first_y + 1]
+    row2, row3 = plane[first_y + 2], plane[first_y + 3]
+    y0, y1, y2, y3 = basis_y[0], basis_y[1], basis_y[2], basis_y[3]
+    for c in range(len(control)):
+        control[c] = F32(y0 * row0[c] + y1 * row1[c] + y2 * row2[c] + y3 * row3[c])
     for s in range(len(spans)):
-        begin, end, first = spans[s, 0], spans[s, 1], spans[s, 2]
+        first = spans[s, 2]
         p0, p1, p2, p3 = control[first], control[first + 1], control[first + 2], control[first + 3]
-        part = line[begin:end]
-        w0, w1 = basis_x[0, begin:end], basis_x[1, begin:end]
-        w2, w3 = basis_x[2, begin:end], basis_x[3, begin:end]
-        for i in range(len(part)):
-            part[i] = p0 * w0[i] + p1 * w1[i] + p2 * w2[i] + p3 * w3[i]
+        for i in range(U64(spans[s, 0]), U64(spans[s, 1])):
+            line[i] = (
+                p0 * basis_x[0, i] + p1 * basis_x[1, i] + p2 * basis_x[2, i] + p3 * basis_x[3, i]
+            )
 
 
 @inlined()
 def pick(line: np.ndarray, where: np.ndarray, first: int, out: np.ndarray) -> None:
     """Undo :func:`lay_out` for the places `where` of a row."""
     for i in range(len(out)):
-        out[i] = line[np.uint32(where[i] - first)]
+        out[i] = line[U64(where[i] - first)]
+
+
+@inlined()
+def extrema(u: np.ndarray) -> tuple[np.int32, np.int32]:
+    """Smallest and largest value, :func:`ordered`."""
+    lowest, highest = ordered(F32(np.inf)), ordered(F32(-np.inf))
+    for i in range(len(u)):
+        bits = ordered(u[i])
+        lowest = min(lowest, bits)
+        highest = max(highest, bits)
+    return lowest, highest
+
+
+@inlined(reorder=True)
+def moments(change: np.ndarray) -> tuple[float, float, np.int32]:
+    """Sums of p - 1 and (p - 1)**2 with p = exp(-change), and the largest, :func:`ordered`."""
+    total, squares, largest = 0.0, 0.0, I32(0)
+    for i in range(len(change)):
+        p = exp32(-change[i]) - F32(1)
+        largest = max(largest, ordered(abs(p)))
+        total += np.float64(p)
+        squares += np.float64(p) * np.float64(p)
+    return total, squares, largest
 
 
 @compiled(
     "UniTuple(float64, 5)(float32[::1], float32[::1], int32[::1], int64[::1], int64, int64,"
-    " float64[:, :, :, ::1], int64[::1], float64[:, ::1], float32[:, ::1], int64[:, ::1])",
-    reorder=True,
+    " float64[:, :, :, ::1], int64[::1], float64[:, ::1], float32[:, ::1], int64[:, ::1])"
 )
 def subtract(
     log: np.ndarray,
@@ -371,49 +396,43 @@ def subtract(
         abs(p - 1), and the smallest and largest u (infinite if there is none).
     """
     ny, nx = len(first_y), basis_x.shape[1]
-    points = np.empty(planes.shape[3])
-    control = np.empty(len(points), np.float32)
-    field_line, change_line = np.empty(nx, np.float32), np.empty(nx, np.float32)
-    picked_field, picked_change = np.empty(nx, np.float32), np.empty(nx, np.float32)
+    control = np.empty(planes.shape[3], np.float32)
+    group = max(1, TILE // nx)
+    line = np.empty(nx, np.float32)
+    fields, changes = np.empty(group * nx, np.float32), np.empty(group * nx, np.float32)
     total, squares, largest = 0.0, 0.0, I32(0)
     lowest, highest = ordered(F32(np.inf)), ordered(F32(-np.inf))
-    for r in range(len(begins) - 1):
-        begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
-        n = end - begin
-        if n == 0:
-            continue
-        z, y = (row + r) // ny, (row + r) % ny
-        for which in range(2):
-            expand(
-                planes[z, which],
-                first_y[y],
-                basis_y[y],
-                basis_x,
-                spans,
-                points,
-                control,
-                change_line if which else field_line,
-            )
-        field, change = field_line[:n], change_line[:n]
-        if len(where):
-            field, change = picked_field[:n], picked_change[:n]
-            pick(field_line, where[begin:end], r * nx, field)
-            pick(change_line, where[begin:end], r * nx, change)
-        image, out = log[begin:end], u[begin:end]
-        for i in range(n):
+    for top in range(0, len(begins) - 1, group):
+        bottom = min(top + group, len(begins) - 1)
+        start, stop = begins[top] - begins[0], begins[bottom] - begins[0]
+        field, change = fields[: stop - start], changes[: stop - start]
+        for r in range(top, bottom):
+            begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
+            if begin == end:
+                continue
+            z, y = (row + r) // ny, (row + r) % ny
+            field_row = field[begin - start : end - start]
+            change_row = change[begin - start : end - start]
+            if len(where):
+                places = where[begin:end]
+                expand(planes[z, 0], first_y[y], basis_y[y], basis_x, spans, control, line)
+                pick(line, places, r * nx, field_row)
+                expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, control, line)
+                pick(line, places, r * nx, change_row)
+            else:
+                expand(planes[z, 0], first_y[y], basis_y[y], basis_x, spans, control, field_row)
+                expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, control, change_row)
+        image, out = log[start:stop], u[start:stop]
+        for i in range(len(out)):
             out[i] = image[i] - field[i]
-        # A row may be shorter than what is left out.
-        rest = out[min(skip, n) :]
-        skip -= min(skip, n)
-        for i in range(len(rest)):
-            bits = ordered(rest[i])
-            lowest = min(lowest, bits)
-            highest = max(highest, bits)
-        for i in range(n):
-            p = exp32(-change[i]) - F32(1)
-            largest = max(largest, ordered(abs(p)))
-            total += np.float64(p)
-            squares += np.float64(p) * np.float64(p)
+        # There may be fewer than are to be left out.
+        low, high = extrema(out[min(skip, len(out)) :])
+        skip -= min(skip, len(out))
+        lowest, highest = min(lowest, low), max(highest, high)
+        some, some_squares, some_largest = moments(change)
+        total += some
+        squares += some_squares
+        largest = max(largest, some_largest)
     return (
         total,
         squares,
@@ -443,8 +462,7 @@ def change(
     Parameters are as for :func:`subtract`.
     """
     ny, nx = len(first_y), basis_x.shape[1]
-    points = np.empty(planes.shape[3])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[3], np.float32)
     line, picked = np.empty(nx, np.float32), np.empty(nx, np.float32)
     for r in range(len(begins) - 1):
         begin = begins[r] - begins[0]
@@ -452,7 +470,7 @@ def change(
         if n <= 0:
             continue
         z, y = (row + r) // ny, (row + r) % ny
-        expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+        expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, control, line)
         values = line[:n]
         if len(where):
             values = picked[:n]
@@ -504,12 +522,11 @@ def add_field(
     first_y, basis_y, basis_x, spans
         As for :func:`subtract`, of the block's rows and columns.
     """
-    points = np.empty(planes.shape[2])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[2], np.float32)
     line = np.empty(log_field.shape[2], np.float32)
     for z in range(len(log_field)):
         for y in range(log_field.shape[1]):
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
             target = log_field[z, y]
             for i in range(len(line)):
                 target[i] += line[i]
@@ -530,13 +547,12 @@ def divide32(
     field: np.ndarray,
 ) -> None:
     """Divide a block by its field, in float32: see :func:`divider`."""
-    points = np.empty(planes.shape[2])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[2], np.float32)
     line = np.empty(block.shape[2], np.float32)
     low, high = limits
     for z in range(len(block)):
         for y in range(block.shape[1]):
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
             if len(more):
                 others = more[z, y]
                 for i in range(len(line)):
@@ -578,13 +594,12 @@ def divide64(
     field: np.ndarray,
 ) -> None:
     """Divide a block by its field, in float64: see :func:`divider`."""
-    points = np.empty(planes.shape[2])
-    control = np.empty(len(points), np.float32)
+    control = np.empty(planes.shape[2], np.float32)
     line = np.empty(block.shape[2], np.float32)
     low, high = limits
     for z in range(len(block)):
         for y in range(block.shape[1]):
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, points, control, line)
+            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
             values, inputs, target = block[z, y], source[z, y], out[z, y]
             for i in range(len(line)):
                 log = more[z, y, i] + line[i] if len(more) else line[i]

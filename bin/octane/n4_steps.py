@@ -265,9 +265,9 @@ class Steps:
             return None
         # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
         stray = bool(min(rest, first) < low or (high - low) / slope > np.float32(bins - 1))
-        parts = self.grid.each(lambda slab: self._count(slab, low, slope, stray))
-        shares = np.sum([share for _, share in parts], axis=0)[:bins] / 2**24
-        histogram = np.sum([counted for counted, _ in parts], axis=0)[:bins] - shares
+        counted, shares = self._histogram(low, slope, stray)
+        shares = shares[:bins] / 2**24
+        histogram = counted[:bins] - shares
         histogram[1:] += shares[:-1]
         expected = sharpen(
             histogram, float(low), float(slope), self.sharpening.fwhm, self.sharpening.noise
@@ -280,6 +280,14 @@ class Steps:
         u = self.u
         rest = u[1:].min() if u.size > 1 else np.inf
         return np.float32(float(rest)), np.float32(float(u.max()))
+
+    def _histogram(
+        self, low: np.float32, slope: np.float32, stray: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bin u: as :meth:`_count`, of all slabs."""
+        parts = self.grid.each(lambda slab: self._count(slab, low, slope, stray))
+        counted, shares = zip(*parts, strict=True)
+        return np.sum(counted, axis=0), np.sum(shares, axis=0)
 
     def _count(
         self, slab: Slab, low: np.float32, slope: np.float32, stray: bool
@@ -423,16 +431,18 @@ def sharpen(
     size = 2 ** (math.ceil(math.log2(bins)) + 1)
     offset = (size - bins) // 2
     width = fwhm / slope
-    distance = np.arange(size // 2 + 1)
-    gaussian = np.exp(-4 * math.log(2) / width**2 * distance**2)
+    n = np.arange(size)
+    distance = n - size * (n > size // 2)
+    pair = np.zeros((2, size))
+    gaussian, padded = pair
+    np.exp((-4 * math.log(2) / width**2) * distance**2, out=gaussian)
     gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
-    # All is real, and the Gaussian even: half a spectrum is enough, and that of the Gaussian real.
-    blur = np.fft.hfft(gaussian, size)[: len(gaussian)]
-    wiener = blur / (blur * blur + noise)
-    padded = np.zeros(size)
     padded[offset : offset + bins] = histogram
-    sharp = np.maximum(np.fft.irfft(np.fft.rfft(padded) * wiener, size), 0)
-    x = minimum + (np.arange(size) - offset) * slope
-    blurred = np.fft.irfft(np.fft.rfft(np.stack([x * sharp, sharp])) * blur, size)
-    above, below = blurred[:, offset : offset + bins]
+    # All is real: half a spectrum is enough, two at a time. That of the even Gaussian is real too.
+    blur, spectrum = np.fft.rfft(pair)
+    blur = blur.real
+    sharp = np.maximum(np.fft.irfft(spectrum * (blur / (blur * blur + noise)), size), 0)
+    np.multiply(sharp, minimum + (n - offset) * slope, out=pair[0])
+    pair[1] = sharp
+    above, below = np.fft.irfft(np.fft.rfft(pair) * blur, size)[:, offset : offset + bins]
     return np.divide(above, below, out=np.zeros(bins), where=below != 0)

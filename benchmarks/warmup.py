@@ -1,0 +1,95 @@
+"""What compiled loops cost a process that has just started: numba's import, and the cache.
+
+Every figure is from processes of their own: one that imports NumPy alone, and ones that import
+octane's N4 and fit a small volume, with an empty cache and with a full one. What the kernels add is
+the time of the first fit less that of the second; in CPU seconds too, which other work on the
+machine changes less.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from _common import PROJECT, save
+
+NUMPY = """
+import json, time
+start = time.perf_counter()
+import numpy
+print(json.dumps({"numpy": time.perf_counter() - start}))
+"""
+
+OURS = """
+import json, time
+start = time.perf_counter()
+import numpy
+after_numpy = time.perf_counter()
+from octane import n4
+after_octane = time.perf_counter()
+rng = numpy.random.default_rng(0)
+image = rng.uniform(50, 100, (16, 16, 16)).astype(numpy.float32)
+begin, begin_cpu = time.perf_counter(), time.process_time()
+n4.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))
+first, first_cpu = time.perf_counter(), time.process_time()
+n4.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))
+second, second_cpu = time.perf_counter(), time.process_time()
+print(json.dumps({
+    "numpy": after_numpy - start,
+    "octane_n4": after_octane - after_numpy,
+    "first_call": first - begin,
+    "second_call": second - first,
+    "added_by_kernels": 2 * first - begin - second,
+    "added_by_kernels_cpu": 2 * first_cpu - begin_cpu - second_cpu,
+}))
+"""
+
+
+def measure(script: str, cache: Path) -> dict[str, float]:
+    """Run a script in a fresh process."""
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(cache),
+        "PYTHONPATH": str(PROJECT / "bin"),
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    return json.loads(found.stdout)
+
+
+def medians(runs: list[dict[str, float]]) -> dict[str, float]:
+    """Median of every figure, seconds."""
+    return {name: round(statistics.median(run[name] for run in runs), 4) for name in runs[0]}
+
+
+def main() -> None:
+    """Measure and save."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    repeats = 3 if parser.parse_args().quick else 5
+    plain, cold, warm = [], [], []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = Path(folder)
+            plain.append(measure(NUMPY, cache))
+            cold.append(measure(OURS, cache))
+            warm.append(measure(OURS, cache))
+    save(
+        "warmup",
+        {
+            "unit": "s",
+            "repeats": repeats,
+            "numpy_alone": medians(plain),
+            "empty_cache": medians(cold),
+            "full_cache": medians(warm),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
