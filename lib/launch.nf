@@ -5,7 +5,7 @@
 def codeVersion() {
     def root = file("${moduleDir}/../bin")
     def files = []
-    root.eachFileRecurse { path -> if (path.name ==~ /.*\.(py|j2)/) { files << path } }
+    root.eachFileRecurse { path -> if (path.name ==~ /.*\.(cu|j2|py)/) { files << path } }
     return files.sort { path -> path.toString() }.collect { path -> "${root.relativize(path)} ${path.text.md5()}" }.join('\n').md5()
 }
 
