@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import platform
+import re
 import resource
 import sys
 import time
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from octane.atomic import writing
 from octane.versions import versions
 
-__all__ = ["Metrics", "as_json", "write_json"]
+__all__ = ["Metrics", "as_json", "peak_memory", "write_json"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,6 @@ class Metrics:
 
     def record(self) -> dict[str, object]:
         """The whole record, ready for JSON."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {
             "step": self.step,
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -89,8 +89,7 @@ class Metrics:
             },
             "seconds": {"total": time.perf_counter() - self._start, **self.seconds},
             "bytes": self.bytes,
-            # Linux counts kilobytes, macOS bytes.
-            "peak_memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
+            "peak_memory_bytes": peak_memory(),
             "warnings": self.warnings,
             "versions": versions(),
         }
@@ -102,6 +101,19 @@ class Metrics:
         if preview is not None:
             with writing(preview, overwrite=True) as partial, partial.open("wb") as stream:
                 np.savez_compressed(stream, allow_pickle=False, **self.previews)
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # getrusage's figure begins with that of the process that started this one.
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kilobytes, macOS bytes.
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def write_json(path: Path, content: object) -> None:

@@ -21,10 +21,14 @@ from octane.volumes import Volume, is_ome_zarr
 
 __all__ = ["Plan", "plan_n4"]
 
-PROCESS_BYTES = 180_000_000
-"""Python with NumPy, SciPy, SimpleITK and zarr loaded, before any data: measured 170 MB."""
-FIT_BYTES = 32
+PROCESS_BYTES = 290_000_000
+"""Python with NumPy, SciPy, SimpleITK, zarr and the compiled loops, before any data."""
+FIT_BYTES = 36
 """Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it."""
+BLOCK_BYTES = 14
+"""Of a voxel of a block beside its value before and after: what is computed and encoded."""
+FILLED = 0.9
+"""Part of the memory that a derived shrink factor fills."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def plan_n4(
     block = int(np.prod(np.minimum(READ_BLOCK, grid.shape)))
     # As read, corrected, and the field and what is computed with it in float32.
     levelled = p.histogram_matching != "none" or p.z_profile_gain
-    need = block * (2 * volume.dtype.itemsize + 14 + 8 * levelled)
+    need = block * (2 * volume.dtype.itemsize + BLOCK_BYTES + 8 * levelled)
     fixed = PROCESS_BYTES + whole_files
     per_voxel = FIT_BYTES + 4 * (p.weights is not None)
     given = None if p.shrink_factor is None else _reversed(p.shrink_factor)
@@ -140,22 +144,24 @@ def plan_n4(
         own if mesh is None else [mesh, *own],
         # Planes are levelled one by one: each is to be seen.
         1 if p.z_profile_gain or p.histogram_matching == "plane" else min(depths),
-        max(1, (memory - fixed - need) // per_voxel),
+        max(1, int(FILLED * (memory - fixed)) // per_voxel),
         given,
     )
     keep = shrink_slices(grid.shape, factors)
     lengths = [len(range(n)[k]) for n, k in zip(grid.shape, keep, strict=True)]
     fitted = math.prod(lengths) * per_voxel
-    if fixed + fitted + need > memory:
+    # The fit is over, and its memory free, before blocks are corrected.
+    least = fixed + max(fitted, need)
+    if least > memory:
         raise OctaneError(
-            f"{volume.path}: N4 needs {(fixed + fitted + need) / 1e9:.1f} GB for a fit of "
-            f"{math.prod(lengths)} voxels and one block, and --memory allows {memory / 1e9:.1f} "
-            "GB; raise --memory or --shrink-factor (auto finds one that fits), or use OME-Zarr in "
-            "place of files that are read whole."
+            f"{volume.path}: N4 needs {least / 1e9:.1f} GB for a fit of {math.prod(lengths)} "
+            f"voxels or for one block, and --memory allows {memory / 1e9:.1f} GB; raise --memory "
+            "or --shrink-factor (auto finds one that fits), or use OME-Zarr in place of files "
+            "that are read whole."
         )
     count = len(blocks(grid.shape, (READ_BLOCK,) * 3))
-    workers = plan_workers(need, memory - fixed - fitted, execution.workers, max(count, 2))
-    predicted = fixed + fitted + workers * need
+    workers = plan_workers(need, memory - fixed, execution.workers, max(count, 2))
+    predicted = fixed + max(fitted, min(workers, count) * need)
     size = math.prod(grid.shape) * volume.dtype.itemsize
     kept = is_ome_zarr(volume.path) and predicted + size <= memory
     planes = range(grid.shape[0])[keep[0]]

@@ -1,6 +1,8 @@
 """The record of a step: what it did, as JSON that holds nothing but plain values."""
 
 import json
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octane.metrics import Metrics, write_json
+from octane.metrics import Metrics, peak_memory, write_json
 
 
 def test_a_record_holds_what_the_report_needs():
@@ -92,3 +94,17 @@ def test_what_is_no_json_is_refused_and_leaves_nothing(tmp_path):
 def test_nan_and_inf_become_null(tmp_path):
     write_json(tmp_path / "a.json", {"a": [np.nan, np.float32("inf"), 1.5], "b": np.arange(2)})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": [None, None, 1.5], "b": [0, 1]}
+
+
+def test_the_peak_is_the_own_one_and_not_that_of_who_started_the_process(project):
+    ballast = np.ones(60_000_000)  # 480 MB
+    code = "from octane.metrics import peak_memory; print(peak_memory())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(project / "bin")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert 10e6 < int(done.stdout) < 400e6 < peak_memory()
+    assert ballast.nbytes == 480e6
