@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from octane import bspline, n4, n4_cuda
+from octane.dtypes import as_dtype
 from octane.n4_cuda import CudaSteps, apply_rows, device_steps
 from octane.n4_steps import Grid, Sharpening, Steps, sharpen
 from octane.n4_stopping import running_mean, running_variation
@@ -251,7 +252,9 @@ def test_itk_s_stopping_measure_ends_the_levels_where_the_array_form_does(device
     for level, reference in zip(fit.levels, expected.levels, strict=True):
         # Sensitive where it jumps; see how near the fields are in spite of it.
         np.testing.assert_allclose(level.convergence, reference.convergence, rtol=2e-3)
-    np.testing.assert_allclose(fit.lattice, expected.lattice, atol=1e-5)
+    found, wanted = (n4.log_field(f, image.shape) for f in (fit, expected))
+    # Rounding grows over some fifty iterations: forms on the CPU differ by as much.
+    np.testing.assert_allclose(found, wanted, atol=3e-5)
 
 
 @on_cpu
@@ -561,7 +564,7 @@ def test_the_correction_is_that_of_the_array_form_however_it_is_cut(
 
     np.testing.assert_array_equal(field, n4.log_field(fit, shape))
     work = image if source == target else image.astype(np.float32)
-    expected = n4.as_dtype(n4.correct(work, field, strength), target)
+    expected = as_dtype(n4.correct(work, field, strength), target)
     assert whole.dtype == expected.dtype
     if np.dtype(target).kind == "f":
         np.testing.assert_allclose(whole, expected, rtol=3e-7 if target == "f4" else 1e-15)
