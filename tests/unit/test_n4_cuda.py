@@ -253,8 +253,9 @@ def test_itk_s_stopping_measure_ends_the_levels_where_the_array_form_does(device
     for level, reference in zip(fit.levels, expected.levels, strict=True):
         # Sensitive where it jumps; see how near the fields are in spite of it.
         np.testing.assert_allclose(level.convergence, reference.convergence, rtol=2e-3)
-    # So small a volume moves with the last bit of its largest voxel: see test_n4_simpleitk.py.
-    np.testing.assert_allclose(fit.lattice, expected.lattice, atol=3e-5)
+    found, wanted = (n4.log_field(f, image.shape) for f in (fit, expected))
+    # Rounding grows over some fifty iterations: forms on the CPU differ by as much.
+    np.testing.assert_allclose(found, wanted, atol=3e-5)
 
 
 @on_cpu
