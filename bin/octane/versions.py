@@ -9,6 +9,7 @@ __all__ = ["versions"]
 
 PACKAGES = (
     "numpy",
+    "numba",
     "scipy",
     "numba",
     "zarr",
