@@ -6,7 +6,8 @@ pays nothing, and one that calls few loads few.
 
 The machine code is cached in the first place that can be written: ``NUMBA_CACHE_DIR``, beside the
 code, ``$XDG_CACHE_HOME/octane`` (``~/.cache/octane``), a folder of the user's in the temporary
-directory. Within it every kind of processor has a folder of its own, and in that every signature.
+directory. Within it every kind of processor has a folder of its own, and in that every signature
+and state of the sources.
 numba would keep the versions for several processors and signatures in one numbered list, in which
 two processes that compile at once can take the same number and leave code for the one under the
 name of the other.
@@ -79,7 +80,10 @@ class Kernel(Generic[P, R]):
         folder = cache_folder()
         if folder is None:
             return self._compile(None)
-        folder /= hashlib.sha256(self.signature.encode()).hexdigest()[:12]
+        key = hashlib.sha256(self.signature.encode())
+        for source in sorted(_sources(self.function)):
+            key.update(source.read_bytes())
+        folder /= key.hexdigest()[:12]
         try:
             return self._compile(folder)
         except (EOFError, pickle.UnpicklingError):
@@ -133,10 +137,9 @@ def compiled(signature: str, *, reorder: bool = False) -> Callable[[Callable[P, 
 
 
 def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function callable from kernels of the same file; elsewhere it stays as it is.
+    """Make a function callable from kernels; elsewhere it stays as it is.
 
-    Of the same file, because the cache is renewed when the file of the kernel changes. `reorder`
-    is as for :func:`compiled` and concerns this function alone, whatever its kernel has.
+    `reorder` is as for :func:`compiled` and concerns this function alone, whatever its kernel has.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -145,6 +148,20 @@ def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, 
         return function
 
     return decorate
+
+
+def _sources(function: FunctionType) -> set[Path]:
+    """Files that a function's machine code is made from: its own, and those of its helpers.
+
+    numba looks at the kernel's own file alone, and would go on with old code of its helpers.
+    Constants that a kernel takes from another file are not followed.
+    """
+    files = {Path(function.__code__.co_filename)}
+    for name in function.__code__.co_names:
+        helper = function.__globals__.get(name)
+        if isinstance(helper, FunctionType):
+            files |= _sources(helper)
+    return files
 
 
 def _arithmetic(reorder: bool) -> set[str] | bool:

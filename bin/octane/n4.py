@@ -46,7 +46,8 @@ from octane.errors import OctaneError
 from octane.n4_apply import FieldPart, check_strength, correct_block, divide
 from octane.n4_compiled import CompiledSteps
 from octane.n4_cuda import CudaSteps, device_steps
-from octane.n4_steps import Grid, Sharpening, Steps, check_arrays
+from octane.n4_grid import Grid, check_arrays
+from octane.n4_steps import Sharpening, Steps
 from octane.n4_stopping import variation
 
 __all__ = [

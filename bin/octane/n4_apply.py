@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane import bspline, n4_kernels
+from octane import bspline, n4_divider
 from octane.backend import namespace
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
@@ -138,13 +138,13 @@ def _correct_compiled(
     if len(fields) > 1:
         more = np.zeros(block.shape, np.float32)
         for part in fields[:-1]:
-            n4_kernels.add_field(more, *_tables(part))
+            n4_divider.add_field(more, *_tables(part))
     work = np.result_type(block.dtype, source.dtype, np.float32)
     wide = work != np.float32 or (dtype.kind in "iu" and dtype.itemsize > 2)
     real = np.float64 if wide else np.float32
     out = np.empty(block.shape, dtype)
     field = np.empty(block.shape, np.float32) if with_field else NOTHING
-    kernel = n4_kernels.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
+    kernel = n4_divider.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
     # The kernel's arrays are of one kind: contiguous, and writable even where they are only read.
     values = np.require(block, requirements=["C", "W"])
     kernel(

@@ -18,7 +18,8 @@ import math
 import numpy as np
 
 from octane import bspline, n4_kernels
-from octane.n4_steps import Grid, Map, Moments, Sharpening, Slab, Steps
+from octane.n4_grid import Grid, Slab
+from octane.n4_steps import Map, Moments, Sharpening, Steps
 
 __all__ = ["CompiledSteps"]
 

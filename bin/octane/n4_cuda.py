@@ -25,7 +25,8 @@ import numpy as np
 
 from octane import bspline
 from octane.backend import namespace, to_host
-from octane.n4_steps import Grid, Moments, Sharpening, Steps, log_image
+from octane.n4_grid import Grid
+from octane.n4_steps import Moments, Sharpening, Steps, log_image
 from octane.n4_stopping import Head, head_length, variation_from_head
 
 __all__ = [

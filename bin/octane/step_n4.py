@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,24 +16,30 @@ from octane.errors import OctaneError
 from octane.gathering import gather
 from octane.geometry import Region, blocks
 from octane.levelling import Levelling, along_z, histogram_matching, z_profile_gain
-from octane.masks import enlarged, tissue_mask
 from octane.metrics import Metrics
 from octane.n4 import BiasFit, fit_bias_field
 from octane.n4_apply import correct_block
 from octane.n4_figures import Shown, figures, previews
+from octane.n4_inputs import (
+    block_mask,
+    fit_mask,
+    kept,
+    read_truth,
+    read_weights,
+    sections_of,
+    shrunk_sections,
+)
 from octane.n4_modes import BiasModel, Part, fit_modes
 from octane.n4_plan import Plan, plan_n4
 from octane.params import ExecutionParameters, InputParameters, N4Parameters
 from octane.progress import progress
-from octane.sections import Section, read_sections, sections_from
+from octane.sections import Section
 from octane.tiles import run_tiles
-from octane.volumes import ArrayVolume, Volume, create_volume, is_ome_zarr, open_volume
+from octane.volumes import Volume, create_volume, is_ome_zarr, open_volume
 
 __all__ = ["correct_bias"]
 
 logger = logging.getLogger(__name__)
-
-TISSUE = "tissue"
 
 
 def correct_bias(
@@ -85,7 +90,7 @@ def correct_bias(
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
     whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
-    sections = _sections(volume, p)
+    sections = sections_of(volume, p)
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
     if dry_run:
         sys.stdout.write("\n".join(plan.lines()) + "\n")
@@ -99,11 +104,11 @@ def correct_bias(
     _single_axes(plan, metrics)
     finite = p.nonfinite == "error"
     if plan.kept:
-        volume = _kept(volume, plan, finite, metrics)
+        volume = kept(volume, plan, finite, metrics)
     keep = plan.keep
     with metrics.timed("shrink"):
         shrunk = gather(volume, keep, np.float32, workers=plan.workers, finite=finite)
-    mask = _mask(volume, shrunk, plan, sections, p, metrics)
+    mask = fit_mask(volume, shrunk, plan, sections, p, metrics)
     values = shrunk[mask]
     if values.size and values.min() == values.max():
         raise OctaneError(
@@ -128,14 +133,6 @@ def correct_bias(
     return metrics
 
 
-def _sections(volume: Volume, p: N4Parameters) -> list[Section]:
-    """Sections that have tissue: blank slabs that stand for missing ones are left out."""
-    planes = volume.grid.shape[0]
-    if p.section_starts is not None:
-        return sections_from(p.section_starts, planes)
-    return [s for s in read_sections(volume.attributes, planes) if not s.missing]
-
-
 def _single_axes(plan: Plan, metrics: Metrics) -> None:
     for name, n in zip("zyx", plan.shrunk_shape, strict=True):
         if n == 1:
@@ -143,85 +140,6 @@ def _single_axes(plan: Plan, metrics: Metrics) -> None:
                 f"{plan.volume.path} has one voxel along {name} after --shrink-factor: the field "
                 "is constant along it, and the other axes are fitted."
             )
-
-
-def _kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVolume:
-    """The same volume, in memory."""
-    with metrics.timed("read"):
-        everything = tuple(slice(0, n, 1) for n in volume.grid.shape)
-        voxels = gather(volume, everything, volume.dtype, workers=plan.workers, finite=finite)
-    metrics.count("read", voxels.nbytes)
-    return ArrayVolume(volume.path, voxels, volume.grid, volume.attributes)
-
-
-def _mask(
-    volume: Volume,
-    shrunk: npt.NDArray[np.float32],
-    plan: Plan,
-    sections: list[Section],
-    p: N4Parameters,
-    metrics: Metrics,
-) -> npt.NDArray[np.bool_]:
-    """Voxels that are fitted, on the shrunk grid."""
-    finite = np.isfinite(shrunk)
-    if p.mask is None:
-        mask = np.ones(shrunk.shape, np.bool_)
-    elif p.mask == TISSUE:
-        with metrics.timed("mask"):
-            mask = tissue_mask(np.where(finite, shrunk, 0), _shrunk_sections(plan, sections))
-    else:
-        mask = _read_mask(Path(p.mask), volume, plan.keep, plan.workers)
-    if not mask.any():
-        raise OctaneError(
-            f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "
-            "--shrink-factor."
-        )
-    if not finite.all():
-        metrics.warn(
-            f"{int((mask & ~finite).sum())} voxels of NaN or Inf were left out of the fit."
-        )
-    return mask & finite
-
-
-def _shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]]:
-    """Planes of each section on the shrunk grid, those with none left out."""
-    planes = range(plan.volume.grid.shape[0])[plan.keep[0]]
-    found = [
-        (int(np.searchsorted(planes, s.start)), int(np.searchsorted(planes, s.stop)))
-        for s in sections
-    ]
-    return [(a, b) for a, b in found if b > a]
-
-
-def _companion(path: Path, volume: Volume, what: str) -> Volume:
-    """A mask or weight image, which has the volume's grid."""
-    stored = open_volume(path, input_unit="micrometer", missing="fill")
-    if stored.grid.shape != volume.grid.shape:
-        raise OctaneError(
-            f"{path} has the shape {stored.grid.shape} and {volume.path} {volume.grid.shape} "
-            f"(z y x); give a {what} on the volume's grid."
-        )
-    return stored
-
-
-def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.NDArray[np.bool_]:
-    stored = _companion(path, volume, "mask")
-    values = gather(stored, keep, stored.dtype, workers=workers)
-    others = np.setdiff1d(np.unique(values), (0, 1))
-    if others.size:
-        raise OctaneError(
-            f"{path} holds the value {others[0]:g}; a mask is 0 and 1 (ITK takes 1 alone for "
-            "inside, so that 255 would silently mean nothing): divide it."
-        )
-    return values == 1
-
-
-def _read_weights(path: Path, volume: Volume, plan: Plan) -> npt.NDArray[np.float32]:
-    stored = _companion(path, volume, "weight image")
-    weights = gather(stored, plan.keep, np.float32, workers=plan.workers)
-    if not (weights >= 0).all():
-        raise OctaneError(f"{path} holds weights below 0 or NaN; weights are 0 or more: repair it.")
-    return weights
 
 
 def _levelling(
@@ -232,7 +150,7 @@ def _levelling(
     p: N4Parameters,
 ) -> Levelling:
     """Maps of the shrunk grid's planes."""
-    within = _shrunk_sections(plan, sections)
+    within = shrunk_sections(plan, sections)
     level = Levelling.identity(len(shrunk))
     if p.histogram_matching != "none":
         planes = [(k, k + 1) for a, b in within for k in range(a, b)]
@@ -252,7 +170,7 @@ def _fit(
     xp: ModuleType,
     metrics: Metrics,
 ) -> BiasModel:
-    weights = None if p.weights is None else _read_weights(Path(p.weights), volume, plan)
+    weights = None if p.weights is None else read_weights(Path(p.weights), volume, plan)
 
     def fit(
         values: np.ndarray, inside: np.ndarray, weight: np.ndarray | None, part: Part, threads: int
@@ -315,7 +233,7 @@ def _record(
     known = None
     if truth is not None:
         tissue, bias = (
-            _truth(truth / f"{name}.ome.zarr", volume, plan) for name in ("tissue", "bias")
+            read_truth(truth / f"{name}.ome.zarr", volume, plan) for name in ("tissue", "bias")
         )
         known = (tissue, bias)
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
@@ -331,16 +249,6 @@ def _record(
     metrics.previews, metrics.figures["preview_spacing"] = previews(shown)
     planes = range(volume.grid.shape[0])[plan.keep[0]]
     metrics.previews["profile_z"] = np.array(planes) * volume.grid.spacing[0]
-
-
-def _truth(path: Path, volume: Volume, plan: Plan) -> npt.NDArray:
-    stored = open_volume(path)
-    if stored.grid.shape != volume.grid.shape:
-        raise OctaneError(
-            f"{path} has the shape {stored.grid.shape} and the volume {volume.grid.shape}; make "
-            "the phantom with --truth-resolution as the run's --resolution."
-        )
-    return gather(stored, plan.keep, np.float32, workers=plan.workers)
 
 
 def _apply(
@@ -360,7 +268,7 @@ def _apply(
     """Read, correct and write the whole volume, and the field where it is wanted."""
     dtype = output_type(p.dtype, volume.dtype)
     shape = volume.grid.shape
-    mask = _whole_mask(volume, inside, sections, plan, p)
+    mask = block_mask(volume, inside, sections, plan, p)
     with ExitStack() as stack:
         writer, size = stack.enter_context(
             create_volume(
@@ -411,23 +319,6 @@ def _apply(
         run_tiles(
             regions, work, workers=plan.workers, describe=lambda r: f"block {r} of {volume.path}"
         )
-
-
-def _whole_mask(
-    volume: Volume,
-    inside: npt.NDArray[np.bool_],
-    sections: list[Section],
-    plan: Plan,
-    p: N4Parameters,
-) -> Callable[[Region], npt.NDArray[np.bool_]] | None:
-    """What gives the mask of a block at full resolution, where the outside is to be 0."""
-    if p.outside == "keep" or p.mask is None:
-        return None
-    if p.mask != TISSUE:
-        stored = _companion(Path(p.mask), volume, "mask")
-        return lambda region: stored.read(region) == 1
-    spans = [(s.start, s.stop) for s in sections]
-    return lambda region: enlarged(inside, plan.keep, region, spans)
 
 
 def _corrected(

@@ -9,7 +9,8 @@ from octane import backend, bspline, n4
 from octane.backend import to_host
 from octane.errors import OctaneError
 from octane.n4_cuda import APPLIED, CudaSteps, apply_rows, device_steps
-from octane.n4_steps import Grid, Sharpening, Steps
+from octane.n4_grid import Grid
+from octane.n4_steps import Sharpening, Steps
 
 pytestmark = pytest.mark.gpu
 

@@ -52,7 +52,7 @@ def start(code, tmp_path, bound_by_modes):
     for name in ("home", "temporary"):
         (tmp_path / name).mkdir()
 
-    def run(**more):
+    def run(script=SCRIPT, **more):
         environment = {
             k: v
             for k, v in os.environ.items()
@@ -66,7 +66,7 @@ def start(code, tmp_path, bound_by_modes):
             **more,
         }
         return subprocess.Popen(
-            [*bound_by_modes, sys.executable, "-c", SCRIPT],
+            [*bound_by_modes, sys.executable, "-c", script],
             env=environment,
             cwd=tmp_path,
             stdout=subprocess.PIPE,
@@ -211,6 +211,21 @@ def failing_with_a_folder(compile_):
         return compile_(self, folder)
 
     return run
+
+
+def test_a_changed_helper_in_another_file_is_compiled_anew(start, code):
+    (code / "octane" / "one.py").write_text(
+        "from octane.compiled import inlined\n@inlined()\ndef step(x):\n    return x + 1\n"
+    )
+    (code / "octane" / "two.py").write_text(
+        "from octane.compiled import compiled\nfrom octane.one import step\n"
+        "@compiled('float64(float64)')\ndef twice(x):\n    return step(step(x))\n"
+    )
+    script = "from octane.two import twice; print(twice(0.0))"
+    assert finish(start(script=script))[0] == Path("2.0")
+    text = (code / "octane" / "one.py").read_text()
+    (code / "octane" / "one.py").write_text(text.replace("+ 1", "+ 10"))
+    assert finish(start(script=script))[0] == Path("20.0")
 
 
 def test_commands_without_kernels_do_not_import_numba(project):

@@ -11,7 +11,8 @@ from octane import n4, n4_steps
 from octane.errors import OctaneError
 from octane.n4_compiled import CompiledSteps
 from octane.n4_cuda import CudaSteps
-from octane.n4_steps import Grid, Steps, itk_minimum, sharpen
+from octane.n4_grid import Grid
+from octane.n4_steps import Steps, itk_minimum, sharpen
 from octane.n4_stopping import running_mean, running_variation, variation
 
 

@@ -24,7 +24,8 @@ from octane import bspline, n4, n4_cuda
 from octane.dtypes import as_dtype
 from octane.n4_apply import FieldPart, correct_block
 from octane.n4_cuda import CudaSteps, apply_rows, device_steps
-from octane.n4_steps import Grid, Sharpening, Steps, sharpen
+from octane.n4_grid import Grid
+from octane.n4_steps import Sharpening, Steps, sharpen
 from octane.n4_stopping import running_mean, running_variation
 
 COMPILER = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
