@@ -229,6 +229,20 @@ def _modes(record: dict) -> str:
     )
 
 
+def _warmup(record: dict) -> str:
+    return _table(
+        ("compiled code", "added to the first call, s", "smallest of the repeats, s"),
+        [
+            (
+                name,
+                f"{record[key]['added_by_kernels']['median']:.2f}",
+                f"{record[key]['added_by_kernels']['smallest']:.2f}",
+            )
+            for name, key in (("cached", "full_cache"), ("not yet", "empty_cache"))
+        ],
+    )
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "phantom": _from("phantom", _phantom),
     "n4-agreement": _from("n4_agreement", _agreement),
@@ -237,6 +251,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "n4-n4ax": _from("n4_speed", _n4ax),
     "n4-speed-where": _from("n4_speed", _where),
     "n4-modes": _from("n4_modes", _modes),
+    "n4-warmup": _from("warmup", _warmup),
     "n4-memory": _from("n4_memory", _memory),
     "n4-memory-where": _from("n4_memory", _where),
 }

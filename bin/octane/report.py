@@ -14,14 +14,23 @@ import numpy as np
 import numpy.typing as npt
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from octane import pictures
 from octane.errors import OctaneError
 from octane.geometry import Vector
 from octane.pictures import Band, Theme
+from octane.records import (
+    Context,
+    N4Figures,
+    PyramidFigures,
+    Record,
+    ResampleFigures,
+    StackFigures,
+    StitchFigures,
+)
 
-__all__ = ["PREVIEWED", "Entry", "Record", "Report", "build", "outliers"]
+__all__ = ["PREVIEWED", "Entry", "Report", "build", "outliers"]
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that it is orthogonal to."""
@@ -33,90 +42,6 @@ PREVIEWED = {
 """Steps that hand pictures to the report, with the arrays that it needs."""
 ROOMY = 12
 """Up to so many sections, their pictures may be large; above, the file must stay small."""
-
-Context = dict[str, object]
-Shape = tuple[int, int, int]
-
-
-class Record(BaseModel):
-    """A step's record, as :meth:`octane.metrics.Metrics.record` makes it."""
-
-    step: str
-    command: list[str] = []
-    settings: Context = {}
-    figures: Context = {}
-    device: Context = {}
-    host: Context = {}
-    seconds: dict[str, float] = {}
-    # Named apart from the type, which annotations below it would no longer find.
-    traffic: dict[str, int] = Field(default={}, alias="bytes")
-    peak_memory_bytes: int | None = None
-    warnings: list[str] = []
-    versions: dict[str, str] = {}
-
-
-class _Stitch(BaseModel):
-    section: int | None = None
-    seam_median: float | None = None
-    seam_max: float | None = None
-    uncovered_pixels: int = 0
-    tiles: int
-    shape: Shape
-
-
-class _Section(BaseModel):
-    number: int
-    start: int
-    stop: int
-    missing: bool = False
-
-
-class _Stack(BaseModel):
-    sections: list[_Section]
-    missing_sections: list[int] = []
-    shape: Shape
-    voxel_size: Vector
-
-    def bands(self) -> list[Band]:
-        # A plane's place is that of its middle; a boundary lies half a plane above it.
-        z = self.voxel_size[0]
-        return [Band((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in self.sections]
-
-
-class _Level(BaseModel):
-    iterations: int
-    convergence: list[float]
-
-
-class _N4(BaseModel):
-    levels: list[_Level]
-    cv_before: float
-    cv_after: float
-    field_min: float
-    field_max: float
-    mask_fraction: float
-    shrunk_shape: Shape
-    shrunk_spacing: Vector
-    preview_spacing: Vector | None = None
-    shape: Shape | None = None
-    voxel_size: Vector | None = None
-    truth: dict[str, float] | None = None
-
-
-class _Resample(BaseModel):
-    voxel_size: Vector
-    source_voxel_size: Vector
-
-
-class _Resolution(BaseModel):
-    voxel_size: Vector
-    shape: Shape
-    size: int = Field(alias="bytes")
-
-
-class _Pyramid(BaseModel):
-    levels: list[_Resolution]
-    preview_spacing: Vector
 
 
 @dataclass(frozen=True)
@@ -217,7 +142,7 @@ def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
     return fields
 
 
-def _correction(entry: Entry, n4: _N4, bands: list[Band], gallery: _Gallery) -> Context:
+def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
     """Pictures and charts of the bias field correction."""
     arrays = dict(entry.previews)
     fields = _fields(arrays)
@@ -250,18 +175,19 @@ def _correction(entry: Entry, n4: _N4, bands: list[Band], gallery: _Gallery) -> 
         )
         counts = [arrays[name] for name in names]
         add("histogram", "Histogram in tissue", alt, pictures.histogram_chart, *counts)
-    alt = "Change of the field after each iteration; the table holds the last of each level."
-    add("convergence", "Convergence", alt, pictures.convergence_chart, series, threshold)
+    if series:
+        alt = "Change of the field after each iteration; the table holds the last of each level."
+        add("convergence", "Convergence", alt, pictures.convergence_chart, series, threshold)
     rows = gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays)
     context: Context = {"figures": n4, "charts": charts, "rows": rows, "threshold": threshold}
-    context |= {"limits": entry.record.settings.get("iterations") or []}
+    context |= {"limits": n4.most_iterations}
     return context | {"grey": grey, "field": diverging, "titles": list(fields.values())}
 
 
 def _sections(
-    stitched: list[tuple[Entry, _Stitch]],
-    stack: _Stack | None,
-    tiles: _Stack | _Resample | None,
+    stitched: list[tuple[Entry, StitchFigures]],
+    stack: StackFigures | None,
+    tiles: StackFigures | ResampleFigures | None,
     gallery: _Gallery,
 ) -> Context:
     """One card per section, missing ones among them, and the chart of the seams."""
@@ -301,7 +227,10 @@ def _sections(
 
 
 def _notices(
-    entries: Sequence[Entry], stack: _Stack | None, n4: _N4 | None, sections: Context | None
+    entries: Sequence[Entry],
+    stack: StackFigures | None,
+    n4: N4Figures | None,
+    sections: Context | None,
 ) -> list[Context]:
     """Everything that the reader must not overlook, the worst first."""
     found: list[tuple[bool, str, str]] = []
@@ -356,12 +285,12 @@ def build(
         Settings, seconds, bytes, versions and machines, put together over the tasks.
     """
     gallery = _Gallery()
-    stack = next((figures for _, figures in _of(entries, "stack", _Stack)), None)
-    n4 = next(iter(_of(entries, "n4", _N4)), None)
-    pyramid = next(iter(_of(entries, "pyramid", _Pyramid)), None)
-    resampled = next((figures for _, figures in _of(entries, "resample", _Resample)), None)
+    stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
+    n4 = next(iter(_of(entries, "n4", N4Figures)), None)
+    pyramid = next(iter(_of(entries, "pyramid", PyramidFigures)), None)
+    resampled = next((figures for _, figures in _of(entries, "resample", ResampleFigures)), None)
     grids = (stack, n4[1] if n4 else None, pyramid[1].levels[0] if pyramid else None, resampled)
-    stitched = _of(entries, "stitch", _Stitch)
+    stitched = _of(entries, "stitch", StitchFigures)
     sections = _sections(stitched, stack, stack or resampled, gallery) if stitched else None
     slices: list[Context] = []
     if pyramid:

@@ -240,6 +240,7 @@ def _record(
     shown = Shown(shrunk, after, field, mask, spacing, known)
     metrics.figures.update(
         mode=plan.mode,
+        most_iterations=list(plan.whole.mesh.iterations) if plan.whole is not None else [],
         predicted_memory_bytes=plan.predicted_bytes,
         kept_in_memory=plan.kept,
         shape=list(volume.grid.shape),

@@ -14,7 +14,8 @@ from octane.atomic import writing
 from octane.errors import OctaneError
 from octane.metrics import Metrics, as_json
 from octane.params import STEPS, ExecutionParameters, ReportParameters
-from octane.report import PREVIEWED, Entry, Record, build
+from octane.records import Record
+from octane.report import PREVIEWED, Entry, build
 
 __all__ = ["write_report"]
 

@@ -135,9 +135,10 @@ class Subject:
         }
         self.save("stack", figures)
 
-    def n4(self, *, truth: bool = False, after: float = 0.1) -> None:
+    def n4(self, *, truth: bool = False, after: float = 0.1, by_section: bool = False) -> None:
         before, kinds = 0.3, ["before", "after", "field"]
         figures: dict[str, object] = {
+            "most_iterations": [5, 2],
             "levels": [
                 {"iterations": 3, "convergence": [0.1, 0.01, 0.0009]},
                 {"iterations": 2, "convergence": [0.02, 0.01]},
@@ -150,6 +151,22 @@ class Subject:
             "shrunk_shape": [16, self.edge, self.edge],
             "shrunk_spacing": [40.0] * 3,
         }
+        if by_section:
+            figures |= {
+                "levels": [],
+                "most_iterations": [],
+                "mode": "per_section",
+                "sections": [
+                    {
+                        "name": "section_07",
+                        "planes": [14, 28],
+                        "levels": [{"iterations": 3, "convergence": []}] * 2,
+                        "field_min": 0.8,
+                        "field_max": 1.3,
+                    }
+                ],
+                "sections_skipped": ["section_09"],
+            }
         if truth:
             kinds.append("true_field")
             figures["truth"] = {
@@ -331,6 +348,15 @@ def test_headline_figures(whole: Path) -> None:
     assert "Voxel size 10 µm" in text
     assert "0.6 × 0.96 × 1.44 mm" in text
     assert "limit of iterations" in text
+
+
+def test_fields_of_sections_have_a_table_and_no_empty_chart(subject: Subject) -> None:
+    subject.n4(by_section=True)
+    text = Page(subject.report()).text
+    for words in ("section_07", "14 – 27", "3 + 3", "nothing to fit in section_09"):
+        assert words in text
+    assert "Fitting levels" not in text
+    assert "Convergence" not in text
 
 
 @pytest.mark.parametrize("step", ["stitch", "stack", "n4", "pyramid", "resample"])

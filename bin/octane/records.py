@@ -1,0 +1,135 @@
+"""What the report reads of the steps' records: the figures that each step notes."""
+
+from pydantic import BaseModel, Field
+
+from octane.geometry import Vector
+from octane.pictures import Band
+
+__all__ = [
+    "Context",
+    "LevelFigures",
+    "N4Figures",
+    "PyramidFigures",
+    "Record",
+    "ResampleFigures",
+    "ResolutionFigures",
+    "SectionFigures",
+    "SectionFitFigures",
+    "StackFigures",
+    "StitchFigures",
+]
+
+Context = dict[str, object]
+Shape = tuple[int, int, int]
+
+
+class Record(BaseModel):
+    """A step's record, as :meth:`octane.metrics.Metrics.record` makes it."""
+
+    step: str
+    command: list[str] = []
+    settings: Context = {}
+    figures: Context = {}
+    device: Context = {}
+    host: Context = {}
+    seconds: dict[str, float] = {}
+    # Named apart from the type, which annotations below it would no longer find.
+    traffic: dict[str, int] = Field(default={}, alias="bytes")
+    peak_memory_bytes: int | None = None
+    warnings: list[str] = []
+    versions: dict[str, str] = {}
+
+
+class StitchFigures(BaseModel):
+    """Of a stitched section."""
+
+    section: int | None = None
+    seam_median: float | None = None
+    seam_max: float | None = None
+    uncovered_pixels: int = 0
+    tiles: int
+    shape: Shape
+
+
+class SectionFigures(BaseModel):
+    """One section of a stack."""
+
+    number: int
+    start: int
+    stop: int
+    missing: bool = False
+
+
+class StackFigures(BaseModel):
+    """Of a stack."""
+
+    sections: list[SectionFigures]
+    missing_sections: list[int] = []
+    shape: Shape
+    voxel_size: Vector
+
+    def bands(self) -> list[Band]:
+        """Where each section lies along z, micrometres."""
+        # A plane's place is that of its middle; a boundary lies half a plane above it.
+        z = self.voxel_size[0]
+        return [Band((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in self.sections]
+
+
+class LevelFigures(BaseModel):
+    """One fitting level of N4."""
+
+    iterations: int
+    convergence: list[float]
+
+
+class SectionFitFigures(BaseModel):
+    """The field of one section."""
+
+    name: str
+    planes: tuple[int, int]
+    levels: list[LevelFigures]
+    field_min: float
+    field_max: float
+
+
+class N4Figures(BaseModel):
+    """Of a bias correction."""
+
+    levels: list[LevelFigures]
+    most_iterations: list[int] = []
+    mode: str = "global"
+    sections: list[SectionFitFigures] = []
+    sections_skipped: list[str] = []
+    cv_before: float
+    cv_after: float
+    field_min: float
+    field_max: float
+    mask_fraction: float
+    shrunk_shape: Shape
+    shrunk_spacing: Vector
+    preview_spacing: Vector | None = None
+    shape: Shape | None = None
+    voxel_size: Vector | None = None
+    truth: dict[str, float] | None = None
+
+
+class ResampleFigures(BaseModel):
+    """Of a resampled section."""
+
+    voxel_size: Vector
+    source_voxel_size: Vector
+
+
+class ResolutionFigures(BaseModel):
+    """One level of a pyramid."""
+
+    voxel_size: Vector
+    shape: Shape
+    size: int = Field(alias="bytes")
+
+
+class PyramidFigures(BaseModel):
+    """Of a pyramid."""
+
+    levels: list[ResolutionFigures]
+    preview_spacing: Vector
