@@ -208,7 +208,8 @@ def _fit(
             sections=plan.sections,
             whole=plan.whole,
             fit=fit,
-            workers=plan.workers,
+            # On a device sections queue up anyway, and one at a time needs the least of its memory.
+            workers=plan.workers if xp is np else 1,
         )
     for name in model.skipped:
         metrics.warn(f"{name} has nothing to be fitted and gets no field of its own.")

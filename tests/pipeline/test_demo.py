@@ -43,6 +43,25 @@ def test_another_resolution_takes_the_truth_along(nextflow, tmp_path):
     assert voxels_of(run.outdir / "phantom" / "phantom_n4.ome.zarr").shape[0] == 7
 
 
+def test_n4_by_section_is_reached_from_the_workflow(nextflow, tmp_path):
+    run = nextflow(
+        *(tmp_path, "-profile", "test", *PHANTOM, "--resolution", "20", "--n4_iterations", "auto"),
+        *("--n4_shrink_factor", "auto", "--n4_mode", "two_pass", "--n4_z_profile_gain"),
+        *("--n4_histogram_matching", "section", "--skip_pyramid"),
+    )
+    assert run.code == 0, run.output
+    folder = run.outdir / "phantom"
+    figures = json.loads((folder / "metrics" / "n4_metrics.json").read_text())["figures"]
+    assert [section["name"] for section in figures["sections"]] == [
+        "section_01.ome.zarr",
+        "section_02.ome.zarr",
+    ]
+    assert figures["levels"]
+    truth = figures["truth"]
+    assert truth["cv_against_truth_after"] < truth["cv_against_truth_before"]
+    assert "Fields of sections" in (folder / "phantom_report.html").read_text(encoding="utf-8")
+
+
 def test_every_step_ran_once_for_each_of_its_inputs(demo):
     assert demo.tasks() == [
         "N4 (phantom)",
