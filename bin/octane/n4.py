@@ -12,15 +12,15 @@ Built for speed with the same answer as ITK's N4BiasFieldCorrectionImageFilter:
   voxel; that is most of its 2.5 to 4 us per voxel and iteration.
 - Included voxels are compacted in raster order; work goes through slabs that stay in the cache
   (one slab on a GPU), on several threads when asked, with results independent of their number.
-- On a CPU the loops are compiled (:mod:`octane.n4_compiled`); the array code of
-  :mod:`octane.n4_steps` does the same on a GPU.
+- On a CPU the loops are compiled (:mod:`octane.n4_compiled`), on a GPU they are CUDA kernels
+  (:mod:`octane.n4_cuda`); the array code of :mod:`octane.n4_steps` says what both compute.
 - Data is float32 as in ITK. float64 is used where the answer depends on it: the histogram and its
   transform, and the two short axes of the fit.
 - ITK stops on a statistic with a float32 running mean, which freezes early and makes the value up
   to 2.5 times larger than it is. To do the same iterations it is emulated (``stopping='itk'``).
 
 The fit sees the shrunk volume; :func:`log_field` evaluates the field exactly at full resolution
-for any part of the volume, and :func:`correct` applies it, chunk by chunk.
+for any part of the volume, and :func:`octane.n4_apply.correct_block` applies it, block by block.
 
 Sources: Tustison et al. 2010, "N4ITK: improved N3 bias correction", IEEE TMI 29(6); Sled, Zijdenbos
 and Evans 1998, "A nonparametric method for automatic correction of intensity nonuniformity in MRI

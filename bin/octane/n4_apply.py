@@ -51,7 +51,7 @@ def correct_block(
     block : array, (z, y, x)
         Real intensities of any dtype, NumPy or CuPy.
     fields : sequence of FieldPart
-        One or more, whose logarithms add up; each region of the block's shape.
+        Their logarithms add up; each region of the block's shape. With none, the field is 1.
     strength : float
         0 gives the input, 1 the full correction, between them a linear blend.
     dtype : dtype, optional
@@ -79,7 +79,7 @@ def correct_block(
     _check_real(block)
     types = [np.dtype(t) for t in (block.dtype, source.dtype, target)]
     if namespace(block, source) is np:
-        if all(t.isnative and t != np.float16 for t in types):
+        if fields and all(t.isnative and t != np.float16 for t in types):
             return _correct_compiled(block, fields, strength, target, source, with_field)
     elif len(fields) == 1 and source is block and APPLIED.keys() >= {block.dtype, target}:
         return _correct_kernel(block, fields[0], strength, target, with_field)
@@ -95,8 +95,8 @@ def _correct_arrays(
     with_field: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     xp = namespace(block, source)
-    total = bspline.evaluate_region(xp.asarray(fields[0].lattice), *fields[0][1:])
-    for part in fields[1:]:
+    total = xp.zeros(block.shape, xp.float32)
+    for part in fields:
         total += bspline.evaluate_region(xp.asarray(part.lattice), *part[1:])
     corrected = divide(block, total, strength, dtype, source)
     return corrected, xp.exp(total) if with_field else None

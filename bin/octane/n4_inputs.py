@@ -11,7 +11,7 @@ from octane.gathering import gather
 from octane.geometry import Region
 from octane.masks import enlarged, tissue_mask
 from octane.metrics import Metrics
-from octane.n4_plan import Plan
+from octane.n4_plan import Plan, within
 from octane.params import N4Parameters
 from octane.sections import Section, read_sections, sections_from
 from octane.volumes import ArrayVolume, Volume, open_volume
@@ -77,12 +77,8 @@ def fit_mask(
 
 def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]]:
     """Planes of each section on the shrunk grid, those with none left out."""
-    planes = range(plan.volume.grid.shape[0])[plan.keep[0]]
-    found = [
-        (int(np.searchsorted(planes, s.start)), int(np.searchsorted(planes, s.stop)))
-        for s in sections
-    ]
-    return [(a, b) for a, b in found if b > a]
+    found = [within(plan.planes, section) for section in sections]
+    return [(part.start, part.stop) for part in found if part.stop > part.start]
 
 
 def _companion(path: Path, volume: Volume, what: str) -> Volume:

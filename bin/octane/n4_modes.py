@@ -15,7 +15,6 @@ from itertools import pairwise
 import numpy as np
 
 from octane import bspline
-from octane.backend import namespace
 from octane.errors import OctaneError
 from octane.n4 import BiasFit
 from octane.n4_apply import FieldPart
@@ -140,7 +139,7 @@ def fit_modes(
 
     Parameters
     ----------
-    shrunk, mask, weights : array, (z, y, x)
+    shrunk, mask, weights : ndarray, (z, y, x)
         The shrunk volume, the voxels to fit, and their weights or None.
     shape : tuple of int
         Voxels of the whole volume.
@@ -180,8 +179,7 @@ def fit_modes(
         model = BiasModel(shape, None, tuple(pool.map(one, usable)), skipped)
     if whole is None:
         return model
-    xp = namespace(shrunk)
-    left = shrunk / xp.exp(xp.asarray(model.on_grid(keep)))
+    left = shrunk / np.exp(model.on_grid(keep))
     return BiasModel(shape, fit(left, mask, weights, whole, workers), model.sections, skipped)
 
 

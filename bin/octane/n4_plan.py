@@ -19,7 +19,7 @@ from octane.sections import Section
 from octane.tiles import plan_workers
 from octane.volumes import Volume, is_ome_zarr
 
-__all__ = ["Plan", "plan_n4"]
+__all__ = ["Plan", "plan_n4", "within"]
 
 PROCESS_BYTES = 290_000_000
 """Python with NumPy, SciPy, SimpleITK, zarr and the compiled loops, before any data."""
@@ -61,6 +61,11 @@ class Plan:
     workers: int
     kept: bool
     predicted_bytes: int
+
+    @property
+    def planes(self) -> range:
+        """Planes of the volume that enter the fit."""
+        return range(self.volume.grid.shape[0])[self.keep[0]]
 
     @property
     def shrunk_shape(self) -> tuple[int, ...]:
@@ -166,7 +171,7 @@ def plan_n4(
     kept = is_ome_zarr(volume.path) and predicted + size <= memory
     planes = range(grid.shape[0])[keep[0]]
     parts = tuple(
-        Part(s.name, s.start, s.stop, _within(planes, s), its)
+        Part(s.name, s.start, s.stop, within(planes, s), its)
         for s, its in zip(by_section, own, strict=True)
     )
     whole = None
@@ -175,7 +180,8 @@ def plan_n4(
     return Plan(volume, p.mode, keep, parts, whole, workers, kept, predicted + kept * size)
 
 
-def _within(planes: range, section: Section) -> slice:
+def within(planes: range, section: Section) -> slice:
+    """Which of the kept planes are a section's, as a slice of the shrunk volume."""
     start, stop = np.searchsorted(planes, (section.start, section.stop))
     return slice(int(start), int(stop))
 

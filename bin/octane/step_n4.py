@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.backend import describe, namespace, select, to_host
-from octane.dtypes import as_dtype, output_type, working_type
+from octane.dtypes import output_type, working_type
 from octane.errors import OctaneError
 from octane.gathering import gather
 from octane.geometry import Region, blocks
@@ -105,9 +105,9 @@ def correct_bias(
     finite = p.nonfinite == "error"
     if plan.kept:
         volume = kept(volume, plan, finite, metrics)
-    keep = plan.keep
+        finite = False  # looked at already
     with metrics.timed("shrink"):
-        shrunk = gather(volume, keep, np.float32, workers=plan.workers, finite=finite)
+        shrunk = gather(volume, plan.keep, np.float32, workers=plan.workers, finite=finite)
     mask = fit_mask(volume, shrunk, plan, sections, p, metrics)
     values = shrunk[mask]
     if values.size and values.min() == values.max():
@@ -119,13 +119,14 @@ def correct_bias(
         own = _levelling(shrunk, mask, plan, sections, p)
         levelling = along_z(
             own,
-            range(volume.grid.shape[0])[keep[0]],
+            plan.planes,
             [(s.start, s.stop) for s in sections],
             volume.grid.shape[0],
         )
-    model = _fit(own.apply(shrunk), mask, volume, plan, p, xp, metrics)
-    _record(volume, model, own, shrunk, mask, plan, p, truth, metrics)
-    del shrunk
+        levelled = own.apply(shrunk)
+    model = _fit(levelled, mask, volume, plan, p, xp, metrics)
+    _record(volume, model, own.gain, shrunk, levelled, mask, plan, p, truth, metrics)
+    del shrunk, levelled
     _apply(
         volume, model, levelling, mask, sections, plan, destination, save_bias_field, p, execution,
         metrics, xp,
@@ -219,8 +220,9 @@ def _fit(
 def _record(
     volume: Volume,
     model: BiasModel,
-    levelling: Levelling,
+    gain: npt.NDArray[np.float64],
     shrunk: npt.NDArray[np.float32],
+    levelled: npt.NDArray[np.float32],
     mask: npt.NDArray[np.bool_],
     plan: Plan,
     p: N4Parameters,
@@ -229,8 +231,8 @@ def _record(
 ) -> None:
     """Figures and previews on the shrunk grid, where everything is in memory."""
     field = np.exp(model.on_grid(plan.keep))
-    after = shrunk + (levelling.apply(shrunk) / field - shrunk) * np.float32(p.strength)
-    field /= levelling.gain.astype(np.float32)[:, None, None]
+    after = shrunk + (levelled / field - shrunk) * np.float32(p.strength)
+    field /= gain.astype(np.float32)[:, None, None]
     known = None
     if truth is not None:
         tissue, bias = (
@@ -249,8 +251,7 @@ def _record(
         **figures(shown, model),
     )
     metrics.previews, metrics.figures["preview_spacing"] = previews(shown)
-    planes = range(volume.grid.shape[0])[plan.keep[0]]
-    metrics.previews["profile_z"] = np.array(planes) * volume.grid.spacing[0]
+    metrics.previews["profile_z"] = np.array(plan.planes) * volume.grid.spacing[0]
 
 
 def _apply(
@@ -340,20 +341,14 @@ def _corrected(
         plain = block.astype(working_type(block.dtype), copy=False)
         levelled = levelling.apply(plain, region[0].start)
     result = xp.empty(block.shape, dtype)
-    field = xp.ones(block.shape, xp.float32) if with_field else None
+    field = xp.empty(block.shape, xp.float32) if with_field else None
     for planes, fields in model.pieces(region):
-        if fields:
-            result[planes], divisor = correct_block(
-                levelled[planes], fields, strength=strength, dtype=dtype, source=block[planes],
-                with_field=with_field,
-            )  # fmt: skip
-            if field is not None and divisor is not None:
-                field[planes] = divisor
-        else:
-            values = block if strength == 0 else levelled
-            if 0 < strength < 1:
-                values = block + (levelled - block) * levelled.dtype.type(strength)
-            result[planes] = as_dtype(values[planes], dtype)
+        result[planes], divisor = correct_block(
+            levelled[planes], fields, strength=strength, dtype=dtype, source=block[planes],
+            with_field=with_field,
+        )  # fmt: skip
+        if field is not None and divisor is not None:
+            field[planes] = divisor
     if field is not None and levelling.changes:
         gain = levelling.gain[region[0]].astype(np.float32)
         field /= xp.asarray(gain)[:, None, None]

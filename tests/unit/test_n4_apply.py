@@ -166,3 +166,14 @@ def test_what_cannot_be_corrected_is_refused():
         correct_block(block("f4"), PARTS, strength=1.1)
     with pytest.raises(OctaneError, match="complex64"):
         correct_block(block("c8"), PARTS)
+
+
+@pytest.mark.parametrize("strength", [0, 0.5, 1])
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+def test_without_a_field_a_block_is_blended_alone(dtype, strength):
+    values, source = block(dtype), block(dtype, 4)
+    found, field = correct_block(values, [], strength=strength, source=source, with_field=True)
+    assert field is not None
+    assert (field == 1).all()
+    blend = source + (values.astype("f8") - source) * strength
+    np.testing.assert_allclose(found, blend.round() if dtype == "u2" else blend, rtol=1e-6)
