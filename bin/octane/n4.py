@@ -33,7 +33,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal
@@ -49,6 +48,7 @@ from octane.n4_cuda import CudaSteps, device_steps
 from octane.n4_grid import Grid, check_arrays
 from octane.n4_steps import Sharpening, Steps
 from octane.n4_stopping import variation
+from octane.tiles import run_tiles
 
 __all__ = [
     "BiasFit",
@@ -207,9 +207,9 @@ number_of_histogram_bins, control_points, stopping, on_iteration
         part = FieldPart(fit.lattice, image.shape, region)
         corrected[region], _ = correct_block(image[region], [part], strength=strength)
 
-    with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, range(0, image.shape[0], planes)):
-            pass
+    run_tiles(
+        range(0, image.shape[0], planes), work, workers=workers, describe=lambda z: f"plane {z}"
+    )
     return corrected, fit
 
 

@@ -8,7 +8,6 @@ fields leave. All fields are logarithms and add up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,6 +18,7 @@ from octane.errors import OctaneError
 from octane.n4 import BiasFit
 from octane.n4_apply import FieldPart
 from octane.n4_mesh import Mesh
+from octane.tiles import run_tiles
 
 __all__ = ["BiasModel", "Part", "SectionFit", "fit_modes"]
 
@@ -175,8 +175,8 @@ def fit_modes(
         own = None if weights is None else weights[part.kept]
         return SectionFit(part, fit(shrunk[part.kept], mask[part.kept], own, part, each))
 
-    with ThreadPoolExecutor(workers) as pool:
-        model = BiasModel(shape, None, tuple(pool.map(one, usable)), skipped)
+    fits = run_tiles(usable, one, workers=workers, describe=lambda part: part.name)
+    model = BiasModel(shape, None, tuple(fits), skipped)
     if whole is None:
         return model
     left = shrunk / np.exp(model.on_grid(keep))
