@@ -215,6 +215,7 @@ def main() -> None:
     save(
         "n4_gpu",
         {"device": backend.describe(xp), "copy_bytes_per_s": ceiling, "cases": cases},
+        quick=options.quick,
     )
 
 

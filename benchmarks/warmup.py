@@ -77,7 +77,8 @@ def main() -> None:
     """Measure and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    repeats = 3 if parser.parse_args().quick else 5
+    quick = parser.parse_args().quick
+    repeats = 3 if quick else 5
     plain, cold, warm = [], [], []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
@@ -94,6 +95,7 @@ def main() -> None:
             "empty_cache": summary(cold),
             "full_cache": summary(warm),
         },
+        quick=quick,
     )
 
 

@@ -168,7 +168,8 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def spans(axis: Axis) -> np.ndarray:
     """Return the spans of an axis: int64, (spans, 3), first sample, end, first control point."""
     first, begin = np.unique(axis.first, return_index=True)
-    return np.stack([begin, np.append(begin[1:], len(axis.first)), first], axis=1).astype(np.int64)
+    ends = np.append(begin, len(axis.first))[1:]
+    return np.stack([begin, ends, first], axis=1).astype(np.int64)
 
 
 def evaluate(lattice: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
@@ -231,8 +232,7 @@ def evaluate_region(
     step = max(1, CACHED // max(1, out.shape[1])) if xp is np else max(1, len(rows))
     # A span at a time along x: all its samples use the same four control points, so four
     # broadcast products replace four gathers per sample.
-    for first in np.unique(x.first):
-        begin, end = (int(i) for i in np.searchsorted(x.first, (first, first + 1)))
+    for begin, end, first in spans(x).tolist():
         for row in range(0, len(rows), step):
             points = rows[row : row + step, first : first + 4]
             part = points[:, :1] * weights[0, begin:end]
