@@ -14,7 +14,8 @@ from scipy import fft, ndimage
 
 from octane.backend import namespace
 from octane.geometry import Region
-from octane.resample import apply, interpolator
+from octane.operators import interpolator
+from octane.resample import apply
 from octane.tiling import Position, Tile
 
 __all__ = [

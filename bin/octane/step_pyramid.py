@@ -16,8 +16,8 @@ from octane.errors import OctaneError
 from octane.geometry import Grid, Region, vector
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image
+from octane.operators import AxisOperator, resampled
 from octane.params import ExecutionParameters, InputParameters, PyramidParameters, bytes_of
-from octane.resample import AxisOperator, resampled
 from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import stream_resample
 from octane.volumes import Volume, open_volume

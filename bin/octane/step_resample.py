@@ -12,9 +12,10 @@ from octane.errors import OctaneError
 from octane.geometry import Grid, Vector, vector
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image
+from octane.operators import resampled, resampler
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters, bytes_of
 from octane.progress import progress
-from octane.resample import resample, resampled, resampler
+from octane.resample import resample
 from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import stream_resample
 from octane.tiles import plan_workers, run_tiles

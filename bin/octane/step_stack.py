@@ -15,9 +15,10 @@ from octane.errors import OctaneError
 from octane.geometry import Grid, Region, Vector, blocks, section_number, vector
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image, open_image
+from octane.operators import interpolator
 from octane.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
 from octane.progress import progress
-from octane.resample import apply, interpolator
+from octane.resample import apply
 from octane.sections import Section, noted_sections
 from octane.tiles import plan_workers, run_tiles
 

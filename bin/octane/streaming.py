@@ -10,8 +10,9 @@ from octane.backend import to_host
 from octane.dtypes import as_dtype
 from octane.geometry import Region, blocks
 from octane.metrics import Metrics
+from octane.operators import AxisOperator
 from octane.progress import progress
-from octane.resample import AxisOperator, resample
+from octane.resample import resample
 from octane.tiles import plan_workers, run_tiles
 from octane.volumes import Writer
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 from hypothesis import settings
+from scipy import ndimage
 
 from octane.geometry import Grid, vector
 from octane.omezarr import Level, create_image, open_image
@@ -221,3 +222,26 @@ def write_json(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def resampled_by_scipy():
+    """Resample in two steps, in float64."""
+
+    def reference(array, spacing, target, shape):
+        """The definition: Gaussian, then linear interpolation, both reflecting."""
+        values = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        where = []
+        for axis, (n, s, t, m) in enumerate(zip(array.shape, spacing, target, shape, strict=True)):
+            if t > s:
+                values = ndimage.gaussian_filter1d(
+                    values, (t / s - 1) / 2, axis=axis, mode="reflect"
+                )
+            # Both grids have their centre at n * s / 2; sample k lies at (k + 0.5) * s.
+            physical = n * s / 2 + (np.arange(m) - (m - 1) / 2) * t
+            where.append(physical / s - 0.5)
+        return ndimage.map_coordinates(
+            values, np.meshgrid(*where, indexing="ij"), order=1, mode="reflect"
+        )
+
+    return reference

@@ -27,3 +27,24 @@ def test_a_mask_is_true_from_one_half_on():
     np.testing.assert_array_equal(
         as_dtype(np.array([0.0, 0.49, 0.5, 1.0]), "bool"), [False, False, True, True]
     )
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "uint32"])
+def test_integers_are_rounded_and_clipped(dtype):
+    info = np.iinfo(dtype)
+    values = np.array([-1e12, info.min - 0.6, 0.5, 1.5, 1.4, 99.6, info.max + 0.6, 1e12])
+    expected = [info.min, info.min, 0, 2, 1, 100, info.max, info.max]
+    result = as_dtype(values, dtype)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_the_widest_integers_are_clipped_without_wrapping(dtype):
+    top = int(as_dtype(np.array([1e30]), dtype)[0])
+    assert np.iinfo(dtype).max - top < 2048
+    assert as_dtype(np.array([-1e30]), dtype)[0] == np.iinfo(dtype).min
+
+
+def test_negative_values_are_rounded_and_not_truncated():
+    np.testing.assert_array_equal(as_dtype(np.array([-1.6, -0.4, -2.5]), "int16"), [-2, 0, -2])

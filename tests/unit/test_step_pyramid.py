@@ -17,8 +17,9 @@ from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid, vector
 from octane.omezarr import open_image
+from octane.operators import resampled
 from octane.params import ExecutionParameters, PyramidParameters
-from octane.resample import resample, resampled
+from octane.resample import resample
 from octane.sections import read_sections
 from octane.step_pyramid import build_pyramid, plan_levels
 

@@ -9,9 +9,10 @@ import pytest
 from octane import omezarr
 from octane.errors import OctaneError
 from octane.omezarr import open_image
+from octane.operators import interpolator
 from octane.params import ExecutionParameters, ResampleParameters, StitchParameters
 from octane.phantom import Subject
-from octane.resample import apply, interpolator
+from octane.resample import apply
 from octane.step_phantom import render_tile
 from octane.step_resample import resample_image
 from octane.step_stitch import stitch_section

@@ -12,7 +12,8 @@ from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid
 from octane.metrics import Metrics
-from octane.resample import resample, resampled
+from octane.operators import resampled
+from octane.resample import resample
 
 
 class Source:
