@@ -48,28 +48,28 @@ def resized(tile: Tile, request: dict) -> Tile:
 
 
 def octane(tile: Tile, request: dict) -> Callable[[], Tile]:
-    """The function of octane; its operators, made once for a whole grid, beforehand."""
+    """What a worker of octane does with a tile: operators and buffers are there beforehand."""
     from octane.operators import resampler
-    from octane.resample import resample
+    from octane.resample import make_resampler
 
     operators = [resampler(n, request["spacing"], request["target"]) for n in tile.shape]
-    return partial(resample, tile, operators)
+    worker = make_resampler(np)
+
+    def work() -> Tile:
+        worker.begin(operators, (tile.shape[1], tile.shape[2]), tile.dtype, tile.dtype)
+        worker.push(tile)
+        return worker.finish()
+
+    return work
 
 
 def octane_arrays(tile: Tile, request: dict) -> Callable[[], Tile]:
     """The array version of octane, the oracle of its tests."""
     from octane.operators import resampler
-    from octane.resample import apply
+    from octane.resample import resample_arrays
 
     operators = [resampler(n, request["spacing"], request["target"]) for n in tile.shape]
-
-    def work() -> Tile:
-        values = tile
-        for axis, operator in enumerate(operators):
-            values = apply(operator, values, axis)
-        return values
-
-    return work
+    return partial(resample_arrays, tile, operators)
 
 
 def prepared(request: dict, tile: Tile) -> Callable[[], Tile]:

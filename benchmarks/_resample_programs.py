@@ -24,7 +24,7 @@ import numpy as np
 
 __all__ = ["Region", "tile_regions"]
 
-Region = tuple[slice, slice, slice]
+Region = tuple[slice, ...]
 
 
 def tile_regions(shape: tuple[int, ...], tile: tuple[int, ...]) -> list[Region]:

@@ -17,14 +17,18 @@ logger = logging.getLogger(__name__)
 TILE, COUNTS = (256, 256, 256), (4, 4)
 QUICK_KINDS = ("zstd", "zstd, shards of 4 x 4", "uncompressed")
 THREADS = (1, 2)
-RUNS = 2
+RUNS = 1
 """Readings of the whole store in every process, after the first."""
 
 
 def read(quick: bool, peers: Path | None) -> dict[str, object]:
     """Time every reader on every kind of store, with one thread and with two."""
     start = time.perf_counter()
-    pythons = {"octane": None, "zarr-python": None}
+    pythons: dict[str, Path | None] = {
+        "octane": None,
+        "octane, streamed": None,
+        "zarr-python": None,
+    }
     if peers is not None:
         pythons |= {"zarrs": peers, "tensorstore": peers}
     cases = []

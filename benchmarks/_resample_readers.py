@@ -6,13 +6,25 @@ their number. Any Python that has the reader's packages will do.
 """
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import local
+from typing import TYPE_CHECKING
 
+import numpy as np
 from _resample_programs import Region, tile_regions
 from _timing import timed
+
+if TYPE_CHECKING:
+    from octane.omezarr import Image
+
+__all__ = ["streamed"]
+
+BATCH_BYTES = 1 << 20
+"""Planes decoded at once, as by octane's workers."""
 
 Reader = tuple[tuple[int, ...], tuple[int, ...], Callable[[Region], object]]
 """The array's shape, a tile's, and what reads a region."""
@@ -52,14 +64,56 @@ def tensorstore(request: dict) -> Reader:
 
 
 def octane(request: dict) -> Reader:
-    """What octane reads with."""
+    """Read by octane, every thread into a tile of its own that it uses again."""
     from octane.omezarr import open_image
 
     image = open_image(Path(request["source"]))
-    return image.array.shape, image.array.chunks, image.read
+    kept = local()
+
+    def read(region: Region) -> object:
+        if not hasattr(kept, "tile"):
+            kept.tile = np.empty(image.array.chunks, image.dtype)
+        return image.read(region, kept.tile)
+
+    return image.array.shape, image.array.chunks, read
 
 
-READERS = {"octane": octane, "zarr-python": zarr_python, "zarrs": zarrs, "tensorstore": tensorstore}
+def octane_streamed(request: dict) -> Reader:
+    """Read by octane a few planes at a time, as its workers do."""
+    from octane.omezarr import open_image
+
+    image = open_image(Path(request["source"]))
+    return image.array.shape, image.array.chunks, streamed(image)
+
+
+def streamed(image: "Image") -> Callable[[Region], None]:
+    """What reads a tile a few planes at a time, each over the ones before."""
+    reader = image.reader
+    if reader is None:
+        raise RuntimeError(f"{image.path} is read through zarr, because {image.why_zarr}")
+    depth, *plane = image.array.chunks
+    planes = max(1, BATCH_BYTES // (math.prod(plane) * image.dtype.itemsize))
+    kept = local()
+
+    def read(region: Region) -> None:
+        if not hasattr(kept, "batch"):
+            kept.batch = np.empty((planes, *plane), image.dtype)
+        position = tuple(r.start // n for r, n in zip(region, image.array.chunks, strict=True))
+        with reader.stream(position) as stream:
+            for first in range(0, depth, planes):
+                stream.read_into(kept.batch[: depth - first])
+            stream.drain()
+
+    return read
+
+
+READERS = {
+    "octane": octane,
+    "octane, streamed": octane_streamed,
+    "zarr-python": zarr_python,
+    "zarrs": zarrs,
+    "tensorstore": tensorstore,
+}
 
 
 def main() -> None:

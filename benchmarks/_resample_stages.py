@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
+from threading import local
 
 import numpy as np
 import numpy.typing as npt
+from _resample_readers import streamed
 
 from octane.geometry import Grid, vector
 from octane.omezarr import Image, Level, create_image, open_image
 from octane.operators import resampler
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
-from octane.resample import resample
+from octane.resample import make_resampler, resample
 from octane.step_resample import resample_image
 from octane.tiles import run_tiles
 from octane.tiling import Tile, Tiling
@@ -40,6 +42,8 @@ class Stages:
         # One for every worker, so that they do not share what is in the caches.
         self.voxels = [self.image.read(self.tiling.region(t)) for t in self.tiling.tiles[:workers]]
         self.results = [resample(voxels, self.operators) for voxels in self.voxels]
+        self.reader = streamed(image)
+        self.kept = local()
 
     def each(self, work: Callable[[Tile], object]) -> None:
         """Do it for every tile, one a worker at a time."""
@@ -51,15 +55,21 @@ class Stages:
 
     def read(self) -> None:
         """Read and decode, and let go."""
-
-        def work(tile: Tile) -> None:
-            self.image.read(self.tiling.region(tile))
-
-        self.each(work)
+        self.each(lambda tile: self.reader(self.tiling.region(tile)))
 
     def compute(self) -> None:
         """Resample tiles that are in memory."""
-        self.each(lambda tile: resample(self.voxels[self.number(tile)], self.operators))
+
+        def work(tile: Tile) -> None:
+            if not hasattr(self.kept, "resampler"):
+                self.kept.resampler = make_resampler(np)
+            voxels = self.voxels[self.number(tile)]
+            plane = (voxels.shape[1], voxels.shape[2])
+            self.kept.resampler.begin(self.operators, plane, voxels.dtype, voxels.dtype)
+            self.kept.resampler.push(voxels)
+            self.kept.resampler.finish()
+
+        self.each(work)
 
     def write(self) -> None:
         """Encode and write results that are in memory."""
@@ -70,11 +80,13 @@ class Stages:
             vector(*(self.resolution,) * 3),
         )
         destination = self.scratch / "written.ome.zarr"
-        with create_image(destination, [Level(grid, (nz, ny, nx))], np.float32) as (array,):
+        with create_image(destination, [Level(grid, (nz, ny, nx))], np.float32) as (writer,):
 
             def work(tile: Tile) -> None:
                 y, x = tile[0] * ny, tile[1] * nx
-                array[:, y : y + ny, x : x + nx] = self.results[self.number(tile)]
+                writer[slice(0, nz), slice(y, y + ny), slice(x, x + nx)] = self.results[
+                    self.number(tile)
+                ]
 
             self.each(work)
 

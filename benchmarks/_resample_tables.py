@@ -25,7 +25,7 @@ PROGRAMS = {
     "tensorstore": "tensorstore, mean, factor 3",
 }
 
-READERS = ("octane", "zarr-python", "zarrs", "tensorstore")
+READERS = ("octane", "octane, streamed", "zarr-python", "zarrs", "tensorstore")
 
 MISSING = "not installed"
 
@@ -74,14 +74,13 @@ def _kernel(record: dict) -> str:
 def _read(record: dict) -> str:
     rows = []
     for case in record["cases"]:
-        row = [case["store"], f"{case['compression_ratio']:.2f}"]
         for threads in ("1", "2"):
+            row = [case["store"], f"{case['compression_ratio']:.2f}", threads]
             for reader in READERS:
                 found = case["ms_per_tile"].get(reader)
                 row.append(MISSING if found is None else f"{found[threads]:.0f}")
-        rows.append(row)
-    header = [f"{reader}, {n}" for n in ("1 thread", "2 threads") for reader in READERS]
-    return table(("store", "compression", *header), rows)
+            rows.append(row)
+    return table(("store", "compression", "threads", *READERS), rows)
 
 
 def _end_to_end(record: dict) -> str:
