@@ -7,7 +7,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,14 +178,19 @@ def stages(folder: Path, source: Mosaic, runs: int) -> dict[str, object]:
         "runs": runs,
     }
     rounds, _ = run_script("_resample_stages.py", request, cores=cores())
-    medians = {name: statistics.median(seconds) for name, seconds in rounds.items()}
-    apart = medians["read"] + medians["compute"] + medians["write"]
+    apart = map(sum, zip(rounds["read"], rounds["compute"], rounds["write"], strict=True))
     return {
-        "seconds": medians,
+        "seconds": {name: statistics.median(seconds) for name, seconds in rounds.items()},
         "rounds": rounds,
-        "total_over_sum": medians["total"] / apart,
-        "total_over_read": medians["total"] / medians["read"],
+        # Within a round, where the machine was most alike.
+        "total_over_sum": median_ratio(rounds["total"], apart),
+        "total_over_read": median_ratio(rounds["total"], rounds["read"]),
     }
+
+
+def median_ratio(seconds: Iterable[float], others: Iterable[float]) -> float:
+    """Median of the ratios of two rows of figures."""
+    return statistics.median(a / b for a, b in zip(seconds, others, strict=True))
 
 
 def checksum(path: Path) -> str:
