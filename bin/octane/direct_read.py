@@ -28,7 +28,7 @@ from octane.chunk_streams import (
     decoded_stream,
     workspace,
 )
-from octane.chunks import CorruptChunkError, MissingChunkError, chunk_key
+from octane.chunks import ChunkError, CorruptChunkError, MissingChunkError, chunk_key
 from octane.encoding import Encoding
 from octane.geometry import Region
 from octane.shards import ABSENT, ShardIndexError
@@ -64,6 +64,27 @@ class DirectReader:
         self._fill_missing = fill_missing
         # A shard is written once, so that its index is the same for as long as this reader lives.
         self._index = lru_cache(INDICES)(self._read_index)
+
+    @property
+    def streams(self) -> bool:
+        """Whether a chunk is decoded a part at a time, and never held whole."""
+        return self.encoding.compression != "blosc"
+
+    def fetch(self, position: tuple[int, ...]) -> None:
+        """Ask the system to load a chunk's file into its cache; what is not there is let be."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        try:
+            file, key, offset, size = self._place(position)
+            descriptor = _open(file, key)
+        except ChunkError:
+            # Whoever reads the chunk will say so.
+            return
+        try:
+            # Length 0 is the rest of the file.
+            os.posix_fadvise(descriptor, offset, size or 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def stream(self, position: tuple[int, ...]) -> Generator[ChunkStream]:

@@ -7,6 +7,7 @@ written directly, into memory that is used again. What is not among them is left
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import zarr
@@ -92,6 +93,13 @@ class Encoding:
             shard,
             Path(store.root),
         )
+
+    @property
+    def compression(self) -> Literal["zstd", "blosc", "none"]:
+        """What the voxels' bytes go through."""
+        if self.compressor is None:
+            return "none"
+        return "zstd" if isinstance(self.compressor, Zstd) else "blosc"
 
     @property
     def chunk_bytes(self) -> int:
