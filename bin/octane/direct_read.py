@@ -31,7 +31,7 @@ from octane.chunk_streams import (
 from octane.chunks import ChunkError, CorruptChunkError, MissingChunkError, chunk_key
 from octane.encoding import Encoding
 from octane.geometry import Region
-from octane.shards import ABSENT, ShardIndexError
+from octane.shards import ABSENT, ShardIndexError, ShardLayout
 
 __all__ = ["DirectReader"]
 
@@ -203,14 +203,12 @@ class DirectReader:
         inner = tuple(p % n for p, n in zip(position, counts, strict=True))
         shard_key = chunk_key(self._array, outer)
         key = f"{shard_key} (inner chunk {'/'.join(map(str, inner))})"
-        offset, size = self._index(shard_key)[inner].tolist()
+        offset, size = self._index(shard, shard_key)[inner].tolist()
         if offset == ABSENT and size == ABSENT:
             raise MissingChunkError(key, "is missing")
         return self.encoding.folder / shard_key, key, offset, size
 
-    def _read_index(self, key: str) -> npt.NDArray[np.uint64]:
-        shard = self.encoding.shard
-        assert shard is not None
+    def _read_index(self, shard: ShardLayout, key: str) -> npt.NDArray[np.uint64]:
         descriptor = _open(self.encoding.folder / key, key)
         try:
             return shard.read_index(descriptor)

@@ -4,6 +4,8 @@ Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGF
 (tile pitch, section boundaries) stand in the group's attributes under ``octane``.
 """
 
+import lzma
+import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,8 +46,16 @@ CHUNK = 128
 SHARD = 256
 """Edge of a volume's shards: an 80 GB volume is 1,250 files, one shard in memory 64 MB."""
 
-DECODING_ERRORS = (RuntimeError, ValueError, OSError, zarr.errors.BaseZarrError)
-"""What numcodecs and zarr raise for a chunk that cannot be decoded."""
+DECODING_ERRORS = (
+    RuntimeError,
+    ValueError,
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zarr.errors.BaseZarrError,
+)
+"""What zarr, numcodecs and Python's own codecs raise for a chunk that cannot be decoded."""
 
 
 @dataclass(frozen=True)
