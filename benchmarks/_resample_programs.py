@@ -1,9 +1,10 @@
-"""Resampling of a mosaic grid by other programs, each run as a process of its own.
+"""Resampling of a mosaic grid by octane and by others, each run as a process of its own.
 
 ``python _resample_programs.py REQUEST``, with JSON of: ``program``, ``source`` (the array),
 ``destination``, ``small`` (the array of a small mosaic, to begin with), ``factor`` (target over
-source spacing), ``cores``. Prints the seconds after the imports and the versions. Any Python that
-has the program's packages will do.
+source spacing), ``cores``, and ``together`` where several are to begin at once (files by which they
+know of each other, the own one first). Prints the seconds once all code is loaded, and the
+versions. Any Python that has the program's packages will do.
 
 All write one chunk a tile with zarr's default compression. What they compute is not the same:
 linumpy's ``zoom`` is aligned with the corners, dask-image and ngff-zarr smooth across the tiles,
@@ -14,6 +15,7 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -82,6 +84,24 @@ def scipy_loop(request: dict, workers: int) -> None:
             if following is not None:
                 coming = pool.submit(read, following)
             finish(region, voxels)
+
+
+def octane(request: dict) -> dict:
+    """Run the step as its command does; gives the seconds of its stages."""
+    from octane.omezarr import open_image
+    from octane.params import ExecutionParameters, InputParameters, ResampleParameters
+    from octane.step_resample import resample_image
+
+    source = Path(request["source"]).parent
+    target = [spacing * request["factor"] for spacing in open_image(source).grid.spacing]
+    metrics = resample_image(
+        source,
+        Path(request["destination"]),
+        ResampleParameters.model_validate({"resolution": target}),
+        InputParameters(),
+        ExecutionParameters(backend="cpu", workers=request["cores"]),
+    )
+    return {"stages": metrics.seconds}
 
 
 def linumpy(request: dict) -> None:
@@ -184,7 +204,15 @@ def tensorstore(request: dict) -> None:
         list(pool.map(work, tile_regions(source.shape, tile)))
 
 
-PROGRAMS = {
+def wait(own: str, *others: str) -> None:
+    """Say that this process is ready, and wait until the others are."""
+    Path(own).touch()
+    while not all(Path(other).exists() for other in others):
+        time.sleep(0.002)
+
+
+PROGRAMS: dict[str, tuple[Callable[[dict], dict | None], tuple[str, ...]]] = {
+    "octane": (octane, ("numba", "zarr")),
     "linumpy": (linumpy, ("scipy", "zarr")),
     "scipy-workers": (scipy_workers, ("scipy", "zarr")),
     "dask-image": (dask_image, ("dask-image", "dask", "zarr")),
@@ -195,17 +223,19 @@ PROGRAMS = {
 
 
 def main() -> None:
-    """Run what the request names, first on the small mosaic, so that all is imported by then."""
+    """Run what the request names, first on the small mosaic, so that all code is loaded by then."""
     request = json.loads(sys.argv[1])
     program, packages = PROGRAMS[request["program"]]
-    small = f"{request['destination']}.small"
+    small = f"{request['destination'].removesuffix('.zarr')}_small.zarr"
     program({**request, "source": request["small"], "destination": small})
     rmtree(small)
+    if "together" in request:
+        wait(*request["together"])
     start = time.perf_counter()
-    program(request)
+    figures = program(request) or {}
     seconds = time.perf_counter() - start
     versions = {name: version(name) for name in packages}
-    sys.stdout.write(json.dumps({"seconds": seconds, "versions": versions}) + "\n")
+    sys.stdout.write(json.dumps({"seconds": seconds, "versions": versions, **figures}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """One thread and two, one process and two: what doubling gains, and which stage bounds it."""
 
-import json
 import logging
 import statistics
 import tempfile
@@ -9,37 +8,38 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import rmtree
 
-from _common import scratch_folder
-from _processes import run
-from _resample_end_to_end import command, warm_up
+from _common import cores, scratch_folder
+from _processes import run_script
+from _resample_end_to_end import request_of, warm_up
 from _resample_stores import Mosaic, mosaic
+
+from octane.pipeline import STAGES
 
 __all__ = ["scaling"]
 
 logger = logging.getLogger(__name__)
 
 TILE, COUNTS = (256, 256, 256), (4, 4)
-STAGES = ("read", "compute", "write")
 
 
 def scaling(quick: bool) -> dict[str, object]:
-    """Resample one section with one worker and two, and two sections at once by two commands."""
+    """Resample one section with one worker and two, and two sections at once by two processes."""
     start = time.perf_counter()
     counts = (2, 2) if quick else COUNTS
     found: dict[str, list[dict]] = {"one worker": [], "two workers": [], "two processes": []}
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
         with (
-            warm_up(folder),
+            warm_up(folder) as small,
             mosaic(folder, "zstd", TILE, counts, "first") as first,
             mosaic(folder, "zstd", TILE, counts, "second") as second,
         ):
             first.warm()
             second.warm()
-            for _ in range(1 if quick else 5):
-                found["one worker"].append(sections(folder, [first], 1))
-                found["two workers"].append(sections(folder, [first], 2))
-                found["two processes"].append(sections(folder, [first, second], 1))
+            for _ in range(2 if quick else 7):
+                found["one worker"].append(sections(folder, [first], small, 1))
+                found["two workers"].append(sections(folder, [first], small, 2))
+                found["two processes"].append(sections(folder, [first, second], small, 1))
     cases = {name: summary(runs) for name, runs in found.items()}
     alone = cases["one worker"]["seconds"]
     return {
@@ -53,24 +53,32 @@ def scaling(quick: bool) -> dict[str, object]:
     }
 
 
-def sections(folder: Path, sources: list[Mosaic], workers: int) -> dict[str, float]:
-    """Resample these sections at once, a command each: seconds of all, and of the stages."""
+def sections(folder: Path, sources: list[Mosaic], small: Mosaic, workers: int) -> dict[str, float]:
+    """Resample these sections at once, a process each: seconds of all, and of the stages."""
+    ready = [str(source.path.with_suffix(".ready")) for source in sources]
 
-    def one(source: Mosaic) -> dict[str, float]:
-        name = source.path.name.split(".")[0]
-        record, destination = folder / f"{name}.json", folder / f"{name}_10um.ome.zarr"
-        run(command(source.path, destination, record, workers))
+    def one(number: int) -> dict:
+        source = sources[number]
+        destination = folder / f"{source.path.name.split('.')[0]}_10um.ome.zarr"
+        request = {
+            **request_of("octane", source, small, destination),
+            "cores": workers,
+            "together": [*ready[number:], *ready[:number]],
+        }
+        figures, _ = run_script("_resample_programs.py", request, cores=cores())
         rmtree(destination)
-        return json.loads(record.read_text(encoding="utf-8"))["seconds"]
+        return figures
 
     with ThreadPoolExecutor(len(sources)) as pool:
-        seconds = list(pool.map(one, sources))
-    logger.info("scaling, %d at once, %d workers: %s", len(sources), workers, seconds)
+        figures = list(pool.map(one, range(len(sources))))
+    for file in ready:
+        Path(file).unlink()
+    logger.info("scaling, %d at once, %d workers: %s", len(sources), workers, figures)
     # The record sums a stage over the workers; here it is the mean of a worker.
     return {
-        "seconds": max(spent["total"] for spent in seconds),
+        "seconds": max(run["seconds"] for run in figures),
         **{
-            stage: statistics.mean(spent.get(stage, 0.0) for spent in seconds) / workers
+            stage: statistics.mean(run["stages"].get(stage, 0.0) for run in figures) / workers
             for stage in STAGES
         },
     }
