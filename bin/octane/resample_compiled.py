@@ -145,7 +145,7 @@ class CompiledResampler:
         self._result = self._take("result", (z.size, y.size, x.size), given)
         rounded = given.kind in "iu"
         low, high = integer_limits(given, work) if rounded else (-np.inf, np.inf)
-        self._conversion = components, rounded, work.type(low), work.type(high)
+        self._conversion = components, x.identity(nx), rounded, work.type(low), work.type(high)
 
     def buffer(self, planes: int) -> np.ndarray:
         """An array for the next planes to be decoded into, (planes, y, x); reused."""

@@ -62,8 +62,11 @@ def test_it_equals_sums_of_whole_arrays_bit_for_bit(dtype):
     same_bits(stream(array, operators, dtype, (2,)), as_dtype(expected, dtype))
 
 
-@pytest.mark.parametrize("out", [*REAL, "?", "f2", ">i2"])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    ("dtype", "out"),
+    [("f4", o) for o in ("u1", "i2", "u4", "i8", "f8", "?", "f2", ">i2")]
+    + [("f8", o) for o in ("i4", "u8", "f4")],
+)
 def test_integers_are_rounded_half_to_even_and_clipped(dtype, out):
     some = [-1.5, -0.5, 0.49, 0.5, 1.5, 2.5]
     if np.dtype(out).kind in "iu":
@@ -71,6 +74,17 @@ def test_integers_are_rounded_half_to_even_and_clipped(dtype, out):
     line = np.array(some, dtype).reshape(1, 1, -1)
     same = [interpolator(np.arange(float(n)), n) for n in line.shape]
     same_bits(stream(line, same, out), as_dtype(line, out))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "u8"])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_what_leaves_the_range_of_an_integer_is_clipped(dtype, axis):
+    array = noise((3, 20, 20), dtype)
+    operators = [interpolator(np.arange(float(n)), n) for n in array.shape]
+    operators[axis] = AxisOperator(np.arange(18), np.tile([2.0, -1.0, 0.25], (18, 1)))
+    result = stream(array, operators, dtype)
+    same_bits(result, as_dtype(resample_arrays(array, operators), dtype))
+    assert {int(result.min()), int(result.max())} & {np.iinfo(dtype).min, np.iinfo(dtype).max}
 
 
 @settings(max_examples=120)
