@@ -84,9 +84,11 @@ def along_y(
 ) -> None:
     """Apply the operator of y to a plane.
 
-    Its rows are first copied in their order, in the type that is computed in, to `rows`: memory is
-    read as one stream, and every row is converted once and stays in the first-level cache for all
-    outputs that take it.
+    Its rows are first copied in their order, in the type that is computed in, to `rows`, where they
+    stay in the first-level cache for all outputs that take them. Memory is so read as one stream,
+    which makes the pass a third faster on planes that are in no cache than reading the rows of each
+    output where they are does, and no slower on those that are; copying more than an output's new
+    rows at once is slower. Integers are converted once and not for every tap.
 
     Parameters
     ----------

@@ -17,14 +17,15 @@ from octane.resample import resample
 
 
 class Source:
-    """An array that counts what is read of it."""
+    """An array that counts what is read of it, at most at once and altogether."""
 
     def __init__(self, voxels):
-        self.voxels, self.largest = voxels, 0
+        self.voxels, self.largest, self.total = voxels, 0, 0
 
     def __call__(self, region):
         block = self.voxels[region].copy()
         self.largest = max(self.largest, block.size)
+        self.total += block.size
         return block
 
 
@@ -107,8 +108,18 @@ def test_a_slab_holds_no_more_than_it_may(monkeypatch):
     _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
     monkeypatch.setattr(streaming, "SLAB_BYTES", voxels.nbytes // 4)
     _, source = stream(voxels, operators, (32, 20, 20), "float32")
-    # The halo comes on top: five planes at either side of a quarter.
-    assert source.largest <= voxels.size * (16 + 10) / 64
+    assert source.largest <= voxels.size / 4
+    assert source.total == voxels.size
+
+
+@pytest.mark.parametrize("slab_bytes", [1, 30_000])
+def test_what_an_output_takes_of_the_slab_before_is_not_read_again(slab_bytes, monkeypatch):
+    voxels = noise("float32", (64, 40, 40))
+    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
+    monkeypatch.setattr(streaming, "SLAB_BYTES", slab_bytes)
+    _, source = stream(voxels, operators, (16, 20, 20), "float32")
+    needed = [operators[0].part(slice(start, start + 16))[1] for start in (0, 16)]
+    assert source.total == sum(n.stop - n.start for n in needed) * 40 * 40
 
 
 def test_what_was_read_and_written_is_counted():
