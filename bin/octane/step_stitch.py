@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.backend import describe, select, to_host
+from octane.backend import describe, select
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Region, blocks, section_number
@@ -23,8 +23,8 @@ from octane.mosaic import (
 )
 from octane.omezarr import Image, Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
+from octane.pipeline import Lane, run_pipeline
 from octane.positions import read_positions
-from octane.progress import progress
 from octane.tiles import plan_workers, run_tiles
 from octane.tiling import Position, Tile, Tiling
 
@@ -221,42 +221,47 @@ def stitch_section(
         create_image(
             destination, [level], image.dtype, attributes=attributes, overwrite=execution.overwrite
         ) as (writer,),
-        progress("STITCH", len(regions)) as advance,
     ):
 
-        def work(region: Region) -> None:
+        def work(region: Region, lane: Lane) -> int:
             shape = [r.stop - r.start for r in region]
             total = xp.zeros(shape, working)
             weights = xp.zeros(shape[1:], np.float32)
             for tile, places in layout.places.items():
                 if _meets(places, region):
-                    with metrics.timed("read"):
-                        voxels = image.read((region[0], *tiling.region(tile)[1:]))
+                    seen = (region[0], *tiling.region(tile)[1:])
+                    with lane.timed("read"):
+                        memory = lane.buffer("tile", [r.stop - r.start for r in seen], image.dtype)
+                        voxels = image.read(seen, memory)
                     metrics.count("read", voxels.nbytes)
-                    with metrics.timed("compute"):
+                    with lane.timed("compute"):
                         accumulate(
                             total,
                             weights,
                             region,
-                            xp.asarray(voxels),
+                            lane.to_device(voxels),
                             places,
                             blend=parameters.blend,
                         )
-            with metrics.timed("compute"):
+            with lane.timed("compute"):
                 if parameters.blend == "linear":
                     total /= xp.where(weights > 0, weights, 1)
-                result = to_host(as_dtype(total, image.dtype))
+                result = lane.to_host(as_dtype(total, image.dtype), "result")
                 _sample(thumbnail, result, region, step)
-            with metrics.timed("write"):
+            with lane.timed("write"):
                 writer[region] = result
             metrics.count("written", result.nbytes)
-            advance(result.nbytes)
+            return result.nbytes
 
-        run_tiles(
+        run_pipeline(
             regions,
             work,
-            workers=min(workers, len(regions)),
-            describe=lambda r: f"block {r} of {source}",
+            label="STITCH",
+            workers=workers,
+            xp=xp,
+            metrics=metrics,
+            describe=lambda region: f"block {region} of {source}",
+            pinned=execution.pinned,
         )
     uncovered = layout.uncovered()
     if uncovered:
