@@ -28,6 +28,7 @@ __all__ = [
     "ArrayResampler",
     "Resampler",
     "apply",
+    "load",
     "make_resampler",
     "resample",
     "resample_arrays",
@@ -64,6 +65,15 @@ class Resampler(Protocol):
 def make_resampler(xp: ModuleType) -> Resampler:
     """The resampler for arrays of a module, ``numpy`` or ``cupy``."""
     return CompiledResampler() if xp is np else ArrayResampler(xp)
+
+
+def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None:
+    """Have the machine code for these types ready, so that no tile waits for it."""
+    one = AxisOperator(np.zeros(1, np.int64), np.ones((1, 1)))
+    resampler = make_resampler(xp)
+    resampler.begin([one] * 3, (1, 1), dtype, out_dtype)
+    resampler.push(np.zeros((1, 1, 1), dtype))
+    resampler.finish()
 
 
 def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:

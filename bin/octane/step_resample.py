@@ -16,7 +16,7 @@ from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, create_image
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
 from octane.pipeline import Lane, run_pipeline
-from octane.resample import make_resampler
+from octane.resample import load, make_resampler
 from octane.resample_plan import (
     MosaicPlan,
     Piece,
@@ -188,6 +188,8 @@ def _resample_mosaic(
                 if image.reader is not None:
                     image.reader.fetch((0, *tile))
 
+        with metrics.timed("load"):
+            load(xp, image.dtype, plan.dtype)
         run_pipeline(
             plan.pieces,
             work,

@@ -19,7 +19,7 @@ from octane.metrics import Metrics
 from octane.operators import AxisOperator
 from octane.params import ExecutionParameters, bytes_of
 from octane.pipeline import Lane, run_pipeline
-from octane.resample import make_resampler
+from octane.resample import load, make_resampler
 from octane.resuming import Finished
 from octane.tiles import PROCESS_BYTES, plan_workers
 from octane.volumes import Volume, Writer
@@ -174,6 +174,8 @@ def stream_resample(
         metrics.count("written", result.nbytes)
         return result.nbytes
 
+    with metrics.timed("load"):
+        load(xp, plan.source_dtype, plan.dtype)
     run_pipeline(
         plan.regions,
         work,

@@ -15,7 +15,7 @@ from octane.errors import OctaneError
 
 __all__ = ["PROCESS_BYTES", "plan_workers", "run_tiles"]
 
-PROCESS_BYTES = 250_000_000
+PROCESS_BYTES = 270_000_000
 """Python with NumPy, SciPy, SimpleITK, zarr and compiled loops, before any data."""
 
 Tile = TypeVar("Tile")
