@@ -106,6 +106,7 @@ class CudaResampler:
         self._copied = [xp.cuda.Event(block=True, disable_timing=True) for _ in range(2)]
         self._done = xp.cuda.Event(block=True, disable_timing=True)
         self._turn = 0
+        self._axes: list[_Band] = []
         self._on_host: dict[str, npt.NDArray[np.uint8]] = {}
         self._on_device: dict[str, np.ndarray] = {}
         self._bands: dict[tuple[bytes, bytes, str], _Band] = {}
@@ -140,7 +141,7 @@ class CudaResampler:
         work = layout.work
         self._pushed = 0
         with self._device, self._stream:
-            self._z, self._y, self._x = (self._band(axis, work) for axis in operators)
+            self._axes = [self._band(axis, work) for axis in operators]
             self._make_room("after y", layout.after_y * work.itemsize)
             self._make_room("after z", layout.after_z * work.itemsize)
             self._make_room("result", layout.result)
@@ -251,6 +252,7 @@ class CudaResampler:
         self._on_host.clear()
         self._on_device.clear()
         self._bands.clear()
+        self._axes.clear()
 
     def along_y(self, first: int, count: int) -> None:
         """Launch the y pass of planes that are on the device, ``first`` and those behind it."""
@@ -260,7 +262,7 @@ class CudaResampler:
         after_y = self._on_device["after y"].view(layout.work)
         made = after_y[first * layout.made[1] * columns * layout.parts :]
         steps = cy * cx * layout.parts, cx * layout.parts, columns * layout.parts
-        self._launch(self._first, values, count, steps, self._y, STRETCH, made)
+        self._launch(self._first, values, count, steps, self._axes[1], STRETCH, made)
 
     def along_z(self) -> None:
         """Launch the z pass."""
@@ -268,7 +270,7 @@ class CudaResampler:
         plane = layout.made[1] * layout.taken[2] * layout.parts
         steps = 0, plane, plane
         values, made = (self._on_device[n].view(layout.work) for n in ("after y", "after z"))
-        self._launch(self._middle, values, 1, steps, self._z, STRETCH, made)
+        self._launch(self._middle, values, 1, steps, self._axes[0], STRETCH, made)
 
     def along_x(self) -> None:
         """Launch the x pass, which makes the result's type."""
@@ -277,7 +279,7 @@ class CudaResampler:
         made = self._on_device["result"].view(TYPES[layout.out_dtype].stored)
         steps = layout.taken[2] * layout.parts, layout.parts, layout.parts
         outer = layout.made[0] * layout.made[1]
-        self._launch(self._last, values, outer, steps, self._x, 1, made)
+        self._launch(self._last, values, outer, steps, self._axes[2], 1, made)
 
     def _launch(
         self,
