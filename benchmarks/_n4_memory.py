@@ -87,12 +87,12 @@ def write_noise(path: Path, shape: tuple[int, int, int]) -> None:
     noise = np.random.default_rng(0).normal(100, 10, (SHARD,) * 3).astype(np.float32)
     ramps = [np.exp(np.linspace(-0.2, 0.2, n, dtype=np.float32)) for n in shape]
     level = Level.volume(Grid(shape, vector(10, 10, 10), vector(0, 0, 0)))
-    with create_image(path, [level], np.float32, codec="none") as (array,):
+    with create_image(path, [level], np.float32, codec="none") as (writer,):
 
         def work(region: Region) -> None:
             bias = np.einsum("i,j,k", *(r[part] for r, part in zip(ramps, region, strict=True)))
             inside = tuple(slice(n) for n in bias.shape)
-            array[region] = noise[inside] * bias
+            writer[region] = noise[inside] * bias
 
         run_tiles(blocks(shape, level.owned), work, workers=cores())
 

@@ -3,13 +3,17 @@
 import errno
 import os
 import shutil
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from octane.errors import OctaneError
 
-__all__ = ["writing"]
+__all__ = ["PARTIAL", "write_object", "writing"]
+
+PARTIAL = ".partial-"
+"""What the names of unfinished files and folders begin with."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """A full disk and a full quota."""
@@ -62,7 +66,7 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
                 f"{destination} is a folder that octane did not make and does not replace; "
                 "choose another name."
             )
-    partial = destination.with_name(f".partial-{os.getpid()}-{destination.name}")
+    partial = destination.with_name(f"{PARTIAL}{os.getpid()}-{destination.name}")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         _remove(partial)
@@ -94,4 +98,36 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
                 f"{destination}: {error.strerror}; free some, or choose another place for the "
                 "output. Nothing was left half-written."
             ) from error
+        raise
+
+
+def write_object(path: Path, pieces: Sequence[bytes]) -> None:
+    """Write a file of a store under a temporary name beside it, and rename it when it is whole.
+
+    A process that is killed leaves no half of it under its name, only the temporary file, which
+    begins with :data:`PARTIAL`. An OSError, of a full disk for one, passes.
+
+    Parameters
+    ----------
+    path
+        Replaced where it exists; missing parents are made.
+    pieces
+        Contents, one after the other.
+    """
+    partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
+    try:
+        try:
+            stream = partial.open("wb", buffering=0)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stream = partial.open("wb", buffering=0)
+        with stream:
+            for piece in pieces:
+                left = memoryview(piece)
+                # One write takes 2 GB at most, and less where a disk fills up.
+                while left:
+                    left = left[stream.write(left) :]
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
         raise

@@ -4,21 +4,52 @@ zarr gives the fill value for a chunk that is not there, which in a mosaic of mo
 that nobody sees.
 """
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import zarr
-from zarr.codecs import Crc32cCodec, ShardingCodec
-from zarr.core.metadata import ArrayV3Metadata
 
 from octane.geometry import Region
+from octane.shards import ABSENT, ShardIndexError, ShardLayout
 
-__all__ = ["StoredObject", "missing_keys", "owned_shape", "stored_objects"]
+__all__ = [
+    "ChunkError",
+    "CorruptChunkError",
+    "MissingChunkError",
+    "StoredObject",
+    "chunk_key",
+    "missing_keys",
+    "owned_shape",
+    "stored_objects",
+]
+
+
+class ChunkError(Exception):
+    """A chunk that cannot be had.
+
+    Attributes
+    ----------
+    key
+        Its key in the store; for a chunk in a shard, the shard's and its own place in it.
+    reason
+        What is wrong, as the end of a sentence.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"chunk {key} {reason}")
+        self.key = key
+        self.reason = reason
+
+
+class MissingChunkError(ChunkError):
+    """A chunk that the store does not hold."""
+
+
+class CorruptChunkError(ChunkError):
+    """A chunk that is there and cannot be decoded."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +76,11 @@ def owned_shape(array: zarr.Array) -> tuple[int, ...]:
     return array.shards or array.chunks
 
 
+def chunk_key(array: zarr.Array, position: tuple[int, ...]) -> str:
+    """Key of the stored object at ``position``, counted in objects along each axis."""
+    return f"{array.path}/{array.metadata.encode_chunk_key(position)}".removeprefix("/")
+
+
 def stored_objects(array: zarr.Array, store: Path, region: Region) -> Iterator[StoredObject]:
     """Every stored object that holds a part of ``region``, in raster order."""
     size = owned_shape(array)
@@ -53,7 +89,7 @@ def stored_objects(array: zarr.Array, store: Path, region: Region) -> Iterator[S
         for r, n in zip(region, size, strict=True)
     )
     for position in product(*spans):
-        key = f"{array.path}/{array.metadata.encode_chunk_key(position)}"
+        key = chunk_key(array, position)
         held = tuple(
             slice(p * n, min((p + 1) * n, m))
             for p, n, m in zip(position, size, array.shape, strict=True)
@@ -63,36 +99,26 @@ def stored_objects(array: zarr.Array, store: Path, region: Region) -> Iterator[S
 
 def missing_keys(array: zarr.Array, store: Path, region: Region) -> Iterator[str]:
     """Keys of the objects and inner chunks of ``region`` that are not in the store."""
+    layout = ShardLayout.of(array)
     for stored in stored_objects(array, store, region):
         if not stored.file.is_file():
             yield stored.key
-        elif array.shards is not None:
-            for inner in _missing_inner(array, stored, region):
+        elif layout is not None:
+            for inner in _missing_inner(array, layout, stored, region):
                 yield f"{stored.key} (inner chunk {inner})"
 
 
-def _missing_inner(array: zarr.Array, stored: StoredObject, region: Region) -> Iterator[str]:
-    """Inner chunks that a shard's index marks absent.
-
-    The index is 16 bytes a chunk (offset and length, all ones when absent) and a crc32c, at the
-    end or the start of the shard (zarr v3, sharding_indexed).
-    """
-    codec = cast("ArrayV3Metadata", array.metadata).codecs[0]
-    if not isinstance(codec, ShardingCodec):
-        return
-    per_shard = tuple(s // c for s, c in zip(owned_shape(array), array.chunks, strict=True))
-    count = int(np.prod(per_shard))
-    size = 16 * count + 4 * any(isinstance(c, Crc32cCodec) for c in codec.index_codecs)
-    if stored.file.stat().st_size < size:
+def _missing_inner(
+    array: zarr.Array, layout: ShardLayout, stored: StoredObject, region: Region
+) -> Iterator[str]:
+    """Inner chunks that a shard's index marks absent."""
+    try:
+        with stored.file.open("rb") as stream:
+            index = layout.read_index(stream.fileno())
+    except ShardIndexError:
         yield "index"
         return
-    with stored.file.open("rb") as stream:
-        if codec.index_location.value == "end":
-            stream.seek(-size, 2)
-        raw = stream.read(size)
-    absent = np.array(struct.unpack(f"<{2 * count}Q", raw[: 16 * count])[::2]) == 2**64 - 1
-    for flat in np.flatnonzero(absent):
-        inner = [int(i) for i in np.unravel_index(flat, per_shard)]
+    for inner in np.argwhere(index[..., 0] == ABSENT).tolist():
         start = [
             h.start + i * c for h, i, c in zip(stored.region, inner, array.chunks, strict=True)
         ]

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from octane.backend import namespace
 
-__all__ = ["as_dtype", "output_type", "working_type"]
+__all__ = ["as_dtype", "integer_limits", "output_type", "working_type"]
 
 
 def output_type(asked: str, own: np.dtype) -> np.dtype:
@@ -31,7 +31,15 @@ def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
     if target.kind not in "iu":
         return values.astype(target, copy=False)
     xp = namespace(values)
+    rounded = xp.rint(values)
+    return xp.clip(rounded, *integer_limits(target, rounded.dtype)).astype(target)
+
+
+def integer_limits(target: np.dtype, floating: np.dtype) -> tuple[float, float]:
+    """Smallest and largest value of a floating type that are values of an integer type too."""
     limits = np.iinfo(str(target))
-    # The largest int64 is no float64: clip to the largest float below it.
-    top = np.nextafter(float(limits.max), 0) if target.itemsize == 8 else float(limits.max)
-    return xp.clip(xp.rint(values), float(limits.min), top).astype(target)
+    top = floating.type(limits.max)
+    # The largest int64 is no float64, and the largest int32 no float32: the one below.
+    if int(top) > limits.max:
+        top = np.nextafter(top, floating.type(0))
+    return float(limits.min), float(top)

@@ -7,6 +7,7 @@ Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGF
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
 
@@ -19,7 +20,16 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.common import JSON
 
 from octane.atomic import writing
-from octane.chunks import missing_keys, owned_shape, stored_objects
+from octane.chunks import (
+    CorruptChunkError,
+    MissingChunkError,
+    missing_keys,
+    owned_shape,
+    stored_objects,
+)
+from octane.direct_read import DirectReader
+from octane.direct_write import DirectWriter
+from octane.encoding import NotDirectError
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region
 from octane.ngff import finest_dataset
@@ -105,37 +115,83 @@ class Image:
         """Region that is best read at once: a shard, or a chunk where there are none."""
         return cast("tuple[int, int, int]", owned_shape(self.array))
 
-    def read(self, region: Region) -> npt.NDArray:
+    @cached_property
+    def _direct(self) -> tuple[DirectReader | None, str]:
+        try:
+            return DirectReader(self.array, fill_missing=self.missing == "fill"), ""
+        except NotDirectError as error:
+            return None, str(error)
+
+    @property
+    def reader(self) -> DirectReader | None:
+        """What reads the chunks without zarr; None where only zarr can."""
+        return self._direct[0]
+
+    @property
+    def why_zarr(self) -> str:
+        """Why only zarr can read it, as the end of a sentence; empty where it need not."""
+        return self._direct[1]
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, (z, y, x).
+
+        Parameters
+        ----------
+        region
+            One slice an axis.
+        out
+            Taken for the result, of the region's shape and the image's type.
 
         Raises
         ------
         OctaneError
             When a chunk in it is missing or cannot be decoded; names the chunk's key.
         """
+        if self.reader is not None:
+            with self.naming_chunks():
+                return self.reader.read(region, out)
         if self.missing == "error":
             self.require_chunks(region)
         try:
-            return np.asarray(self.array[region])
+            voxels = np.asarray(self.array[region])
         except DECODING_ERRORS as error:
-            key = self._broken_chunk(region)
-            raise OctaneError(
-                f"{self.path}: chunk {key} cannot be decoded ({type(error).__name__}); "
-                "write it again or restore it from the original."
-            ) from error
+            raise self._undecodable(self._broken_chunk(region), type(error).__name__) from error
+        if out is None:
+            return voxels
+        out[...] = voxels
+        return out
+
+    @contextmanager
+    def naming_chunks(self) -> Generator[None]:
+        """Make what :attr:`reader` finds wrong with a chunk an OctaneError that says what to do."""
+        try:
+            yield
+        except MissingChunkError as error:
+            raise self._missing(error.key) from error
+        except CorruptChunkError as error:
+            raise self._undecodable(error.key, error.reason) from error
 
     def require_chunks(self, region: Region) -> None:
         """Raise an OctaneError naming the first chunk of ``region`` that is not in the store."""
         for key in missing_keys(self.array, self.path, region):
-            raise OctaneError(
-                f"{self.path}: chunk {key} is missing; restore it, "
-                "or give --missing-chunks fill if empty chunks were left out on purpose."
-            )
+            raise self._missing(key)
 
     def missing_chunks(self) -> list[str]:
         """Keys of all chunks that are not in the store."""
         whole = tuple(slice(0, n) for n in self.array.shape)
         return list(missing_keys(self.array, self.path, whole))
+
+    def _missing(self, key: str) -> OctaneError:
+        return OctaneError(
+            f"{self.path}: chunk {key} is missing; restore it, "
+            "or give --missing-chunks fill if empty chunks were left out on purpose."
+        )
+
+    def _undecodable(self, key: str, reason: str) -> OctaneError:
+        return OctaneError(
+            f"{self.path}: chunk {key} cannot be decoded ({reason}); "
+            "write it again or restore it from the original."
+        )
 
     def _broken_chunk(self, region: Region) -> str:
         """Key of the first stored object in ``region`` that cannot be decoded."""
@@ -218,8 +274,8 @@ def create_image(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     overwrite: bool = False,
-) -> Generator[list[zarr.Array]]:
-    """Create an OME-Zarr 0.5 image, give its arrays, and name it when the block ends well.
+) -> Generator[list[DirectWriter]]:
+    """Create an OME-Zarr 0.5 image, give its writers, and name it when the block ends well.
 
     Parameters
     ----------
@@ -228,7 +284,7 @@ def create_image(
     levels
         Finest first.
     dtype
-        Type of the voxels.
+        Type of the voxels; written little-endian.
     codec
         Compression of the chunks.
     attributes
@@ -238,9 +294,9 @@ def create_image(
 
     Yields
     ------
-    list of zarr.Array
-        One empty array a level. Every chunk must be written: empty ones are stored as well, so
-        that a chunk that is not there is a chunk that was lost.
+    list of DirectWriter
+        One a level, for an array that is still empty. Every chunk must be written: empty ones are
+        stored as well, so that a chunk that is not there is a chunk that was lost.
 
     Raises
     ------
@@ -266,22 +322,24 @@ def create_image(
     metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
     with writing(destination, overwrite=overwrite) as partial:
         group = zarr.open_group(partial, mode="w", zarr_format=3)
-        arrays = [
-            group.create_array(
-                str(index),
-                shape=level.grid.shape,
-                dtype=np.dtype(dtype),
-                chunks=level.chunks,
-                shards=level.shards,
-                compressors=_compressor(codec),
-                dimension_names=["z", "y", "x"],
-                config={"write_empty_chunks": True},
+        writers = [
+            DirectWriter(
+                group.create_array(
+                    str(index),
+                    shape=level.grid.shape,
+                    dtype=np.dtype(dtype).newbyteorder("<"),
+                    chunks=level.chunks,
+                    shards=level.shards,
+                    compressors=_compressor(codec),
+                    dimension_names=["z", "y", "x"],
+                    config={"write_empty_chunks": True},
+                )
             )
             for index, level in enumerate(levels)
         ]
-        yield arrays
-        for array, level in zip(arrays, levels, strict=True):
-            lost = Image(partial, array, level.grid).missing_chunks()
+        yield writers
+        for writer, level in zip(writers, levels, strict=True):
+            lost = Image(partial, writer.array, level.grid).missing_chunks()
             if lost:
                 raise OctaneError(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "

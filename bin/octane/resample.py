@@ -1,19 +1,97 @@
-"""Resampling of arrays: one banded operator per axis, applied as sums of taps.
+"""Resampling of arrays: one banded operator per axis, along y, then z, then x.
 
-Taps are summed one after the other in a fixed order, on any array module. A voxel's value is
-therefore the same whatever block it was computed in, which makes block-wise results equal to
-whole ones bit for bit (a GEMM's order depends on its shape).
+On NumPy arrays it is compiled loops (:mod:`octane.resample_compiled`), elsewhere sums of taps of
+whole arrays, which are also what the tests compare with. Both sum the taps one after the other in
+their order. A voxel's value is therefore the same whatever block it was computed in, which makes
+block-wise results equal to whole ones bit for bit (a GEMM's order depends on its shape).
 """
 
 from collections.abc import Sequence
+from types import ModuleType
+from typing import Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from octane.backend import namespace
-from octane.dtypes import working_type
+from octane.backend import namespace, to_host
+from octane.dtypes import as_dtype, working_type
 from octane.operators import AxisOperator
+from octane.resample_compiled import CompiledResampler, streams
 
-__all__ = ["apply", "resample"]
+__all__ = [
+    "ArrayResampler",
+    "Resampler",
+    "apply",
+    "make_resampler",
+    "resample",
+    "resample_arrays",
+]
+
+
+class Resampler(Protocol):
+    """Resamples tile after tile, plane after plane; one per worker, its buffers are reused.
+
+    See :class:`octane.resample_compiled.CompiledResampler` for what the methods take.
+    """
+
+    def begin(
+        self,
+        operators: Sequence[AxisOperator],
+        plane_shape: tuple[int, int],
+        dtype: npt.DTypeLike,
+        out_dtype: npt.DTypeLike,
+    ) -> None:
+        """Begin a tile with the operators of z, y and x."""
+
+    def buffer(self, planes: int) -> np.ndarray:
+        """An array for the next planes to be decoded into, (planes, y, x); reused."""
+        ...
+
+    def push(self, planes: np.ndarray) -> None:
+        """Take the next planes in the order of z."""
+
+    def finish(self) -> np.ndarray:
+        """The result, (z, y, x) of the type asked for: valid until the next ``begin``."""
+        ...
+
+
+def make_resampler(xp: ModuleType) -> Resampler:
+    """The resampler for arrays of a module, ``numpy`` or ``cupy``."""
+    return CompiledResampler() if xp is np else ArrayResampler(xp)
+
+
+def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
+    """Apply one operator per axis.
+
+    Parameters
+    ----------
+    array
+        (z, y, x), any real or complex type. Integers are computed in float32 up to 16 bits and in
+        float64 above.
+    operators
+        One per axis.
+
+    Returns
+    -------
+    array
+        Floating or complex values; :func:`octane.dtypes.as_dtype` brings them back to integers.
+    """
+    if namespace(array) is not np or not streams(operators):
+        return resample_arrays(array, operators)
+    _, ny, nx = array.shape
+    # A resampler of its own, whose result nothing else will overwrite.
+    resampler = CompiledResampler()
+    resampler.begin(operators, (ny, nx), array.dtype, working_type(array.dtype))
+    resampler.push(array)
+    return resampler.finish()
+
+
+def resample_arrays(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
+    """:func:`resample` as sums of taps of whole arrays, on any array module."""
+    values = array.astype(working_type(array.dtype), copy=False)
+    for axis in (1, 0, 2):
+        values = apply(operators[axis], values, axis)
+    return values
 
 
 def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
@@ -35,23 +113,58 @@ def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
     return total
 
 
-def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
-    """Apply one operator per axis, the one that shrinks most first.
+class ArrayResampler:
+    """A :class:`Resampler` of arrays of any module, with the bits of :func:`resample_arrays`."""
 
-    Parameters
-    ----------
-    array
-        (z, y, x), any real or complex type. Integers are computed in float32 up to 16 bits and in
-        float64 above.
-    operators
-        One per axis.
+    def __init__(self, xp: ModuleType) -> None:
+        self._xp = xp
 
-    Returns
-    -------
-    array
-        Floating or complex values; :func:`octane.dtypes.as_dtype` brings them back to integers.
-    """
-    values = array.astype(working_type(array.dtype), copy=False)
-    for axis in sorted(range(values.ndim), key=lambda axis: (operators[axis].ratio, axis)):
-        values = apply(operators[axis], values, axis)
-    return values
+    def begin(
+        self,
+        operators: Sequence[AxisOperator],
+        plane_shape: tuple[int, int],
+        dtype: npt.DTypeLike,
+        out_dtype: npt.DTypeLike,
+    ) -> None:
+        """Begin a tile with the operators of z, y and x."""
+        if not streams(operators):
+            raise ValueError("an operator takes samples in another order than they are pushed")
+        self._operators, self._plane_shape, self._dtype = operators, plane_shape, np.dtype(dtype)
+        self._result = np.empty([operator.size for operator in operators], out_dtype)
+        self._waiting: list[npt.NDArray] = []
+        # Along z: the first plane that waits, and planes of the result that are complete.
+        self._first = self._done = 0
+
+    def buffer(self, planes: int) -> np.ndarray:
+        """An array for the next planes, (planes, y, x)."""
+        return np.empty((planes, *self._plane_shape), self._dtype)
+
+    def push(self, planes: np.ndarray) -> None:
+        """Take the next planes; those of the result that they complete are computed at once."""
+        z, y, x = self._operators
+        source = self._xp.asarray(planes)
+        # Without what lies beyond: an operator that takes the first samples alone is no identity.
+        _, *across = (slice(0, int(o.start[-1]) + o.taps) for o in self._operators)
+        source = source[:, *across].astype(working_type(self._dtype))
+        self._waiting.append(apply(y, source, 1))
+        there = self._first + sum(map(len, self._waiting))
+        done = int(np.searchsorted(z.start, there - z.taps, "right"))
+        if done == self._done:
+            return
+        waiting = self._xp.concatenate(self._waiting)
+        part, needed = z.part(slice(self._done, done))
+        values = waiting[needed.start - self._first : needed.stop - self._first]
+        values = as_dtype(apply(x, apply(part, values, 0), 2), self._result.dtype)
+        self._result[self._done : done] = to_host(values)
+        first = min(int(z.start[done]), there) if done < z.size else there
+        self._waiting = [waiting[first - self._first :]]
+        self._first, self._done = first, done
+
+    def finish(self) -> np.ndarray:
+        """The result, (z, y, x) of the type asked for."""
+        if self._done < len(self._result):
+            raise ValueError(
+                f"the planes that were pushed are enough for {self._done} of the result's "
+                f"{len(self._result)}"
+            )
+        return self._result

@@ -51,7 +51,7 @@ __device__ inline OUTPUT converted(WORK given) {
 #elif defined(TRUTH)
 __device__ inline OUTPUT converted(WORK value) { return value >= (WORK)0.5; }
 #elif defined(CLIPPED)
-// In double, which holds every limit.
+// In double, so that one function does for both types; the limits are values of WORK.
 __device__ inline OUTPUT converted(WORK value) {
     return (OUTPUT)fmin(fmax(rint((double)value), LOWEST), HIGHEST);
 }

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octane.dtypes import integer_limits
 from octane.operators import AxisOperator
 from octane.pinned import HostMemory
 from octane.resample_sizes import TYPES, Layout, aligned, identity_of
@@ -62,10 +63,8 @@ def band_options(source: np.dtype, target: np.dtype, work: np.dtype) -> tuple[st
     )
     if target.kind not in "iu":
         return options
-    limits = np.iinfo(str(target))
-    # As octane.dtypes.as_dtype: the largest 64-bit integers are no float64.
-    top = np.nextafter(float(limits.max), 0) if target.itemsize == 8 else float(limits.max)
-    return (*options, "-DCLIPPED", f"-DLOWEST={float(limits.min)!r}", f"-DHIGHEST={float(top)!r}")
+    low, high = integer_limits(target, work)
+    return (*options, "-DCLIPPED", f"-DLOWEST={low!r}", f"-DHIGHEST={high!r}")
 
 
 class _Band(NamedTuple):
@@ -178,13 +177,13 @@ class CudaResampler:
         Parameters
         ----------
         planes
-            (planes, cy, cx) of the type that was begun with, in C order: what :meth:`buffer` gave,
-            whose copy goes on after the return, or any other array, which is waited for.
+            (planes, cy, cx) of the type that was begun with: what :meth:`buffer` gave, whose copy
+            goes on after the return, or any other array, whose copy is waited for.
 
         Raises
         ------
         ValueError
-            For another shape, type or order.
+            For another shape or type.
         """
         layout = self._layout
         if planes.shape[1:] != layout.plane_shape or planes.dtype != layout.dtype:
@@ -192,11 +191,13 @@ class CudaResampler:
                 f"planes of {planes.dtype}, {planes.shape[1:]}: "
                 f"{layout.dtype}, {layout.plane_shape} were begun with"
             )
-        if not planes.flags.c_contiguous:
-            raise ValueError("the planes are not in C order")
         count = min(len(planes), layout.taken[0] - self._pushed)
         if count < 1:
             return
+        if not planes.flags.c_contiguous:
+            staged = self.buffer(len(planes))
+            staged[...] = planes
+            planes = staged
         runtime = self._xp.cuda.runtime
         address = planes.ctypes.data
         own = [

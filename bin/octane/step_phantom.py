@@ -145,7 +145,7 @@ def _write_section(
     plane = int(np.prod(level.owned[1:]))
     need = plane * (16 * level.owned[0] + BYTES_PER_VOXEL * SLAB)
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(owners))
-    with create_image(store, [level], p.dtype, attributes=attributes) as (array,):
+    with create_image(store, [level], p.dtype, attributes=attributes) as (writer,):
 
         def work(owned: Region) -> None:
             block = np.empty([r.stop - r.start for r in owned], p.dtype)
@@ -160,7 +160,7 @@ def _write_section(
                     )
                     block[place] = as_dtype(voxels, p.dtype)
                     advance(voxels.nbytes)
-            array[owned] = block
+            writer[owned] = block
             metrics.count("written", block.nbytes)
 
         run_tiles(owners, work, workers=workers)
@@ -185,7 +185,7 @@ def _write_truth(
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
 
     def write(name: str) -> None:
-        with create_image(folder / f"{name}.ome.zarr", [level], "float32") as (array,):
+        with create_image(folder / f"{name}.ome.zarr", [level], "float32") as (writer,):
 
             def work(region: Region) -> None:
                 block = np.empty([r.stop - r.start for r in region], np.float32)
@@ -196,7 +196,7 @@ def _write_truth(
                         block[planes] = tissue(subject, z[planes], y, x) * np.float32(SCALE)
                     else:
                         block[planes] = bias_field(subject, p.bias, z[planes], y, x)
-                array[region] = block
+                writer[region] = block
 
             run_tiles(regions, work, workers=workers)
 

@@ -117,18 +117,19 @@ def build_pyramid(
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
-    ) as arrays:
-        for index, ((grid, operators), level, array) in enumerate(
-            zip(planned, levels, arrays, strict=True)
+    ) as writers:
+        arrays = [writer.array for writer in writers]
+        for index, ((grid, operators), level, writer) in enumerate(
+            zip(planned, levels, writers, strict=True)
         ):
-            if index == 0 and _same_chunks(image, array):
+            if index == 0 and _same_chunks(image, writer.array):
                 with metrics.timed("link"):
-                    _link(image, array, metrics)
+                    _link(image, writer.array, metrics)
                 continue
             before = image if index == 0 else Image(destination, arrays[index - 1], grid, "fill")
             stream_resample(
                 before.read,
-                array,
+                writer,
                 operators,
                 level.owned,
                 image.dtype,

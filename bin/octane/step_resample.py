@@ -153,7 +153,7 @@ def _resample_mosaic(
             codec=parameters.codec,
             attributes=attributes,
             overwrite=execution.overwrite,
-        ) as (array,),
+        ) as (writer,),
         progress("RESAMPLE", len(tiling.tiles)) as advance,
     ):
 
@@ -168,7 +168,7 @@ def _resample_mosaic(
             starts = (0, tile[0] * full[1], tile[1] * full[2])
             place = tuple(slice(a, a + n) for a, n in zip(starts, result.shape, strict=True))
             with metrics.timed("write"):
-                array[place] = result
+                writer[place] = result
             metrics.count("written", result.nbytes)
             advance(voxels.nbytes)
 
@@ -210,10 +210,10 @@ def _resample_volume(
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
-    ) as (array,):
+    ) as (writer,):
         stream_resample(
             image.read,
-            array,
+            writer,
             operators,
             level.owned,
             dtype,

@@ -237,7 +237,7 @@ def stack_sections(
     with (
         create_image(
             destination, [level], first.dtype, attributes=attributes, overwrite=execution.overwrite
-        ) as (array,),
+        ) as (writer,),
         progress("STACK", len(regions)) as advance,
     ):
 
@@ -249,7 +249,7 @@ def stack_sections(
                     if span.start < region[0].stop and span.stop > region[0].start:
                         blank += _paste(result, region, slab, span, grid)
             with metrics.timed("write"):
-                array[region] = result
+                writer[region] = result
             metrics.count("written", result.nbytes)
             advance(result.nbytes)
             return blank

@@ -220,7 +220,7 @@ def stitch_section(
     with (
         create_image(
             destination, [level], image.dtype, attributes=attributes, overwrite=execution.overwrite
-        ) as (array,),
+        ) as (writer,),
         progress("STITCH", len(regions)) as advance,
     ):
 
@@ -248,7 +248,7 @@ def stitch_section(
                 result = to_host(as_dtype(total, image.dtype))
                 _sample(thumbnail, result, region, step)
             with metrics.timed("write"):
-                array[region] = result
+                writer[region] = result
             metrics.count("written", result.nbytes)
             advance(result.nbytes)
 

@@ -1,18 +1,22 @@
-"""Resampling a continuous volume block by block, with halos, equal to the whole bit for bit."""
+"""Resampling a continuous volume block by block, with halos, equal to the whole bit for bit.
+
+The source of a block is read in slabs of planes, each once: what an output takes of the slab before
+is still in the resampler.
+"""
 
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.backend import to_host
-from octane.dtypes import as_dtype
+from octane.dtypes import working_type
 from octane.geometry import Region, blocks
 from octane.metrics import Metrics
 from octane.operators import AxisOperator
 from octane.progress import progress
-from octane.resample import resample
+from octane.resample import Resampler, make_resampler
 from octane.tiles import plan_workers, run_tiles
 from octane.volumes import Writer
 
@@ -20,15 +24,6 @@ __all__ = ["stream_resample"]
 
 SLAB_BYTES = 64_000_000
 """Decoded input read at once: large enough to amortise a read, small beside the output shard."""
-
-
-def _slab(owned: tuple[int, ...], operators: Sequence[AxisOperator], itemsize: int) -> int:
-    """Output planes whose input, halo apart, is about :data:`SLAB_BYTES`."""
-    input_plane = itemsize
-    for axis, operator in enumerate(operators):
-        _, needed = operator.part(slice(0, min(owned[axis], operator.size)))
-        input_plane *= (needed.stop - needed.start) / (owned[0] if axis == 0 else 1)
-    return int(max(1, min(owned[0], SLAB_BYTES // input_plane)))
 
 
 def stream_resample(
@@ -68,31 +63,42 @@ def stream_resample(
     """
     shape = tuple(operator.size for operator in operators)
     regions = blocks(shape, owned)
-    slab = _slab(owned, operators, source_dtype.itemsize)
-    block_bytes = int(np.prod(np.minimum(owned, shape))) * np.dtype(dtype).itemsize
-    need = block_bytes + 4 * SLAB_BYTES
+    block = [min(n, size) for n, size in zip(owned, shape, strict=True)]
+    _, rows, columns = (
+        needed.stop - needed.start
+        for _, needed in (o.part(slice(0, n)) for o, n in zip(operators, block, strict=True))
+    )
+    # Planes that wait for the operator of z are as wide as the source and as high as the result.
+    waiting = operators[0].taps * block[1] * columns * working_type(source_dtype).itemsize
+    plane = rows * columns * source_dtype.itemsize
+    need = int(np.prod(block)) * np.dtype(dtype).itemsize + waiting + 3 * max(SLAB_BYTES, plane)
     count = plan_workers(need, memory, workers, len(regions))
+    idle: SimpleQueue[Resampler] = SimpleQueue()
+    for _ in range(count):
+        idle.put(make_resampler(xp))
 
     with progress(label, len(regions)) as advance:
 
         def work(region: Region) -> None:
-            result = np.empty([r.stop - r.start for r in region], dtype)
-            across = [
-                operator.part(r) for operator, r in zip(operators[1:], region[1:], strict=True)
-            ]
-            for start in range(region[0].start, region[0].stop, slab):
-                planes = slice(start, min(start + slab, region[0].stop))
-                parts = [operators[0].part(planes), *across]
-                with metrics.timed("read"):
-                    source = read(tuple(needed for _, needed in parts))
-                metrics.count("read", source.nbytes)
-                with metrics.timed("compute"):
-                    values = resample(xp.asarray(source), [operator for operator, _ in parts])
-                    here = slice(planes.start - region[0].start, planes.stop - region[0].start)
-                    result[here] = to_host(as_dtype(values, dtype))
-            with metrics.timed("write"):
-                write[region] = result
-            metrics.count("written", result.nbytes)
-            advance(result.nbytes)
+            parts = [o.part(r) for o, r in zip(operators, region, strict=True)]
+            z, *across = (needed for _, needed in parts)
+            ny, nx = (needed.stop - needed.start for needed in across)
+            slab = max(1, SLAB_BYTES // (ny * nx * source_dtype.itemsize))
+            resampler = idle.get()
+            try:
+                resampler.begin([part for part, _ in parts], (ny, nx), source_dtype, dtype)
+                for start in range(z.start, z.stop, slab):
+                    with metrics.timed("read"):
+                        source = read((slice(start, min(start + slab, z.stop)), *across))
+                    metrics.count("read", source.nbytes)
+                    with metrics.timed("compute"):
+                        resampler.push(source)
+                result = resampler.finish()
+                with metrics.timed("write"):
+                    write[region] = result
+                metrics.count("written", result.nbytes)
+                advance(result.nbytes)
+            finally:
+                idle.put(resampler)
 
         run_tiles(regions, work, workers=count, describe=lambda r: f"block {r}")

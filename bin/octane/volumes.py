@@ -67,7 +67,7 @@ class Volume(Protocol):
 
 
 class Writer(Protocol):
-    """Takes blocks; two that share a shard must not be written at once."""
+    """Takes blocks; those of an OME-Zarr image are whole shards."""
 
     def __setitem__(self, region: Region, block: npt.NDArray, /) -> None: ...
 
@@ -192,7 +192,8 @@ def create_volume(
     Yields
     ------
     writer, size
-        What takes the blocks, and the size of the blocks that may be written concurrently.
+        What takes the blocks, and their size: the grid cut into such blocks, or into multiples of
+        them, may be written concurrently.
 
     Raises
     ------
@@ -208,8 +209,8 @@ def create_volume(
             codec=codec,
             attributes={**like.attributes, "kind": "volume", **(attributes or {})},
             overwrite=overwrite,
-        ) as (array,):
-            yield array, level.owned
+        ) as (writer,):
+            yield writer, level.owned
         return
     _require_format(destination)
     with writing(destination, overwrite=overwrite) as partial:

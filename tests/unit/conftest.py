@@ -69,9 +69,9 @@ def write_image(tmp_path):
         level = Level.volume(grid) if chunks is None else Level(grid, chunks, shards)
         path = tmp_path / name
         with create_image(path, [level], voxels.dtype, codec=codec, attributes=attributes) as (
-            array,
+            writer,
         ):
-            array[:] = voxels
+            writer[tuple(slice(n) for n in shape)] = voxels
         return path
 
     return write

@@ -18,6 +18,7 @@ from octane.omezarr import Attributes, Level, create_image, open_image
 
 SCALE = {"type": "scale", "scale": [0.01, 0.004, 0.005]}
 SHIFT = {"type": "translation", "translation": [1.0, 2.0, 3.0]}
+WHOLE = (slice(0, 4),) * 3
 
 
 @pytest.fixture
@@ -290,8 +291,8 @@ def test_it_is_written_as_the_format_says(chunked, attributes_of):
 def test_attributes_noted_while_writing_are_kept(tmp_path):
     noted: Attributes = {}
     level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
-    with create_image(tmp_path / "a.zarr", [level], "u1", attributes=noted) as (array,):
-        array[:] = 0
+    with create_image(tmp_path / "a.zarr", [level], "u1", attributes=noted) as (writer,):
+        writer[WHOLE] = np.zeros((4, 4, 4), np.uint8)
         noted["late"] = True
     assert open_image(tmp_path / "a.zarr").attributes == {"late": True}
 
@@ -315,8 +316,8 @@ def test_a_failure_leaves_nothing(tmp_path):
     level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
 
     def write():
-        with create_image(tmp_path / "a.zarr", [level], "f4") as (array,):
-            array[:] = 1
+        with create_image(tmp_path / "a.zarr", [level], "f4") as (writer,):
+            writer[WHOLE] = np.ones((4, 4, 4), np.float32)
             raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
@@ -328,9 +329,9 @@ def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
     level = Level(Grid((4, 4, 8), (1.0, 1.0, 1.0)), (4, 4, 4))
     with (
         pytest.raises(OctaneError, match=r"1 chunks were not written \(first 0/c/0/0/1"),
-        create_image(tmp_path / "a.zarr", [level], "f4") as (array,),
+        create_image(tmp_path / "a.zarr", [level], "f4") as (writer,),
     ):
-        array[:, :, :4] = 1
+        writer[WHOLE] = np.ones((4, 4, 4), np.float32)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -339,10 +340,10 @@ def test_what_exists_is_kept_unless_overwritten(chunked, voxels, voxels_of):
     with pytest.raises(OctaneError, match="--overwrite"), create_image(chunked, [level], "f4"):
         pytest.fail("an existing image was about to be written over")
     np.testing.assert_array_equal(voxels_of(chunked), voxels)
-    with create_image(chunked, [level], "f4", overwrite=True) as (array,):
+    with create_image(chunked, [level], "f4", overwrite=True) as (writer,):
         # The old one is there until the new one is whole.
         np.testing.assert_array_equal(voxels_of(chunked), voxels)
-        array[:] = 5
+        writer[WHOLE] = np.full((4, 4, 4), 5, np.float32)
     np.testing.assert_array_equal(voxels_of(chunked), np.full((4, 4, 4), 5, np.float32))
     assert [p.name for p in chunked.parent.iterdir()] == [chunked.name]
 
@@ -351,12 +352,12 @@ def test_concurrent_writers_that_own_whole_shards_lose_nothing(tmp_path, rng, vo
     voxels = rng.random((40, 40, 40), np.float32)
     level = Level(Grid(voxels.shape, (1.0, 1.0, 1.0)), (5, 5, 5), (10, 10, 10))
     start = threading.Barrier(8)
-    with create_image(tmp_path / "a.zarr", [level], "f4") as (array,):
+    with create_image(tmp_path / "a.zarr", [level], "f4") as (writer,):
 
         def write(regions):
             start.wait()
             for region in regions:
-                array[region] = voxels[region]
+                writer[region] = voxels[region]
 
         regions = blocks(voxels.shape, level.owned)
         with ThreadPoolExecutor(8) as pool:

@@ -390,8 +390,8 @@ def truth(tmp_path, true_tissue, true_field):
     for name, values in (("tissue", true_tissue), ("bias", true_field)):
         with create_image(
             tmp_path / "truth" / f"{name}.ome.zarr", [Level.volume(grid)], "float32"
-        ) as (array,):
-            array[:] = values
+        ) as (writer,):
+            writer[tuple(slice(n) for n in SHAPE)] = values
     return tmp_path / "truth"
 
 
