@@ -2,8 +2,6 @@
 
 import json
 import logging
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from _common import PROJECT, cores, scratch_folder
+from _processes import run
 
 from octane.geometry import Grid, Region, blocks, vector
 from octane.omezarr import SHARD, Level, create_image
@@ -62,9 +61,7 @@ def run_case(folder: Path, shape: tuple[int, int, int], shrink_factor: str) -> d
         *("--memory", LIMIT, "--workers", str(cores()), "--backend", "cpu"),
         *("--metrics", str(record)),
     ]
-    start = time.perf_counter()
-    peak = run_limited(command, bytes_of(LIMIT))
-    seconds = time.perf_counter() - start
+    found = run(command, limit=bytes_of(LIMIT))
     made = json.loads(record.read_text(encoding="utf-8"))
     predicted = made["figures"]["predicted_memory_bytes"]
     stored = sum(f.stat().st_size for f in source.rglob("*") if f.is_file())
@@ -73,11 +70,11 @@ def run_case(folder: Path, shape: tuple[int, int, int], shrink_factor: str) -> d
         "bytes": stored,
         "fit_shape": made["figures"]["shrunk_shape"],
         "iterations": [level["iterations"] for level in made["figures"]["levels"]],
-        "peak_bytes": peak,
+        "peak_bytes": found.peak_bytes,
         "predicted_bytes": predicted,
-        "peak_over_predicted": peak / predicted,
-        "seconds": seconds,
-        "ns_per_voxel": seconds / float(np.prod(shape)) * 1e9,
+        "peak_over_predicted": found.peak_bytes / predicted,
+        "seconds": found.seconds,
+        "ns_per_voxel": found.seconds / float(np.prod(shape)) * 1e9,
         "stages": made["seconds"],
     }
 
@@ -95,36 +92,3 @@ def write_noise(path: Path, shape: tuple[int, int, int]) -> None:
             writer[region] = noise[inside] * bias
 
         run_tiles(blocks(shape, level.owned), work, workers=cores())
-
-
-def run_limited(command: list[str], limit: int) -> int:
-    """Run a command that cannot take more memory than this; give its peak, in bytes.
-
-    RLIMIT_DATA counts what a process maps to write in, touched or not, so it is stricter than a
-    limit on resident memory, and needs no rights. It leaves out the files that are mapped, which
-    the peak has. The peak is the kernel's own high-water mark of this process: getrusage would
-    hand down that of the process that started it.
-    """
-
-    def restrict() -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-    peak = 0
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stderr=errors, preexec_fn=restrict)
-        status = Path(f"/proc/{process.pid}/status")
-        while process.poll() is None:
-            peak = max(peak, high_water(status))
-            time.sleep(0.02)
-        if process.returncode:
-            errors.seek(0)
-            raise RuntimeError(f"{Path(command[1]).name} failed: {errors.read()[-2000:]}")
-    return peak
-
-
-def high_water(status: Path) -> int:
-    """Most resident memory so far, in bytes; 0 once the process has ended."""
-    for line in status.read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0

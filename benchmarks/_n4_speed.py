@@ -1,13 +1,10 @@
 """N4 end to end against SimpleITK, and its fit alone against n4ax, on the same cores."""
 
 import logging
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 from unittest import mock
 
 import numpy as np
@@ -15,6 +12,7 @@ from _common import cores, scratch_folder
 from _n4_agreement import compare
 from _n4_cases import MASKS, tissue_volume
 from _peers import n4ax, simpleitk
+from _timing import timed
 
 from octane import n4
 from octane.n4_steps import Steps
@@ -22,8 +20,6 @@ from octane.n4_steps import Steps
 __all__ = ["speed"]
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 RUNS = 7
 """Runs of octane after the first; SimpleITK, whose runs take tens of seconds, has one."""
@@ -77,17 +73,6 @@ def speed(quick: bool, n4ax_python: Path | None) -> dict[str, object]:
     return {"cases": cases, "seconds": time.perf_counter() - start}
 
 
-def timed(work: Callable[[], T], runs: int = RUNS) -> tuple[T, dict[str, float]]:
-    """What a call gives; seconds of the first call, and the best and the median of those after."""
-    seconds = []
-    for _ in range(1 + runs):
-        start = time.perf_counter()
-        result = work()
-        seconds.append(time.perf_counter() - start)
-    first, *others = seconds
-    return result, {"first": first, "best": min(others), "median": statistics.median(others)}
-
-
 def run_case(case: Case, n4ax_python: Path | None) -> dict:
     """Time one case."""
     volume = tissue_volume(case.shape, extent=(0.95, 0.9, 0.9))
@@ -105,7 +90,8 @@ def run_case(case: Case, n4ax_python: Path | None) -> dict:
             iterations=case.iterations,
             convergence_threshold=case.threshold,
             workers=cores(),
-        )
+        ),
+        RUNS,
     )
     done = [level.iterations for level in fit.levels]
 

@@ -4,53 +4,24 @@ A page marks a table with ``<!-- figures: NAME -->``; what follows up to the nex
 replaced by ``make generate``.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from _common import PROJECT
+from _resample_tables import RESAMPLE_TABLES
+from _table_parts import measured, table, where
 
 __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
 
 RESULTS = PROJECT / "benchmarks" / "results"
-PAGES = (PROJECT / "docs" / "n4.md",)
+PAGES = (PROJECT / "docs" / "n4.md", PROJECT / "docs" / "resample.md")
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 
 
 def filled(text: str, results: Path = RESULTS) -> str:
     """The page with every marked table made anew; a name that is not known is an error."""
     return MARKED.sub(lambda found: found[1] + TABLES[found[2]](results), text)
-
-
-def _read(results: Path, name: str) -> dict | None:
-    path = results / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def _from(name: str, make: Callable[[dict], str]) -> Callable[[Path], str]:
-    """A table of one benchmark's record, or a line that says that there is none."""
-
-    def table(results: Path) -> str:
-        record = _read(results, name)
-        return "Not measured yet.\n" if record is None else make(record)
-
-    return table
-
-
-def _where(record: dict) -> str:
-    versions = record["versions"]
-    numba = f", numba {versions['numba']}" if "numba" in versions else ""
-    return (
-        f"Measured on {record['date']} with {record['cores']} cores of {record['processor']}, "
-        f"SimpleITK {versions['SimpleITK']}, NumPy {versions['numpy']}{numba}, "
-        f"at commit {record['commit']}.\n"
-    )
 
 
 def _phantom(record: dict) -> str:
@@ -64,7 +35,7 @@ def _phantom(record: dict) -> str:
         )
         for level, figures in levels.items()
     ]
-    return _table(
+    return table(
         ("levels of 50", "correlation with the true field", "variation over the true tissue"),
         [("(before)", "", f"{before:.3f}"), *rows],
     )
@@ -103,7 +74,7 @@ def _agreement(record: dict) -> str:
                 "yes" if case["holds"] else "**no**",
             )
         )
-    return _table(
+    return table(
         (
             "case",
             "grid of the fit (voxels fitted)",
@@ -120,7 +91,7 @@ def _agreement(record: dict) -> str:
 
 
 def _speed(record: dict) -> str:
-    return _table(
+    return table(
         (
             "case",
             "shrink",
@@ -171,7 +142,7 @@ def _n4ax(record: dict) -> str:
             row[3:3] = ["not installed"]
             row.append("")
         rows.append(row)
-    return _table(
+    return table(
         (
             "case",
             "SimpleITK, s",
@@ -185,7 +156,7 @@ def _n4ax(record: dict) -> str:
 
 
 def _memory(record: dict) -> str:
-    return _table(
+    return table(
         (
             "volume, GB",
             "voxels fitted",
@@ -213,7 +184,7 @@ def _memory(record: dict) -> str:
 def _modes(record: dict) -> str:
     cases = record["cases"]
     before = cases["global"]["truth"]["cv_against_truth_before"]
-    return _table(
+    return table(
         ("mode", "variation over the true tissue", "correlation with the true field"),
         [
             ("(before)", f"{before:.3f}", ""),
@@ -230,7 +201,7 @@ def _modes(record: dict) -> str:
 
 
 def _warmup(record: dict) -> str:
-    return _table(
+    return table(
         ("compiled code", "added to the first call, s", "smallest of the repeats, s"),
         [
             (
@@ -244,15 +215,16 @@ def _warmup(record: dict) -> str:
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
-    "phantom": _from("phantom", _phantom),
-    "n4-agreement": _from("n4_agreement", _agreement),
-    "n4-agreement-where": _from("n4_agreement", _where),
-    "n4-speed": _from("n4_speed", _speed),
-    "n4-n4ax": _from("n4_speed", _n4ax),
-    "n4-speed-where": _from("n4_speed", _where),
-    "n4-modes": _from("n4_modes", _modes),
-    "n4-warmup": _from("warmup", _warmup),
-    "n4-memory": _from("n4_memory", _memory),
-    "n4-memory-where": _from("n4_memory", _where),
+    "phantom": measured("phantom", _phantom),
+    "n4-agreement": measured("n4_agreement", _agreement),
+    "n4-agreement-where": measured("n4_agreement", where("SimpleITK")),
+    "n4-speed": measured("n4_speed", _speed),
+    "n4-n4ax": measured("n4_speed", _n4ax),
+    "n4-speed-where": measured("n4_speed", where("SimpleITK")),
+    "n4-modes": measured("n4_modes", _modes),
+    "n4-warmup": measured("warmup", _warmup),
+    "n4-memory": measured("n4_memory", _memory),
+    "n4-memory-where": measured("n4_memory", where("SimpleITK")),
+    **RESAMPLE_TABLES,
 }
 """Names that pages mark, and what makes each table."""

@@ -74,6 +74,22 @@ def test_the_memory_stayed_within_the_limit_and_near_what_was_predicted():
         assert case["peak_over_predicted"] == pytest.approx(1, abs=0.2)
 
 
+def test_resampling_was_exact_and_the_same_from_every_store():
+    for case in results("resample_kernel")["cases"]:
+        assert case["methods"]["octane"]["error"] <= 1e-6
+    checksums = {}
+    for case in results("resample_end_to_end")["cases"]:
+        checksums.setdefault(tuple(case["tile"]), set()).add(case["octane_checksum"])
+    assert {len(found) for found in checksums.values()} == {1}
+
+
+def test_memory_of_resampling_is_near_what_was_predicted():
+    record = results("resample_memory")
+    assert {16, 64, 144, 400} <= {case["tiles"] for case in record["cases"]}
+    for case in record["cases"]:
+        assert case["peak_bytes"] / case["predicted_bytes"] == pytest.approx(1, abs=0.2)
+
+
 def test_the_test_profile_quotes_what_the_phantom_benchmark_measured():
     measured = results("phantom")["n4_by_fitting_levels"]
     quoted = re.search(

@@ -1,0 +1,82 @@
+"""One thread and two, one process and two: what doubling gains, and which stage bounds it."""
+
+import json
+import logging
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import rmtree
+
+from _common import scratch_folder
+from _processes import run
+from _resample_end_to_end import command, warm_up
+from _resample_stores import Mosaic, mosaic
+
+__all__ = ["scaling"]
+
+logger = logging.getLogger(__name__)
+
+TILE, COUNTS = (256, 256, 256), (4, 4)
+STAGES = ("read", "compute", "write")
+
+
+def scaling(quick: bool) -> dict[str, object]:
+    """Resample one section with one worker and two, and two sections at once by two commands."""
+    start = time.perf_counter()
+    counts = (2, 2) if quick else COUNTS
+    found: dict[str, list[dict]] = {"one worker": [], "two workers": [], "two processes": []}
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folder = Path(scratch)
+        with (
+            warm_up(folder),
+            mosaic(folder, "zstd", TILE, counts, "first") as first,
+            mosaic(folder, "zstd", TILE, counts, "second") as second,
+        ):
+            first.warm()
+            second.warm()
+            for _ in range(1 if quick else 5):
+                found["one worker"].append(sections(folder, [first], 1))
+                found["two workers"].append(sections(folder, [first], 2))
+                found["two processes"].append(sections(folder, [first, second], 1))
+    cases = {name: summary(runs) for name, runs in found.items()}
+    alone = cases["one worker"]["seconds"]
+    return {
+        "tile": list(TILE),
+        "tiles": counts[0] * counts[1],
+        "cases": cases,
+        # Twice the work in the same time, or the same in half of it, is 1.
+        "thread_efficiency": alone / cases["two workers"]["seconds"] / 2,
+        "process_efficiency": alone / cases["two processes"]["seconds"],
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def sections(folder: Path, sources: list[Mosaic], workers: int) -> dict[str, float]:
+    """Resample these sections at once, a command each: seconds of all, and of the stages."""
+
+    def one(source: Mosaic) -> dict[str, float]:
+        name = source.path.name.split(".")[0]
+        record, destination = folder / f"{name}.json", folder / f"{name}_10um.ome.zarr"
+        run(command(source.path, destination, record, workers))
+        rmtree(destination)
+        return json.loads(record.read_text(encoding="utf-8"))["seconds"]
+
+    with ThreadPoolExecutor(len(sources)) as pool:
+        seconds = list(pool.map(one, sources))
+    logger.info("scaling, %d at once, %d workers: %s", len(sources), workers, seconds)
+    # The record sums a stage over the workers; here it is the mean of a worker.
+    return {
+        "seconds": max(spent["total"] for spent in seconds),
+        **{
+            stage: statistics.mean(spent.get(stage, 0.0) for spent in seconds) / workers
+            for stage in STAGES
+        },
+    }
+
+
+def summary(runs: list[dict[str, float]]) -> dict:
+    """Medians, and the stage in which a worker spends most of its time."""
+    medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    return {**medians, "bound_by": max(STAGES, key=lambda stage: medians[stage])}
