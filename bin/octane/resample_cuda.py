@@ -100,7 +100,7 @@ class CudaResampler:
     def __init__(self, xp: ModuleType, memory: HostMemory) -> None:
         self._xp, self._memory = xp, memory
         self._device = xp.cuda.Device()
-        self._stream = xp.cuda.Stream(non_blocking=True)
+        self.stream = xp.cuda.Stream(non_blocking=True)
         # Waiting threads sleep: their cores have tiles to decode.
         self._copied = [xp.cuda.Event(block=True, disable_timing=True) for _ in range(2)]
         self._done = xp.cuda.Event(block=True, disable_timing=True)
@@ -139,7 +139,7 @@ class CudaResampler:
         layout = self._layout = Layout.of(operators, plane_shape, dtype, out_dtype)
         work = layout.work
         self._pushed = 0
-        with self._device, self._stream:
+        with self._device, self.stream:
             self._axes = [self._band(axis, work) for axis in operators]
             self._make_room("after y", layout.after_y * work.itemsize)
             self._make_room("after z", layout.after_z * work.itemsize)
@@ -207,12 +207,12 @@ class CudaResampler:
             and self._on_host[f"planes {turn}"].ctypes.data == address
         ]
         copied = own[0] if own else self._done
-        with self._device, self._stream:
+        with self._device, self.stream:
             size = count * layout.plane
             self._make_room("planes", size)
             to, how = _address(self._on_device["planes"]), runtime.memcpyHostToDevice
-            runtime.memcpyAsync(to, address, size, how, self._stream.ptr)
-            copied.record(self._stream)
+            runtime.memcpyAsync(to, address, size, how, self.stream.ptr)
+            copied.record(self.stream)
             self.along_y(self._pushed, count)
         self._pushed += count
         if not own:
@@ -235,19 +235,19 @@ class CudaResampler:
         if self._pushed < layout.taken[0]:
             raise ValueError(f"{self._pushed} of {layout.taken[0]} planes were pushed")
         runtime = self._xp.cuda.runtime
-        with self._device, self._stream:
+        with self._device, self.stream:
             self.along_z()
             self.along_x()
             made, to = _address(self._on_device["result"]), self._result.ctypes.data
             how = runtime.memcpyDeviceToHost
-            runtime.memcpyAsync(to, made, layout.result, how, self._stream.ptr)
-            self._done.record(self._stream)
+            runtime.memcpyAsync(to, made, layout.result, how, self.stream.ptr)
+            self._done.record(self.stream)
         self._done.synchronize()
         return self._result
 
     def close(self) -> None:
         """Wait for what is under way, and give the buffers back."""
-        self._stream.synchronize()
+        self.stream.synchronize()
         for memory in self._on_host.values():
             self._memory.give_back(memory)
         self._on_host.clear()

@@ -250,7 +250,7 @@ def test_a_buffer_is_handed_out_again_when_its_copy_is_done_and_not_before(resam
     given, seen = [], []
     for plane in array:
         buffer = resampler_.buffer(1)
-        seen.append((resampler_._stream.done, resampler_._stream.asked))
+        seen.append((resampler_.stream.done, resampler_.stream.asked))
         given.append(buffer.ctypes.data)
         buffer[...] = plane
         resampler_.push(buffer)
