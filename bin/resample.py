@@ -22,6 +22,7 @@ def main(
     execution: Annotated[ExecutionParameters | None, FLAT] = None,
     settings: Settings = None,
     metrics: RecordFile = None,
+    dry_run: bool = False,
 ) -> None:
     """Resample a mosaic grid tile by tile, or a volume, to a target voxel size.
 
@@ -33,6 +34,8 @@ def main(
         OME-Zarr image to be made.
     metrics
         Where to write the record of what was done, as JSON.
+    dry_run
+        Tell what would be done, with how many workers and how much memory, and do nothing.
     """
     made = resample_image(
         source,
@@ -40,8 +43,10 @@ def main(
         settle(parameters, ResampleParameters, settings),
         settle(reading, InputParameters, settings),
         settle(execution, ExecutionParameters, settings),
+        dry_run=dry_run,
     )
-    made.save(metrics, None)
+    if not dry_run:
+        made.save(metrics, None)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,27 @@ def _is_own(folder: Path) -> bool:
     return all(path.suffix == ".png" for path in folder.iterdir())
 
 
+def _move(kept: Path, partial: Path) -> None:
+    """Bring a folder beside the destination, under a temporary name."""
+    try:
+        kept.rename(partial)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(kept, partial)
+        shutil.rmtree(kept)
+
+
+def _left(kept: Path | None) -> str:
+    if kept is None:
+        return "Nothing was left half-written."
+    return f"What was finished is kept in {kept}."
+
+
 @contextmanager
-def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
+def writing(
+    destination: Path, *, overwrite: bool = False, kept: Path | None = None
+) -> Generator[Path]:
     """Give a temporary path beside ``destination`` and rename it when the block ends well.
 
     The temporary name keeps the suffix, by which file writers choose their format. When the block
@@ -51,6 +70,9 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
         File or folder to make; missing parents are made.
     overwrite
         Replace what exists.
+    kept
+        Folder to write into in place of a temporary path; it stays when the block raises, and may
+        hold what an earlier block wrote. On another file system it is copied at the end.
 
     Raises
     ------
@@ -78,7 +100,11 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
             "choose another place for the output."
         ) from error
     try:
-        yield partial
+        if kept is None:
+            yield partial
+        else:
+            yield kept
+            _move(kept, partial)
         if _is_there(destination):
             if not overwrite:
                 raise OctaneError(
@@ -96,7 +122,7 @@ def writing(destination: Path, *, overwrite: bool = False) -> Generator[Path]:
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise OctaneError(
                 f"{destination}: {error.strerror}; free some, or choose another place for the "
-                "output. Nothing was left half-written."
+                f"output. {_left(kept)}"
             ) from error
         raise
 

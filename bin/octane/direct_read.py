@@ -28,10 +28,10 @@ from octane.chunk_streams import (
     decoded_stream,
     workspace,
 )
-from octane.chunks import CorruptChunkError, MissingChunkError, chunk_key
+from octane.chunks import ChunkError, CorruptChunkError, MissingChunkError, chunk_key
 from octane.encoding import Encoding
 from octane.geometry import Region
-from octane.shards import ABSENT, ShardIndexError
+from octane.shards import ABSENT, ShardIndexError, ShardLayout
 
 __all__ = ["DirectReader"]
 
@@ -64,6 +64,27 @@ class DirectReader:
         self._fill_missing = fill_missing
         # A shard is written once, so that its index is the same for as long as this reader lives.
         self._index = lru_cache(INDICES)(self._read_index)
+
+    @property
+    def streams(self) -> bool:
+        """Whether a chunk is decoded a part at a time, and never held whole."""
+        return self.encoding.compression != "blosc"
+
+    def fetch(self, position: tuple[int, ...]) -> None:
+        """Ask the system to load a chunk's file into its cache; what is not there is let be."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        try:
+            file, key, offset, size = self._place(position)
+            descriptor = _open(file, key)
+        except ChunkError:
+            # Whoever reads the chunk will say so.
+            return
+        try:
+            # Length 0 is the rest of the file.
+            os.posix_fadvise(descriptor, offset, size or 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def stream(self, position: tuple[int, ...]) -> Generator[ChunkStream]:
@@ -182,14 +203,12 @@ class DirectReader:
         inner = tuple(p % n for p, n in zip(position, counts, strict=True))
         shard_key = chunk_key(self._array, outer)
         key = f"{shard_key} (inner chunk {'/'.join(map(str, inner))})"
-        offset, size = self._index(shard_key)[inner].tolist()
+        offset, size = self._index(shard, shard_key)[inner].tolist()
         if offset == ABSENT and size == ABSENT:
             raise MissingChunkError(key, "is missing")
         return self.encoding.folder / shard_key, key, offset, size
 
-    def _read_index(self, key: str) -> npt.NDArray[np.uint64]:
-        shard = self.encoding.shard
-        assert shard is not None
+    def _read_index(self, shard: ShardLayout, key: str) -> npt.NDArray[np.uint64]:
         descriptor = _open(self.encoding.folder / key, key)
         try:
             return shard.read_index(descriptor)

@@ -1,9 +1,10 @@
 """Shards and chunks encoded and written without zarr, each once and by one owner.
 
-Through zarr, two writers of one shard lose each other's chunks without a word, and sixteen tiles
-written one by one into a shard take six times as long as the shard at once, which is read and
-written anew for each. Here a shard is gathered in its encoded form, given its index, and written
-under a temporary name, so that whatever has its name is whole; a part of one is refused.
+Through zarr, two writers of one shard lose each other's chunks without a word, and a shard that is
+written tile by tile is read and written anew for each. Here a shard is gathered in its encoded
+form, given its index, and written under a temporary name, so that whatever has its name is whole; a
+part of one is refused. Of tiles of 90^3 float32 in zstd, one alone took 4.8 ms against zarr's 7.1,
+and a shard of sixteen 125 ms whole and 163 tile by tile, against zarr's 197 and 2,199 (one run).
 """
 
 from collections.abc import Generator

@@ -14,9 +14,12 @@ def output_type(asked: str, own: np.dtype) -> np.dtype:
 
 
 def working_type(dtype: np.dtype) -> np.dtype:
-    """Type to compute in: floating and complex ones as they are, small integers in float32."""
+    """Type to compute in: floating and complex ones as they are, small integers in float32.
+
+    It is of the machine's byte order.
+    """
     if dtype.kind in "fc" and dtype.itemsize > 2:
-        return dtype
+        return dtype.newbyteorder("=")
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
 

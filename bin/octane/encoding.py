@@ -1,12 +1,14 @@
 """How the chunks of a zarr array are encoded, where octane reads and writes them by itself.
 
-Reading through zarr takes 1.5 to 2.5 times as long as decoding does: every chunk lands in fresh
-memory and is copied. The encodings that microscopy is stored in are few, so that these are read and
-written directly, into memory that is used again. What is not among them is left to zarr.
+Through zarr every chunk lands in fresh memory and is copied: a tile of 67 MB took 118 ms against 55
+with zstd, 69 against 17 with blosc-lz4 and 45 against 10 uncompressed (one run, one caller). The
+encodings that microscopy is stored in are few, so that these are read and written directly, into
+memory that is used again. What is not among them is left to zarr.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import zarr
@@ -92,6 +94,13 @@ class Encoding:
             shard,
             Path(store.root),
         )
+
+    @property
+    def compression(self) -> Literal["zstd", "blosc", "none"]:
+        """What the voxels' bytes go through."""
+        if self.compressor is None:
+            return "none"
+        return "zstd" if isinstance(self.compressor, Zstd) else "blosc"
 
     @property
     def chunk_bytes(self) -> int:

@@ -165,7 +165,7 @@ def plan_n4(
             "that are read whole."
         )
     count = len(blocks(grid.shape, (READ_BLOCK,) * 3))
-    workers = plan_workers(need, memory - fixed, execution.workers, max(count, 2))
+    workers = plan_workers(need, memory, execution.workers, max(count, 2), fixed=fixed)
     predicted = fixed + max(fitted, min(workers, count) * need)
     size = math.prod(grid.shape) * volume.dtype.itemsize
     kept = is_ome_zarr(volume.path) and predicted + size <= memory

@@ -4,6 +4,8 @@ Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGF
 (tile pitch, section boundaries) stand in the group's attributes under ``octane``.
 """
 
+import lzma
+import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,8 +46,16 @@ CHUNK = 128
 SHARD = 256
 """Edge of a volume's shards: an 80 GB volume is 1,250 files, one shard in memory 64 MB."""
 
-DECODING_ERRORS = (RuntimeError, ValueError, OSError, zarr.errors.BaseZarrError)
-"""What numcodecs and zarr raise for a chunk that cannot be decoded."""
+DECODING_ERRORS = (
+    RuntimeError,
+    ValueError,
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zarr.errors.BaseZarrError,
+)
+"""What zarr, numcodecs and Python's own codecs raise for a chunk that cannot be decoded."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,11 @@ class Image:
     def owned(self) -> tuple[int, int, int]:
         """Region that is best read at once: a shard, or a chunk where there are none."""
         return cast("tuple[int, int, int]", owned_shape(self.array))
+
+    @property
+    def slab(self) -> int:
+        """Planes that are best read at once: those of a chunk."""
+        return self.array.chunks[0]
 
     @cached_property
     def _direct(self) -> tuple[DirectReader | None, str]:
@@ -274,6 +289,7 @@ def create_image(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     overwrite: bool = False,
+    kept: Path | None = None,
 ) -> Generator[list[DirectWriter]]:
     """Create an OME-Zarr 0.5 image, give its writers, and name it when the block ends well.
 
@@ -291,6 +307,9 @@ def create_image(
         Noted under ``octane``; may be filled until the block ends.
     overwrite
         Replace a store that exists.
+    kept
+        Folder to make the store in, which may hold parts of it already; see
+        :func:`octane.atomic.writing`.
 
     Yields
     ------
@@ -320,11 +339,11 @@ def create_image(
         ],
     )
     metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
-    with writing(destination, overwrite=overwrite) as partial:
-        group = zarr.open_group(partial, mode="w", zarr_format=3)
+    with writing(destination, overwrite=overwrite, kept=kept) as partial:
+        group = zarr.open_group(partial, mode="w" if kept is None else "a", zarr_format=3)
         writers = [
             DirectWriter(
-                group.create_array(
+                group.require_array(
                     str(index),
                     shape=level.grid.shape,
                     dtype=np.dtype(dtype).newbyteorder("<"),

@@ -37,14 +37,10 @@ class AxisOperator:
         First input sample of each output, (outputs,); with its taps within 0..n-1.
     weight
         Weights of the consecutive samples from there, float64, (outputs, taps).
-    ratio
-        Outputs per input of the whole operator, also in a part of it: it decides the order of the
-        axes, which must be the same for every block if their bits are to be.
     """
 
     start: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float64]
-    ratio: float = 1.0
 
     @property
     def size(self) -> int:
@@ -60,7 +56,7 @@ class AxisOperator:
         """The operator of some outputs, and the range of inputs that it needs."""
         start = self.start[outputs]
         first, last = int(start.min()), int(start.max()) + self.taps
-        return AxisOperator(start - first, self.weight[outputs], self.ratio), slice(first, last)
+        return AxisOperator(start - first, self.weight[outputs]), slice(first, last)
 
     def identity(self, n: int) -> bool:
         """Whether the operator leaves an input of ``n`` samples as it is."""
@@ -113,7 +109,7 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     start = np.minimum(index.min(axis=1), n - taps)
     band = np.zeros((len(positions), taps))
     np.add.at(band, (np.arange(len(positions))[:, None], index - start[:, None]), weight)
-    return AxisOperator(start, band, len(positions) / n)
+    return AxisOperator(start, band)
 
 
 def resampler(n: int, spacing: float, target: float) -> AxisOperator:

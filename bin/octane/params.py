@@ -216,6 +216,23 @@ class ExecutionParameters(StepParameters):
         ),
         cyclopts.Parameter(alias="--threads"),
     ] = None
+    prefetch: Annotated[
+        int | None,
+        parameter(
+            "Blocks that the system is asked to load while those before them are worked on; they "
+            "take room in its file cache and none of the memory. Unset: as many as workers. "
+            "Raise it for storage that is slow to answer, 0 for none.",
+            ge=0,
+        ),
+    ] = None
+    pinned: Annotated[
+        bool,
+        parameter(
+            "Page-locked host memory for copies to and from a GPU, which are faster with it. "
+            "Switch it off where other work on the host needs the memory."
+        ),
+        cyclopts.Parameter(negative="--no-pinned"),
+    ] = True
     overwrite: Annotated[bool, parameter("Replace output that exists already.", workflow=None)] = (
         False
     )
@@ -233,6 +250,14 @@ class ResampleParameters(StepParameters):
             "Unset: the data keep their own and RESAMPLE is passed through.",
             unit="micrometer",
             workflow="resolution",
+        ),
+    ] = None
+    scale: Annotated[
+        Lengths3 | None,
+        parameter(
+            "Voxels of the result for one of the source, in place of a resolution: one number, or "
+            "three in the order z y x; 0.5 halves the voxels along an axis.",
+            workflow=None,
         ),
     ] = None
     layout: Annotated[
@@ -257,6 +282,29 @@ class ResampleParameters(StepParameters):
         Codec,
         parameter("Compression of the resampled mosaics; none is fastest where disk is plenty."),
     ] = "zstd"
+    tiles_per_shard: Annotated[
+        Counts2,
+        parameter(
+            "Tiles that share one file of the resampled mosaic, in the order y x. Raise it where "
+            "the file system suffers from many files; a worker then owns that many tiles."
+        ),
+    ] = (1, 1)
+    resume: Annotated[
+        bool,
+        parameter(
+            "Keep the tiles that are finished when the run is stopped, and go on from those of an "
+            "earlier run with the same input and settings.",
+            workflow=None,
+        ),
+    ] = False
+    resume_dir: Annotated[
+        Path | None,
+        parameter(
+            "Where finished tiles are kept; unset: beside the output. Choose a folder on the "
+            "output's file system that stays when the run's own is lost.",
+            workflow=None,
+        ),
+    ] = None
 
 
 class StitchParameters(StepParameters):

@@ -16,7 +16,13 @@ import numpy.typing as npt
 from octane.backend import namespace, to_host
 from octane.dtypes import as_dtype, working_type
 from octane.operators import AxisOperator
-from octane.resample_compiled import CompiledResampler, streams
+from octane.resample_compiled import (
+    CompiledResampler,
+    reach,
+    require_announced,
+    require_complete,
+    streams,
+)
 
 __all__ = [
     "ArrayResampler",
@@ -127,8 +133,7 @@ class ArrayResampler:
         out_dtype: npt.DTypeLike,
     ) -> None:
         """Begin a tile with the operators of z, y and x."""
-        if not streams(operators):
-            raise ValueError("an operator takes samples in another order than they are pushed")
+        self._reach = reach(operators, plane_shape)
         self._operators, self._plane_shape, self._dtype = operators, plane_shape, np.dtype(dtype)
         self._result = np.empty([operator.size for operator in operators], out_dtype)
         self._waiting: list[npt.NDArray] = []
@@ -141,11 +146,12 @@ class ArrayResampler:
 
     def push(self, planes: np.ndarray) -> None:
         """Take the next planes; those of the result that they complete are computed at once."""
+        require_announced(planes, self._plane_shape, self._dtype)
         z, y, x = self._operators
-        source = self._xp.asarray(planes)
-        # Without what lies beyond: an operator that takes the first samples alone is no identity.
-        _, *across = (slice(0, int(o.start[-1]) + o.taps) for o in self._operators)
-        source = source[:, *across].astype(working_type(self._dtype))
+        ny, nx = self._reach
+        # A copy, as the caller may fill the array again, and of a byte order that CuPy takes.
+        own = planes[:, :ny, :nx].astype(self._dtype.newbyteorder("="))
+        source = self._xp.asarray(own).astype(working_type(self._dtype), copy=False)
         self._waiting.append(apply(y, source, 1))
         there = self._first + sum(map(len, self._waiting))
         done = int(np.searchsorted(z.start, there - z.taps, "right"))
@@ -162,9 +168,5 @@ class ArrayResampler:
 
     def finish(self) -> np.ndarray:
         """The result, (z, y, x) of the type asked for."""
-        if self._done < len(self._result):
-            raise ValueError(
-                f"the planes that were pushed are enough for {self._done} of the result's "
-                f"{len(self._result)}"
-            )
+        require_complete(self._done, len(self._result))
         return self._result

@@ -19,7 +19,7 @@ from octane import resample_kernels
 from octane.dtypes import as_dtype, integer_limits, working_type
 from octane.operators import AxisOperator
 
-__all__ = ["CompiledResampler", "streams"]
+__all__ = ["CompiledResampler", "reach", "require_announced", "require_complete", "streams"]
 
 LOOPED = frozenset(map(np.dtype, "bBhHiIlLfdFD"))
 """Types that the loops read and write themselves; the others go through the type computed in."""
@@ -32,6 +32,38 @@ STAGED_BYTES = 1 << 20
 
 ALIGNMENT = 64
 """Bytes of a cache line: vectors that lie across two made the whole a tenth slower."""
+
+
+def reach(operators: Sequence[AxisOperator], plane_shape: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of planes that operators of z, y and x take.
+
+    Raises
+    ------
+    ValueError
+        When there are fewer in planes of that shape, or samples are taken in another order than
+        that in which planes are pushed.
+    """
+    if not streams(operators):
+        raise ValueError("an operator takes samples in another order than they are pushed")
+    ny, nx = (int(operator.start[-1]) + operator.taps for operator in operators[1:])
+    if ny > plane_shape[0] or nx > plane_shape[1]:
+        raise ValueError(f"the operators take {ny} x {nx} voxels of planes of {plane_shape}")
+    return ny, nx
+
+
+def require_announced(planes: np.ndarray, plane_shape: tuple[int, int], dtype: np.dtype) -> None:
+    """Refuse planes of another shape or type than was announced, with a ValueError."""
+    if planes.shape[1:] != plane_shape or planes.dtype != dtype:
+        raise ValueError(
+            f"planes of {planes.shape[1:]}, {planes.dtype} were pushed, and planes of "
+            f"{plane_shape}, {dtype} were announced"
+        )
+
+
+def require_complete(done: int, planes: int) -> None:
+    """Refuse a result of which fewer planes are done than it has, with a ValueError."""
+    if done < planes:
+        raise ValueError(f"the planes pushed are enough for {done} of the result's {planes}")
 
 
 def streams(operators: Sequence[AxisOperator]) -> bool:
@@ -75,12 +107,8 @@ class CompiledResampler:
         ValueError
             When the operators take more than a plane has, or samples not in their order.
         """
-        if not streams(operators):
-            raise ValueError("an operator takes samples in another order than they are pushed")
         z, y, x = operators
-        ny, nx = (int(operator.start[-1]) + operator.taps for operator in (y, x))
-        if ny > plane_shape[0] or nx > plane_shape[1]:
-            raise ValueError(f"the operators take {ny} x {nx} voxels of planes of {plane_shape}")
+        _, nx = reach(operators, plane_shape)
         self._dtype, self._out, self._plane_shape = (
             np.dtype(dtype),
             np.dtype(out_dtype),
@@ -117,7 +145,7 @@ class CompiledResampler:
         self._result = self._take("result", (z.size, y.size, x.size), given)
         rounded = given.kind in "iu"
         low, high = integer_limits(given, work) if rounded else (-np.inf, np.inf)
-        self._conversion = components, rounded, work.type(low), work.type(high)
+        self._conversion = components, x.identity(nx), rounded, work.type(low), work.type(high)
 
     def buffer(self, planes: int) -> np.ndarray:
         """An array for the next planes to be decoded into, (planes, y, x); reused."""
@@ -131,11 +159,7 @@ class CompiledResampler:
         ValueError
             When they are not of the shape and type that were announced.
         """
-        if planes.shape[1:] != self._plane_shape or planes.dtype != self._dtype:
-            raise ValueError(
-                f"planes of {planes.shape[1:]}, {planes.dtype} were pushed, and planes of "
-                f"{self._plane_shape}, {self._dtype} were announced"
-            )
+        require_announced(planes, self._plane_shape, self._dtype)
         if planes.dtype == self._taken and planes.flags.c_contiguous and planes.flags.writeable:
             self._run(planes)
             return
@@ -154,11 +178,7 @@ class CompiledResampler:
         ValueError
             When planes are missing.
         """
-        if self._done < len(self._result):
-            raise ValueError(
-                f"{self._pushed} planes were pushed, enough for {self._done} of the result's "
-                f"{len(self._result)}"
-            )
+        require_complete(self._done, len(self._result))
         same = self._result.dtype == self._out
         return self._result if same else as_dtype(self._result, self._out)
 

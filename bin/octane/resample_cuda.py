@@ -129,7 +129,8 @@ class CudaResampler:
             as the padding of a chunk at an edge, is passed over.
         dtype, out_dtype
             Types of the voxels and of the result, in `TYPES`; complex if both are. The conversion
-            is that of :func:`octane.dtypes.as_dtype`.
+            is that of :func:`octane.dtypes.as_dtype`. The bytes of types of the other order, as
+            big-endian ones are on most machines, are turned on the host.
 
         Raises
         ------
@@ -138,6 +139,7 @@ class CudaResampler:
         """
         layout = self._layout = Layout.of(operators, plane_shape, dtype, out_dtype)
         work = layout.work
+        self._given, self._out = np.dtype(dtype), np.dtype(out_dtype)
         self._pushed = 0
         with self._device, self.stream:
             self._axes = [self._band(axis, work) for axis in operators]
@@ -164,10 +166,10 @@ class CudaResampler:
         array
             (planes, cy, cx), of what was pushed two batches ago.
         """
-        turn = self._turn = 1 - self._turn
-        self._copied[turn].synchronize()
-        memory = self._host(f"planes {turn}", planes * self._layout.plane)
-        return memory.view(self._layout.dtype).reshape(planes, *self._layout.plane_shape)
+        if self._given == self._layout.dtype:
+            return self._next(planes)
+        memory = self._host("given", planes * self._layout.plane)
+        return memory.view(self._given).reshape(planes, *self._layout.plane_shape)
 
     def push(self, planes: npt.NDArray) -> None:
         """Copy the next planes to the device, and take them along y there.
@@ -186,16 +188,16 @@ class CudaResampler:
             For another shape or type.
         """
         layout = self._layout
-        if planes.shape[1:] != layout.plane_shape or planes.dtype != layout.dtype:
+        if planes.shape[1:] != layout.plane_shape or planes.dtype != self._given:
             raise ValueError(
                 f"planes of {planes.dtype}, {planes.shape[1:]}: "
-                f"{layout.dtype}, {layout.plane_shape} were begun with"
+                f"{self._given}, {layout.plane_shape} were begun with"
             )
         count = min(len(planes), layout.taken[0] - self._pushed)
         if count < 1:
             return
-        if not planes.flags.c_contiguous:
-            staged = self.buffer(len(planes))
+        if planes.dtype != layout.dtype or not planes.flags.c_contiguous:
+            staged = self._next(len(planes))
             staged[...] = planes
             planes = staged
         runtime = self._xp.cuda.runtime
@@ -243,7 +245,7 @@ class CudaResampler:
             runtime.memcpyAsync(to, made, layout.result, how, self.stream.ptr)
             self._done.record(self.stream)
         self._done.synchronize()
-        return self._result
+        return self._result.astype(self._out, copy=False)
 
     def close(self) -> None:
         """Wait for what is under way, and give the buffers back."""
@@ -316,6 +318,13 @@ class CudaResampler:
                 self._xp.asarray(np.ascontiguousarray(axis.weight.T.astype(work))),
             )
         return self._bands[key]
+
+    def _next(self, planes: int) -> npt.NDArray:
+        """The buffer whose turn it is, once its last copy is done."""
+        turn = self._turn = 1 - self._turn
+        self._copied[turn].synchronize()
+        memory = self._host(f"planes {turn}", planes * self._layout.plane)
+        return memory.view(self._layout.dtype).reshape(planes, *self._layout.plane_shape)
 
     def _make_room(self, name: str, size: int) -> None:
         """See that a device buffer is large enough."""

@@ -84,9 +84,11 @@ def along_y(
 ) -> None:
     """Apply the operator of y to a plane.
 
-    Its rows are first copied in their order, in the type that is computed in, to `rows`: memory is
-    read as one stream, and every row is converted once and stays in the first-level cache for all
-    outputs that take it.
+    Its rows are first copied in their order, in the type that is computed in, to `rows`, where they
+    stay in the first-level cache for all outputs that take them. Memory is so read as one stream:
+    the whole takes three quarters of the time that it takes with rows read where they are, when
+    planes are in no cache, and the same when they are. Copying more than an output's new rows at
+    once is slower. Integers are converted once and not for every tap.
 
     Parameters
     ----------
@@ -171,6 +173,7 @@ def resample(
     turned: np.ndarray,
     sums: np.ndarray,
     components: int,
+    same_x: bool,
     rounded: bool,
     low: float,
     high: float,
@@ -195,6 +198,8 @@ def resample(
         As for :func:`along_x`.
     components : int
         2 for complex values, else 1.
+    same_x : bool
+        Whether the operator of x leaves a line as it is.
     rounded : bool
         Whether the result is of integers: `low` and `high` are then its limits.
     result : (mz, my, mx * components)
@@ -225,6 +230,14 @@ def resample(
                     for k in range(depth):
                         taken[k] = slots[k] + U64(top + r)
                     weighted_sum(flat, taken, z_weight[done], lines[r])
+                if same_x:
+                    if rounded:
+                        integers(lines, low, high)
+                    for r in range(count):
+                        line, out = lines[r], result[done, top + r]
+                        for i in range(width):
+                            out[i] = line[i]
+                    continue
                 along_x(lines[:count], components, x_start, x_weight, turned, sums)
                 if rounded:
                     integers(sums, low, high)
@@ -246,5 +259,5 @@ def push(source: np.dtype, work: np.dtype, out: np.dtype) -> Kernel:
     return compiled(
         f"int64({s}[:, :, ::1], int64, int64, {axis}, {axis}, {axis}, {w}[:, ::1],"
         f" {w}[:, :, ::1], {w}[:, ::1], {w}[:, ::1], {w}[:, ::1],"
-        f" int64, boolean, {w}, {w}, {o}[:, :, ::1])"
+        f" int64, boolean, boolean, {w}, {w}, {o}[:, :, ::1])"
     )(resample)

@@ -71,7 +71,7 @@ class Layout:
     plane_shape
         Rows and columns that come: those that are taken, and perhaps some behind them.
     dtype, out_dtype, work
-        Types of the voxels, of the result, and of the values in between.
+        Types of the voxels, of the result, and of the values in between, on the device.
     """
 
     taken: tuple[int, int, int]
@@ -97,7 +97,7 @@ class Layout:
             For types that are not in `TYPES`, complex ones to real ones or back, and planes smaller
             than what the operators take.
         """
-        source, target = np.dtype(dtype), np.dtype(out_dtype)
+        source, target = (np.dtype(t).newbyteorder("=") for t in (dtype, out_dtype))
         if (
             source not in TYPES
             or target not in TYPES
@@ -180,7 +180,10 @@ def device_bytes(
         layout.result,
         *(size for band in bands.values() for size in band),
     )
-    return Footprint(sum(map(aligned, taken)), 2 * whole_pages(batch) + whole_pages(layout.result))
+    # What comes in the other order of bytes is turned into the buffers, from one of its own.
+    batches = 2 if np.dtype(dtype) == layout.dtype else 3
+    host = batches * whole_pages(batch) + whole_pages(layout.result)
+    return Footprint(sum(map(aligned, taken)), host)
 
 
 def identity_of(axis: AxisOperator, work: np.dtype) -> tuple[bytes, bytes, str]:

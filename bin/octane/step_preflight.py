@@ -24,9 +24,9 @@ from octane.params import (
     StackParameters,
     StitchParameters,
 )
+from octane.resample_plan import target_of
 from octane.schema import WorkflowModel, entries, split
 from octane.step_pyramid import plan_levels
-from octane.step_resample import check_target
 from octane.step_stack import gaps
 from octane.step_stitch import nominal_positions
 from octane.tiling import Tiling
@@ -267,7 +267,7 @@ def _check_volume(
                     "of the --resolution; give --skip_resample, or the mosaics."
                 )
         elif resample.resolution is not None and not workflow["skip_resample"]:
-            grid = type(grid)(grid.shape, check_target(volume, resample), grid.origin)
+            grid = type(grid)(grid.shape, target_of(volume, resample), grid.origin)
         if kind == "mosaic" and isinstance(volume, Image):
             tiling = Tiling.of(volume)
             if not workflow["skip_stitch"]:

@@ -17,9 +17,9 @@ from octane.geometry import Grid, Region, vector
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image
 from octane.operators import AxisOperator, resampled
-from octane.params import ExecutionParameters, InputParameters, PyramidParameters, bytes_of
+from octane.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.sections import noted_sections, read_sections, rescaled
-from octane.streaming import stream_resample
+from octane.streaming import plan_stream, stream_resample
 from octane.volumes import Volume, open_volume
 
 __all__ = ["build_pyramid", "plan_levels"]
@@ -128,17 +128,13 @@ def build_pyramid(
                 continue
             before = image if index == 0 else Image(destination, arrays[index - 1], grid, "fill")
             stream_resample(
-                before.read,
+                before,
                 writer,
-                operators,
-                level.owned,
-                image.dtype,
+                plan_stream(operators, level.owned, image.dtype, before, execution),
                 label=f"PYRAMID {grid.spacing[0]:g} um",
-                source_dtype=image.dtype,
                 xp=xp,
                 metrics=metrics,
-                memory=bytes_of(execution.memory),
-                workers=execution.workers,
+                pinned=execution.pinned,
             )
         _preview(arrays, planned, metrics)
     metrics.figures["levels"] = [

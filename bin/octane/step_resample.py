@@ -1,53 +1,39 @@
 """RESAMPLE: every tile of a mosaic grid, or a continuous volume, to the target resolution."""
 
 import logging
+import math
+import sys
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
+import numpy.typing as npt
 
-from octane.backend import describe, select, to_host
-from octane.dtypes import as_dtype, output_type
+from octane.backend import describe, select
 from octane.errors import OctaneError
-from octane.geometry import Grid, Vector, vector
+from octane.journal import Journal, fingerprint, journal
 from octane.metrics import Metrics
-from octane.omezarr import Attributes, Image, Level, create_image
-from octane.operators import resampled, resampler
-from octane.params import ExecutionParameters, InputParameters, ResampleParameters, bytes_of
-from octane.progress import progress
-from octane.resample import resample
+from octane.omezarr import Attributes, Image, create_image
+from octane.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.pipeline import Lane, run_pipeline
+from octane.resample import make_resampler
+from octane.resample_plan import (
+    MosaicPlan,
+    Piece,
+    VolumePlan,
+    plan_mosaic,
+    plan_volume,
+    target_of,
+)
+from octane.resuming import Finished
 from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import stream_resample
-from octane.tiles import plan_workers, run_tiles
-from octane.tiling import Tile, Tiling
+from octane.tiling import Tile
 from octane.volumes import Volume, open_volume
 
-__all__ = ["check_target", "resample_image"]
+__all__ = ["resample_image"]
 
 logger = logging.getLogger(__name__)
-
-
-def check_target(image: Volume, parameters: ResampleParameters) -> Vector:
-    """The target voxel size, once it is known to be possible.
-
-    Raises
-    ------
-    OctaneError
-        When there is none, or it is finer than the source and upsampling is not allowed.
-    """
-    if parameters.resolution is None:
-        raise OctaneError("No target resolution; give --resolution in micrometres.")
-    target = parameters.resolution
-    # A stored spacing that went through millimetres may be off in the last digits.
-    finer = [t < s * (1 - 1e-6) for t, s in zip(target, image.grid.spacing, strict=True)]
-    if any(finer) and not parameters.allow_upsampling:
-        spacing = " x ".join(f"{s:g}" for s in image.grid.spacing)
-        raise OctaneError(
-            f"{image.path} has voxels of {spacing} micrometre (z y x), coarser than the target "
-            f"{' x '.join(f'{t:g}' for t in target)}: give a coarser --resolution, "
-            "or --allow-upsampling."
-        )
-    return vector(*target)
 
 
 def resample_image(
@@ -56,6 +42,8 @@ def resample_image(
     parameters: ResampleParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
+    *,
+    dry_run: bool = False,
 ) -> Metrics:
     """Resample one image.
 
@@ -65,6 +53,8 @@ def resample_image(
         A mosaic grid or volume, and the OME-Zarr image to be written.
     parameters, reading, execution
         See :mod:`octane.params`.
+    dry_run
+        Write the plan to the standard output, and do nothing.
 
     Returns
     -------
@@ -77,151 +67,211 @@ def resample_image(
         For input, target or output that is not usable; nothing is left half-written.
     """
     image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
-    target = check_target(image, parameters)
+    target = target_of(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
         raise OctaneError(
             f"{source} holds complex voxels, which --dtype {parameters.dtype} would cut in half; "
             "leave --dtype out, and take the modulus where it is wanted."
         )
     metrics = Metrics("resample", settings=parameters.model_dump(mode="json"))
-    xp = select(execution.backend)
+    xp = _device(image, execution)
     metrics.device = describe(xp)
     if parameters.layout == "volume":
-        _resample_volume(image, destination, target, parameters, execution, metrics, xp)
+        plan = plan_volume(image, target, parameters, execution)
     elif isinstance(image, Image):
-        _resample_mosaic(image, destination, target, parameters, execution, metrics, xp)
+        plan = plan_mosaic(image, target, parameters, execution)
     else:
         raise OctaneError(f"{source} is no mosaic grid but a plain volume; give --layout volume.")
-    metrics.figures["source_voxel_size"] = list(image.grid.spacing)
-    metrics.figures["source_shape"] = list(image.grid.shape)
+    if dry_run:
+        sys.stdout.write("\n".join(plan.lines()) + "\n")
+        return metrics
+    for line in plan.lines():
+        logger.info("RESAMPLE: %s", line)
+    with _journal(image, destination, plan, parameters, reading, metrics) as record:
+        if isinstance(plan, MosaicPlan):
+            _resample_mosaic(plan, destination, parameters, execution, metrics, xp, record)
+        else:
+            _resample_volume(plan, destination, parameters, execution, metrics, xp, record)
+    metrics.figures.update(
+        source_voxel_size=list(image.grid.spacing),
+        source_shape=list(image.grid.shape),
+        voxel_size=list(target),
+        shape=list(plan.level.grid.shape),
+        predicted_memory_bytes=plan.predicted_bytes,
+    )
     return metrics
 
 
-def _resample_mosaic(
-    image: Image,
+def _device(image: Volume, execution: ExecutionParameters) -> ModuleType:
+    """The device that is the faster one: a GPU gains little where decoding takes most of the time.
+
+    Of a zstd tile's time on a CPU decoding is 80 to 90 %, and no GPU does that: see
+    docs/resample.md.
+    """
+    reader = image.reader if isinstance(image, Image) else None
+    decoding = reader is not None and reader.encoding.compression == "zstd"
+    if execution.backend == "auto" and decoding:
+        logger.info("backend auto: CPU, because decoding zstd bounds and is done there")
+        return select("cpu")
+    return select(execution.backend)
+
+
+def _journal(
+    image: Volume,
     destination: Path,
-    target: Vector,
+    plan: MosaicPlan | VolumePlan,
+    parameters: ResampleParameters,
+    reading: InputParameters,
+    metrics: Metrics,
+) -> AbstractContextManager[Journal | None]:
+    """What is known of earlier runs with the same input, settings, code and kind of device."""
+    if not parameters.resume:
+        return nullcontext()
+    settings = parameters.model_dump(mode="json", exclude={"resume", "resume_dir"})
+    metadata = image.array.metadata.to_dict() if isinstance(image, Image) else None
+    key = fingerprint(
+        {
+            "source": image.path.resolve(),
+            "grid": [image.grid.shape, image.grid.spacing, image.grid.origin],
+            "metadata": metadata,
+            "attributes": image.attributes,
+            "settings": settings,
+            "target": plan.target,
+            "reading": reading.model_dump(mode="json"),
+            "backend": metrics.device["backend"],
+        }
+    )
+    place = parameters.resume_dir or destination.parent
+    return journal(place, destination.name, key, image.path)
+
+
+def _resample_mosaic(
+    plan: MosaicPlan,
+    destination: Path,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
     xp: ModuleType,
+    record: Journal | None,
 ) -> None:
-    tiling = Tiling.of(image)
-    dtype = output_type(parameters.dtype, image.dtype)
-    # A grid has at most two lengths of tile per axis, so that two operators per axis serve all.
-    lengths = [
-        {r.stop - r.start for r in regions}
-        for regions in zip(*map(tiling.region, tiling.tiles), strict=True)
-    ]
-    operators = [
-        {n: resampler(n, spacing, t) for n in sizes}
-        for sizes, spacing, t in zip(lengths, tiling.spacing, target, strict=True)
-    ]
-    full = [operators[axis][tiling.tile[axis]].size for axis in range(3)]
-    last = [
-        operators[axis][r.stop - r.start].size
-        for axis, r in enumerate(tiling.region((tiling.rows - 1, tiling.columns - 1)))
-    ]
-    counts = (1, tiling.rows, tiling.columns)
-    nz, ny, nx = (f * (k - 1) + e for f, k, e in zip(full, counts, last, strict=True))
-    edge = (
-        e + (length - n * t) / 2
-        for e, length, n, t in zip(tiling.edge, tiling.tile_extent, full, target, strict=True)
-    )
-    grid = Grid.covering(
-        vector(*edge), vector(*(n * t for n, t in zip((nz, ny, nx), target, strict=True))), target
-    )
-    level = Level(grid, (full[0], full[1], full[2]))
-    working = np.promote_types(image.dtype, np.float32)
-    need = 3 * int(np.prod(tiling.tile)) * working.itemsize
-    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(tiling.tiles))
-    logger.info(
-        "%s: %d x %d tiles of %s voxels, %d workers, at most %.0f MB in flight",
-        image.path.name,
-        tiling.rows,
-        tiling.columns,
-        tiling.tile,
-        workers,
-        workers * need / 1e6,
-    )
+    image, tiling = plan.image, plan.tiling
     attributes = {**image.attributes, "kind": "mosaic", "mosaic": tiling.attributes()}
-    with (
-        create_image(
-            destination,
-            [level],
-            dtype,
-            codec=parameters.codec,
-            attributes=attributes,
-            overwrite=execution.overwrite,
-        ) as (writer,),
-        progress("RESAMPLE", len(tiling.tiles)) as advance,
-    ):
+    with create_image(
+        destination,
+        [plan.level],
+        plan.dtype,
+        codec=parameters.codec,
+        attributes=attributes,
+        overwrite=execution.overwrite,
+        kept=None if record is None else record.folder,
+    ) as (writer,):
+        done = Finished(image, writer, record)
 
-        def work(tile: Tile) -> None:
-            region = tiling.region(tile)
-            with metrics.timed("read"):
-                voxels = image.read(region)
-            metrics.count("read", voxels.nbytes)
-            with metrics.timed("compute"):
-                own = [operators[axis][n] for axis, n in enumerate(voxels.shape)]
-                result = to_host(as_dtype(resample(xp.asarray(voxels), own), dtype))
-            starts = (0, tile[0] * full[1], tile[1] * full[2])
-            place = tuple(slice(a, a + n) for a, n in zip(starts, result.shape, strict=True))
-            with metrics.timed("write"):
-                writer[place] = result
-            metrics.count("written", result.nbytes)
-            advance(voxels.nbytes)
+        def work(piece: Piece, lane: Lane) -> int:
+            source, region = plan.source(piece), plan.region(piece)
+            if done.has(region, source):
+                return 0
+            with ExitStack() as stack:
+                shard = stack.enter_context(writer.shard(piece.position))
+                for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
+                    result = _resampled(plan, tile, lane)
+                    with lane.timed("write"):
+                        shard[chunk] = result
+                    metrics.count("written", result.nbytes)
+                with lane.timed("write"):
+                    stack.close()
+                    done.add(region, source)
+            return math.prod(r.stop - r.start for r in source) * image.dtype.itemsize
 
-        run_tiles(
-            tiling.tiles,
+        def fetch(piece: Piece) -> None:
+            for tile in piece.tiles:
+                if image.reader is not None:
+                    image.reader.fetch((0, *tile))
+
+        run_pipeline(
+            plan.pieces,
             work,
-            workers=workers,
-            describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
+            label="RESAMPLE",
+            workers=plan.workers,
+            xp=xp,
+            metrics=metrics,
+            describe=lambda piece: f"{piece} of {image.path}",
+            fetch=fetch,
+            ahead=plan.ahead,
+            pinned=execution.pinned,
         )
     metrics.figures.update(
-        tiles=len(tiling.tiles), voxel_size=list(target), shape=list(grid.shape), workers=workers
+        tiles=len(tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles), pieces_kept=done.kept
     )
+
+
+def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
+    """A tile decoded a few planes at a time, each pushed through while it is in the cache."""
+    image = plan.image
+    resampler = lane.keep("resampler", lambda: make_resampler(lane.xp))
+    region = plan.tiling.region(tile)
+    depth = region[0].stop
+    lane.metrics.count("read", math.prod(r.stop - r.start for r in region) * image.dtype.itemsize)
+    operators = plan.operators_of(tile)
+    if image.reader is None:
+        with lane.timed("read"):
+            voxels = image.read(region)
+        with lane.timed("compute"):
+            resampler.begin(operators, (voxels.shape[1], voxels.shape[2]), image.dtype, plan.dtype)
+            resampler.push(voxels)
+            return resampler.finish()
+    # A chunk at the edge is stored with its padding, which the operators do not take.
+    _, cy, cx = image.array.chunks
+    resampler.begin(operators, (cy, cx), image.dtype, plan.dtype)
+    with image.naming_chunks(), image.reader.stream((0, *tile)) as stream:
+        for start in range(0, depth, plan.batch):
+            planes = resampler.buffer(min(plan.batch, depth - start))
+            with lane.timed("read"):
+                stream.read_into(planes)
+            with lane.timed("compute"):
+                resampler.push(planes)
+        with lane.timed("read"):
+            stream.drain()
+    with lane.timed("compute"):
+        return resampler.finish()
 
 
 def _resample_volume(
-    image: Volume,
+    plan: VolumePlan,
     destination: Path,
-    target: Vector,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
     xp: ModuleType,
+    record: Journal | None,
 ) -> None:
-    grid, operators = resampled(image.grid, target)
-    level = Level.volume(grid)
-    dtype = output_type(parameters.dtype, image.dtype)
+    image, level = plan.image, plan.level
     attributes: Attributes = {
         k: v for k, v in image.attributes.items() if k not in ("mosaic", "section")
     }
     attributes["kind"] = "volume"
     if "sections" in attributes:
         sections = read_sections(attributes, image.grid.shape[0])
-        factor = target[0] / image.grid.spacing[0]
-        attributes["sections"] = noted_sections(rescaled(sections, factor, grid.shape[0]))
+        factor = plan.target[0] / image.grid.spacing[0]
+        attributes["sections"] = noted_sections(rescaled(sections, factor, level.grid.shape[0]))
     with create_image(
         destination,
         [level],
-        dtype,
+        plan.stream.dtype,
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
+        kept=None if record is None else record.folder,
     ) as (writer,):
+        done = Finished(image, writer, record)
         stream_resample(
-            image.read,
+            image,
             writer,
-            operators,
-            level.owned,
-            dtype,
+            plan.stream,
             label="RESAMPLE",
-            source_dtype=image.dtype,
             xp=xp,
             metrics=metrics,
-            memory=bytes_of(execution.memory),
-            workers=execution.workers,
+            pinned=execution.pinned,
+            finished=done,
         )
-    metrics.figures.update(voxel_size=list(target), shape=list(grid.shape))
+    metrics.figures["pieces_kept"] = done.kept

@@ -1,11 +1,13 @@
 """Resampling a continuous volume block by block, with halos, equal to the whole bit for bit.
 
-The source of a block is read in slabs of planes, each once: what an output takes of the slab before
-is still in the resampler.
+A block is a stored object of the result. The planes of the source that it takes are read a slab at
+a time and pushed through the operators, which keep what the next planes need, so that along z
+nothing is computed twice. Slabs end where the source's chunks do: a chunk is decoded once a block.
 """
 
-from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
 from types import ModuleType
 
 import numpy as np
@@ -15,90 +17,170 @@ from octane.dtypes import working_type
 from octane.geometry import Region, blocks
 from octane.metrics import Metrics
 from octane.operators import AxisOperator
-from octane.progress import progress
-from octane.resample import Resampler, make_resampler
-from octane.tiles import plan_workers, run_tiles
-from octane.volumes import Writer
+from octane.params import ExecutionParameters, bytes_of
+from octane.pipeline import Lane, run_pipeline
+from octane.resample import make_resampler
+from octane.resuming import Finished
+from octane.tiles import PROCESS_BYTES, plan_workers
+from octane.volumes import Volume, Writer
 
-__all__ = ["stream_resample"]
-
-SLAB_BYTES = 64_000_000
-"""Decoded input read at once: large enough to amortise a read, small beside the output shard."""
+__all__ = ["StreamPlan", "plan_stream", "stream_resample"]
 
 
-def stream_resample(
-    read: Callable[[Region], npt.NDArray],
-    write: Writer,
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a volume is resampled.
+
+    Attributes
+    ----------
+    operators
+        One per axis (z, y, x), from the whole source to the whole result.
+    regions
+        Blocks of the result, each written by one worker.
+    dtype, source_dtype
+        Of the result and of the source.
+    slab
+        Planes of the source that are read at once.
+    workers
+        Blocks in flight.
+    lane_bytes, predicted_bytes
+        Host memory of one worker, and peak of the process.
+    """
+
+    operators: tuple[AxisOperator, ...]
+    regions: tuple[Region, ...]
+    dtype: np.dtype
+    source_dtype: np.dtype
+    slab: int
+    workers: int
+    lane_bytes: int
+    predicted_bytes: int
+
+    def parts(self, region: Region) -> tuple[list[AxisOperator], Region]:
+        """The operators of a block, and the source's voxels that it takes."""
+        parts = [o.part(r) for o, r in zip(self.operators, region, strict=True)]
+        return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
+
+
+def plan_stream(
     operators: Sequence[AxisOperator],
     owned: tuple[int, int, int],
     dtype: npt.DTypeLike,
+    source: Volume,
+    execution: ExecutionParameters,
+) -> StreamPlan:
+    """Plan the resampling of a volume.
+
+    Parameters
+    ----------
+    operators
+        One per axis (z, y, x), from the whole source to the whole result.
+    owned
+        Size of the blocks.
+    dtype
+        Of the result.
+    source
+        What is resampled.
+    execution
+        Memory and workers.
+
+    Raises
+    ------
+    OctaneError
+        When not even one block fits the memory.
+    """
+    shape = tuple(operator.size for operator in operators)
+    regions = blocks(shape, owned)
+    # The first block is as large as any, and takes as much of the source but for borders.
+    parts = [o.part(r) for o, r in zip(operators, regions[0], strict=True)]
+    ny, nx = (needed.stop - needed.start for _, needed in parts[1:])
+    block = [r.stop - r.start for r in regions[0]]
+    dtype, working = np.dtype(dtype), working_type(source.dtype)
+    ring = (operators[0].taps + 2) * block[1] * nx * working.itemsize
+    # The result, the same before it is rounded to another type, and encoded.
+    result = prod(block) * (2 * dtype.itemsize + working.itemsize * (dtype != working))
+    memory = bytes_of(execution.memory)
+
+    def lane(slab: int) -> int:
+        return slab * ny * nx * source.dtype.itemsize + ring + result
+
+    slab = min(source.slab, parts[0][1].stop - parts[0][1].start)
+    # Half a chunk's planes cost its decoding twice: better than one worker less, or none.
+    while slab > 1 and PROCESS_BYTES + lane(slab) * (execution.workers or 1) > memory:
+        slab = -(-slab // 2)
+    workers = plan_workers(lane(slab), memory, execution.workers, len(regions))
+    return StreamPlan(
+        tuple(operators), tuple(regions), dtype, source.dtype, slab, workers, lane(slab),
+        PROCESS_BYTES + workers * lane(slab),
+    )  # fmt: skip
+
+
+def stream_resample(
+    source: Volume,
+    write: Writer,
+    plan: StreamPlan,
     *,
     label: str,
-    source_dtype: np.dtype,
     xp: ModuleType,
     metrics: Metrics,
-    memory: int,
-    workers: int | None,
+    pinned: bool = True,
+    finished: Finished | None = None,
 ) -> None:
     """Resample a volume into ``write``, one owned block (a shard) after the other.
 
     Parameters
     ----------
-    read
-        Gives the source's voxels of a region.
+    source
+        What is resampled.
     write
         Takes the result; each block is written once, by one worker.
-    operators
-        One per axis (z, y, x), from the whole source to the whole result.
-    owned
-        Size of the blocks.
-    dtype, source_dtype
-        Types of the result and of the source.
+    plan
+        From :func:`plan_stream`.
+    label
+        What the work is called.
     xp
         Array module that computes.
     metrics
         Takes seconds and bytes.
-    memory, workers
-        Limits, see :func:`octane.tiles.plan_workers`.
+    pinned
+        Whether host memory is page-locked on a GPU.
+    finished
+        What is there from an earlier run.
     """
-    shape = tuple(operator.size for operator in operators)
-    regions = blocks(shape, owned)
-    block = [min(n, size) for n, size in zip(owned, shape, strict=True)]
-    _, rows, columns = (
-        needed.stop - needed.start
-        for _, needed in (o.part(slice(0, n)) for o, n in zip(operators, block, strict=True))
+
+    def work(region: Region, lane: Lane) -> int:
+        operators, needed = plan.parts(region)
+        if finished is not None and finished.has(region, needed):
+            return 0
+        resampler = lane.keep("resampler", lambda: make_resampler(xp))
+        planes, *across = needed
+        shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)
+        resampler.begin(operators, shape, plan.source_dtype, plan.dtype)
+        start = planes.start
+        while start < planes.stop:
+            stop = min((start // plan.slab + 1) * plan.slab, planes.stop)
+            with lane.timed("read"):
+                slab = source.read((slice(start, stop), *across), resampler.buffer(stop - start))
+            metrics.count("read", slab.nbytes)
+            with lane.timed("compute"):
+                resampler.push(slab)
+            start = stop
+        with lane.timed("compute"):
+            result = resampler.finish()
+        with lane.timed("write"):
+            write[region] = result
+            if finished is not None:
+                finished.add(region, needed)
+        metrics.count("written", result.nbytes)
+        return result.nbytes
+
+    run_pipeline(
+        plan.regions,
+        work,
+        label=label,
+        workers=plan.workers,
+        xp=xp,
+        metrics=metrics,
+        pinned=pinned,
+        describe=lambda region: f"block {region} of {source.path}",
     )
-    # Planes that wait for the operator of z are as wide as the source and as high as the result.
-    waiting = operators[0].taps * block[1] * columns * working_type(source_dtype).itemsize
-    plane = rows * columns * source_dtype.itemsize
-    need = int(np.prod(block)) * np.dtype(dtype).itemsize + waiting + 3 * max(SLAB_BYTES, plane)
-    count = plan_workers(need, memory, workers, len(regions))
-    idle: SimpleQueue[Resampler] = SimpleQueue()
-    for _ in range(count):
-        idle.put(make_resampler(xp))
-
-    with progress(label, len(regions)) as advance:
-
-        def work(region: Region) -> None:
-            parts = [o.part(r) for o, r in zip(operators, region, strict=True)]
-            z, *across = (needed for _, needed in parts)
-            ny, nx = (needed.stop - needed.start for needed in across)
-            slab = max(1, SLAB_BYTES // (ny * nx * source_dtype.itemsize))
-            resampler = idle.get()
-            try:
-                resampler.begin([part for part, _ in parts], (ny, nx), source_dtype, dtype)
-                for start in range(z.start, z.stop, slab):
-                    with metrics.timed("read"):
-                        source = read((slice(start, min(start + slab, z.stop)), *across))
-                    metrics.count("read", source.nbytes)
-                    with metrics.timed("compute"):
-                        resampler.push(source)
-                result = resampler.finish()
-                with metrics.timed("write"):
-                    write[region] = result
-                metrics.count("written", result.nbytes)
-                advance(result.nbytes)
-            finally:
-                idle.put(resampler)
-
-        run_tiles(regions, work, workers=count, describe=lambda r: f"block {r}")

@@ -12,13 +12,23 @@ from typing import TypeVar
 
 from octane.errors import OctaneError
 
-__all__ = ["plan_workers", "run_tiles"]
+__all__ = ["PROCESS_BYTES", "plan_workers", "run_tiles"]
+
+PROCESS_BYTES = 250_000_000
+"""Python with NumPy, SciPy, SimpleITK, zarr and compiled loops, before any data."""
 
 Tile = TypeVar("Tile")
 Result = TypeVar("Result")
 
 
-def plan_workers(bytes_per_block: int, memory: int, requested: int | None, blocks: int) -> int:
+def plan_workers(
+    bytes_per_block: int,
+    memory: int,
+    requested: int | None,
+    blocks: int,
+    *,
+    fixed: int = PROCESS_BYTES,
+) -> int:
     """How many workers fit: one per core (or as requested), fewer where memory is short.
 
     Parameters
@@ -31,19 +41,22 @@ def plan_workers(bytes_per_block: int, memory: int, requested: int | None, block
         Number of workers asked for, or None for one per core.
     blocks
         Number of blocks; more workers than that would idle.
+    fixed
+        Memory that is taken whatever the number of workers.
 
     Raises
     ------
     OctaneError
         When not even one block fits.
     """
-    if bytes_per_block > memory:
+    least = fixed + bytes_per_block
+    if least > memory:
         raise OctaneError(
-            f"One block needs {bytes_per_block / 1e6:.0f} MB and --memory allows "
-            f"{memory / 1e6:.0f} MB; give --memory {bytes_per_block / 1e9:.1f}GB or more."
+            f"One block at a time needs {least / 1e6:.0f} MB and --memory allows "
+            f"{memory / 1e6:.0f} MB; give --memory {least / 1e9 + 0.05:.1f}GB or more."
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(requested or cores or 1, memory // bytes_per_block, blocks))
+    return max(1, min(requested or cores or 1, (memory - fixed) // bytes_per_block, blocks))
 
 
 def run_tiles(

@@ -33,6 +33,9 @@ FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
 UNITLESS = (".tif", ".tiff")
 """Formats whose lengths have no unit that could be relied on."""
 
+SLAB = 16
+"""Planes taken at once of a volume that is in memory: few enough to stay in the cache."""
+
 MILLIMETER = MICROMETERS["millimeter"]
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
@@ -61,8 +64,13 @@ class Volume(Protocol):
         """What octane noted; empty for files of others."""
         ...
 
-    def read(self, region: Region) -> npt.NDArray:
-        """Voxels of ``region``."""
+    @property
+    def slab(self) -> int:
+        """Planes that are best read at once."""
+        ...
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
+        """Voxels of ``region``; in ``out``, if it is given and they are not in memory anyway."""
         ...
 
 
@@ -91,9 +99,17 @@ class FileVolume:
         """All voxels, a view."""
         return sitk.GetArrayViewFromImage(self.image)
 
-    def read(self, region: Region) -> npt.NDArray:
+    @property
+    def slab(self) -> int:
+        """Planes that are best read at once."""
+        return SLAB
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, a copy."""
-        return np.array(self.voxels[region])
+        if out is None:
+            return np.array(self.voxels[region])
+        out[...] = self.voxels[region]
+        return out
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,12 @@ class ArrayVolume:
         """Type of the voxels."""
         return self.voxels.dtype
 
-    def read(self, region: Region) -> npt.NDArray:
+    @property
+    def slab(self) -> int:
+        """Planes that are best read at once."""
+        return SLAB
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, a view."""
         return self.voxels[region]
 

@@ -11,6 +11,8 @@ import pytest
 import zarr
 from hypothesis import settings
 from scipy import ndimage
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from octane.geometry import Grid, vector
 from octane.omezarr import Level, create_image, open_image
@@ -131,6 +133,80 @@ def write_foreign(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def create_v3():
+    """Create an array ``a/0`` in a store of zarr v3, not yet written.
+
+    ``shards`` are inner chunks along each axis, the place of the index and whether it is checked.
+    """
+
+    def create(folder, codecs, shape, chunks, *, shards=None, dtype="f4", **more):
+        files = chunks
+        if not codecs or not isinstance(codecs[0], ArrayArrayCodec | ArrayBytesCodec):
+            codecs = [BytesCodec(), *codecs]
+        if shards is not None:
+            counts, location, checked = shards
+            files = tuple(c * n for c, n in zip(chunks, counts, strict=True))
+            codec = ShardingCodec(
+                chunk_shape=chunks,
+                codecs=codecs,
+                index_codecs=[BytesCodec(), *([Crc32cCodec()] if checked else [])],
+                index_location=location,
+            )
+            codecs = [codec]
+        zarr.open_group(folder, mode="w", zarr_format=3)
+        return zarr.create(
+            store=folder,
+            path="a/0",
+            shape=shape,
+            chunks=files,
+            dtype=dtype,
+            codecs=codecs,
+            zarr_format=3,
+            config={"write_empty_chunks": False},
+            **more,
+        )
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def create_v2():
+    """Create an array ``a/0`` in a store of zarr v2, not yet written."""
+
+    def create(folder, compressor, shape, chunks, *, dtype="f4", **more):
+        zarr.open_group(folder, mode="w", zarr_format=2)
+        return zarr.create(
+            store=folder,
+            path="a/0",
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            compressor=compressor,
+            zarr_format=2,
+            config={"write_empty_chunks": False},
+            **more,
+        )
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def any_bits():
+    """Voxels of any bits, NaN of many kinds among them, that can be compressed."""
+
+    def make(dtype, shape, seed=0):
+        rng = np.random.default_rng(seed)
+        dtype = np.dtype(dtype)
+        if dtype.kind == "b":
+            return rng.random(shape) < 0.5
+        size = int(np.prod(shape)) * dtype.itemsize
+        some = np.array([0, 1, 3, 17, 0x7F, 0x80, 0xC0, 0xFF], np.uint8)
+        return rng.choice(some, size).view(dtype).reshape(shape)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,14 @@
 
 import errno
 import os
+import subprocess
+import sys
+import time
+from typing import cast
 
 import pytest
 
-from octane.atomic import writing
+from octane.atomic import PARTIAL, write_object, writing
 from octane.errors import OctaneError
 
 
@@ -154,3 +158,45 @@ def test_what_was_made_meanwhile_is_kept(tmp_path):
         write_twice(tmp_path / "a")
     assert (tmp_path / "a").read_text() == "theirs"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_object_is_written_with_the_folders_above_it(tmp_path):
+    path = tmp_path / "c/0/1/2"
+    write_object(path, [b"index", b"", b"chunks"])
+    assert path.read_bytes() == b"indexchunks"
+    write_object(path, [b"new"])
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in path.parent.iterdir()] == ["2"]
+
+
+def test_an_object_that_fails_half_way_leaves_nothing(tmp_path):
+    path = tmp_path / "0"
+    write_object(path, [b"old"])
+    with pytest.raises(TypeError):
+        write_object(path, [b"new", cast("bytes", None)])
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["0"]
+
+
+def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, project):
+    path = tmp_path / "0"
+    program = (
+        "import itertools, sys; from pathlib import Path; from octane.atomic import write_object\n"
+        "for k in itertools.count():\n"
+        "    write_object(Path(sys.argv[1]), [bytes([k % 256]) * 1000] * 2000)\n"
+    )
+    for wait in (0.0, 0.003, 0.011):
+        command = [sys.executable, "-c", program, path]
+        with subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": str(project / "bin")}
+        ) as writer:
+            while not path.exists():
+                assert writer.poll() is None
+                time.sleep(0.001)
+            time.sleep(wait)
+            writer.kill()
+        content = path.read_bytes()
+        assert content == content[:1] * 2_000_000
+        left = [p.name for p in tmp_path.iterdir() if p != path]
+        assert all(name.startswith(PARTIAL) for name in left)
+        path.unlink()

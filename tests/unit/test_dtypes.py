@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.dtypes import as_dtype, working_type
+from octane.dtypes import as_dtype, integer_limits, working_type
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,8 @@ from octane.dtypes import as_dtype, working_type
         ("float32", "float32"),
         ("float64", "float64"),
         ("complex64", "complex64"),
+        (">f4", "float32"),
+        (">c8", "complex64"),
     ],
 )
 def test_each_type_is_computed_in_one_that_holds_it(stored, computed):
@@ -44,6 +46,20 @@ def test_the_widest_integers_are_clipped_without_wrapping(dtype):
     top = int(as_dtype(np.array([1e30]), dtype)[0])
     assert np.iinfo(dtype).max - top < 2048
     assert as_dtype(np.array([-1e30]), dtype)[0] == np.iinfo(dtype).min
+
+
+@pytest.mark.parametrize("floating", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])
+def test_limits_of_integers_are_the_outermost_values_of_both_types(dtype, floating):
+    info = np.iinfo(dtype)
+    real = np.dtype(floating).type
+    low, high = integer_limits(np.dtype(dtype), np.dtype(floating))
+    assert low == info.min
+    assert int(real(high)) == high <= info.max
+    assert high == info.max or int(np.nextafter(real(high), real(np.inf))) > info.max
+    # Beyond them a conversion may give anything.
+    values = np.array([-1e30, 1e30], floating)
+    np.testing.assert_array_equal(as_dtype(values, dtype), [info.min, int(high)])
 
 
 def test_negative_values_are_rounded_and_not_truncated():

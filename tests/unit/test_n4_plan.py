@@ -22,7 +22,9 @@ class Stored:
         self.grid = Grid(shape, (10.0, 10.0, 10.0))
         self.attributes = {}
 
-    def read(self, region):
+        self.slab = 16
+
+    def read(self, region, out=None):
         raise AssertionError("a plan reads no voxel")
 
 

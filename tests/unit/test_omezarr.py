@@ -11,6 +11,7 @@ import ome_zarr_models.v05
 import pytest
 import yaozarrs
 import zarr
+from zarr.codecs import GzipCodec, TransposeCodec
 
 from octane.errors import OctaneError
 from octane.geometry import Grid, blocks
@@ -244,6 +245,66 @@ def test_a_corrupt_chunk_is_named(write_image, voxels, codec):
     with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded") as caught:
         image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
     assert str(path) in str(caught.value)
+
+
+OTHERS = {
+    "gzip": {"version": "0.5", "compressors": GzipCodec()},
+    "transposed": {"version": "0.5", "filters": TransposeCodec(order=(2, 1, 0))},
+    "F order": {"version": "0.4", "order": "F"},
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
+    region = (slice(3, 20), slice(5, 30), slice(7, 8))
+    for chunks in ((10, 10, 10), (20, 30, 25)):
+        image = open_image(write_foreign("a.zarr", voxels, chunks=chunks, **others))
+        assert image.reader is None
+        assert image.why_zarr
+        np.testing.assert_array_equal(image.read(region), voxels[region])
+        out = np.empty((17, 25, 1), np.float32)
+        assert image.read(region, out) is out
+        np.testing.assert_array_equal(out, voxels[region])
+
+
+def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels):
+    path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
+    whole = (slice(0, 20), slice(0, 30), slice(0, 25))
+    file = path / "0/c/1/2/0"
+    file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded"):
+        open_image(path).read(whole)
+    file.unlink()
+    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 is missing"):
+        open_image(path).read(whole)
+    expected = voxels.copy()
+    expected[10:, 20:, :10] = 0
+    np.testing.assert_array_equal(open_image(path, missing="fill").read(whole), expected)
+
+
+def test_memory_may_be_given(chunked, voxels):
+    image = open_image(chunked)
+    assert image.reader is not None
+    assert not image.why_zarr
+    out = np.empty((20, 30, 25), np.float32)
+    assert image.read((slice(0, 20), slice(0, 30), slice(0, 25)), out) is out
+    np.testing.assert_array_equal(out, voxels)
+
+
+def test_a_chunk_that_is_streamed_is_named_as_well(chunked):
+    (chunked / "0/c/0/0/0").write_bytes(b"no")
+    (chunked / "0/c/0/0/1").unlink()
+    image = open_image(chunked)
+    reader = image.reader
+    assert reader is not None
+    buffer = np.empty((10, 10, 10), np.float32)
+    for position, words in (((0, 0, 0), "cannot be decoded"), ((0, 0, 1), "is missing")):
+        with (
+            pytest.raises(OctaneError, match=f"{'/'.join(map(str, position))} {words}"),
+            image.naming_chunks(),
+            reader.stream(position) as stream,
+        ):
+            stream.read_into(buffer)
 
 
 def test_one_flipped_bit_is_found(chunked):

@@ -130,7 +130,7 @@ def test_each_step_gets_its_own_fields_back():
     assert settings["n4"]["strength"] == 0.5
     assert settings["resample"]["resolution"] == [10.0, 10.0, 20.0]
     assert settings["stitch"]["overlap"] == [0.3, 0.3]
-    assert settings["execution"] == {"backend": "cpu"}
+    assert settings["execution"] == {"backend": "cpu", "prefetch": None, "pinned": True}
     for step, own in settings.items():
         STEPS[step].model_validate(own)
     json.dumps(settings)

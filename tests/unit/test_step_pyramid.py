@@ -12,7 +12,7 @@ import SimpleITK as sitk
 import yaozarrs
 import zarr
 
-from octane import omezarr, step_pyramid, streaming
+from octane import omezarr, step_pyramid
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid, vector
@@ -108,7 +108,6 @@ def test_the_translation_is_where_the_voxels_are(write_image, build):
 def test_a_level_is_made_from_the_one_before(volume, voxels, build, monkeypatch):
     monkeypatch.setattr(omezarr, "CHUNK", 8)
     monkeypatch.setattr(omezarr, "SHARD", 16)
-    monkeypatch.setattr(streaming, "SLAB_BYTES", 10_000)
     path, _ = build(volume, resolutions=(10, 25, 60))
     levels = Levels(path)
     expected, grid = voxels, open_image(volume).grid

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from octane import streaming
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid
@@ -138,8 +137,7 @@ def test_the_number_of_workers_changes_nothing(rng, write_mosaic, run):
     np.testing.assert_array_equal(*results)
 
 
-def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run, monkeypatch):
-    monkeypatch.setattr(streaming, "SLAB_BYTES", 5000)
+def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
     voxels = noise(rng, (30, 41, 52))
     source = write_image("a.zarr", voxels, (3.5, 4.0, 4.0), chunks=(10, 20, 20))
     image, _ = run(source, 10.0, layout="volume")

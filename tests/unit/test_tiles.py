@@ -86,15 +86,15 @@ def test_a_signal_stops_the_tiles_that_have_not_begun():
 def test_workers_fit_the_memory_and_the_work(size, memory, requested, blocks):
     if size > memory:
         with pytest.raises(OctaneError, match="--memory"):
-            plan_workers(size, memory, requested, blocks)
+            plan_workers(size, memory, requested, blocks, fixed=0)
         return
-    workers = plan_workers(size, memory, requested, blocks)
+    workers = plan_workers(size, memory, requested, blocks, fixed=0)
     assert 1 <= workers <= min(requested, blocks)
     assert workers * size <= memory
 
 
 def test_unasked_there_is_one_worker_a_core(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(7)), raising=False)
-    assert plan_workers(1, 100, None, 50) == 7
-    assert plan_workers(1, 100, None, 3) == 3
-    assert plan_workers(40, 100, None, 50) == 2
+    assert plan_workers(1, 100, None, 50, fixed=0) == 7
+    assert plan_workers(1, 100, None, 3, fixed=0) == 3
+    assert plan_workers(40, 100, None, 50, fixed=0) == 2

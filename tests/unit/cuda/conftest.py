@@ -151,6 +151,13 @@ class Kernel:
 class TheDevice:
     """The one device there is."""
 
+    def __init__(self, streams):
+        self.streams = streams
+
+    def synchronize(self):
+        for stream in self.streams.values():
+            stream.synchronize()
+
     def __enter__(self):
         return self
 
@@ -169,7 +176,7 @@ class Device(ModuleType):
         self.held, self.allocated = [], 0
         self.empty_like = lambda a, dtype=None: self.empty(a.shape, dtype or a.dtype)
         self.cuda = SimpleNamespace(
-            Device=TheDevice,
+            Device=functools.partial(TheDevice, self.streams),
             Stream=functools.partial(Stream, self),
             Event=Event,
             runtime=Runtime(self),

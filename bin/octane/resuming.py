@@ -1,0 +1,68 @@
+"""Which stored objects of an image that is being written are there from an earlier run."""
+
+import hashlib
+from threading import Lock
+
+from octane.chunks import chunk_key, owned_shape, stored_objects
+from octane.direct_write import DirectWriter
+from octane.geometry import Region
+from octane.journal import Journal
+from octane.omezarr import Image
+from octane.volumes import Volume
+
+__all__ = ["Finished"]
+
+
+class Finished:
+    """The finished objects of an image, by their regions.
+
+    Parameters
+    ----------
+    source
+        What it is made from.
+    writer
+        What writes it.
+    record
+        The journal; None where nothing is kept.
+
+    Attributes
+    ----------
+    kept
+        How many objects were taken over.
+    """
+
+    def __init__(self, source: Volume, writer: DirectWriter, record: Journal | None) -> None:
+        self._source, self._array, self._record = source, writer.array, record
+        self._owned = owned_shape(writer.array)
+        self._lock = Lock()
+        self.kept = 0
+
+    def has(self, region: Region, taken: Region) -> bool:
+        """Whether the object of ``region`` was made of ``taken``, the source's, as it is now."""
+        if self._record is None or not self._record.has(self._key(region), self._state(taken)):
+            return False
+        with self._lock:
+            self.kept += 1
+        return True
+
+    def add(self, region: Region, taken: Region) -> None:
+        """The object is written."""
+        if self._record is not None:
+            self._record.add(self._key(region), self._state(taken))
+
+    def _key(self, region: Region) -> str:
+        position = tuple(r.start // n for r, n in zip(region, self._owned, strict=True))
+        return chunk_key(self._array, position)
+
+    def _state(self, taken: Region) -> str:
+        """Sizes and times of the files that hold a region of the source."""
+        source = self._source
+        files = [source.path]
+        if isinstance(source, Image):
+            files = [o.file for o in stored_objects(source.array, source.path, taken)]
+        found = hashlib.sha256()
+        for file in files:
+            # A missing chunk that is to be filled is a state as well.
+            seen = file.stat() if file.exists() else None
+            found.update(b"-" if seen is None else f"{seen.st_size} {seen.st_mtime_ns} ".encode())
+        return found.hexdigest()
