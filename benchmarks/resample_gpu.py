@@ -14,8 +14,8 @@ import logging
 import statistics
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +30,7 @@ from octane.operators import AxisOperator, resampler
 from octane.pinned import HostMemory
 from octane.resample import resample
 from octane.resample_cuda import CudaResampler
+from octane.resample_sizes import BATCH_BYTES
 
 logger = logging.getLogger("resample_gpu")
 
@@ -40,8 +41,6 @@ KINDS = ("uncompressed", "zstd")
 COUNTS, QUICK_COUNTS = ((4, 4), (12, 12)), ((2, 2), (4, 4))
 REPEATS = 20
 PER_WORKER = 8
-BATCH_BYTES = 4 << 20
-"""Pushed together: large enough for a copy to reach its rate."""
 
 
 def operators_of(shape: Shape) -> list[AxisOperator]:
@@ -103,7 +102,6 @@ def from_memory(
     """Tiles that lie in the host's memory, to results there: copies and kernels of all workers."""
     tile, operators = speckle(shape), operators_of(shape)
     batch = max(1, BATCH_BYTES // tile[0].nbytes)
-    ready = threading.Barrier(workers + 1)
     owners = [CudaResampler(xp, memory) for _ in range(workers)]
 
     def one(own: CudaResampler) -> None:
@@ -115,24 +113,16 @@ def from_memory(
             own.push(buffer)
         own.finish()
 
-    def work(own: CudaResampler) -> None:
-        try:
-            one(own)
-        except BaseException:
-            ready.abort()
-            raise
-        ready.wait()
+    def several(own: CudaResampler) -> None:
         for _ in range(PER_WORKER):
             one(own)
 
-    threads = [threading.Thread(target=work, args=(own,)) for own in owners]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    start = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    spent = time.perf_counter() - start
+    with ThreadPoolExecutor(workers) as pool:
+        # Buffers are made by the first tiles.
+        list(pool.map(one, owners))
+        start = time.perf_counter()
+        list(pool.map(several, owners))
+        spent = time.perf_counter() - start
     for own in owners:
         own.close()
     return {
