@@ -41,7 +41,9 @@ def gather(
     result = np.empty([len(range(n)[k]) for n, k in zip(shape, keep, strict=True)], dtype)
     # Integers are always finite; blocks that hold no kept voxel are read only to be looked at.
     finite = finite and volume.dtype.kind == "f"
-    regions = blocks(shape, (READ_BLOCK,) * 3)
+    # Whole chunks, where they are smaller than a block, so that each is decoded once.
+    size = tuple(c * (READ_BLOCK // c) if c < READ_BLOCK else READ_BLOCK for c in volume.chunks)
+    regions = blocks(shape, size)
 
     def work(region: Region) -> None:
         inner, outer = [], []

@@ -126,9 +126,9 @@ class Image:
         return cast("tuple[int, int, int]", owned_shape(self.array))
 
     @property
-    def slab(self) -> int:
-        """Planes that are best read at once: those of a chunk."""
-        return self.array.chunks[0]
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are decoded at once."""
+        return cast("tuple[int, int, int]", self.array.chunks)
 
     @cached_property
     def _direct(self) -> tuple[DirectReader | None, str]:

@@ -85,14 +85,13 @@ class Lane:
         return held[:size].view(dtype).reshape(shape)
 
     def to_device(self, array: npt.NDArray) -> npt.NDArray:
-        """A copy on the device, on the lane's stream; on a CPU the array itself.
-
-        The array must stay as it is until :meth:`to_host` was called.
-        """
+        """A copy on the device; on a CPU the array itself."""
         if self.stream is None:
             return array
         copy = self.xp.empty(array.shape, array.dtype)
         copy.set(np.ascontiguousarray(array), stream=self.stream)
+        # The array may be filled anew at once. Only this lane waits, and others go on.
+        self.stream.synchronize()
         return copy
 
     def to_host(self, array: npt.NDArray, name: str) -> npt.NDArray:

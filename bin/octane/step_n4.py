@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-from octane.backend import describe, namespace, select, to_host
+from octane.backend import describe, namespace, select
 from octane.dtypes import output_type, working_type
 from octane.errors import OctaneError
 from octane.gathering import gather
@@ -32,9 +32,8 @@ from octane.n4_inputs import (
 from octane.n4_modes import BiasModel, Part, fit_modes
 from octane.n4_plan import Plan, plan_n4
 from octane.params import ExecutionParameters, InputParameters, N4Parameters
-from octane.progress import progress
+from octane.pipeline import Lane, run_pipeline
 from octane.sections import Section
-from octane.tiles import run_tiles
 from octane.volumes import Volume, create_volume, is_ome_zarr, open_volume
 
 __all__ = ["correct_bias"]
@@ -297,30 +296,39 @@ def _apply(
             )
             # Both outputs' shards are owned whole: sizes are multiples of one another.
             size = tuple(max(a, b) for a, b in zip(size, field_size, strict=True))
-        regions = blocks(shape, size)
-        advance = stack.enter_context(progress("N4", len(regions)))
 
-        def work(region: Region) -> None:
-            with metrics.timed("read"):
-                block = volume.read(region)
+        def work(region: Region, lane: Lane) -> int:
+            with lane.timed("read"):
+                memory = lane.buffer("block", [r.stop - r.start for r in region], volume.dtype)
+                block = volume.read(region, memory)
             if not plan.kept:
                 metrics.count("read", block.nbytes)
-            with metrics.timed("compute"):
+            with lane.timed("compute"):
                 corrected, field = _corrected(
-                    xp.asarray(block), region, model, levelling, p.strength, dtype,
+                    lane.to_device(block), region, model, levelling, p.strength, dtype,
                     with_field=field_writer is not None,
                 )  # fmt: skip
                 if mask is not None:
                     corrected = xp.where(xp.asarray(mask(region)), corrected, dtype.type(0))
-            with metrics.timed("write"):
-                writer[region] = to_host(corrected)
+                corrected = lane.to_host(corrected, "corrected")
+                if field is not None:
+                    field = lane.to_host(field, "field")
+            with lane.timed("write"):
+                writer[region] = corrected
                 if field_writer is not None and field is not None:
-                    field_writer[region] = to_host(field)
+                    field_writer[region] = field
             metrics.count("written", corrected.nbytes)
-            advance(block.nbytes)
+            return block.nbytes
 
-        run_tiles(
-            regions, work, workers=plan.workers, describe=lambda r: f"block {r} of {volume.path}"
+        run_pipeline(
+            blocks(shape, size),
+            work,
+            label="N4",
+            workers=plan.workers,
+            xp=xp,
+            metrics=metrics,
+            describe=lambda region: f"block {region} of {volume.path}",
+            pinned=execution.pinned,
         )
 
 

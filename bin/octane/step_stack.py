@@ -17,10 +17,10 @@ from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image, open_image
 from octane.operators import interpolator
 from octane.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
-from octane.progress import progress
+from octane.pipeline import Lane, run_pipeline
 from octane.resample import apply
 from octane.sections import Section, noted_sections
-from octane.tiles import plan_workers, run_tiles
+from octane.tiles import plan_workers
 
 __all__ = ["gaps", "stack_sections"]
 
@@ -129,16 +129,30 @@ def _whole(index: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     return np.where(np.abs(index - np.round(index)) < 1e-6, np.round(index), index)
 
 
-def _paste(result: npt.NDArray, region: Region, slab: Slab, planes: range, grid: Grid) -> int:
-    """Interpolate a section into a block; gives the number of planes below its imaged depth."""
-    image = slab.image
-    if image is None:
-        return 0
-    own = image.grid
-    z = np.arange(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
+def _meet(planes: range, span: slice) -> bool:
+    return planes.start < span.stop and planes.stop > span.start
+
+
+def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
+    """Planes that are not below a section's imaged depth."""
+    z = np.array(planes)
     depth = (z + 0.5) * grid.spacing[0] - slab.surface
-    imaged = z[depth <= slab.extent[0] + 1e-6]
-    spans = [imaged]
+    return z[depth <= slab.extent[0] + 1e-6]
+
+
+def _paste(
+    result: npt.NDArray,
+    region: Region,
+    slab: Slab,
+    image: Image,
+    planes: range,
+    grid: Grid,
+    lane: Lane,
+) -> None:
+    """Interpolate a section into a block."""
+    own = image.grid
+    here = range(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
+    spans = [_imaged(slab, here, grid)]
     for axis in (1, 2):
         r, t = region[axis], grid.spacing[axis]
         first = (slab.edge[axis] - grid.edge[axis]) / t
@@ -147,7 +161,7 @@ def _paste(result: npt.NDArray, region: Region, slab: Slab, planes: range, grid:
         high = int(np.floor(last - 0.5 + 1e-6)) + 1
         spans.append(np.arange(max(r.start, low), min(r.stop, high)))
     if not all(len(span) for span in spans):
-        return len(z) - len(imaged)
+        return
     # The volume counts depth from its own top, a section from where it was imaged.
     offsets = (slab.edge[0] - slab.surface, *grid.edge[1:])
     operators = [
@@ -157,16 +171,20 @@ def _paste(result: npt.NDArray, region: Region, slab: Slab, planes: range, grid:
         )
     ]
     parts = [operator.part(slice(None)) for operator in operators]
-    values = image.read(tuple(needed for _, needed in parts))
-    values = values.astype(working_type(image.dtype), copy=False)
-    for axis, (operator, _) in enumerate(parts):
-        values = apply(operator, values, axis)
-    here = tuple(
-        slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
-        for s, r in zip(spans, region, strict=True)
-    )
-    result[here] = as_dtype(values, result.dtype)
-    return len(z) - len(imaged)
+    needed = tuple(taken for _, taken in parts)
+    with lane.timed("read"):
+        memory = lane.buffer("section", [r.stop - r.start for r in needed], image.dtype)
+        values = image.read(needed, memory)
+    lane.metrics.count("read", values.nbytes)
+    with lane.timed("compute"):
+        values = values.astype(working_type(image.dtype), copy=False)
+        for axis, (operator, _) in enumerate(parts):
+            values = apply(operator, values, axis)
+        place = tuple(
+            slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
+            for s, r in zip(spans, region, strict=True)
+        )
+        result[place] = as_dtype(values, result.dtype)
 
 
 def stack_sections(
@@ -238,24 +256,33 @@ def stack_sections(
         create_image(
             destination, [level], first.dtype, attributes=attributes, overwrite=execution.overwrite
         ) as (writer,),
-        progress("STACK", len(regions)) as advance,
     ):
 
-        def work(region: Region) -> int:
-            result = np.zeros([r.stop - r.start for r in region], first.dtype)
-            blank = 0
-            with metrics.timed("read and place"):
-                for slab, span in zip(slabs, planes, strict=True):
-                    if span.start < region[0].stop and span.stop > region[0].start:
-                        blank += _paste(result, region, slab, span, grid)
-            with metrics.timed("write"):
+        def work(region: Region, lane: Lane) -> int:
+            result = lane.buffer("result", [r.stop - r.start for r in region], first.dtype)
+            result[...] = 0
+            for slab, span in zip(slabs, planes, strict=True):
+                if slab.image is not None and _meet(span, region[0]):
+                    _paste(result, region, slab, slab.image, span, grid, lane)
+            with lane.timed("write"):
                 writer[region] = result
             metrics.count("written", result.nbytes)
-            advance(result.nbytes)
-            return blank
+            return result.nbytes
 
-        blank = sum(run_tiles(regions, work, workers=workers, describe=lambda r: f"block {r}"))
-    if blank:
+        run_pipeline(
+            regions,
+            work,
+            label="STACK",
+            workers=workers,
+            xp=np,
+            metrics=metrics,
+            describe=lambda region: f"block {region} of {destination}",
+        )
+    if any(
+        len(_imaged(slab, span, grid)) < len(span)
+        for slab, span in zip(slabs, planes, strict=True)
+        if slab.image is not None
+    ):
         metrics.warn(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section-thickness."

@@ -1,12 +1,13 @@
 """STITCH: the tiles of one section placed and blended into one image."""
 
 import logging
+import math
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.backend import describe, select, to_host
+from octane.backend import describe, select
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Region, blocks, section_number
@@ -23,10 +24,11 @@ from octane.mosaic import (
 )
 from octane.omezarr import Image, Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
+from octane.pipeline import Lane, run_pipeline
 from octane.positions import read_positions
-from octane.progress import progress
-from octane.tiles import plan_workers, run_tiles
+from octane.tiles import PROCESS_BYTES, plan_workers, run_tiles
 from octane.tiling import Position, Tile, Tiling
+from octane.volumes import ArrayVolume, Volume
 
 __all__ = ["nominal_positions", "stitch_section"]
 
@@ -72,7 +74,24 @@ def _number(image: Image) -> int | None:
     return section_number(image.path.name)
 
 
-def _projections(image: Image, tiling: Tiling, workers: int) -> dict[Tile, npt.NDArray]:
+def _in_memory(image: Image, tiling: Tiling, workers: int) -> ArrayVolume:
+    """The whole mosaic, each tile read once."""
+    voxels = np.empty(tiling.shape, image.dtype)
+
+    def load(tile: Tile) -> None:
+        region = tiling.region(tile)
+        image.read(region, voxels[region])
+
+    run_tiles(
+        tiling.tiles,
+        load,
+        workers=workers,
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
+    )
+    return ArrayVolume(image.path, voxels, image.grid, image.attributes)
+
+
+def _projections(image: Volume, tiling: Tiling, workers: int) -> dict[Tile, npt.NDArray]:
     """Mean over depth of every tile: enough to compare overlaps, and small."""
 
     def project(tile: Tile) -> npt.NDArray:
@@ -182,9 +201,23 @@ def stitch_section(
     need = (2 * block + 3 * int(np.prod(tiling.tile))) * working.itemsize
     regions = blocks(layout.grid.shape, level.owned)
     workers = plan_workers(need, memory, execution.workers, max(len(regions), len(tiling.tiles)))
+    # Every tile is needed for the overlaps and for each block that it meets.
+    size = math.prod(tiling.shape) * image.dtype.itemsize
+    kept = PROCESS_BYTES + workers * need + size <= memory
+    logger.info(
+        "STITCH: %s, %d worker(s) with %.0f MB each, the mosaic %s",
+        source.name, workers, need / 1e6,
+        "read once and kept in memory" if kept else "read block by block",
+    )  # fmt: skip
+    mosaic: Volume = image
+    if kept:
+        with metrics.timed("read"):
+            mosaic = _in_memory(image, tiling, workers)
+        metrics.count("read", size)
+    metrics.figures["kept_in_memory"] = kept
 
     with metrics.timed("overlaps"):
-        projections = _projections(image, tiling, workers)
+        projections = _projections(mosaic, tiling, workers)
         if parameters.refine:
             refined = _refined(projections, positions, tiling, parameters.max_shift)
             moved = [
@@ -221,42 +254,48 @@ def stitch_section(
         create_image(
             destination, [level], image.dtype, attributes=attributes, overwrite=execution.overwrite
         ) as (writer,),
-        progress("STITCH", len(regions)) as advance,
     ):
 
-        def work(region: Region) -> None:
+        def work(region: Region, lane: Lane) -> int:
             shape = [r.stop - r.start for r in region]
             total = xp.zeros(shape, working)
             weights = xp.zeros(shape[1:], np.float32)
             for tile, places in layout.places.items():
                 if _meets(places, region):
-                    with metrics.timed("read"):
-                        voxels = image.read((region[0], *tiling.region(tile)[1:]))
-                    metrics.count("read", voxels.nbytes)
-                    with metrics.timed("compute"):
+                    seen = (region[0], *tiling.region(tile)[1:])
+                    with lane.timed("read"):
+                        memory = lane.buffer("tile", [r.stop - r.start for r in seen], image.dtype)
+                        voxels = mosaic.read(seen, memory)
+                    if not kept:
+                        metrics.count("read", voxels.nbytes)
+                    with lane.timed("compute"):
                         accumulate(
                             total,
                             weights,
                             region,
-                            xp.asarray(voxels),
+                            lane.to_device(voxels),
                             places,
                             blend=parameters.blend,
                         )
-            with metrics.timed("compute"):
+            with lane.timed("compute"):
                 if parameters.blend == "linear":
                     total /= xp.where(weights > 0, weights, 1)
-                result = to_host(as_dtype(total, image.dtype))
+                result = lane.to_host(as_dtype(total, image.dtype), "result")
                 _sample(thumbnail, result, region, step)
-            with metrics.timed("write"):
+            with lane.timed("write"):
                 writer[region] = result
             metrics.count("written", result.nbytes)
-            advance(result.nbytes)
+            return result.nbytes
 
-        run_tiles(
+        run_pipeline(
             regions,
             work,
-            workers=min(workers, len(regions)),
-            describe=lambda r: f"block {r} of {source}",
+            label="STITCH",
+            workers=workers,
+            xp=xp,
+            metrics=metrics,
+            describe=lambda region: f"block {region} of {source}",
+            pinned=execution.pinned,
         )
     uncovered = layout.uncovered()
     if uncovered:

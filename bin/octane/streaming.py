@@ -104,7 +104,7 @@ def plan_stream(
     def lane(slab: int) -> int:
         return slab * ny * nx * source.dtype.itemsize + ring + result
 
-    slab = min(source.slab, parts[0][1].stop - parts[0][1].start)
+    slab = min(source.chunks[0], parts[0][1].stop - parts[0][1].start)
     # Half a chunk's planes cost its decoding twice: better than one worker less, or none.
     while slab > 1 and PROCESS_BYTES + lane(slab) * (execution.workers or 1) > memory:
         slab = -(-slab // 2)

@@ -7,7 +7,8 @@ only while a worker holds it.
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
+from threading import Condition
 from typing import TypeVar
 
 from octane.errors import OctaneError
@@ -59,6 +60,31 @@ def plan_workers(
     return max(1, min(requested or cores or 1, (memory - fixed) // bytes_per_block, blocks))
 
 
+class _Gate:
+    """Lets tiles begin until it is closed; closing waits for those in work."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._within, self._closed = 0, False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._closed:
+                raise CancelledError
+            self._within += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            self._within -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            while self._within:
+                self._changed.wait()
+
+
 def run_tiles(
     tiles: Sequence[Tile],
     work: Callable[[Tile], Result],
@@ -82,13 +108,22 @@ def run_tiles(
     describe
         Names a tile in an error.
     """
-    with ThreadPoolExecutor(workers, thread_name_prefix="tile") as pool:
-        futures = [pool.submit(work, tile) for tile in tiles]
-        try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            # Also when a signal ends the wait: a task that is cancelled must not begin new tiles.
-            pool.shutdown(wait=True, cancel_futures=True)
+    gate = _Gate()
+
+    def one(tile: Tile) -> Result:
+        with gate:
+            return work(tile)
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="tile")
+    try:
+        futures = [pool.submit(one, tile) for tile in tiles]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        # Also when a signal ends the wait: a task that is cancelled must not begin new tiles. The
+        # gate stops a thread as well that the signal kept the pool from knowing of.
+        pool.shutdown(wait=False, cancel_futures=True)
+        gate.close()
+        pool.shutdown(wait=True)
     for tile, future in zip(tiles, futures, strict=True):
         if future in done and (error := future.exception()) is not None:
             error.add_note(f"while working on {describe(tile)}")

@@ -33,8 +33,8 @@ FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
 UNITLESS = (".tif", ".tiff")
 """Formats whose lengths have no unit that could be relied on."""
 
-SLAB = 16
-"""Planes taken at once of a volume that is in memory: few enough to stay in the cache."""
+TAKEN = (16, 256, 256)
+"""Voxels taken at once of a volume that is in memory: few enough planes to stay in the cache."""
 
 MILLIMETER = MICROMETERS["millimeter"]
 NIFTI_HEADER = 352
@@ -65,8 +65,8 @@ class Volume(Protocol):
         ...
 
     @property
-    def slab(self) -> int:
-        """Planes that are best read at once."""
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are decoded at once."""
         ...
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
@@ -100,9 +100,9 @@ class FileVolume:
         return sitk.GetArrayViewFromImage(self.image)
 
     @property
-    def slab(self) -> int:
-        """Planes that are best read at once."""
-        return SLAB
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are best taken at once."""
+        return TAKEN
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, a copy."""
@@ -127,9 +127,9 @@ class ArrayVolume:
         return self.voxels.dtype
 
     @property
-    def slab(self) -> int:
-        """Planes that are best read at once."""
-        return SLAB
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are best taken at once."""
+        return TAKEN
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, a view."""

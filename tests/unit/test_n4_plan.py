@@ -22,7 +22,7 @@ class Stored:
         self.grid = Grid(shape, (10.0, 10.0, 10.0))
         self.attributes = {}
 
-        self.slab = 16
+        self.chunks = (16, 256, 256)
 
     def read(self, region, out=None):
         raise AssertionError("a plan reads no voxel")

@@ -1,14 +1,17 @@
 """RESAMPLE: every tile alone, or a volume as one; the grid, the metadata, what is refused."""
 
 import itertools
+import shutil
 
 import numpy as np
 import pytest
+from numcodecs import GZip
 
+from octane import omezarr, step_resample
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid
-from octane.omezarr import open_image
+from octane.omezarr import Level, create_image, open_image
 from octane.operators import resampled, resampler
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
 from octane.resample import resample
@@ -252,3 +255,219 @@ def test_the_metrics_say_what_was_done(write_mosaic, run):
     assert record["figures"]["shape"] == [2, 20, 20]
     assert record["device"]["backend"] == "cpu"
     assert record["settings"]["resolution"] == [20.0, 20.0, 20.0]
+
+
+def test_a_scale_stands_for_a_resolution(rng, write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", noise(rng, (8, 40, 60)), (8, 20, 20), (5.0, 4.0, 3.0))
+    expected, _ = run(source, (10.0, 8.0, 12.0))
+    (tmp_path / "out.ome.zarr").rename(tmp_path / "expected.ome.zarr")
+    expected = open_image(tmp_path / "expected.ome.zarr")
+    image, _ = run(source, None, scale=(0.5, 0.5, 0.25))
+    assert image.grid == expected.grid
+    np.testing.assert_array_equal(image.array[:], expected.array[:])
+
+
+def test_a_scale_beside_a_resolution_is_refused(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    with pytest.raises(OctaneError, match="one of the two"):
+        run(source, 20.0, scale=0.5)
+
+
+def test_a_scale_above_one_is_upsampling(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    with pytest.raises(OctaneError, match="--allow-upsampling"):
+        run(source, None, scale=2.0)
+
+
+@pytest.mark.parametrize("per_shard", [(2, 2), (1, 3), (5, 7)])
+@pytest.mark.parametrize("codec", ["zstd", "none", "blosc-lz4"])
+def test_tiles_that_share_a_shard_are_the_same_tiles(rng, write_mosaic, run, per_shard, codec):
+    source = write_mosaic("a.zarr", noise(rng, (6, 70, 90)), (6, 20, 20), (5.0,) * 3)
+    expected = run(source, 10.0)[0].array[:]
+    overwrite = ExecutionParameters(backend="cpu", workers=3, overwrite=True)
+    image, metrics = run(source, 10.0, tiles_per_shard=per_shard, codec=codec, execution=overwrite)
+    np.testing.assert_array_equal(image.array[:], expected)
+    assert image.array.chunks == (3, 10, 10)
+    rows, columns = (min(n, m) for n, m in zip(per_shard, (4, 5), strict=True))
+    assert image.array.shards == (3, 10 * rows, 10 * columns)
+    files = [p for p in image.path.rglob("c/**/*") if p.is_file()]
+    assert len(files) == -(-4 // rows) * -(-5 // columns)
+    assert metrics.figures["tiles"] == 20
+    assert Tiling.of(image).tiles == Tiling.of(open_image(source)).tiles
+
+
+def test_a_dry_run_tells_the_plan_and_makes_nothing(write_mosaic, reading, tmp_path, capsys):
+    source = write_mosaic("a.zarr", np.ones((4, 40, 60), np.float32), (4, 20, 20), (5.0,) * 3)
+    before = sorted(tmp_path.rglob("*"))
+    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0), resume=True)
+    execution = ExecutionParameters(backend="cpu", workers=2, prefetch=3)
+    out = tmp_path / "out.ome.zarr"
+    resample_image(source, out, parameters, reading, execution, dry_run=True)
+    told = capsys.readouterr().out
+    for part in (
+        "2 x 3 tiles of 4 x 20 x 20",
+        "5 x 5 x 5 um",
+        "a few planes at a time",
+        "tiles of 2 x 10 x 10 voxels",
+        "2 worker(s)",
+        "3 fetched ahead",
+        "MB of memory",
+    ):
+        assert part in told
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_of_a_volume_tells_its_blocks(write_image, reading, tmp_path, capsys):
+    source = write_image("a.zarr", np.ones((40, 40, 60), np.float32), chunks=(20, 20, 20))
+    parameters = ResampleParameters(resolution=(20.0, 20.0, 20.0), layout="volume")
+    execution = ExecutionParameters(backend="cpu")
+    out = tmp_path / "out.ome.zarr"
+    resample_image(source, out, parameters, reading, execution, dry_run=True)
+    assert "in 1 blocks, 20 x 20 x 30 float32" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_why_zarr_reads(write_foreign, rng, reading, tmp_path, capsys):
+    source = write_foreign(
+        "a.zarr", noise(rng, (4, 20, 20)), chunks=(4, 10, 10), compressors=GZip()
+    )
+    execution = ExecutionParameters(backend="cpu")
+    parameters = ResampleParameters(resolution=(20.0, 20.0, 20.0))
+    resample_image(source, tmp_path / "o.zarr", parameters, reading, execution, dry_run=True)
+    assert "read through zarr, because" in capsys.readouterr().out
+
+
+def test_what_only_zarr_reads_gives_the_same(write_foreign, rng, run, write_mosaic):
+    voxels = noise(rng, (4, 30, 45))
+    expected = run(write_mosaic("a.zarr", voxels, (4, 20, 20)), 20.0)[0].array[:]
+    foreign = write_foreign("b.zarr", voxels, chunks=(4, 20, 20), compressors=GZip())
+    assert open_image(foreign).reader is None
+    overwrite = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
+    np.testing.assert_array_equal(run(foreign, 20.0, execution=overwrite)[0].array[:], expected)
+
+
+def test_a_corrupt_chunk_is_named_and_nothing_is_left(rng, write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", noise(rng, (4, 40, 40)), (4, 20, 20))
+    chunk = source / "0/c/0/0/1"
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 255
+    chunk.write_bytes(bytes(content))
+    with pytest.raises(OctaneError, match="chunk 0/c/0/0/1 cannot be decoded") as caught:
+        run(source, 20.0)
+    assert "tile row 0, column 1" in "".join(caught.value.__notes__)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
+
+
+@pytest.mark.parametrize("layout", ["mosaic", "volume"])
+def test_a_repaired_chunk_is_all_that_is_made_again(rng, write_mosaic, run, tmp_path, layout):
+    voxels = noise(rng, (4, 60, 60))
+    source = write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0,) * 3)
+    expected = run(source, 10.0, layout=layout)[0].array[:]
+    shutil.rmtree(tmp_path / "out.ome.zarr")
+    lost = source / "0/c/0/2/2"
+    content = lost.read_bytes()
+    lost.unlink()
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, layout=layout, resume=True, execution=one)
+    lost.write_bytes(content)
+    image, metrics = run(source, 10.0, layout=layout, resume=True, execution=one)
+    np.testing.assert_array_equal(image.array[:], expected)
+    assert metrics.figures["pieces_kept"] == (8 if layout == "mosaic" else 0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "out.ome.zarr"]
+
+
+def test_a_tile_whose_source_changed_is_made_again(rng, write_mosaic, run, tmp_path):
+    voxels = noise(rng, (4, 40, 40))
+    source = write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0,) * 3)
+    kept, lost = source / "0/c/0/0/0", source / "0/c/0/1/1"
+    content = lost.read_bytes()
+    lost.unlink()
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, resume=True, execution=one)
+    lost.write_bytes(content)
+    # Another acquisition of the first tile.
+    kept.write_bytes((source / "0/c/0/0/1").read_bytes())
+    image, metrics = run(source, 10.0, resume=True, execution=one)
+    assert metrics.figures["pieces_kept"] == 2
+    np.testing.assert_array_equal(image.array[:, :10, :10], image.array[:, :10, 10:])
+
+
+def test_blocks_of_a_volume_are_kept(rng, write_image, run, monkeypatch, tmp_path):
+    monkeypatch.setattr(omezarr, "CHUNK", 8)
+    monkeypatch.setattr(omezarr, "SHARD", 8)
+    source = write_image("a.zarr", noise(rng, (8, 40, 40)), (5.0,) * 3, chunks=(8, 20, 20))
+    expected = run(source, 10.0, layout="volume")[0].array[:]
+    shutil.rmtree(tmp_path / "out.ome.zarr")
+    lost = source / "0/c/0/1/1"
+    content = lost.read_bytes()
+    lost.unlink()
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, layout="volume", resume=True, execution=one)
+    lost.write_bytes(content)
+    image, metrics = run(source, 10.0, layout="volume", resume=True, execution=one)
+    np.testing.assert_array_equal(image.array[:], expected)
+    assert 0 < metrics.figures["pieces_kept"] < 9
+
+
+def test_finished_tiles_may_be_kept_elsewhere(rng, write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", noise(rng, (4, 40, 40)), (4, 20, 20), (5.0,) * 3)
+    lost = source / "0/c/0/1/1"
+    content = lost.read_bytes()
+    lost.unlink()
+    place = tmp_path / "elsewhere"
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, resume=True, resume_dir=place, execution=one)
+    assert not list(tmp_path.glob("*out.ome.zarr*"))
+    assert len(list(place.glob(".resume-*"))) == 2
+    lost.write_bytes(content)
+    _, metrics = run(source, 10.0, resume=True, resume_dir=place, execution=one)
+    assert metrics.figures["pieces_kept"] == 3
+    assert list(place.iterdir()) == []
+
+
+def test_zstd_is_decoded_on_the_cpu_unless_a_gpu_is_asked_for(
+    write_mosaic, run, monkeypatch, tmp_path
+):
+    asked = []
+    monkeypatch.setattr(step_resample, "select", lambda backend: asked.append(backend) or np)
+    voxels = np.ones((4, 8, 8), np.float32)
+    for backend, codec in (("auto", "zstd"), ("auto", "none"), ("gpu", "zstd"), ("cpu", "none")):
+        source = tmp_path / f"{backend}-{codec}.zarr"
+        level = Level(Grid(voxels.shape, (5.0, 5.0, 5.0)), (4, 8, 8))
+        with create_image(source, [level], "float32", codec=codec) as (writer,):
+            writer[:, :, :] = voxels
+        execution = ExecutionParameters(backend=backend, overwrite=True)
+        run(source, 10.0, execution=execution)
+    assert asked == ["cpu", "auto", "gpu", "cpu"]
+
+
+def test_the_unit_is_asked_for(write_foreign, run):
+    source = write_foreign("a.zarr", np.ones((4, 8, 8), np.float32), unit=None, chunks=(4, 8, 8))
+    with pytest.raises(OctaneError, match="--input-unit"):
+        run(source, 20.0)
+    image, _ = run(source, 20.0, reading=InputParameters(input_unit="micrometer"))
+    assert image.grid.shape == (2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "uint16", "int32", "float32", "float64", "complex64"]
+)
+def test_every_type_goes_through_the_pipeline(rng, write_mosaic, run, dtype):
+    voxels = noise(rng, (9, 21, 40), "complex64" if dtype == "complex64" else "float64")
+    voxels = (voxels / 20).astype(dtype)
+    image, _ = run(write_mosaic("a.zarr", voxels, (9, 21, 20), (5.0,) * 3), 12.0)
+    _, operators = resampled(Grid((9, 21, 20), (5.0, 5.0, 5.0)), (12.0, 12.0, 12.0))
+    expected = as_dtype(resample(voxels[:, :, 20:], operators), dtype)
+    np.testing.assert_array_equal(image.array[:, :, image.array.chunks[2] :], expected)
+
+
+def test_the_peak_is_predicted_and_the_pipeline_tells_what_bounds_it(write_mosaic, run):
+    voxels = np.ones((4, 40, 40), np.float32)
+    _, metrics = run(write_mosaic("a.zarr", voxels, (4, 20, 20)), 20.0)
+    assert metrics.figures["predicted_memory_bytes"] > 100e6
+    told = metrics.figures["pipeline"]["RESAMPLE"]
+    assert told["tiles"] == 4
+    assert told["bound_by"] in ("read", "compute", "write")

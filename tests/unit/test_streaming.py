@@ -27,7 +27,8 @@ class Source:
     attributes: ClassVar = {}
 
     def __init__(self, voxels, slab=16):
-        self.voxels, self.slab, self.largest, self.read_bytes = voxels, slab, 0, 0
+        self.voxels, self.largest, self.read_bytes = voxels, 0, 0
+        self.chunks = (slab, *voxels.shape[1:])
         self.grid, self.dtype = Grid(voxels.shape, (1.0, 1.0, 1.0)), voxels.dtype
 
     def read(self, region, out=None):
