@@ -71,8 +71,9 @@ lock: ## renew requirements/*.txt (needs uv)
 
 bench: ## every benchmark, in its quick form
 	@tools/setup.sh run
-	@shopt -s nullglob; $(ENV) for script in benchmarks/[!_]*.py; do \
-		echo "== $$script"; python "$$script" --quick; done
+	@shopt -s nullglob; $(ENV) missed=; for script in benchmarks/[!_]*.py; do \
+		echo "== $$script"; python "$$script" --quick || missed+=" $$script"; done; \
+		[[ -z $$missed ]] || { echo "bench: not measured:$$missed" >&2; exit 1; }
 
 clean: ## remove results, work files and caches; .venv and .tools stay
 	@rm -rf work results .nextflow .nextflow.log* .nf-test .nf-test.log test-results \

@@ -1,7 +1,7 @@
 """N4 on a GPU: the kernels against arrays on the same GPU, and SimpleITK on the host's cores.
 
 Writes benchmarks/results/n4_gpu.json. ``--quick`` takes the small volume alone. Without a GPU it
-says so and writes nothing. All do the same number of iterations (threshold 0).
+says so, writes nothing and exits with 1. All do the same number of iterations (threshold 0).
 
 SimpleITK's fit of the large volume takes many minutes, so a part of the iterations of every level
 is timed and scaled to all (``--itk-iterations``; the result says so).
@@ -10,7 +10,6 @@ is timed and scaled to all (``--itk-iterations``; the result says so).
 import argparse
 import logging
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -19,9 +18,9 @@ from unittest import mock
 import numpy as np
 import SimpleITK as sitk
 from _common import save
+from _gpu import bandwidth, device_or_exit, seconds
 
 from octane import backend, bspline, n4
-from octane.errors import OctaneError
 from octane.n4_cuda import apply_rows
 from octane.n4_steps import Steps
 
@@ -50,30 +49,10 @@ def volume(shape: tuple[int, int, int]) -> np.ndarray:
     return image
 
 
-def seconds(xp: ModuleType, work: Callable[[], object], repeats: int) -> list[float]:
-    """Seconds of `work` until the device is done, each time."""
-    found = []
-    for _ in range(repeats):
-        xp.cuda.Device().synchronize()
-        start = time.perf_counter()
-        work()
-        xp.cuda.Device().synchronize()
-        found.append(time.perf_counter() - start)
-    return found
-
-
 def timed(xp: ModuleType, work: Callable[[], object], repeats: int) -> dict[str, object]:
     """The first time, in which kernels are compiled or loaded, and those after it."""
     first, *others = seconds(xp, work, repeats + 1)
     return {"median_s": statistics.median(others), "first_s": first, "all_s": others}
-
-
-def bandwidth(xp: ModuleType) -> float:
-    """Bytes read and written a second by a copy on the device: the ceiling for all the kernels."""
-    source = xp.random.random(1 << 27, dtype=xp.float32)
-    target = xp.empty_like(source)
-    _, *copies = seconds(xp, lambda: xp.copyto(target, source), REPEATS + 1)
-    return 2 * source.nbytes / statistics.median(copies)
 
 
 def fitted(image: np.ndarray) -> n4.BiasFit:
@@ -197,18 +176,13 @@ def case(
 
 def main() -> None:
     """Run on a GPU, or say that there is none."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the small volume alone")
     parser.add_argument(
         "--itk-iterations", type=int, default=4, help="of SimpleITK, per level, timed and scaled"
     )
     options = parser.parse_args()
-    try:
-        xp = backend.select("gpu")
-    except OctaneError as error:
-        log.info("n4_gpu was not measured: %s", error)
-        sys.exit()
+    xp = device_or_exit("n4_gpu")
     ceiling = bandwidth(xp)
     shapes = [QUICK] if options.quick else [QUICK, LARGE]
     cases = [case(xp, shape, ceiling, options.itk_iterations) for shape in shapes]

@@ -95,7 +95,9 @@ class HostMemory:
                 self._xp.cuda.runtime.hostUnregister(memory.ctypes.data)
 
     def close(self) -> None:
-        """Give back all that is left."""
+        """Give back all that is left, once copies that an error left under way are done."""
+        if any(locked for _, locked in self._given.values()):
+            self._xp.cuda.Device().synchronize()
         for memory, _ in list(self._given.values()):
             self.give_back(memory)
 

@@ -5,9 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from octane import backend, bspline, n4
+from octane import bspline, n4
 from octane.backend import to_host
-from octane.errors import OctaneError
 from octane.n4_cuda import APPLIED, CudaSteps, apply_rows, device_steps
 from octane.n4_grid import Grid
 from octane.n4_steps import Sharpening, Steps
@@ -15,14 +14,6 @@ from octane.n4_steps import Sharpening, Steps
 pytestmark = pytest.mark.gpu
 
 SHAPE = (48, 64, 80)
-
-
-@pytest.fixture(scope="session")
-def cupy():
-    try:
-        return backend.select("gpu")
-    except OctaneError as error:
-        pytest.skip(str(error))
 
 
 def phantom():

@@ -1,19 +1,9 @@
-"""The CUDA kernels of N4, without a GPU: compiled by NVRTC, and run by the CPU.
+"""The CUDA kernels of N4, run by the CPU."""
 
-NVRTC shows that they are CUDA and what they take of a multiprocessor. A C++ compiler makes the
-same source run on the CPU (cuda_on_cpu.h), called by a CuPy that is NumPy in disguise.
-"""
-
-import ctypes
 import functools
-import hashlib
 import itertools
 import logging
-import shutil
-import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -28,143 +18,10 @@ from octane.n4_grid import Grid
 from octane.n4_steps import Sharpening, Steps, sharpen
 from octane.n4_stopping import running_mean, running_variation
 
-COMPILER = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
-SHIM = Path(__file__).with_name("cuda_on_cpu.h")
-
-on_cpu = pytest.mark.skipif(
-    COMPILER is None or sys.platform != "linux",
-    reason="running the CUDA kernels on the CPU needs a C++ compiler (g++) on Linux",
-)
-
-# A CuPy on the CPU
-
-
-class DeviceArray(np.ndarray):
-    """A NumPy array that passes for a CuPy array."""
-
-
-DeviceArray.__module__ = "cupy"
-
 
 def on_device(array):
-    return np.array(array, order="C").view(DeviceArray)
-
-
-def empty(shape, dtype=np.float64):
-    """Memory as a device hands it out: whatever was there."""
-    array = np.empty(shape, dtype).view(DeviceArray)
-    array.view(np.uint8)[...] = 0xFF
-    return array
-
-
-class Kernel:
-    """A kernel of a shared library, called as CuPy calls one."""
-
-    def __init__(self, library, name, calls):
-        self.name, self.calls = name, calls
-        signature = getattr(library, f"signature_{name}")
-        signature.restype = ctypes.c_char_p
-        self.types = signature().decode().split()
-        self.launch = getattr(library, f"launch_{name}")
-
-    def __call__(self, grid, block, arguments):
-        assert len(grid) == len(block) == 1
-        assert 0 < grid[0] < 1 << 31
-        assert 0 < block[0] <= 1024
-        assert len(arguments) == len(self.types), self.name
-        self.calls.append(self.name)
-        values = [self.convert(a, t) for a, t in zip(arguments, self.types, strict=True)]
-        pointers = [ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values]
-        self.launch(grid[0], block[0], (ctypes.c_void_p * len(pointers))(*pointers))
-
-    def convert(self, argument, kind):
-        """One argument, of the type that the kernel declares: a GPU would not notice another."""
-        if kind == "integer":
-            assert type(argument) is int, (self.name, argument)
-            return ctypes.c_longlong(argument)
-        if kind == "real":
-            assert type(argument) is float, (self.name, argument)
-            return ctypes.c_double(argument)
-        if type(argument) is int:
-            assert argument == 0
-            return ctypes.c_void_p(None)
-        assert type(argument) is DeviceArray, (self.name, type(argument))
-        assert argument.dtype.name == kind, self.name
-        assert argument.flags.c_contiguous
-        return ctypes.c_void_p(argument.ctypes.data)
-
-
-class Device(ModuleType):
-    """The namespace: NumPy's functions on its own arrays, and RawModule."""
-
-    def __init__(self, folder):
-        super().__init__("cupy")
-        self.folder, self.calls, self.copies, self.libraries = folder, [], 0, {}
-        self.first = 0
-        self.empty = empty
-        self.empty_like = lambda a, dtype=None: empty(a.shape, dtype or a.dtype)
-        self.asarray = lambda a, *args: on_device(np.asarray(a, *args))
-
-    def __getattr__(self, name):
-        found = getattr(np, name)
-        if isinstance(found, type) or not callable(found):
-            return found
-
-        def function(*args, **options):
-            result = found(*args, **options)
-            return result.view(DeviceArray) if isinstance(result, np.ndarray) else result
-
-        return function
-
-    def asnumpy(self, array):
-        self.copies += 1
-        return np.array(array, subok=False)
-
-    def order(self, number):
-        """Which threads and blocks come first, in all kernels."""
-        self.first = number
-        for library in self.libraries.values():
-            library.on_cpu_order(number)
-
-    def library(self, code, options):
-        key = hashlib.sha256(repr((code, options)).encode()).hexdigest()[:16]
-        if key not in self.libraries:
-            defines = [o for o in options if o.startswith("-D")]
-            applying = any(o.startswith("-DINPUT") for o in defines)
-            names = ["apply"] if applying else n4_cuda.KERNELS
-            source = self.folder / f"{key}.cpp"
-            lines = [f'#include "{SHIM}"', code, *(f"KERNEL({name})" for name in names)]
-            source.write_text("\n".join(lines), encoding="utf-8")
-            command = [str(COMPILER), "-std=c++20", "-O2", "-w", "-shared", "-fPIC", *defines]
-            # Exactly what is written, as --fmad=false does it on a GPU.
-            command += ["-ffp-contract=off", "-U_FORTIFY_SOURCE"]
-            target = source.with_suffix(".so")
-            subprocess.run([*command, str(source), "-o", str(target)], check=True)
-            self.libraries[key] = ctypes.CDLL(str(target))
-            self.libraries[key].on_cpu_order(self.first)
-        return self.libraries[key]
-
-    def RawModule(self, *, code, options):
-        library, calls = self.library(code, options), self.calls
-
-        class Module:
-            get_function = staticmethod(functools.partial(Kernel, library, calls=calls))
-
-        return Module
-
-
-@pytest.fixture(scope="session")
-def loaded(tmp_path_factory):
-    return Device(tmp_path_factory.mktemp("cuda"))
-
-
-@pytest.fixture
-def device(loaded, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", loaded)
-    loaded.calls.clear()
-    loaded.copies = 0
-    yield loaded
-    loaded.order(0)
+    """Of the device fixture's CuPy."""
+    return sys.modules["cupy"].asarray(array)
 
 
 def examples(number):
@@ -199,7 +56,6 @@ def pair(image, mask=None, weights=None, bins=200, control_points=(4, 4, 4)):
 # The whole fit
 
 
-@on_cpu
 @examples(12)
 @given(
     # With fewer voxels than this there are bins and control points that one voxel decides, where
@@ -240,7 +96,6 @@ def test_the_fit_is_that_of_the_array_form(device, shape, seed, bins, levels, ma
         np.testing.assert_allclose(level.convergence, reference.convergence, rtol=1e-4)
 
 
-@on_cpu
 def test_itk_s_stopping_measure_ends_the_levels_where_the_array_form_does(device):
     image = phantom()
     mask = image > 50
@@ -259,7 +114,6 @@ def test_itk_s_stopping_measure_ends_the_levels_where_the_array_form_does(device
     np.testing.assert_allclose(found, wanted, atol=3e-5)
 
 
-@on_cpu
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_order_of_threads_does_not_change_a_bit(device, order):
     """Nor do repeats: what depended on the order would be a race, or a sum in no fixed order."""
@@ -272,7 +126,6 @@ def test_the_order_of_threads_does_not_change_a_bit(device, order):
     assert second.levels == first.levels
 
 
-@on_cpu
 def test_an_iteration_is_eight_launches_and_one_small_copy(device):
     _, steps = pair(phantom())
     lattice, _ = steps.iterate(device.zeros((4, 4, 4), np.float32))
@@ -296,7 +149,6 @@ def test_an_iteration_is_eight_launches_and_one_small_copy(device):
     assert device.copies == 2
 
 
-@on_cpu
 def test_a_constant_image_has_no_bias(device, caplog):
     image = on_device(np.full((8, 9, 10), 7.0))
     with caplog.at_level(logging.WARNING):
@@ -308,7 +160,6 @@ def test_a_constant_image_has_no_bias(device, caplog):
     assert steps.iterate(device.zeros((4, 4, 4), np.float32)) is None
 
 
-@on_cpu
 def test_what_the_kernels_cannot_hold_is_fitted_on_arrays(device, caplog):
     image = on_device(phantom())
     with caplog.at_level(logging.INFO):
@@ -323,7 +174,6 @@ def test_what_the_kernels_cannot_hold_is_fitted_on_arrays(device, caplog):
     assert not device.calls
 
 
-@on_cpu
 def test_an_iteration_starts_from_any_lattice_and_moves_the_same_array(device):
     image = phantom()
     mask = image > 50
@@ -347,7 +197,6 @@ def test_an_iteration_starts_from_any_lattice_and_moves_the_same_array(device):
 # The pieces
 
 
-@on_cpu
 @examples(30)
 @given(
     st.lists(st.integers(-3, 6), min_size=2, max_size=90).filter(lambda u: len(set(u)) > 1),
@@ -377,7 +226,6 @@ def test_the_minimum_is_that_of_itk_s_scan(device, values, order):
     assert slope == (np.float32(highest) - low) / np.float32(199)
 
 
-@on_cpu
 @pytest.mark.parametrize("bins", [2, 33, 200, 1024])
 def test_bins_are_counted_exactly(device, bins):
     rng = np.random.default_rng(bins)
@@ -400,7 +248,6 @@ def test_bins_are_counted_exactly(device, bins):
         np.testing.assert_array_equal(histogram[bins:], expected)
 
 
-@on_cpu
 @pytest.mark.parametrize("crowd", [4096, 9000])
 def test_a_tile_full_of_one_bin_does_not_overflow(device, crowd):
     _, steps = pair(phantom())
@@ -413,7 +260,6 @@ def test_a_tile_full_of_one_bin_does_not_overflow(device, crowd):
     assert histogram[205] == crowd * int((np.float32(5 + share) - 5) * 2**24)
 
 
-@on_cpu
 @examples(15)
 @given(
     bins=st.sampled_from([2, 3, 33, 64, 65, 200, 256, 511, 1024]),
@@ -449,7 +295,6 @@ def test_sharpening_is_that_of_numpy_s_transforms(device, bins, seed, order):
     assert steps.table[-1, 1] == 0
 
 
-@on_cpu
 @pytest.mark.parametrize(
     ("n", "order"),
     [(1, 0), (2, 0), (64, 0), (65, 1), (129, 2), (1500, 0), (1500, 1), (1500, 2), (30_000, 0)],
@@ -467,7 +312,6 @@ def test_the_running_mean_is_itk_s_bit_for_bit(device, n, spread, order):
     np.testing.assert_array_equal(mean, running_mean(p))
 
 
-@on_cpu
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_stopping_measure_is_that_of_the_array_form(device, masked, monkeypatch):
     image = phantom()
@@ -492,7 +336,6 @@ def test_the_stopping_measure_is_that_of_the_array_form(device, masked, monkeypa
     assert steps.running_variation(moments) == pytest.approx(part, rel=1e-9)
 
 
-@on_cpu
 def test_the_measure_of_one_voxel_is_zero(device):
     mask = np.zeros((13, 17, 43), bool)
     mask[3, 4, 5] = True
@@ -523,7 +366,6 @@ def rows_of(fit, shape, region):
     return on_device(field.astype(np.float32).reshape(-1, fit.lattice.shape[2])), x
 
 
-@on_cpu
 @pytest.mark.parametrize(
     ("source", "target"),
     [
@@ -576,7 +418,6 @@ def test_the_correction_is_that_of_the_array_form_however_it_is_cut(
         assert (whole == expected).mean() > 0.99
 
 
-@on_cpu
 def test_the_correction_refuses_what_the_kernel_does_not_take(device):
     axis = bspline.axis_weights(8, 4)
     rows = on_device(np.zeros((6, 4), np.float32))
@@ -593,7 +434,6 @@ def test_the_correction_refuses_what_the_kernel_does_not_take(device):
         apply_rows(block, rows, axis, log_field=device.empty(block.shape))
 
 
-@on_cpu
 @pytest.mark.parametrize("strength", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize("dtype", ["f4", "u2"])
 def test_a_block_on_the_device_is_corrected_as_on_the_host(device, strength, dtype):

@@ -1,0 +1,112 @@
+"""Page-locked memory, of a CUDA that counts what is locked."""
+
+import logging
+import mmap
+import threading
+
+import numpy as np
+import pytest
+
+from octane.pinned import HostMemory, whole_pages
+
+
+@pytest.fixture
+def runtime(cuda_on_cpu):
+    """CUDA's runtime, with nothing locked."""
+    found = cuda_on_cpu.cuda.runtime
+    assert not found.locked
+    yield found
+    found.refuses = False
+    assert not found.locked, "memory was not unlocked"
+
+
+@pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 3_000_000])
+def test_memory_begins_at_a_page_and_takes_no_more_than_it_needs(cuda_on_cpu, runtime, size):
+    with HostMemory(cuda_on_cpu) as memory:
+        taken = memory.take(size)
+        assert taken.nbytes == size
+        assert taken.ctypes.data % mmap.PAGESIZE == 0
+        assert runtime.locked == {taken.ctypes.data: whole_pages(size)}
+        assert memory.size == whole_pages(size) < size + mmap.PAGESIZE
+        taken[...] = 7
+        assert (taken == 7).all()
+
+
+def test_what_is_given_back_is_unlocked_and_the_rest_at_the_end(cuda_on_cpu, runtime):
+    memory = HostMemory(cuda_on_cpu)
+    first, second = memory.take(5000), memory.take(6000)
+    memory.give_back(first)
+    assert list(runtime.locked) == [second.ctypes.data]
+    with pytest.raises(KeyError):
+        memory.give_back(first)
+    memory.close()
+    assert not runtime.locked
+    assert memory.size == 0
+    # Arrays that somebody still holds stay what they are.
+    second[...] = 3
+    assert (second == 3).all()
+
+
+@pytest.mark.parametrize("error", ["CUDA's", "Python's"])
+def test_a_host_that_refuses_is_told_of_once_and_the_run_goes_on(
+    cuda_on_cpu, runtime, error, monkeypatch
+):
+    if error == "Python's":
+        monkeypatch.setattr(runtime, "CUDARuntimeError", MemoryError)
+    told = []
+    with HostMemory(cuda_on_cpu, warn=told.append) as memory:
+        before = memory.take(100)
+        runtime.refuses = True
+        assert memory.pinned
+        taken = [memory.take(8_000_000), memory.take(9_000_000)]
+        assert not memory.pinned
+        assert list(runtime.locked) == [before.ctypes.data]
+        (message,) = told
+        assert "page-lock 8 MB" in message
+        assert "cudaErrorMemoryAllocation" in message
+        for array in taken:
+            array[...] = 1
+        # Not asked again, although it would agree by now.
+        runtime.refuses = False
+        memory.take(10)
+        assert list(runtime.locked) == [before.ctypes.data]
+
+
+def test_a_refusal_is_logged_where_nobody_asks_to_be_told(cuda_on_cpu, runtime, caplog):
+    runtime.refuses = True
+    with caplog.at_level(logging.WARNING), HostMemory(cuda_on_cpu) as memory:
+        memory.take(10)
+    assert "refuses to page-lock" in caplog.text
+
+
+@pytest.mark.parametrize("why", ["switched off", "no GPU"])
+def test_ordinary_memory_is_not_locked(cuda_on_cpu, runtime, why):
+    chosen = {"switched off": (cuda_on_cpu, False), "no GPU": (np, True)}
+    xp, pinned = chosen[why]
+    with HostMemory(xp, pinned=pinned, warn=pytest.fail) as memory:
+        assert not memory.pinned
+        taken = memory.take(70_000)
+        taken[...] = 9
+        assert taken.ctypes.data % mmap.PAGESIZE == 0
+        assert memory.size == whole_pages(70_000)
+        assert not runtime.locked
+
+
+def test_threads_share_it(cuda_on_cpu, runtime):
+    with HostMemory(cuda_on_cpu) as memory:
+
+        def work(number):
+            for _ in range(50):
+                taken = memory.take(8192)
+                taken[...] = number
+                assert (taken == number).all()
+                memory.give_back(taken)
+            memory.take(4096)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert memory.size == 4 * 4096
+        assert len(runtime.locked) == 4
