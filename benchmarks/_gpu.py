@@ -19,16 +19,18 @@ __all__ = ["DIRECTIONS", "bandwidth", "copy_rate", "device_or_exit", "seconds"]
 DIRECTIONS = ("to_device", "to_host")
 
 COPIES = 7
+NO_DEVICE = 3
+"""Exit code by which `make bench` tells a benchmark that was skipped from one that failed."""
 
 
 def device_or_exit(name: str) -> ModuleType:
-    """CuPy with a device; without one, say so and exit with 1: nothing was measured."""
+    """CuPy with a device; without one, say so and exit with :data:`NO_DEVICE`."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         return backend.select("gpu")
     except OctaneError as error:
         logging.getLogger(name).error("%s was not measured: %s", name, error)
-        sys.exit(1)
+        sys.exit(NO_DEVICE)
 
 
 def seconds(xp: ModuleType, work: Callable[[], object], repeats: int) -> list[float]:

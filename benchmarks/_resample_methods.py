@@ -50,10 +50,10 @@ def resized(tile: Tile, request: dict) -> Tile:
 def octane(tile: Tile, request: dict) -> Callable[[], Tile]:
     """What a worker of octane does with a tile: operators and buffers are there beforehand."""
     from octane.operators import resampler
-    from octane.resample import make_resampler
+    from octane.resample_compiled import CompiledResampler
 
     operators = [resampler(n, request["spacing"], request["target"]) for n in tile.shape]
-    worker = make_resampler(np)
+    worker = CompiledResampler()
 
     def work() -> Tile:
         worker.begin(operators, (tile.shape[1], tile.shape[2]), tile.dtype, tile.dtype)

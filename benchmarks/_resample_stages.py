@@ -22,7 +22,8 @@ from octane.geometry import Grid, vector
 from octane.omezarr import Image, Level, create_image, open_image
 from octane.operators import resampler
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
-from octane.resample import make_resampler, resample
+from octane.resample import resample
+from octane.resample_compiled import CompiledResampler
 from octane.step_resample import resample_image
 from octane.tiles import run_tiles
 from octane.tiling import Tile, Tiling
@@ -62,7 +63,7 @@ class Stages:
 
         def work(tile: Tile) -> None:
             if not hasattr(self.kept, "resampler"):
-                self.kept.resampler = make_resampler(np)
+                self.kept.resampler = CompiledResampler()
             voxels = self.voxels[self.number(tile)]
             plane = (voxels.shape[1], voxels.shape[2])
             self.kept.resampler.begin(self.operators, plane, voxels.dtype, voxels.dtype)

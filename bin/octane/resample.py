@@ -1,38 +1,46 @@
 """Resampling of arrays: one banded operator per axis, along y, then z, then x.
 
-On NumPy arrays it is compiled loops (:mod:`octane.resample_compiled`), elsewhere sums of taps of
-whole arrays, which are also what the tests compare with. Both sum the taps one after the other in
-their order. A voxel's value is therefore the same whatever block it was computed in, which makes
-block-wise results equal to whole ones bit for bit (a GEMM's order depends on its shape).
+On a CPU it is compiled loops (:mod:`octane.resample_compiled`), on a GPU a kernel
+(:mod:`octane.resample_cuda`), and for single arrays on a GPU sums of taps of whole arrays, which
+are also what the tests compare with. All sum the taps one after the other in their order. A voxel's
+value is therefore the same whatever block it was computed in, which makes block-wise results equal
+to whole ones bit for bit (a GEMM's order depends on its shape).
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.backend import namespace, to_host
-from octane.dtypes import as_dtype, working_type
+from octane.backend import namespace
+from octane.dtypes import working_type
+from octane.errors import OctaneError
 from octane.operators import AxisOperator
+from octane.pinned import HostMemory
 from octane.resample_compiled import (
     CompiledResampler,
-    reach,
-    require_announced,
-    require_complete,
     streams,
 )
+from octane.resample_cuda import CudaResampler
+from octane.resample_sizes import Footprint, device_bytes
 
 __all__ = [
-    "ArrayResampler",
     "Resampler",
     "apply",
+    "device_lanes",
+    "footprint",
     "load",
     "make_resampler",
     "resample",
     "resample_arrays",
 ]
+
+
+DEVICE_SHARE = 0.9
+"""Of a GPU's free memory that is planned with: its allocator rounds up, and a context grows."""
 
 
 class Resampler(Protocol):
@@ -62,18 +70,57 @@ class Resampler(Protocol):
         ...
 
 
-def make_resampler(xp: ModuleType) -> Resampler:
-    """The resampler for arrays of a module, ``numpy`` or ``cupy``."""
-    return CompiledResampler() if xp is np else ArrayResampler(xp)
+def make_resampler(xp: ModuleType, host: HostMemory) -> Resampler:
+    """The resampler for a device, ``numpy`` or ``cupy``, and the memory for its copies."""
+    return CompiledResampler() if xp is np else CudaResampler(xp, host)
+
+
+def footprint(
+    xp: ModuleType,
+    operators: Sequence[AxisOperator],
+    plane_shape: tuple[int, int],
+    dtype: npt.DTypeLike,
+    planes: int,
+    out_dtype: npt.DTypeLike,
+) -> Footprint:
+    """What a resampler takes on the device and on the host, pushed ``planes`` at a time."""
+    if xp is not np:
+        return device_bytes(operators, plane_shape, dtype, planes, out_dtype)
+    z, y, x = operators
+    working, out = working_type(np.dtype(dtype)), np.dtype(out_dtype)
+    batch = planes * plane_shape[0] * plane_shape[1] * np.dtype(dtype).itemsize
+    ring = (z.taps + 2) * y.size * plane_shape[1] * working.itemsize
+    # Types that the loops do not write are made from the type that is computed in.
+    result = z.size * y.size * x.size * (out.itemsize + working.itemsize * (out.kind == "b"))
+    return Footprint(0, batch + ring + result)
+
+
+def device_lanes(xp: ModuleType, size: int, path: Path) -> int:
+    """How many resamplers of ``size`` bytes the device's free memory has room for.
+
+    Raises
+    ------
+    OctaneError
+        When it has room for none.
+    """
+    free, _ = xp.cuda.runtime.memGetInfo()
+    lanes = int(free * DEVICE_SHARE) // size
+    if lanes < 1:
+        raise OctaneError(
+            f"{path}: the GPU has {free / 1e6:.0f} MB free and one tile takes {size / 1e6:.0f} MB; "
+            "wait for the GPU, or give --backend cpu."
+        )
+    return lanes
 
 
 def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None:
     """Have the machine code for these types ready, so that no tile waits for it."""
     one = AxisOperator(np.zeros(1, np.int64), np.ones((1, 1)))
-    resampler = make_resampler(xp)
-    resampler.begin([one] * 3, (1, 1), dtype, out_dtype)
-    resampler.push(np.zeros((1, 1, 1), dtype))
-    resampler.finish()
+    with HostMemory(xp, pinned=False) as host:
+        resampler = make_resampler(xp, host)
+        resampler.begin([one] * 3, (1, 1), dtype, out_dtype)
+        resampler.push(np.zeros((1, 1, 1), dtype))
+        resampler.finish()
 
 
 def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
@@ -127,56 +174,3 @@ def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
         term *= weight[:, tap].reshape(shape)
         total += term
     return total
-
-
-class ArrayResampler:
-    """A :class:`Resampler` of arrays of any module, with the bits of :func:`resample_arrays`."""
-
-    def __init__(self, xp: ModuleType) -> None:
-        self._xp = xp
-
-    def begin(
-        self,
-        operators: Sequence[AxisOperator],
-        plane_shape: tuple[int, int],
-        dtype: npt.DTypeLike,
-        out_dtype: npt.DTypeLike,
-    ) -> None:
-        """Begin a tile with the operators of z, y and x."""
-        self._reach = reach(operators, plane_shape)
-        self._operators, self._plane_shape, self._dtype = operators, plane_shape, np.dtype(dtype)
-        self._result = np.empty([operator.size for operator in operators], out_dtype)
-        self._waiting: list[npt.NDArray] = []
-        # Along z: the first plane that waits, and planes of the result that are complete.
-        self._first = self._done = 0
-
-    def buffer(self, planes: int) -> np.ndarray:
-        """An array for the next planes, (planes, y, x)."""
-        return np.empty((planes, *self._plane_shape), self._dtype)
-
-    def push(self, planes: np.ndarray) -> None:
-        """Take the next planes; those of the result that they complete are computed at once."""
-        require_announced(planes, self._plane_shape, self._dtype)
-        z, y, x = self._operators
-        ny, nx = self._reach
-        # A copy, as the caller may fill the array again, and of a byte order that CuPy takes.
-        own = planes[:, :ny, :nx].astype(self._dtype.newbyteorder("="))
-        source = self._xp.asarray(own).astype(working_type(self._dtype), copy=False)
-        self._waiting.append(apply(y, source, 1))
-        there = self._first + sum(map(len, self._waiting))
-        done = int(np.searchsorted(z.start, there - z.taps, "right"))
-        if done == self._done:
-            return
-        waiting = self._xp.concatenate(self._waiting)
-        part, needed = z.part(slice(self._done, done))
-        values = waiting[needed.start - self._first : needed.stop - self._first]
-        values = as_dtype(apply(x, apply(part, values, 0), 2), self._result.dtype)
-        self._result[self._done : done] = to_host(values)
-        first = min(int(z.start[done]), there) if done < z.size else there
-        self._waiting = [waiting[first - self._first :]]
-        self._first, self._done = first, done
-
-    def finish(self) -> np.ndarray:
-        """The result, (z, y, x) of the type asked for."""
-        require_complete(self._done, len(self._result))
-        return self._result

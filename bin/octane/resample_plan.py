@@ -6,15 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import ModuleType
 
 import numpy as np
 
-from octane.dtypes import output_type, working_type
+from octane.dtypes import output_type
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, Vector, vector
 from octane.omezarr import Image, Level
 from octane.operators import AxisOperator, resampled, resampler
 from octane.params import ExecutionParameters, ResampleParameters, bytes_of
+from octane.resample import device_lanes, footprint
+from octane.resample_sizes import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.streaming import StreamPlan, plan_stream
 from octane.tiles import PROCESS_BYTES, plan_workers
 from octane.tiling import Tile, Tiling
@@ -225,6 +228,7 @@ def plan_volume(
     target: Vector,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
+    xp: ModuleType,
 ) -> VolumePlan:
     """Plan the resampling of a continuous volume; parameters as for :func:`plan_mosaic`.
 
@@ -237,7 +241,7 @@ def plan_volume(
     level = Level.volume(grid)
     dtype = output_type(parameters.dtype, image.dtype)
     return VolumePlan(
-        image, target, level, plan_stream(operators, level.owned, dtype, image, execution)
+        image, target, level, plan_stream(operators, level.owned, dtype, image, execution, xp)
     )
 
 
@@ -246,6 +250,7 @@ def plan_mosaic(
     target: Vector,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
+    xp: ModuleType,
 ) -> MosaicPlan:
     """Plan the resampling of a mosaic grid, each tile alone.
 
@@ -257,6 +262,8 @@ def plan_mosaic(
         Voxel size, micrometres.
     parameters, execution
         See :mod:`octane.params`.
+    xp
+        Array module that computes.
 
     Raises
     ------
@@ -275,11 +282,22 @@ def plan_mosaic(
     )
     level = _level(tiling, target, operators, parameters.tiles_per_shard)
     pieces = _pieces(tiling, level)
-    plane_bytes = math.prod(image.array.chunks[1:]) * image.dtype.itemsize
-    batch = max(1, min(tiling.tile[0], BATCH_BYTES // plane_bytes))
-    lane = _lane_bytes(image, operators, level, dtype, batch)
-    memory = bytes_of(execution.memory)
-    workers = plan_workers(lane, memory, execution.workers, len(pieces))
+    depth, cy, cx = image.array.chunks
+    plane_bytes = cy * cx * image.dtype.itemsize
+    batch_bytes = BATCH_BYTES if xp is np else DEVICE_BATCH_BYTES
+    batch = max(1, min(tiling.tile[0], batch_bytes // plane_bytes))
+    largest = [max(own.values(), key=lambda operator: operator.size) for own in operators]
+    taken = footprint(xp, largest, (cy, cx), image.dtype, batch, dtype)
+    if image.reader is not None and image.reader.streams:
+        decoding = DECODER_BYTES
+    else:
+        # The chunk as it is stored and as it is decoded.
+        decoding = 2 * depth * plane_bytes
+    encoded = math.prod(level.owned) * dtype.itemsize
+    lane = taken.host + decoding + encoded
+    workers = plan_workers(lane, bytes_of(execution.memory), execution.workers, len(pieces))
+    if xp is not np:
+        workers = min(workers, device_lanes(xp, taken.device, image.path))
     ahead = workers if execution.prefetch is None else execution.prefetch
     return MosaicPlan(
         image, tiling, target, level, dtype, operators, pieces, batch, workers, ahead, lane,
@@ -325,27 +343,3 @@ def _pieces(tiling: Tiling, level: Level) -> tuple[Piece, ...]:
         )
         for y, x in product(range(0, tiling.rows, ky), range(0, tiling.columns, kx))
     )
-
-
-def _lane_bytes(
-    image: Image,
-    operators: Sequence[dict[int, AxisOperator]],
-    level: Level,
-    dtype: np.dtype,
-    batch: int,
-) -> int:
-    """Host memory of one worker: what is decoded, its ring of planes, and the result twice."""
-    my = level.chunks[1]
-    depth, cy, cx = image.array.chunks
-    plane = cy * cx * image.dtype.itemsize
-    working = working_type(image.dtype)
-    taps = max(operator.taps for operator in operators[0].values())
-    if image.reader is not None and image.reader.streams:
-        decoded = batch * plane + DECODER_BYTES
-    else:
-        # The chunk as it is stored and as it is decoded.
-        decoded = (batch + 2 * depth) * plane
-    ring = (taps + 2) * my * cx * working.itemsize
-    result = math.prod(level.chunks) * (dtype.itemsize + working.itemsize * (dtype != working))
-    encoded = math.prod(level.owned) * dtype.itemsize
-    return decoded + ring + result + encoded

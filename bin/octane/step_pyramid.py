@@ -130,7 +130,7 @@ def build_pyramid(
             stream_resample(
                 before,
                 writer,
-                plan_stream(operators, level.owned, image.dtype, before, execution),
+                plan_stream(operators, level.owned, image.dtype, before, execution, xp),
                 label=f"PYRAMID {grid.spacing[0]:g} um",
                 xp=xp,
                 metrics=metrics,

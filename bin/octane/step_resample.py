@@ -28,12 +28,17 @@ from octane.resample_plan import (
 from octane.resuming import Finished
 from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import stream_resample
+from octane.tiles import cores
 from octane.tiling import Tile
 from octane.volumes import Volume, open_volume
 
 __all__ = ["resample_image"]
 
 logger = logging.getLogger(__name__)
+
+FEW_CORES = 4
+"""Up to so many cores take longer for a tile than the bus does: 8 to 10 ms each for 67 MB, and the
+bus 1.3 to 2.7 ms."""
 
 
 def resample_image(
@@ -77,9 +82,9 @@ def resample_image(
     xp = _device(image, execution)
     metrics.device = describe(xp)
     if parameters.layout == "volume":
-        plan = plan_volume(image, target, parameters, execution)
+        plan = plan_volume(image, target, parameters, execution, xp)
     elif isinstance(image, Image):
-        plan = plan_mosaic(image, target, parameters, execution)
+        plan = plan_mosaic(image, target, parameters, execution, xp)
     else:
         raise OctaneError(f"{source} is no mosaic grid but a plain volume; give --layout volume.")
     if dry_run:
@@ -103,17 +108,19 @@ def resample_image(
 
 
 def _device(image: Volume, execution: ExecutionParameters) -> ModuleType:
-    """The device that is the faster one: a GPU gains little where decoding takes most of the time.
-
-    Of a zstd tile's time on a CPU decoding is 80 to 90 %, and no GPU does that: see
-    docs/resample.md.
-    """
+    """The faster device, where it is left open: see docs/gpu.md, by counting."""
+    if execution.backend != "auto":
+        return select(execution.backend)
     reader = image.reader if isinstance(image, Image) else None
-    decoding = reader is not None and reader.encoding.compression == "zstd"
-    if execution.backend == "auto" and decoding:
-        logger.info("backend auto: CPU, because decoding zstd bounds and is done there")
-        return select("cpu")
-    return select(execution.backend)
+    workers = execution.workers or cores()
+    if reader is not None and reader.encoding.compression == "zstd":
+        reason = "decoding zstd takes most of the time, and a GPU does not do it"
+    elif workers > FEW_CORES:
+        reason = f"{workers} workers resample faster than tiles reach a GPU"
+    else:
+        return select("auto")
+    logger.info("backend auto: CPU, because %s", reason)
+    return select("cpu")
 
 
 def _journal(
@@ -210,7 +217,7 @@ def _resample_mosaic(
 def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
     """A tile decoded a few planes at a time, each pushed through while it is in the cache."""
     image = plan.image
-    resampler = lane.keep("resampler", lambda: make_resampler(lane.xp))
+    resampler = lane.keep("resampler", lambda: make_resampler(lane.xp, lane.host))
     region = plan.tiling.region(tile)
     depth = region[0].stop
     lane.metrics.count("read", math.prod(r.stop - r.start for r in region) * image.dtype.itemsize)

@@ -13,13 +13,13 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-from octane.dtypes import working_type
 from octane.geometry import Region, blocks
 from octane.metrics import Metrics
 from octane.operators import AxisOperator
 from octane.params import ExecutionParameters, bytes_of
 from octane.pipeline import Lane, run_pipeline
-from octane.resample import load, make_resampler
+from octane.resample import device_lanes, footprint, load, make_resampler
+from octane.resample_sizes import Footprint
 from octane.resuming import Finished
 from octane.tiles import PROCESS_BYTES, plan_workers
 from octane.volumes import Volume, Writer
@@ -68,6 +68,7 @@ def plan_stream(
     dtype: npt.DTypeLike,
     source: Volume,
     execution: ExecutionParameters,
+    xp: ModuleType,
 ) -> StreamPlan:
     """Plan the resampling of a volume.
 
@@ -83,6 +84,8 @@ def plan_stream(
         What is resampled.
     execution
         Memory and workers.
+    xp
+        Array module that computes.
 
     Raises
     ------
@@ -92,27 +95,35 @@ def plan_stream(
     shape = tuple(operator.size for operator in operators)
     regions = blocks(shape, owned)
     # The first block is as large as any, and takes as much of the source but for borders.
-    parts = [o.part(r) for o, r in zip(operators, regions[0], strict=True)]
-    ny, nx = (needed.stop - needed.start for _, needed in parts[1:])
+    parts, needed = zip(
+        *(o.part(r) for o, r in zip(operators, regions[0], strict=True)), strict=True
+    )
+    nz, ny, nx = (n.stop - n.start for n in needed)
     block = [r.stop - r.start for r in regions[0]]
-    dtype, working = np.dtype(dtype), working_type(source.dtype)
-    ring = (operators[0].taps + 2) * block[1] * nx * working.itemsize
-    # The result, the same before it is rounded to another type, and encoded.
-    result = prod(block) * (2 * dtype.itemsize + working.itemsize * (dtype != working))
+    dtype = np.dtype(dtype)
     memory = bytes_of(execution.memory)
 
-    def lane(slab: int) -> int:
-        return slab * ny * nx * source.dtype.itemsize + ring + result
+    def taken(slab: int) -> Footprint:
+        return footprint(xp, parts, (ny, nx), source.dtype, slab, dtype)
 
-    slab = min(source.chunks[0], parts[0][1].stop - parts[0][1].start)
+    # The result is there once more while it is encoded.
+    encoded = prod(block) * dtype.itemsize
+    slab = min(source.chunks[0], nz)
     # Half a chunk's planes cost its decoding twice: better than one worker less, or none.
-    while slab > 1 and PROCESS_BYTES + lane(slab) * (execution.workers or 1) > memory:
+    while slab > 1 and _peak(taken(slab).host + encoded, execution.workers or 1) > memory:
         slab = -(-slab // 2)
-    workers = plan_workers(lane(slab), memory, execution.workers, len(regions))
+    lane = taken(slab).host + encoded
+    workers = plan_workers(lane, memory, execution.workers, len(regions))
+    if xp is not np:
+        workers = min(workers, device_lanes(xp, taken(slab).device, source.path))
     return StreamPlan(
-        tuple(operators), tuple(regions), dtype, source.dtype, slab, workers, lane(slab),
-        PROCESS_BYTES + workers * lane(slab),
+        tuple(operators), tuple(regions), dtype, source.dtype, slab, workers, lane,
+        _peak(lane, workers),
     )  # fmt: skip
+
+
+def _peak(lane: int, workers: int) -> int:
+    return PROCESS_BYTES + workers * lane
 
 
 def stream_resample(
@@ -152,7 +163,7 @@ def stream_resample(
         operators, needed = plan.parts(region)
         if finished is not None and finished.has(region, needed):
             return 0
-        resampler = lane.keep("resampler", lambda: make_resampler(xp))
+        resampler = lane.keep("resampler", lambda: make_resampler(xp, lane.host))
         planes, *across = needed
         shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)
         resampler.begin(operators, shape, plan.source_dtype, plan.dtype)

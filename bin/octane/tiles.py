@@ -13,13 +13,20 @@ from typing import TypeVar
 
 from octane.errors import OctaneError
 
-__all__ = ["PROCESS_BYTES", "plan_workers", "run_tiles"]
+__all__ = ["PROCESS_BYTES", "cores", "plan_workers", "run_tiles"]
 
 PROCESS_BYTES = 270_000_000
 """Python with NumPy, SciPy, SimpleITK, zarr and compiled loops, before any data."""
 
 Tile = TypeVar("Tile")
 Result = TypeVar("Result")
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def plan_workers(
@@ -56,8 +63,7 @@ def plan_workers(
             f"One block at a time needs {least / 1e6:.0f} MB and --memory allows "
             f"{memory / 1e6:.0f} MB; give --memory {least / 1e9 + 0.05:.1f}GB or more."
         )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(requested or cores or 1, (memory - fixed) // bytes_per_block, blocks))
+    return max(1, min(requested or cores(), (memory - fixed) // bytes_per_block, blocks))
 
 
 class _Gate:

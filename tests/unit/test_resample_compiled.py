@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from octane.dtypes import as_dtype
 from octane.operators import AxisOperator, interpolator, resampler
-from octane.resample import ArrayResampler, resample_arrays
+from octane.resample import resample_arrays
 from octane.resample_compiled import CompiledResampler
 
 REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
@@ -107,7 +107,6 @@ def test_any_part_pushed_in_any_batches_gives_the_bits_of_the_whole(data):
     batches = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
     expected = whole[tuple(region)]
     same_bits(stream(padded, parts, dtype, batches), expected)
-    same_bits(stream(padded, parts, dtype, batches, ArrayResampler(np)), expected)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
@@ -151,9 +150,8 @@ def test_planes_that_no_output_takes_are_passed_over():
     array = noise((12, 3, 4), "f4")
     operators = [interpolator(np.arange(float(n)), n) for n in array.shape]
     operators[0] = AxisOperator(np.array([2, 7]), np.ones((2, 1)))
-    for resampler_ in (KEPT, ArrayResampler(np)):
-        for batches in ((1,), (3, 2)):
-            same_bits(stream(array, operators, "f4", batches, resampler_), array[[2, 7]])
+    for batches in ((1,), (3, 2)):
+        same_bits(stream(array, operators, "f4", batches), array[[2, 7]])
 
 
 @pytest.mark.parametrize("change", ["fortran", "strides", "reversed", "read-only"])
@@ -187,32 +185,28 @@ def test_the_buffers_of_a_tile_serve_the_next():
     assert all(place % 64 == 0 for place in places[0])
 
 
-@pytest.mark.parametrize("make", [CompiledResampler, lambda: ArrayResampler(np)])
-def test_missing_planes_are_told(make):
+def test_missing_planes_are_told():
     array = noise((9, 12, 15), "f4")
     operators = operators_of(array.shape, (2.0, 2.0, 2.0))
     with pytest.raises(ValueError, match="planes"):
-        stream(array[:-1], operators, "f4", (2,), make())
+        stream(array[:-1], operators, "f4", (2,), CompiledResampler())
 
 
-@pytest.mark.parametrize("make", [CompiledResampler, lambda: ArrayResampler(np)])
-def test_an_operator_that_goes_back_is_refused(make):
+def test_an_operator_that_goes_back_is_refused():
     turned = AxisOperator(np.array([1, 0]), np.ones((2, 1)))
     with pytest.raises(ValueError, match="order"):
-        make().begin([turned] * 3, (2, 2), "f4", "f4")
+        CompiledResampler().begin([turned] * 3, (2, 2), "f4", "f4")
 
 
-@pytest.mark.parametrize("make", [CompiledResampler, lambda: ArrayResampler(np)])
-def test_planes_that_are_too_small_are_refused(make):
+def test_planes_that_are_too_small_are_refused():
     operators = operators_of((9, 12, 15), (2.0, 2.0, 2.0))
     with pytest.raises(ValueError, match="12 x 15"):
-        make().begin(operators, (12, 14), "f4", "f4")
+        CompiledResampler().begin(operators, (12, 14), "f4", "f4")
 
 
-@pytest.mark.parametrize("make", [CompiledResampler, lambda: ArrayResampler(np)])
 @pytest.mark.parametrize(("shape", "dtype"), [((1, 12, 16), "f4"), ((1, 12, 15), "u2")])
-def test_planes_that_were_not_announced_are_refused(make, shape, dtype):
-    own = make()
+def test_planes_that_were_not_announced_are_refused(shape, dtype):
+    own = CompiledResampler()
     own.begin(operators_of((9, 12, 15), (2.0, 2.0, 2.0)), (12, 15), "f4", "f4")
     with pytest.raises(ValueError, match="announced"):
         own.push(np.zeros(shape, dtype))

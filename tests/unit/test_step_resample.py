@@ -428,20 +428,26 @@ def test_finished_tiles_may_be_kept_elsewhere(rng, write_mosaic, run, tmp_path):
     assert list(place.iterdir()) == []
 
 
-def test_zstd_is_decoded_on_the_cpu_unless_a_gpu_is_asked_for(
+def test_auto_takes_a_gpu_only_where_it_is_the_faster_device(
     write_mosaic, run, monkeypatch, tmp_path
 ):
     asked = []
     monkeypatch.setattr(step_resample, "select", lambda backend: asked.append(backend) or np)
     voxels = np.ones((4, 8, 8), np.float32)
-    for backend, codec in (("auto", "zstd"), ("auto", "none"), ("gpu", "zstd"), ("cpu", "none")):
-        source = tmp_path / f"{backend}-{codec}.zarr"
+    for backend, codec, workers in (
+        ("auto", "zstd", 1),
+        ("auto", "none", 1),
+        ("auto", "none", 16),
+        ("gpu", "zstd", 1),
+        ("cpu", "none", 1),
+    ):
+        source = tmp_path / f"{backend}-{codec}-{workers}.zarr"
         level = Level(Grid(voxels.shape, (5.0, 5.0, 5.0)), (4, 8, 8))
         with create_image(source, [level], "float32", codec=codec) as (writer,):
             writer[:, :, :] = voxels
-        execution = ExecutionParameters(backend=backend, overwrite=True)
+        execution = ExecutionParameters(backend=backend, workers=workers, overwrite=True)
         run(source, 10.0, execution=execution)
-    assert asked == ["cpu", "auto", "gpu", "cpu"]
+    assert asked == ["cpu", "auto", "cpu", "gpu", "cpu"]
 
 
 def test_the_unit_is_asked_for(write_foreign, run):
