@@ -82,14 +82,16 @@ def warm_up(folder: Path) -> Generator[Mosaic]:
         yield small
 
 
-def command(source: Path, destination: Path, record: Path, workers: int) -> list[str | Path]:
-    """What a user would type."""
+def command(
+    source: Path, destination: Path, record: Path, workers: int, codec: str = "zstd"
+) -> list[str | Path]:
+    """What a user would type; compressed as the other programs do it, unless told otherwise."""
     return [
         sys.executable,
         PROJECT / "bin" / "resample.py",
         source,
         destination,
-        *("--resolution", f"{RESOLUTION:g}", "--backend", "cpu"),
+        *("--resolution", f"{RESOLUTION:g}", "--backend", "cpu", "--codec", codec),
         *("--workers", str(workers), "--memory", "4GB"),
         *("--metrics", record),
     ]

@@ -97,7 +97,7 @@ def octane(request: dict) -> dict:
     metrics = resample_image(
         source,
         Path(request["destination"]),
-        ResampleParameters.model_validate({"resolution": target}),
+        ResampleParameters.model_validate({"resolution": target, "codec": "zstd"}),
         InputParameters(),
         ExecutionParameters(backend="cpu", workers=request["cores"]),
     )

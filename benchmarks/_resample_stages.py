@@ -81,7 +81,9 @@ class Stages:
             vector(*(self.resolution,) * 3),
         )
         destination = self.scratch / "written.ome.zarr"
-        with create_image(destination, [Level(grid, (nz, ny, nx))], np.float32) as (writer,):
+        level = Level(grid, (nz, ny, nx))
+        codec = ResampleParameters().codec
+        with create_image(destination, [level], np.float32, codec=codec) as (writer,):
 
             def work(tile: Tile) -> None:
                 y, x = tile[0] * ny, tile[1] * nx

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from _resample_goals import goals
-from _table_parts import NOT_MEASURED, Table, measured, record_of, table, where
+from _table_parts import NOT_MEASURED, Table, measured, record_of, table, warmup, where
 
 __all__ = ["RESAMPLE_TABLES"]
 
@@ -193,6 +193,50 @@ def _scaling(record: dict) -> str:
     )
 
 
+def _codecs(record: dict) -> str:
+    tiles = record["tiles"]
+    return table(
+        (
+            "codec",
+            "pipeline, s",
+            "encode and write, ms a tile",
+            "read again, ms a tile",
+            "MB a tile",
+        ),
+        [
+            (
+                codec,
+                f"{found['seconds']:.2f}",
+                f"{found['write_seconds'] / tiles * 1e3:.1f}",
+                f"{found['read_seconds'] / tiles * 1e3:.1f}",
+                f"{found['bytes'] / tiles / 1e6:.2f}",
+            )
+            for codec, found in record["codecs"].items()
+        ],
+    )
+
+
+def _kills(record: dict) -> str:
+    return table(
+        (
+            "processes killed",
+            "finished objects found again",
+            "of these torn or changed",
+            "stores",
+            "with the files of an undisturbed run",
+        ),
+        [
+            (
+                str(record["kills"]),
+                str(record["objects_kept_at_kills"]),
+                str(record["objects_damaged"]),
+                str(record["stores"]),
+                str(record["stores_with_the_files_of_an_undisturbed_run"]),
+            )
+        ],
+    )
+
+
 def _gpu(results: Path) -> str:
     """What a device that computes in no time would gain, by counting."""
     reading, computing = (record_of(results, f"resample_{part}") for part in ("read", "kernel"))
@@ -229,5 +273,8 @@ RESAMPLE_TABLES: dict[str, Table] = {
     "resample-scaling": measured("resample_scaling", _scaling),
     "resample-scaling-where": measured("resample_scaling", _where),
     "resample-gpu": _gpu,
+    "resample-codecs": measured("resample_codecs", _codecs),
+    "resample-kills": measured("resample_kills", _kills),
+    "resample-warmup": measured("warmup", warmup("resample")),
 }
 """Names that the page marks, and what makes each table."""

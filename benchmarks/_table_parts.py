@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["NOT_MEASURED", "Table", "measured", "record_of", "table", "where"]
+__all__ = ["NOT_MEASURED", "Table", "measured", "record_of", "table", "warmup", "where"]
 
 Table = Callable[[Path], str]
 """Makes a table from the folder of the results."""
@@ -47,3 +47,24 @@ def where(*packages: str) -> Callable[[dict], str]:
         )
 
     return line
+
+
+def warmup(part: str) -> Callable[[dict], str]:
+    """What compiled loops add to the first call of a part of octane."""
+
+    def make(record: dict) -> str:
+        return table(
+            ("compiled code", "added to the first call, s", "smallest of the repeats, s"),
+            [
+                (
+                    name,
+                    *(
+                        f"{record[part][key]['added_by_kernels'][figure]:.2f}"
+                        for figure in ("median", "smallest")
+                    ),
+                )
+                for name, key in (("cached", "full_cache"), ("not yet", "empty_cache"))
+            ],
+        )
+
+    return make

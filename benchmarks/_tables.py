@@ -10,7 +10,7 @@ from pathlib import Path
 
 from _common import PROJECT
 from _resample_tables import RESAMPLE_TABLES
-from _table_parts import measured, table, where
+from _table_parts import measured, table, warmup, where
 
 __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
 
@@ -200,20 +200,6 @@ def _modes(record: dict) -> str:
     )
 
 
-def _warmup(record: dict) -> str:
-    return table(
-        ("compiled code", "added to the first call, s", "smallest of the repeats, s"),
-        [
-            (
-                name,
-                f"{record[key]['added_by_kernels']['median']:.2f}",
-                f"{record[key]['added_by_kernels']['smallest']:.2f}",
-            )
-            for name, key in (("cached", "full_cache"), ("not yet", "empty_cache"))
-        ],
-    )
-
-
 TABLES: dict[str, Callable[[Path], str]] = {
     "phantom": measured("phantom", _phantom),
     "n4-agreement": measured("n4_agreement", _agreement),
@@ -222,7 +208,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "n4-n4ax": measured("n4_speed", _n4ax),
     "n4-speed-where": measured("n4_speed", where("SimpleITK")),
     "n4-modes": measured("n4_modes", _modes),
-    "n4-warmup": measured("warmup", _warmup),
+    "n4-warmup": measured("warmup", warmup("n4")),
     "n4-memory": measured("n4_memory", _memory),
     "n4-memory-where": measured("n4_memory", where("SimpleITK")),
     **RESAMPLE_TABLES,

@@ -17,14 +17,16 @@ import os
 from pathlib import Path
 
 from _common import PROJECT, save, scratch_folder
+from _resample_codecs import codecs
 from _resample_end_to_end import end_to_end
 from _resample_goals import goals
 from _resample_kernel import kernel
+from _resample_kills import kills
 from _resample_memory import memory
 from _resample_read import read
 from _resample_scaling import scaling
 
-PARTS = ("kernel", "read", "end_to_end", "memory", "scaling")
+PARTS = ("kernel", "read", "end_to_end", "codecs", "memory", "scaling", "kills")
 
 
 def main() -> None:
@@ -47,8 +49,10 @@ def main() -> None:
         "kernel": lambda: kernel(quick, peers),
         "read": lambda: read(quick, peers),
         "end_to_end": lambda: end_to_end(quick, peers),
+        "codecs": lambda: codecs(quick),
         "memory": lambda: memory(quick),
         "scaling": lambda: scaling(quick),
+        "kills": lambda: kills(quick),
     }
     for name in chosen.only:
         save(f"resample_{name}", parts[name](), quick=quick)

@@ -1,9 +1,9 @@
 """What compiled loops cost a process that has just started: numba's import, and the cache.
 
-Every figure is from processes of their own: one that imports NumPy alone, and ones that import
-octane's N4 and fit a small volume, with an empty cache and with a full one. What the kernels add is
-the time of the first fit less that of the second; in CPU seconds too, which other work on the
-machine changes less.
+Every figure is from processes of their own: one that imports NumPy alone, and ones that import a
+part of octane, N4 or resampling, and use it on a small volume, with an empty cache and with a full
+one. What the kernels add is the time of the first call less that of the second; in CPU seconds too,
+which other work on the machine changes less.
 """
 
 import argparse
@@ -29,24 +29,38 @@ import json, time
 start = time.perf_counter()
 import numpy
 after_numpy = time.perf_counter()
-from octane import n4
+{imports}
 after_octane = time.perf_counter()
 rng = numpy.random.default_rng(0)
 image = rng.uniform(50, 100, (16, 16, 16)).astype(numpy.float32)
+{prepare}
 begin, begin_cpu = time.perf_counter(), time.process_time()
-n4.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))
+{call}
 first, first_cpu = time.perf_counter(), time.process_time()
-n4.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))
+{call}
 second, second_cpu = time.perf_counter(), time.process_time()
-print(json.dumps({
+print(json.dumps({{
     "numpy": after_numpy - start,
-    "octane_n4": after_octane - after_numpy,
+    "octane": after_octane - after_numpy,
     "first_call": first - begin,
     "second_call": second - first,
     "added_by_kernels": 2 * first - begin - second,
     "added_by_kernels_cpu": 2 * first_cpu - begin_cpu - second_cpu,
-}))
+}}))
 """
+
+PARTS = {
+    "n4": OURS.format(
+        imports="from octane import n4",
+        prepare="",
+        call="n4.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))",
+    ),
+    "resample": OURS.format(
+        imports="from octane import operators, resample",
+        prepare="axes = [operators.resampler(16, 3.5, 10.0)] * 3",
+        call="resample.resample(image, axes)",
+    ),
+}
 
 
 def measure(script: str, cache: Path) -> dict[str, float]:
@@ -79,21 +93,26 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     quick = parser.parse_args().quick
     repeats = 3 if quick else 5
-    plain, cold, warm = [], [], []
+    plain: list[dict[str, float]] = []
+    cold: dict[str, list[dict[str, float]]] = {name: [] for name in PARTS}
+    warm: dict[str, list[dict[str, float]]] = {name: [] for name in PARTS}
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             cache = Path(folder)
             plain.append(measure(NUMPY, cache))
-            cold.append(measure(OURS, cache))
-            warm.append(measure(OURS, cache))
+            for name, script in PARTS.items():
+                cold[name].append(measure(script, cache))
+                warm[name].append(measure(script, cache))
     save(
         "warmup",
         {
             "unit": "s",
             "repeats": repeats,
             "numpy_alone": summary(plain),
-            "empty_cache": summary(cold),
-            "full_cache": summary(warm),
+            **{
+                name: {"empty_cache": summary(cold[name]), "full_cache": summary(warm[name])}
+                for name in PARTS
+            },
         },
         quick=quick,
     )

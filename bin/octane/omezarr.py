@@ -18,7 +18,8 @@ import numpy.typing as npt
 import zarr
 import zarr.errors
 from yaozarrs import v05
-from zarr.codecs import BloscCodec, ZstdCodec
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.common import JSON
 
 from octane.atomic import writing
@@ -269,15 +270,15 @@ def open_image(
     return Image(path, array, grid, missing, cast("Attributes", root.get("octane", {})))
 
 
-def _compressor(codec: Codec) -> ZstdCodec | BloscCodec | None:
+def _compressors(codec: Codec) -> tuple[BytesBytesCodec, ...]:
+    """Each with a checksum, by which a reader tells a damaged chunk."""
     match codec:
         case "zstd":
-            # The checksum lets a reader tell a damaged chunk, also one stored incompressible.
-            return ZstdCodec(checksum=True)
+            return (ZstdCodec(checksum=True),)
         case "blosc-lz4":
-            return BloscCodec(cname="lz4")
+            return (BloscCodec(cname="lz4"), Crc32cCodec())
         case "none":
-            return None
+            return (Crc32cCodec(),)
 
 
 @contextmanager
@@ -349,7 +350,7 @@ def create_image(
                     dtype=np.dtype(dtype).newbyteorder("<"),
                     chunks=level.chunks,
                     shards=level.shards,
-                    compressors=_compressor(codec),
+                    compressors=_compressors(codec),
                     dimension_names=["z", "y", "x"],
                     config={"write_empty_chunks": True},
                 )

@@ -252,7 +252,12 @@ def stitch_section(
     thumbnail = np.zeros([-(-n // step) for n in layout.grid.shape[1:]], np.float32)
     with (
         create_image(
-            destination, [level], image.dtype, attributes=attributes, overwrite=execution.overwrite
+            destination,
+            [level],
+            image.dtype,
+            codec=parameters.codec,
+            attributes=attributes,
+            overwrite=execution.overwrite,
         ) as (writer,),
     ):
 

@@ -1,52 +1,22 @@
 """RESAMPLE killed at random points and resumed gives what an undisturbed run gives."""
 
-import hashlib
 import json
-import os
 import random
-import signal
 import subprocess
-import sys
-import time
-from pathlib import Path
 
-import numpy as np
 import pytest
-
-from octane.geometry import Grid
-from octane.omezarr import Level, create_image
-
-PROJECT = Path(__file__).resolve().parents[2]
-TILES = 48
+from _resample_kills import checksums, command, finished, killed_after, storm, write
 
 
 @pytest.fixture(scope="module")
 def mosaic(tmp_path_factory):
-    """A mosaic of 6 x 8 tiles."""
-    path = tmp_path_factory.mktemp("killed") / "section_01.ome.zarr"
-    level = Level(Grid((16, 6 * 60, 8 * 60), (5.0, 5.0, 5.0)), (16, 60, 60))
-    voxels = np.random.default_rng(4).gamma(2.0, 100.0, level.grid.shape).astype(np.float32)
-    with create_image(path, [level], "float32", attributes={"kind": "mosaic"}) as (writer,):
-        writer[:, :, :] = voxels
-    return path
-
-
-def command(source, destination, *more):
-    return [
-        sys.executable, str(PROJECT / "bin" / "resample.py"), str(source), str(destination),
-        "--resolution", "10", "--backend", "cpu", "--workers", "2", *more,
-    ]  # fmt: skip
-
-
-def checksums(store):
-    """Of every file of a store."""
-    files = sorted(p for p in store.rglob("*") if p.is_file())
-    return {str(p.relative_to(store)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+    """A mosaic of 48 tiles."""
+    return write(tmp_path_factory.mktemp("killed") / "section_01.ome.zarr")
 
 
 @pytest.fixture(scope="module")
 def undisturbed(mosaic, tmp_path_factory):
-    """What a run that nothing disturbs makes."""
+    """Checksums of what a run that nothing disturbs makes."""
 
     def made(*more):
         destination = tmp_path_factory.mktemp("undisturbed") / "out.ome.zarr"
@@ -56,57 +26,22 @@ def undisturbed(mosaic, tmp_path_factory):
     return made
 
 
-def finished(folder):
-    """Objects that the journal beside a store notes."""
-    found = list(folder.glob(".resume-*.journal"))
-    return len(found[0].read_text().splitlines()) - 1 if found else 0
-
-
-def killed_after(command, folder, count):
-    """Start a run and kill it once so many objects are noted; None if it ended before."""
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        while finished(folder) < count:
-            if process.poll() is not None:
-                return None
-            time.sleep(0.0005)
-        os.kill(process.pid, signal.SIGKILL)
-    return finished(folder)
-
-
-@pytest.mark.parametrize("more", [(), ("--tiles-per-shard", "2", "2")], ids=["tiles", "shards"])
+@pytest.mark.parametrize(
+    ("more", "pieces"),
+    [((), 48), (("--tiles-per-shard", "2", "2"), 12)],
+    ids=["tiles", "shards"],
+)
 @pytest.mark.timeout(300)
-def test_killed_again_and_again_it_ends_with_the_same_files(mosaic, undisturbed, tmp_path, more):
+def test_killed_and_damaged_again_and_again_it_ends_with_the_same_files(
+    mosaic, undisturbed, tmp_path, more, pieces
+):
     expected = undisturbed(*more)
-    chance = random.Random(7)
-    destination = tmp_path / "out.ome.zarr"
-    run = command(mosaic, destination, "--resume", *more)
-    pieces = TILES // 4 if more else TILES
-    kills, done = 0, 0
-    while kills < 6:
-        done = killed_after(run, tmp_path, min(done + chance.randint(0, pieces // 5), pieces - 1))
-        if done is None:
-            break
-        kills += 1
-        assert not destination.exists()
-        _damage(tmp_path, chance)
-    if not destination.exists():
-        subprocess.run(run, check=True, timeout=120)
-    assert kills > 0
-    assert checksums(destination) == expected
-    assert [p.name for p in tmp_path.iterdir()] == [destination.name]
-
-
-def _damage(folder, chance):
-    """Tear one finished object, and flip a bit of another, as a machine that went down may."""
-    found = folder.glob(".resume-*/0/c/**/[0-9]*")
-    objects = sorted(p for p in found if p.is_file() and p.stat().st_size)
-    if len(objects) < 4:
-        return
-    torn, flipped = chance.sample(objects, 2)
-    torn.write_bytes(torn.read_bytes()[: chance.randint(0, torn.stat().st_size - 1)])
-    content = bytearray(flipped.read_bytes())
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    flipped.write_bytes(bytes(content))
+    found = storm(mosaic, tmp_path, random.Random(7), 6, *more, pieces=pieces)
+    assert found.kills > 0
+    assert found.kept > 0
+    assert found.damaged > 0
+    assert checksums(tmp_path / "out.ome.zarr") == expected
+    assert [p.name for p in tmp_path.iterdir()] == ["out.ome.zarr"]
 
 
 def test_finished_tiles_are_not_made_again(mosaic, tmp_path):
