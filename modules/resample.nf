@@ -18,15 +18,12 @@ process RESAMPLE {
     path 'versions.yml', emit: versions
 
     script:
-    // Finished tiles outlive the task: a second attempt, and the run after a kill, go on from them.
-    // With a scratch folder they would have to be written twice.
-    def kept = params.scratch_dir.toString() in ['false', 'null'] ? "--resume --resume-dir '${workflow.workDir}/resume'" : ''
     """
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
     resample.py ${source} '${meta.section}.ome.zarr' --settings settings.json \\
-        --metrics '${meta.section}_resample_metrics.json' --workers ${task.cpus} --memory '${task.memory}' ${kept}
+        --metrics '${meta.section}_resample_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """
 

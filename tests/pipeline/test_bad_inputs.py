@@ -180,7 +180,7 @@ CASES = [
     ("n4", unwritable, "file cannot be written", "choose another place"),
     ("n4", existing, "out.zarr exists already", "--overwrite"),
     ("n4", plain("--backend", "gpu"), "--backend", "cpu"),
-    ("resample", plain(*TARGET, "--memory", "10kB"), "One block needs", "give --memory"),
+    ("resample", plain(*TARGET, "--memory", "10kB"), "One block at a time needs", "give --memory"),
     ("preflight", planned(lambda _: None), "mosaics holds no OME-Zarr store", "give a folder"),
     ("preflight", planned(two_with_a_gap, overlap=0), "lacks section 2", "--allow_missing_sect"),
     (

@@ -1,9 +1,11 @@
 """-resume re-runs what changed and what comes after it, and nothing else."""
 
 import functools
+import json
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,18 @@ def test_nothing_changed(again):
     run = again()
     assert run.tasks("CACHED") == run.tasks()
     assert run.processes() == ALL
+
+
+def test_finished_tiles_are_kept_where_the_next_attempt_finds_them(again, folder):
+    run = again()
+    place = folder / "work" / "resume"
+    for section in ("01", "02"):
+        file = run.task_file(f"RESAMPLE (mosaics:section_{section})", "settings.json")
+        settings = json.loads(file.read_text(encoding="utf-8"))
+        assert settings["resume"] is True
+        assert Path(settings["resume_dir"]) == place
+    # Nothing stays there of a section that is whole.
+    assert list(place.iterdir()) == []
 
 
 def test_a_changed_n4_parameter(again):
