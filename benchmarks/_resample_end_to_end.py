@@ -63,7 +63,7 @@ def end_to_end(quick: bool, peers: Path | None) -> dict[str, object]:
                 if case.quick or not quick:
                     with mosaic(folder, case.kind, case.tile, case.counts) as source:
                         cases.append(
-                            run_case(folder, case, source, small, 1 if quick else 5, peers)
+                            run_case(folder, case, source, small, 1 if quick else 3, peers)
                         )
     return {
         "resolution": RESOLUTION,

@@ -36,7 +36,7 @@ def scaling(quick: bool) -> dict[str, object]:
         ):
             first.warm()
             second.warm()
-            for _ in range(2 if quick else 7):
+            for _ in range(2 if quick else 5):
                 found["one worker"].append(sections(folder, [first], small, 1))
                 found["two workers"].append(sections(folder, [first], small, 2))
                 found["two processes"].append(sections(folder, [first, second], small, 1))
