@@ -134,7 +134,8 @@ def kills(quick: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
         source = write(folder / "section_01.ome.zarr")
-        undisturbed = folder / "undisturbed.ome.zarr"
+        # Of the same name, which stands in the metadata.
+        undisturbed = folder / "undisturbed" / "out.ome.zarr"
         subprocess.run(command(source, undisturbed), check=True, stderr=subprocess.DEVNULL)
         expected = checksums(undisturbed)
         while total.kills < wanted:
