@@ -14,7 +14,7 @@ from octane.cli import FLAT, command, launch
 from octane.errors import OctaneError
 from octane.lease_status import preview, status, status_text
 from octane.leases import default_folder, gpu_source, lease
-from octane.params import LeaseParameters, Size
+from octane.params import LeaseParameters
 from octane.sizes import bytes_of
 
 app = command(__doc__)
@@ -23,20 +23,20 @@ app = command(__doc__)
 @app.default
 def main(
     *words: Annotated[str, cyclopts.Parameter(name="COMMAND", allow_leading_hyphen=True)],
-    memory: Size | None = None,
+    memory: str | None = None,
     backend: Literal["auto", "gpu", "cpu"] = "auto",
     timeout: float | None = None,
     subject: str = "",
     sharing: Annotated[LeaseParameters | None, FLAT] = None,
-    status: Annotated[bool, cyclopts.Parameter(name="--status")] = False,
-    json: bool = False,
+    show_status: Annotated[bool, cyclopts.Parameter(name="--status")] = False,
+    as_json: Annotated[bool, cyclopts.Parameter(name="--json")] = False,
     dry_run: bool = False,
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
-    The command takes this process's place: its exit code, and every signal, are its own. It sees the
-    GPU as the only one (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU. The
-    share is given back when the command and all that it left running have ended.
+    The command takes this process's place: its exit code, and every signal, are its own. It sees
+    the GPU as the only one (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU.
+    The share is given back when the command and all that it left running have ended.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def main(
         Seconds to wait, in place of --auto-timeout and --gpu-timeout.
     subject
         What it is for, shown to others; unset: the command's name.
-    status
+    show_status
         Show GPUs, slots, holders, waiters and foreign processes.
-    json
+    as_json
         With --status: as JSON.
     dry_run
         Show which GPU would be taken and why not the others; exit code 1 where none would be.
@@ -63,13 +63,19 @@ def main(
     source = gpu_source()
     if source.simulated:
         sys.stderr.write("These GPUs are simulated (OCTANE_SIMULATED_GPUS).\n")
-    if status:
-        _show(folder, as_json=json)
+    if show_status:
+        found = status(source, folder)
+        text = json.dumps(found, indent=2) + "\n" if as_json else status_text(found)
+        sys.stdout.write(text)
         return
     if memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
+    try:
+        required = bytes_of(memory)
+    except ValueError as error:
+        raise OctaneError(f"--memory: {error}.") from error
     if dry_run:
-        gpu, lines = preview(source, folder, bytes_of(memory), settings.gpu_slots)
+        gpu, lines = preview(source, folder, required, settings.gpu_slots)
         sys.stdout.write("\n".join(lines) + "\n")
         if gpu is None:
             raise SystemExit(1)
@@ -78,7 +84,7 @@ def main(
         raise OctaneError("There is no command; write it after --.")
     limit = settings.auto_timeout if backend == "auto" else settings.gpu_timeout
     with lease(
-        memory,
+        required,
         backend=backend,
         timeout=limit if timeout is None else timeout,
         slots=settings.gpu_slots,
@@ -90,11 +96,6 @@ def main(
             # On purpose: the slot lives as long as the command, whatever becomes of anything else.
             os.set_inheritable(held.slot.fd, True)
         _become(list(words), {**os.environ, **held.environment()})
-
-
-def _show(folder: Path, *, as_json: bool) -> None:
-    found = status(gpu_source(), folder)
-    sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else status_text(found))
 
 
 def _become(words: list[str], environment: dict[str, str]) -> None:

@@ -220,13 +220,12 @@ class LeaseParameters(StepParameters):
         ),
     ] = AUTO_TIMEOUT
     gpu_timeout: Annotated[
-        float | None,
+        Annotated[float, Field(ge=0)] | None,
         BeforeValidator(_or_none),
         parameter(
             "How long backend gpu waits before it is an error; unset: without limit.",
             unit="second",
         ),
-        Field(ge=0),
     ] = None
     gpu_lock_dir: Annotated[
         Path | None,
