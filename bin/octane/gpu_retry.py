@@ -248,7 +248,7 @@ class _Run(Generic[Result]):
     ) -> None:
         self.work = work
         self.batch = batch
-        self.required: int = required_bytes(batch) if callable(required_bytes) else required_bytes
+        self.required = required_bytes if isinstance(required_bytes, int) else required_bytes(batch)
         self.devices = devices
         self.attempts: list[Attempt] = []
         self.opened: dict[str, Device] = {}

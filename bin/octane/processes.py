@@ -31,7 +31,7 @@ class Identity(NamedTuple):
 def boot_id() -> str:
     """Id of the boot; empty where the system has none."""
     try:
-        return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return (PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
