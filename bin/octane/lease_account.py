@@ -65,8 +65,8 @@ def survey(
 ) -> Survey:
     """Look at all slots and the queue; to be called under the folder's mutex.
 
-    A command that runs under a lease may take one of its own (a workflow inside ``gpu_slot.py``):
-    the outer one does not stand in its way, or it would wait for itself.
+    A command that was started under a lease, with the environment that the lease gives, may take
+    one of its own: the outer one does not stand in its way, or it would wait for itself.
 
     Parameters
     ----------
@@ -83,15 +83,11 @@ def survey(
     for gpu in gpus:
         taken = tuple(Held(name, record) for name, record in folder.held(slot_kind(gpu.uuid)))
         allocated, strangers = _attributed(gpu, taken, own, descent)
-        # A command started by gpu_slot.py is the same process, under a new program.
+        # The variable alone could be left over from a lease that is now another's.
         inside = {
             slot.name
             for slot in taken
-            if slot.record is not None
-            and (
-                slot.record.identity in own[1:]
-                or (slot.name in under and slot.record.identity in own)
-            )
+            if slot.name in under and slot.record is not None and slot.record.identity in own
         }
         holders = tuple(
             _holder(slot.record, allocated.get(slot.name))
