@@ -198,11 +198,14 @@ def run_on_gpu(
         backend = "cpu"
     waited, pause = 0.0, PAUSE
     while True:
-        left = None if limit is None else max(0.0, limit - waited)
+        if run.attempts and limit is not None and waited >= limit and backend != "cpu":
+            # A GPU that is granted and then not to be had would go on like that forever.
+            held = run.too_late(backend, limit)
+            break
         with lease(
             run.required,
             backend=backend,
-            timeout=left,
+            timeout=None if limit is None else max(0.0, limit - waited),
             on_wait=on_wait,
             slots=slots,
             folder=folder,
@@ -212,6 +215,8 @@ def run_on_gpu(
         ) as held:
             waited += held.waited
             if held.gpu is None:
+                if backend == "cpu":
+                    break
                 run.attempts.append(Attempt(None, batch, held.waited, "no GPU", held.reason))
                 break
             found = run.under(held)
@@ -260,6 +265,19 @@ class _Run(Generic[Result]):
             attempt.gpu == uuid and attempt.batch == 1 and attempt.outcome == "out of memory"
             for attempt in self.attempts
         )
+
+    def too_late(self, backend: str, limit: float) -> Lease:
+        """The CPU, or an error, when the time is over."""
+        last = self.attempts[-1]
+        reason = f"no GPU could be used within {limit:g} s ({last.outcome}: {last.detail})"
+        if backend == "gpu":
+            raise OctaneError(
+                f"backend is gpu, but {reason}; wait longer (--gpu-timeout), ask for less memory, "
+                "or give --backend cpu."
+            )
+        log.warning("backend auto: CPU, because %s", reason)
+        self.attempts.append(Attempt(None, self.batch, 0.0, "no GPU", reason))
+        return Lease(None, self.required, reason=reason, fallback=True)
 
     def leave(self, uuid: str) -> None:
         """Release a GPU's context for good."""

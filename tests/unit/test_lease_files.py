@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def record(**other):
-    return Record(**{"required": 10, "slots": 1, "since": 1.0, **other})
+    return replace(Record(10, 1, 1.0), **other)
 
 
 @pytest.fixture
@@ -379,7 +380,7 @@ def test_two_users_share_a_folder_and_cannot_remove_each_others_files(tmp_path, 
     with LeaseFolder(path) as folder:
         with folder.mutex():
             held = folder.held("GPU-0")
-        assert [found.uid for _, found in held] == [first, second]
+        assert [found and found.uid for _, found in held] == [first, second]
         one.communicate("\n")
         assert names(folder) == ["GPU-0.1"]
         two.communicate("\n")

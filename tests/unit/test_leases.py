@@ -1,12 +1,12 @@
 """Taking, waiting and giving back, with real locks and made-up GPUs."""
 
-import json
 import logging
 import os
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -325,7 +325,7 @@ def test_a_waiter_that_is_stopped_holds_up_nobody(two, folder):
             places = [opened.take("wait", waiting) for _ in range(2)]
         with lease("30GB", timeout=0, **two) as held:
             assert held.gpu is None
-        stopped = Record(**{**json.loads(waiting.packed()), "seen": now - 2 * leases.ABSENT})
+        stopped = replace(waiting, seen=now - 2 * leases.ABSENT)
         with opened.mutex():
             for place in places:
                 place.write(stopped)
