@@ -18,13 +18,14 @@ from octane.gpus import Gpu
 from octane.lease_rules import Holder, Load, Request, decide
 from octane.leases import TICK
 
-__all__ = ["GPUS", "KINDS", "OTHERS", "TOTAL", "by_forks", "by_leases", "day"]
+__all__ = ["GPUS", "KINDS", "OTHERS", "TOTAL", "Day", "Policy", "by_forks", "by_leases", "day"]
 
 GB = 10**9
 DAY = 24 * 3600.0
 TOTAL = 48 * GB
 GPUS = 2
 FAILS_AFTER = 60.0
+RETRIES = 2
 
 # Memory, seconds of work, share of a GPU's time that it can use, jobs a day.
 KINDS = {
@@ -103,6 +104,32 @@ class Node:
                     self.waiting.append(run.job)
 
 
+@dataclass(frozen=True)
+class Day:
+    """What came of a day.
+
+    Attributes
+    ----------
+    idle_with_waiters, used : float
+        Shares of the GPUs' time: empty while somebody waits, and with something running.
+    failed_tries : int
+        Starts that found too little memory.
+    given_up : int
+        Jobs that failed more often than Nextflow retries here (conf/base.config).
+    hours : float
+        Until the last job was done.
+    waits : dict of str to list of float
+        Seconds from arrival to successful start, by kind of job.
+    """
+
+    idle_with_waiters: float
+    used: float
+    failed_tries: int
+    given_up: int
+    hours: float
+    waits: dict[str, list[float]]
+
+
 Policy = Callable[[Node], tuple[Job, int] | None]
 
 
@@ -147,7 +174,7 @@ def arrivals(seed: int) -> list[Job]:
     return sorted(jobs, key=lambda job: job.arrived)
 
 
-def day(policy: Policy, slots: int, seed: int) -> dict[str, object]:
+def day(policy: Policy, slots: int, seed: int) -> Day:
     """Simulate a day, and on until the last job is done.
 
     Parameters
@@ -158,12 +185,6 @@ def day(policy: Policy, slots: int, seed: int) -> dict[str, object]:
         Jobs that may share a GPU.
     seed : int
         Of the arrivals.
-
-    Returns
-    -------
-    dict
-        Shares of the GPUs' time ('idle_with_waiters' and 'used'), failed tries, and the wait of
-        every job until its successful start, seconds, by kind.
     """
     node, coming, rng = Node(slots), arrivals(seed), random.Random(seed)
     jobs = [job for job in coming if job.kind]
@@ -196,13 +217,14 @@ def day(policy: Policy, slots: int, seed: int) -> dict[str, object]:
                 node.place(*chosen)
         elif node.waiting and look == float("inf"):
             look = event + TICK * rng.uniform(0, 1.5)
-    return {
-        "idle_with_waiters": idle / (GPUS * node.now),
-        "used": used / (GPUS * node.now),
-        "failed_tries": sum(job.failures for job in jobs),
-        "hours": node.now / 3600,
-        "waits": {
+    return Day(
+        idle_with_waiters=idle / (GPUS * node.now),
+        used=used / (GPUS * node.now),
+        failed_tries=sum(job.failures for job in jobs),
+        given_up=sum(job.failures > RETRIES for job in jobs),
+        hours=node.now / 3600,
+        waits={
             kind: [(job.started or 0.0) - job.arrived for job in jobs if job.kind == kind]
             for kind in KINDS
         },
-    }
+    )

@@ -44,7 +44,7 @@ def uncontended(repeats: int) -> dict[str, float]:
         "first": round(first, 3),
         "median": round(statistics.median(rest), 3),
         "smallest": round(min(rest), 3),
-        "worst_of_100": round(statistics.quantiles(rest, n=100)[98], 3),
+        "p99": round(statistics.quantiles(rest, n=100, method="inclusive")[98], 3),
     }
 
 
@@ -65,16 +65,17 @@ def days(seeds: int) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for name, (policy, slots) in POLICIES.items():
         runs = [day(policy, slots, seed) for seed in range(seeds)]
-        waits = {kind: [w for run in runs for w in run["waits"][kind]] for kind in KINDS}
+        waits = {kind: [wait for run in runs for wait in run.waits[kind]] for kind in KINDS}
         found[name] = {
-            **{
-                key: round(statistics.mean(run[key] for run in runs), 4)
-                for key in ("idle_with_waiters", "used", "failed_tries", "hours")
-            },
+            "idle_with_waiters": round(statistics.mean(run.idle_with_waiters for run in runs), 4),
+            "used": round(statistics.mean(run.used for run in runs), 4),
+            "failed_tries": statistics.mean(run.failed_tries for run in runs),
+            "given_up": statistics.mean(run.given_up for run in runs),
+            "hours": round(statistics.mean(run.hours for run in runs), 2),
             "wait_seconds": {
                 kind: {
                     "median": round(statistics.median(values)),
-                    "p95": round(statistics.quantiles(values, n=20)[18]),
+                    "p95": round(statistics.quantiles(values, n=20, method="inclusive")[18]),
                     "longest": round(max(values)),
                 }
                 for kind, values in waits.items()
