@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Run a command on a share of a GPU, or show who holds and who waits."""
 
-import json
 import os
 import signal
 import sys
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ import cyclopts
 
 from octane.cli import FLAT, command, launch
 from octane.errors import OctaneError
-from octane.lease_status import preview, status, status_text
+from octane.lease_status import current, preview, table
 from octane.leases import default_folder, gpu_source, lease
 from octane.params import LeaseParameters
 from octane.sizes import bytes_of
@@ -24,12 +24,15 @@ app = command(__doc__)
 def main(
     *words: Annotated[str, cyclopts.Parameter(name="COMMAND", allow_leading_hyphen=True)],
     memory: str | None = None,
-    backend: Literal["auto", "gpu", "cpu"] = "auto",
+    backend: Annotated[
+        Literal["auto", "gpu", "cpu"],
+        cyclopts.Parameter(show_choices=False, show_default=False),
+    ] = "auto",
     timeout: float | None = None,
-    subject: str = "",
+    subject: Annotated[str, cyclopts.Parameter(show_default=False)] = "",
     sharing: Annotated[LeaseParameters | None, FLAT] = None,
-    show_status: Annotated[bool, cyclopts.Parameter(name="--status")] = False,
-    as_json: Annotated[bool, cyclopts.Parameter(name="--json")] = False,
+    status: bool = False,
+    json: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
@@ -45,15 +48,14 @@ def main(
     memory
         GPU memory that the command will use in all, such as 4GB.
     backend
-        auto: without a GPU in time the command runs with none; gpu: that is an error; cpu: it runs
-        with none at once.
+        auto (as by default): without a GPU in time it runs with none; gpu: an error; cpu: none.
     timeout
         Seconds to wait, in place of --auto-timeout and --gpu-timeout.
     subject
         What it is for, shown to others; unset: the command's name.
-    show_status
+    status
         Show GPUs, slots, holders, waiters and foreign processes.
-    as_json
+    json
         With --status: as JSON.
     dry_run
         Show which GPU would be taken and why not the others; exit code 1 where none would be.
@@ -63,9 +65,9 @@ def main(
     source = gpu_source()
     if source.simulated:
         sys.stderr.write("These GPUs are simulated (OCTANE_SIMULATED_GPUS).\n")
-    if show_status:
-        found = status(source, folder)
-        text = json.dumps(found, indent=2) + "\n" if as_json else status_text(found)
+    if status:
+        found = current(source, folder)
+        text = dumps(found, indent=2) + "\n" if json else table(found)
         sys.stdout.write(text)
         return
     if memory is None:

@@ -12,10 +12,10 @@ from octane.lease_files import LeaseFolder
 from octane.lease_records import Record
 from octane.leases import ABSENT, Taker
 
-__all__ = ["preview", "status", "status_text"]
+__all__ = ["current", "preview", "table"]
 
 
-def status(source: GpuSource, path: Path) -> dict[str, object]:
+def current(source: GpuSource, path: Path) -> dict[str, object]:
     """GPUs, slots, holders, reservations, waiters and foreign processes.
 
     Parameters
@@ -71,7 +71,7 @@ def status(source: GpuSource, path: Path) -> dict[str, object]:
     }
 
 
-def status_text(found: dict[str, object]) -> str:
+def table(found: dict[str, object]) -> str:
     """The same as a table for a terminal."""
     gpus, waiters = found["gpus"], found["waiters"]
     assert isinstance(gpus, list)

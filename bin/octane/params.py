@@ -209,15 +209,24 @@ class ExecutionParameters(StepParameters):
 
 
 class LeaseParameters(StepParameters):
-    """How a share of a GPU is waited for and held."""
+    """How a share of a GPU is waited for and held.
+
+    The workflow hands these to its tasks by the environment: they change no result, and are not to
+    be part of a task's hash.
+    """
 
     title: ClassVar[str] = "Sharing GPUs"
-    gpu_slots: Annotated[int, parameter("Tasks that may share one GPU.", ge=1)] = 1
+    gpu_slots: Annotated[
+        int,
+        parameter("Tasks that may share one GPU.", ge=1),
+        cyclopts.Parameter(env_var="OCTANE_GPU_SLOTS"),
+    ] = 1
     auto_timeout: Annotated[
         float,
         parameter(
             "How long backend auto waits for a GPU before it takes the CPU.", unit="second", ge=0
         ),
+        cyclopts.Parameter(env_var="OCTANE_AUTO_TIMEOUT"),
     ] = AUTO_TIMEOUT
     gpu_timeout: Annotated[
         Annotated[float, Field(ge=0)] | None,
@@ -226,6 +235,7 @@ class LeaseParameters(StepParameters):
             "How long backend gpu waits before it is an error; unset: without limit.",
             unit="second",
         ),
+        cyclopts.Parameter(env_var="OCTANE_GPU_TIMEOUT"),
     ] = None
     gpu_lock_dir: Annotated[
         Path | None,
@@ -233,6 +243,7 @@ class LeaseParameters(StepParameters):
             "Folder of the node that all who share its GPUs keep their leases in. Unset: "
             "$OCTANE_GPU_LOCK_DIR, else /var/tmp/octane-gpu-leases."
         ),
+        cyclopts.Parameter(env_var="OCTANE_GPU_LOCK_DIR"),
     ] = None
 
 
