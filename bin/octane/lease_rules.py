@@ -145,7 +145,9 @@ class _Place:
         ) if taken else request.slots  # fmt: skip
         if taken >= allowed:
             held = len(self.load.holders)
-            return f"{held} of {allowed} slots taken" if held >= allowed else "an earlier one goes"
+            if held > allowed:
+                return f"{held} leases there, {allowed} allowed"
+            return f"{held} of {allowed} slots taken" if held == allowed else "an earlier one goes"
         free = self.load.available - sum(earlier.required for earlier in self.promised)
         if free < self.needed(request):
             beside = f", and {_others(self.load.others)} there" if self.load.others else ""

@@ -64,6 +64,12 @@ def test_a_gpu_is_shared_only_when_both_allow_it(own, held, granted):
     assert (chosen([load], request(4, slots=own)) == 0) == granted
 
 
+def test_a_gpu_that_is_full_says_so():
+    load = Load(gpu(), (holder(4, slots=2), holder(4, slots=2)))
+    assert decide([load], request(4, slots=2)).reasons == {"GPU-0": "2 of 2 slots taken"}
+    assert decide([load], request(4)).reasons == {"GPU-0": "2 leases there, 1 allowed"}
+
+
 def test_what_is_reserved_and_not_allocated_is_not_free():
     load = Load(gpu(free=35), (holder(20, allocated=5, slots=2),))
     assert load.available == 20 * GB

@@ -295,6 +295,22 @@ def test_the_environment_chooses_simulated_gpus(monkeypatch):
     assert leases.gpu_source().simulated
 
 
+def test_leases_need_nothing_but_python_and_nvml_and_so_can_be_taken_elsewhere():
+    code = (
+        "import sys, octane.leases, octane.lease_status\n"
+        "print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "bin")}
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    assert set(loaded.split()) <= {"octane", "pynvml", "__main__"}
+
+
 def test_a_killed_waiter_leaves_the_queue(two, folder):
     code = (
         "import sys; from pathlib import Path; from octane.leases import lease\n"
