@@ -84,11 +84,10 @@ def main(
         return
     if not words:
         raise OctaneError("There is no command; write it after --.")
-    limit = settings.auto_timeout if backend == "auto" else settings.gpu_timeout
     with lease(
         required,
         backend=backend,
-        timeout=limit if timeout is None else timeout,
+        timeout=settings.timeout(backend) if timeout is None else timeout,
         slots=settings.gpu_slots,
         folder=folder,
         subject=subject or Path(words[0]).name,

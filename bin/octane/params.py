@@ -246,6 +246,10 @@ class LeaseParameters(StepParameters):
         cyclopts.Parameter(env_var="OCTANE_GPU_LOCK_DIR"),
     ] = None
 
+    def timeout(self, backend: str) -> float | None:
+        """Seconds to wait with a backend; None: without limit."""
+        return self.auto_timeout if backend == "auto" else self.gpu_timeout
+
 
 class ResampleParameters(StepParameters):
     """RESAMPLE: every tile (or a volume) to the target resolution."""

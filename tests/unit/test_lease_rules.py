@@ -173,6 +173,15 @@ def test_a_large_request_claims_no_gpu_that_its_leases_alone_do_not_fill():
     assert chosen([load], request(10, slots=4), [request(30, slots=4, arrived=1.0)]) == 0
 
 
+def test_a_large_request_that_only_those_who_went_ahead_keep_out_waits_for_them():
+    # They could, because it was the other GPU that it waited for; somebody has taken that since.
+    loads = [Load(gpu(0, free=1), others=1), Load(gpu(1), (holder(5, slots=4, since=2.0),))]
+    both = ("GPU-0", "GPU-1")
+    large = request(38, *both, slots=4, arrived=1.0)
+    assert chosen(loads, request(1, *both, slots=4)) == 1
+    assert chosen(loads, request(1, *both, slots=4), [large]) is None
+
+
 @dataclass
 class Job:
     number: int
@@ -241,6 +250,34 @@ class Node:
             return None
         job.gpu, job.since = found.gpu.uuid, self.clock
         return found
+
+
+@pytest.mark.parametrize(("required", "slots"), [(40, 4), (30, 4), (20, 1), (35, 2)])
+@pytest.mark.parametrize("small", [3, 9])
+def test_a_stream_of_small_requests_does_not_starve_a_large_one(required, slots, small):
+    """It waits no longer than those who were there when it came."""
+    lasts = 6
+    node = Node([40, 40], [0, 0], [False, False], [0, 0], [False, False])
+    everything = ("GPU-0", "GPU-1")
+    started, large, came = {}, None, None
+    for step in range(60):
+        for job in [job for job in node.jobs if started.get(job.number, step) + lasts <= step]:
+            node.jobs.remove(job)
+        if step == 20:
+            node.clock += 1
+            large, came = Job(-1, Request(required, slots, everything, node.clock)), step
+            node.jobs.append(large)
+        for _ in range(1 if large is None else 3):
+            node.clock += 1
+            number = len(started) + 1000 * step + len(node.jobs)
+            node.jobs.append(Job(number, Request(small, 4, everything, node.clock)))
+        for job in node.waiting()[::-1]:  # the last to come looks first
+            if node.look(job) is not None:
+                started[job.number] = step
+        if large is not None and large.gpu is not None:
+            break
+    assert came is not None
+    assert step - came <= lasts
 
 
 class Sharing(RuleBasedStateMachine):
@@ -346,7 +383,8 @@ class Sharing(RuleBasedStateMachine):
         if decide(alone, mine.request).gpu is None:
             return  # not even an empty node would do
         for step in range(40):
-            for job in [job for job in node.jobs if job.gpu is None]:
+            # The last to come looks first, as nobody minds the order in which waiters look.
+            for job in [job for job in node.jobs if job.gpu is None][::-1]:
                 node.look(job)
             if mine.gpu is not None:
                 return
@@ -356,7 +394,9 @@ class Sharing(RuleBasedStateMachine):
                 node.jobs.remove(held[0])
             for small in range(2):
                 node.clock += 1
-                node.jobs.append(Job(-1 - 2 * step - small, Request(1, 3, everything, node.clock)))
+                node.jobs.append(
+                    Job(-1 - 2 * step - small, Request(2 + small, 3, everything, node.clock))
+                )
         raise AssertionError(f"{mine} was not served: {node}")
 
 
