@@ -38,14 +38,18 @@ from pathlib import Path
 from octane.errors import OctaneError
 from octane.lease_records import RECORD_SIZE, Record
 
-__all__ = ["LeaseFolder", "Locked"]
+__all__ = ["LeaseFolder", "LeaseFolderBusyError", "Locked"]
 
 MUTEX = "mutex"
 OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 SHARED_FILE = 0o666
 SHARED_FOLDER = 0o1777
 MUTEX_PATIENCE = 10.0
-"""Seconds after which a mutex that another process holds is an error: it should be milliseconds."""
+"""Seconds, where milliseconds are usual, after which a mutex that is held is an error."""
+
+
+class LeaseFolderBusyError(OctaneError):
+    """Another process keeps the mutex."""
 
 
 @dataclass
@@ -112,21 +116,21 @@ class LeaseFolder:
         self.close()
 
     @contextmanager
-    def mutex(self, patience: float = MUTEX_PATIENCE) -> Generator[None]:
+    def mutex(self) -> Generator[None]:
         """Keep all others from looking and taking.
 
         Raises
         ------
-        OctaneError
-            When another process holds it for longer than ``patience`` seconds.
+        LeaseFolderBusyError
+            When another process holds it for longer than it takes to look and decide.
         """
         fd = self._opened(MUTEX)
         try:
             started = time.monotonic()
             while not _lock(fd):
-                if time.monotonic() - started > patience:
-                    raise OctaneError(
-                        f"{self.path}/{MUTEX} has been locked for {patience:g} s by a process that "
+                if time.monotonic() - started > MUTEX_PATIENCE:
+                    raise LeaseFolderBusyError(
+                        f"{self.path}/{MUTEX} has been locked for {MUTEX_PATIENCE:g} s by a process that "
                         f"is stopped or hangs; find it with `fuser {self.path}/{MUTEX}` and end it."
                     )
                 time.sleep(random.uniform(0.0005, 0.003))

@@ -22,7 +22,7 @@ from pathlib import Path
 from octane.errors import OctaneError
 from octane.gpus import Gpu, GpuSource, GpusUnavailableError, named, visible
 from octane.lease_account import HELD, QUEUE, Survey, slot_kind, survey
-from octane.lease_files import LeaseFolder, Locked
+from octane.lease_files import LeaseFolder, LeaseFolderBusyError, Locked
 from octane.lease_records import Record
 from octane.lease_rules import Decision, Request, decide
 from octane.nvml import Nvml
@@ -97,7 +97,9 @@ class Lease:
         """Variables for a program that is to use this GPU and no other, or none at all."""
         if self.gpu is None or self.slot is None:
             return {"CUDA_VISIBLE_DEVICES": ""}
-        return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, HELD: self.slot.name}
+        outer = os.environ.get(HELD)
+        names = [outer, self.slot.name] if outer else [self.slot.name]
+        return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, HELD: ",".join(names)}
 
     def release(self) -> None:
         """Give it back; a second call does nothing."""
@@ -185,12 +187,11 @@ def lease(
                 required / 1e9,
                 held.waited,
             )
-    finally:
         taker.leave()
-    try:
         yield held
     finally:
-        held.release()
+        taker.leave()
+        taker.release()
 
 
 class Taker:
@@ -221,14 +222,22 @@ class Taker:
         self.arrived = time.monotonic()
         self._folder: LeaseFolder | None = None
         self._place: Locked | None = None
+        self._slot: Locked | None = None
         self._said = ("", -SAY_AGAIN)
+
+    def release(self) -> None:
+        """Give back what was granted."""
+        if self._slot is not None:
+            self._slot.release()
 
     def leave(self) -> None:
         """Leave the queue; what was granted stays."""
         if self._place is not None:
             self._place.release()
+            self._place = None
         if self._folder is not None:
             self._folder.close()
+            self._folder = None
 
     def wait(self, limit: float | None, on_wait: Callable[[float, int, int], None] | None) -> Lease:
         """Look until there is a GPU, or no hope, or no time: see :func:`lease`."""
@@ -249,22 +258,20 @@ class Taker:
             else:
                 if not gpus:
                     return self._without(self.hidden())
-                decision, slot = self.look(gpus)
-                if decision.gpu is not None and slot is not None:
-                    return Lease(
-                        decision.gpu,
-                        self.required,
-                        time.monotonic() - self.arrived,
-                        simulated=self.source.simulated,
-                        slot=slot,
-                    )
-                reason = _why(gpus, decision)
-                if not decision.possible:
-                    return self._without(
-                        f"no GPU has the {self.required / 1e9:.1f} GB required ({reason})",
-                        fallback=True,
-                    )
-                available = decision.available
+                try:
+                    decision = self.look(gpus)
+                except LeaseFolderBusyError as error:
+                    reason = str(error)
+                else:
+                    if decision.gpu is not None:
+                        return self._with(decision.gpu)
+                    reason = _why(gpus, decision)
+                    if not decision.possible:
+                        return self._without(
+                            f"no GPU has the {self.required / 1e9:.1f} GB required ({reason})",
+                            fallback=True,
+                        )
+                    available = decision.available
             elapsed = time.monotonic() - self.arrived
             if limit is not None and elapsed >= limit:
                 return self._without(
@@ -289,7 +296,7 @@ class Taker:
         gpus = self.source.read()
         return gpus if self._own(gpus) else ()
 
-    def look(self, gpus: tuple[Gpu, ...]) -> tuple[Decision, Locked | None]:
+    def look(self, gpus: tuple[Gpu, ...]) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
         if self._folder is None:
             self._folder = LeaseFolder(self.path)
@@ -297,16 +304,17 @@ class Taker:
             seen = survey(self._folder, gpus)
             decision = self.decided(seen)
             if decision.gpu is not None:
-                return decision, self._folder.take(
+                # Known here from the first moment, so that an interrupt does not lose it.
+                self._slot = self._folder.take(
                     slot_kind(decision.gpu.uuid), self._record(time.monotonic())
                 )
-            if decision.possible:
+            elif decision.possible:
                 record = self._record(self.arrived, self._own(gpus))
                 if self._place is None:
                     self._place = self._folder.take(QUEUE, record)
                 else:
                     self._place.write(record)
-        return decision, None
+        return decision
 
     def decided(self, seen: Survey) -> Decision:
         """What becomes of the request as things are, without taking anything."""
@@ -338,6 +346,10 @@ class Taker:
         if setting is None:
             return "there is no GPU"
         return f"CUDA_VISIBLE_DEVICES is '{setting}', which allows none of this node's GPUs"
+
+    def _with(self, gpu: Gpu) -> Lease:
+        waited = time.monotonic() - self.arrived
+        return Lease(gpu, self.required, waited, simulated=self.source.simulated, slot=self._slot)
 
     def _without(self, reason: str, *, fallback: bool = False) -> Lease:
         waited = time.monotonic() - self.arrived

@@ -225,12 +225,13 @@ def test_a_program_that_is_started_does_not_inherit_the_slot(folder, run_python)
     other.communicate("\n")
 
 
-def test_a_mutex_that_is_never_given_back_is_one_clear_sentence(folder):
+def test_a_mutex_that_is_never_given_back_is_one_clear_sentence(folder, monkeypatch):
+    monkeypatch.setattr(lease_files, "MUTEX_PATIENCE", 0.05)
     with (
         folder.mutex(),
         LeaseFolder(folder.path) as other,
         pytest.raises(OctaneError, match=r"stopped or hangs.*fuser"),
-        other.mutex(patience=0.05),
+        other.mutex(),
     ):
         pass
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from octane import leases, nvml
+from octane import lease_files, leases, nvml
 from octane.errors import OctaneError
 from octane.gpus import Gpu, GpusUnavailableError
 from octane.lease_files import LeaseFolder
@@ -256,6 +256,30 @@ def test_nvml_that_stays_away_while_waiting_counts_as_gone(folder, monkeypatch):
     with lease("4GB", source=source, folder=folder) as held:
         assert held.gpu is None
         assert held.fallback
+
+
+def test_a_folder_that_a_stopped_process_keeps_is_waited_for(two, folder, monkeypatch):
+    monkeypatch.setattr(lease_files, "MUTEX_PATIENCE", 0.01)
+    with (
+        LeaseFolder(folder) as opened,
+        opened.mutex(),
+        lease("4GB", timeout=0.05, **two) as held,
+    ):
+        assert held.gpu is None
+        assert "stopped or hangs" in held.reason
+    with lease("4GB", timeout=0, **two) as held:
+        assert held.gpu is not None
+
+
+def test_an_interrupt_right_after_the_grant_loses_nothing(two, folder, monkeypatch):
+    def interrupted(self, gpu):
+        assert held_names(folder) == [f"{FIRST}.0"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Taker, "_with", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lease("4GB", **two).__enter__()
+    assert held_names(folder) == []
 
 
 def test_a_gpu_that_is_lost_is_waited_for(folder):
