@@ -1,6 +1,10 @@
 """What is on each GPU: who holds, what of it is allocated, and who has no lease."""
 
 import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +12,9 @@ from octane.gpus import Gpu, GpuProcess
 from octane.lease_account import HELD, QUEUE, slot_kind, survey
 from octane.lease_files import LeaseFolder
 from octane.lease_records import Record
-from octane.processes import Identity
+from octane.processes import Identity, lineage
 
+PROJECT = Path(__file__).resolve().parents[2]
 ME = Identity(os.getpid(), 1)
 PARENT = Identity(2, 1)
 
@@ -118,3 +123,69 @@ def test_waiters_come_in_the_order_of_their_arrival(account):
 
 def test_a_uuid_with_slashes_makes_no_folders():
     assert "/" not in slot_kind("MIG-GPU-1/2/0")
+
+
+LAST = Path("/proc/sys/kernel/ns_last_pid")
+
+
+def started_as(pid):
+    """A process with a number of our choice, or None: others start processes as well."""
+    for _ in range(50):
+        try:
+            LAST.write_text(str(pid - 1))
+        except OSError as error:
+            pytest.skip(f"the next process's number cannot be chosen ({error.strerror})")
+        process = subprocess.Popen(["sleep", "60"])
+        if process.pid == pid:
+            return process
+        process.kill()
+        process.wait()
+    return None
+
+
+def test_a_process_that_gets_a_dead_holders_number_is_a_stranger(tmp_path):
+    # The parent is killed, its forked child keeps the slot, and the number is used again.
+    code = """
+    import os, sys
+    from pathlib import Path
+    from octane.lease_files import LeaseFolder
+    from octane.lease_records import Record
+    folder = LeaseFolder(Path(sys.argv[1]))
+    with folder.mutex():
+        slot = folder.take("GPU-0", Record(30, 3, 1.0))
+    if os.fork() == 0:
+        input()
+        os._exit(0)
+    print("held", flush=True)
+    input()
+    """
+    holder = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), tmp_path / "leases"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
+    )
+    with holder, LeaseFolder(tmp_path / "leases") as folder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        shown = gpu((holder.pid, 10))
+        with folder.mutex():
+            assert survey(folder, [shown]).loads[0].holders[0].allocated == 10
+        holder.kill()
+        holder.wait()
+        again = started_as(holder.pid)
+        if again is None:
+            pytest.skip("another process was quicker to take the number")
+        with again, folder.mutex():
+            # It is a child of this test, whose own processes would not count as others.
+            seen = survey(folder, [shown], lambda pid: lineage(pid)[:1])
+            again.kill()
+        assert seen.loads[0].holders[0].allocated is None
+        assert seen.others["GPU-0"] == (holder.pid,)
+    with LeaseFolder(tmp_path / "leases") as folder:
+        assert holder.stdin is not None
+        # Its end of the pipe is closed by now, so that the child has come to its end.
+        while True:
+            with folder.mutex():
+                if not folder.held("GPU-0"):
+                    break
