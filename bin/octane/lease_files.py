@@ -131,7 +131,8 @@ class LeaseFolder:
                 if time.monotonic() - started > MUTEX_PATIENCE:
                     raise LeaseFolderBusyError(
                         f"{self.path}/{MUTEX} has been locked for {MUTEX_PATIENCE:g} s by a "
-                        f"process that is stopped or hangs; find it (fuser {self.path}/{MUTEX}) and end it."
+                        f"process that is stopped or hangs; find it (fuser {self.path}/{MUTEX}) "
+                        "and end it."
                     )
                 time.sleep(random.uniform(0.0005, 0.003))
             try:

@@ -154,7 +154,7 @@ def test_a_process_that_gets_a_dead_holders_number_is_a_stranger(tmp_path):
     with folder.mutex():
         slot = folder.take("GPU-0", Record(30, 3, 1.0))
     if os.fork() == 0:
-        input()
+        sys.stdin.read()
         os._exit(0)
     print("held", flush=True)
     input()
