@@ -154,8 +154,12 @@ class _Place:
             return f"{_gb(max(0, free))} to give{beside}; needs {_gb(self.needed(request))}"
         if self.load.others and (gpu.utilisation or 0) > BUSY:
             return f"{gpu.utilisation} % busy, and {_others(self.load.others)} there"
+        # What an earlier one needs beside other processes is more than what it will take.
+        spare = free - request.required
+        if any(spare + earlier.required < self.needed(earlier) for earlier in self.promised):
+            return "kept for an earlier request"
         if not all(self.drained(claim, beside=[request]) for claim in self.claims):
-            return "kept for an earlier, larger request"
+            return "kept for an earlier request"
         return None
 
     def drained(

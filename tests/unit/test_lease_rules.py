@@ -137,13 +137,20 @@ def test_what_an_earlier_request_will_take_is_not_free():
     assert chosen([Load(gpu())], request(10.1, slots=2), [first]) is None
 
 
+def test_the_room_that_an_earlier_request_needs_beside_others_is_kept():
+    load = Load(gpu(free=20), others=1)
+    first = request(12, slots=3, arrived=1.0)  # takes 12, where 18 are free
+    assert chosen([load], request(2, slots=3), [first]) == 0
+    assert chosen([load], request(2.1, slots=3), [first]) is None
+
+
 def test_a_small_request_does_not_overtake_a_large_one_that_it_would_hold_up():
     load = Load(gpu(free=20), (holder(20, allocated=20, slots=4),))
     large = request(35, slots=4, arrived=1.0)
     assert chosen([load], request(10, slots=4)) == 0
     found = decide([load], request(10, slots=4), [large])
     assert found.gpu is None
-    assert found.reasons["GPU-0"] == "kept for an earlier, larger request"
+    assert found.reasons["GPU-0"] == "kept for an earlier request"
 
 
 def test_a_small_request_goes_ahead_where_the_large_one_still_fits():
