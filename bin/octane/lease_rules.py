@@ -119,13 +119,21 @@ class Decision:
     possible: bool
 
 
+@dataclass(frozen=True)
+class _Claim:
+    """A request that waits for a GPU, and whether it counts on memory that NVML does not show."""
+
+    request: Request
+    hopeful: bool
+
+
 @dataclass
 class _Place:
     """A GPU while requests are placed: what is held, promised to earlier ones, and claimed."""
 
     load: Load
     promised: list[Request] = field(default_factory=list)
-    claims: list[Request] = field(default_factory=list)
+    claims: list[_Claim] = field(default_factory=list)
 
     def needed(self, request: Request) -> float:
         return request.required * (CROWDED if self.load.others else 1)
@@ -163,21 +171,24 @@ class _Place:
         return None
 
     def drained(
-        self, claimant: Request, beside: Sequence[Request] = (), *, all_leave: bool = False
+        self, claim: _Claim, beside: Sequence[Request] = (), *, all_leave: bool = False
     ) -> bool:
         """Whether a claimant fits once those leave who were here before it (or all)."""
-        holders = self.load.holders
+        holders, claimant = self.load.holders, claim.request
         staying = [h for h in holders if h.since > claimant.arrived and not all_leave]
         leaving = [h for h in holders if h.since <= claimant.arrived or all_leave]
-        coming = [*self.promised, *(c for c in self.claims if c is not claimant), *beside]
+        others_claims = [other.request for other in self.claims if other is not claim]
+        coming = [*self.promised, *others_claims, *beside]
         allowed = min([claimant.slots, *(n.slots for n in staying), *(n.slots for n in coming)])
         if len(staying) + len(coming) >= allowed:
             return False
         gpu, others = self.load.gpu, self.load.others
         if others and not leaving and (gpu.utilisation or 0) > BUSY:
             return False
-        # What NVML does not show may be allocated, and is free when its holder leaves.
-        freed = sum(h.reserved if h.allocated is None else h.allocated for h in leaving)
+        freed = sum(
+            h.reserved if h.allocated is None and claim.hopeful else h.allocated or 0
+            for h in leaving
+        )
         free = min(gpu.total, gpu.free + freed)
         free -= sum(h.pending for h in staying) + sum(n.required for n in coming)
         return free >= self.needed(claimant)
@@ -206,9 +217,7 @@ def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] =
         if place is not None:
             place.promised.append(waiting)
             continue
-        claimed = _claim(places, waiting)
-        if claimed is not None:
-            claimed.claims.append(waiting)
+        _claim(places, waiting)
     place, reasons = _pick(places, request)
     own = [places[uuid] for uuid in request.uuids if uuid in places]
     return Decision(
@@ -252,19 +261,23 @@ def _pick(places: Mapping[str, _Place], request: Request) -> tuple[_Place | None
     return best, reasons
 
 
-def _claim(places: Mapping[str, _Place], waiting: Request) -> _Place | None:
-    """The GPU that a request which cannot go now waits for."""
-    for all_leave in (False, True):
-        open_to = [
-            place
-            for uuid, place in places.items()
-            if uuid in waiting.uuids
-            and place.load.gpu.fault is None
-            and place.drained(waiting, all_leave=all_leave)
-        ]
-        if open_to:
-            return min(open_to, key=lambda one: (len(one.load.holders), one.load.gpu.index))
-    return None
+def _claim(places: Mapping[str, _Place], waiting: Request) -> None:
+    """Let a request that cannot go now wait for one GPU, the likeliest to come free."""
+    open_to = [
+        place
+        for uuid, place in places.items()
+        if uuid in waiting.uuids and place.load.gpu.fault is None
+    ]
+    open_to.sort(key=lambda place: (len(place.load.holders), place.load.gpu.index))
+    # A holder that NVML does not show (in a container, or only just begun) may leave memory behind
+    # or none: that is counted on only where nothing else is left to wait for.
+    for hopeful in (False, True):
+        claim = _Claim(waiting, hopeful)
+        for all_leave in (False, True):
+            for place in open_to:
+                if place.drained(claim, all_leave=all_leave):
+                    place.claims.append(claim)
+                    return
 
 
 def _others(count: int) -> str:

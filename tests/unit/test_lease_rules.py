@@ -189,6 +189,18 @@ def test_a_large_request_that_only_those_who_went_ahead_keep_out_waits_for_them(
     assert chosen(loads, request(1, *both, slots=4), [large]) is None
 
 
+def test_memory_that_does_not_show_is_waited_for_only_where_nothing_else_is():
+    # On GPU 0 the holder may free 20 GB or nothing; on GPU 1 it frees what is needed.
+    hidden = Load(gpu(0, free=17), (holder(20, slots=4),))
+    shown = Load(gpu(1, free=20), (holder(20, allocated=20, slots=4, since=2.0),) * 2)
+    both = ("GPU-0", "GPU-1")
+    large = request(30, *both, slots=4, arrived=1.0)
+    assert chosen([hidden, shown], request(1, "GPU-1", slots=4), [large]) is None
+    roomy = Load(gpu(0, free=39), (holder(20, slots=4),))
+    assert chosen([roomy, shown], request(5, "GPU-0", slots=4), [large]) == 0
+    assert chosen([roomy], request(10, "GPU-0", slots=4), [large]) is None
+
+
 @dataclass
 class Job:
     number: int
