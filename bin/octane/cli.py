@@ -22,14 +22,19 @@ except ModuleNotFoundError as error:
     enter(error.name or "cyclopts")
     raise
 from octane.errors import OctaneError
-from octane.params import ExecutionParameters, InputParameters, StepParameters
+from octane.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    StepParameters,
+)
 from octane.validation import spelled
 
 __all__ = ["FLAT", "RecordFile", "Settings", "command", "launch", "settle"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
-COMMON = (InputParameters, ExecutionParameters)
+COMMON = (InputParameters, ExecutionParameters, LeaseParameters)
 """What every step takes beside its own parameters."""
 
 FLAT = cyclopts.Parameter(name="*")

@@ -18,10 +18,14 @@ import cyclopts
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from octane.leases import AUTO_TIMEOUT
+from octane.sizes import bytes_of
+
 __all__ = [
     "STEPS",
     "ExecutionParameters",
     "InputParameters",
+    "LeaseParameters",
     "N4Parameters",
     "PhantomParameters",
     "PyramidParameters",
@@ -108,23 +112,6 @@ ControlPoints = Annotated[
     Field(min_length=3, max_length=3),
 ]
 AUTO = "auto"
-SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
-
-
-def bytes_of(size: str) -> int:
-    """Bytes in a size such as ``4GB``, ``500 MB``, ``2GiB`` or Nextflow's ``4 GB``.
-
-    Raises
-    ------
-    ValueError
-        When ``size`` is not a number with an optional unit.
-    """
-    match = SIZE.match(size)
-    if match is None:
-        raise ValueError(f"'{size}' is not a size; write it like 4GB")
-    number, prefix, binary = match.groups()
-    base = 1024 if binary else 1000
-    return int(float(number) * base ** " kmgt".index(prefix.lower() or " "))
 
 
 def _sized(value: str) -> str:
@@ -236,6 +223,49 @@ class ExecutionParameters(StepParameters):
     overwrite: Annotated[bool, parameter("Replace output that exists already.", workflow=None)] = (
         False
     )
+
+
+class LeaseParameters(StepParameters):
+    """How a share of a GPU is waited for and held.
+
+    The workflow hands these to its tasks by the environment: they change no result, and are not to
+    be part of a task's hash.
+    """
+
+    title: ClassVar[str] = "Sharing GPUs"
+    gpu_slots: Annotated[
+        int,
+        parameter("Tasks that may share one GPU.", ge=1),
+        cyclopts.Parameter(env_var="OCTANE_GPU_SLOTS"),
+    ] = 1
+    auto_timeout: Annotated[
+        float,
+        parameter(
+            "How long backend auto waits for a GPU before it takes the CPU.", unit="second", ge=0
+        ),
+        cyclopts.Parameter(env_var="OCTANE_AUTO_TIMEOUT"),
+    ] = AUTO_TIMEOUT
+    gpu_timeout: Annotated[
+        Annotated[float, Field(ge=0)] | None,
+        BeforeValidator(_or_none),
+        parameter(
+            "How long backend gpu waits before it is an error; unset: without limit.",
+            unit="second",
+        ),
+        cyclopts.Parameter(env_var="OCTANE_GPU_TIMEOUT"),
+    ] = None
+    gpu_lock_dir: Annotated[
+        Path | None,
+        parameter(
+            "Folder of the node that all who share its GPUs keep their leases in. Unset: "
+            "$OCTANE_GPU_LOCK_DIR, else /var/tmp/octane-gpu-leases."
+        ),
+        cyclopts.Parameter(env_var="OCTANE_GPU_LOCK_DIR"),
+    ] = None
+
+    def timeout(self, backend: str) -> float | None:
+        """Seconds to wait with a backend; None: without limit."""
+        return self.auto_timeout if backend == "auto" else self.gpu_timeout
 
 
 class ResampleParameters(StepParameters):
@@ -666,7 +696,6 @@ class WorkflowParameters(StepParameters):
             ge=0,
         ),
     ] = 0
-    gpu_slots: Annotated[int, parameter("Tasks that may share one GPU.", ge=1)] = 1
     max_cpus: Annotated[
         int | None, parameter("Most CPUs a task may ask for; unset: the machine's.", ge=1)
     ] = None
@@ -690,6 +719,7 @@ STEPS: dict[str, type[StepParameters]] = {
     "workflow": WorkflowParameters,
     "input": InputParameters,
     "execution": ExecutionParameters,
+    "lease": LeaseParameters,
     "resample": ResampleParameters,
     "stitch": StitchParameters,
     "stack": StackParameters,

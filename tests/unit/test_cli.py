@@ -16,7 +16,7 @@ import pytest
 from octane import cli
 from octane.errors import OctaneError
 from octane.omezarr import open_image
-from octane.params import ExecutionParameters, InputParameters, N4Parameters
+from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 
 
 def test_flags_alone_are_taken_as_they_are():
@@ -38,10 +38,13 @@ def test_a_flag_wins_also_when_it_gives_the_default(write_json):
 
 
 def test_one_file_serves_all_of_a_commands_models(write_json):
-    settings = write_json("s.json", {"strength": 0.5, "backend": "cpu", "input_unit": "meter"})
+    settings = write_json(
+        "s.json", {"strength": 0.5, "backend": "cpu", "input_unit": "meter", "gpu_slots": 2}
+    )
     assert cli.settle(None, N4Parameters, settings).strength == 0.5
     assert cli.settle(None, ExecutionParameters, settings).backend == "cpu"
     assert cli.settle(None, InputParameters, settings).input_unit == "meter"
+    assert cli.settle(None, LeaseParameters, settings).gpu_slots == 2
 
 
 def test_another_steps_key_in_the_settings_is_an_error(write_json):

@@ -1,0 +1,23 @@
+"""Amounts of memory as people write them."""
+
+import re
+
+__all__ = ["bytes_of"]
+
+SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
+
+
+def bytes_of(size: str) -> int:
+    """Bytes in a size such as ``4GB``, ``500 MB``, ``2GiB`` or Nextflow's ``4 GB``.
+
+    Raises
+    ------
+    ValueError
+        When ``size`` is not a number with an optional unit.
+    """
+    match = SIZE.match(size)
+    if match is None:
+        raise ValueError(f"'{size}' is not a size; write it like 4GB")
+    number, prefix, binary = match.groups()
+    base = 1024 if binary else 1000
+    return int(float(number) * base ** " kmgt".index(prefix.lower() or " "))

@@ -1,0 +1,45 @@
+"""Takers of leases that are killed at any moment leave nothing, and no share is given twice."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from _lease_storm import Span, over, overlaps, spans_of
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def test_a_hundred_kills_leave_nothing_and_give_nothing_twice():
+    done = subprocess.run(
+        [sys.executable, PROJECT / "benchmarks" / "_lease_storm.py", "100", "6", "7"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=500,
+    )
+    counts = json.loads(done.stdout)
+    assert counts["kills"] == 100
+    assert counts["kills_while_holding"] > 0
+    assert counts["grants"] > 100
+    for fault in ("leaks", "double_grants", "over_slots", "over_memory"):
+        assert counts[fault] == 0, counts
+    # The mutex, two slots on each of two GPUs, and a place in the queue for each taker.
+    assert counts["files_left"] <= 1 + 2 * 2 + 6
+
+
+def test_what_the_storm_looks_for_is_found_where_it_is():
+    apart = [Span("GPU-0.0", 30, 0, 10), Span("GPU-0.1", 5, 5, 20), Span("GPU-0.0", 30, 10, 30)]
+    assert overlaps(apart) == 0
+    assert overlaps([*apart, Span("GPU-0.0", 1, 29, 40)]) == 1
+    assert over(apart, lambda span: 1, 2) == 0
+    assert over(apart, lambda span: span.size, 35) == 0
+    assert over(apart, lambda span: span.size, 34) == 2
+    assert over([*apart, Span("GPU-0.2", 1, 6, 7)], lambda span: 1, 2) == 1
+
+
+def test_a_killed_takers_share_lasts_until_just_before_the_kill():
+    log = "granted 5 1 GPU-0.0 30\nreleased 8 1 GPU-0.0 30\ngranted 9 1 GPU-0.1 4\n"
+    spans, holding = spans_of(log, {1: 20})
+    assert [(span.start, span.stop) for span in spans] == [(5, 8), (9, 20)]
+    assert holding == 1

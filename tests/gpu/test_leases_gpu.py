@@ -1,0 +1,103 @@
+"""Leases on a real GPU: memory that runs out, the context and the pool that are given back."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from octane.gpu_device import CupyDevice
+from octane.gpu_retry import run_on_gpu
+from octane.gpus import visible
+from octane.leases import lease
+from octane.nvml import Nvml
+
+cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+pytestmark = pytest.mark.gpu
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def gpu():
+    """The first GPU that this process may use, as it is now."""
+    return visible(Nvml().read(), os.environ.get("CUDA_VISIBLE_DEVICES"))[0]
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Keyword arguments for leases of the test's own."""
+    return {"folder": tmp_path / "leases", "backend": "gpu", "timeout": 60}
+
+
+def test_nvml_and_cupy_mean_the_same_gpu(gpu):
+    device = CupyDevice(gpu.uuid)
+    total = cupy.cuda.runtime.getDeviceProperties(device.ordinal)["totalGlobalMem"]
+    assert total == pytest.approx(gpu.total, rel=0.05)
+
+
+def test_memory_that_runs_out_halves_the_batch_and_the_pool_is_returned(gpu, own):
+    def work(share):
+        size = gpu.total * 2 if share.batch > 1 else 10**8
+        values = share.xp.ones(size, share.xp.uint8)
+        return int(values[:10].sum())
+
+    before = Nvml().read()[gpu.index].free
+    done = run_on_gpu(work, 2 * 10**9, batch=4, **own)
+    assert done.result == 10
+    assert [a.outcome for a in done.attempts] == ["out of memory", "out of memory", "done"]
+    assert cupy.get_default_memory_pool().total_bytes() == 0
+    # What is left is the context, and kernels that were compiled.
+    assert before - Nvml().read()[gpu.index].free < 10**9
+
+
+def test_the_cpu_takes_over_with_the_same_result_and_the_context_is_released(tmp_path):
+    code = """
+    import os, sys
+    from pathlib import Path
+    import numpy as np
+    from octane.gpu_retry import run_on_gpu
+    from octane.nvml import Nvml
+
+    def work(share):
+        values = share.xp.arange(1000, dtype=share.xp.float64)
+        total = float((values * values).sum())
+        if share.lease.gpu is not None:
+            seen.append(total)
+            share.xp.ones(10**13, share.xp.uint8)
+        return total
+
+    seen = []
+    done = run_on_gpu(work, 10**9, folder=Path(sys.argv[1]), timeout=60)
+    processes = [p.pid for gpu in Nvml().read() for p in gpu.processes or ()]
+    print(done.figures()["backend"], seen[0] == done.result, os.getpid() in processes)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), tmp_path / "leases"],
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert done.stdout.split() == ["cpu", "True", "False"]
+
+
+def test_what_another_lease_was_promised_is_not_given_again(gpu, own):
+    most = int(gpu.free * 0.8)
+    with lease(most, slots=2, **own) as held:
+        assert held.gpu is not None
+        others = [other.uuid for other in Nvml().read() if other.uuid != held.gpu.uuid]
+        with lease(most, slots=2, avoid=others, folder=own["folder"], timeout=0) as none:
+            assert none.gpu is None
+        device = CupyDevice(held.gpu.uuid)
+        with device.active():
+            values = cupy.ones(most // 2, cupy.uint8)
+        # Allocated now, and so no longer counted twice: as much as before is to give.
+        with lease(gpu.free - most - 10**9, slots=2, avoid=others, **own) as small:
+            assert small.gpu is not None
+        assert np.asarray(values[:1].get()) == 1
+        del values
+        device.empty()
