@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, InputParameters, N4Parameters
+from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.step_n4 import correct_bias
 
 app = command(__doc__)
@@ -20,6 +20,7 @@ def main(
     parameters: Annotated[N4Parameters | None, FLAT] = None,
     reading: Annotated[InputParameters | None, FLAT] = None,
     execution: Annotated[ExecutionParameters | None, FLAT] = None,
+    sharing: Annotated[LeaseParameters | None, FLAT] = None,
     save_bias_field: Path | None = None,
     truth: Path | None = None,
     settings: Settings = None,
@@ -52,6 +53,7 @@ def main(
         settle(parameters, N4Parameters, settings),
         settle(reading, InputParameters, settings),
         settle(execution, ExecutionParameters, settings),
+        settle(sharing, LeaseParameters, settings),
         save_bias_field=save_bias_field,
         truth=truth,
         dry_run=dry_run,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.params import ExecutionParameters, InputParameters, LeaseParameters, ResampleParameters
 from octane.step_resample import resample_image
 
 app = command(__doc__)
@@ -20,6 +20,7 @@ def main(
     parameters: Annotated[ResampleParameters | None, FLAT] = None,
     reading: Annotated[InputParameters | None, FLAT] = None,
     execution: Annotated[ExecutionParameters | None, FLAT] = None,
+    sharing: Annotated[LeaseParameters | None, FLAT] = None,
     settings: Settings = None,
     metrics: RecordFile = None,
     dry_run: bool = False,
@@ -43,6 +44,7 @@ def main(
         settle(parameters, ResampleParameters, settings),
         settle(reading, InputParameters, settings),
         settle(execution, ExecutionParameters, settings),
+        settle(sharing, LeaseParameters, settings),
         dry_run=dry_run,
     )
     if not dry_run:

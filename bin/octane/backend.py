@@ -23,7 +23,7 @@ from octane.errors import OctaneError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Backend", "describe", "is_cupy", "namespace", "select", "to_host"]
+__all__ = ["Backend", "describe", "is_cupy", "namespace", "require_cpu", "select", "to_host"]
 
 Backend = Literal["auto", "gpu", "cpu"]
 
@@ -95,6 +95,18 @@ def select(backend: Backend) -> ModuleType:
         )
     log.info("backend auto: CPU, because %s", reason)
     return np
+
+
+def require_cpu(backend: Backend, step: str) -> None:
+    """See that a step that only the CPU does is not asked to run on a GPU.
+
+    Raises
+    ------
+    OctaneError
+        With 'gpu'.
+    """
+    if backend == "gpu":
+        raise OctaneError(f"{step} runs on the CPU; leave --backend gpu to RESAMPLE and N4.")
 
 
 def describe(xp: ModuleType) -> dict[str, str | int | None]:

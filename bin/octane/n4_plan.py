@@ -51,6 +51,8 @@ class Plan:
         Whether the volume is read once and kept in memory.
     predicted_bytes
         Peak of the host memory.
+    fit_bytes, block_bytes
+        Memory of the fit, and of a block that is corrected.
     """
 
     volume: Volume
@@ -61,6 +63,12 @@ class Plan:
     workers: int
     kept: bool
     predicted_bytes: int
+    fit_bytes: int
+    block_bytes: int
+
+    def device_bytes(self, blocks: int) -> int:
+        """What a GPU has to hold: the fit, and after it so many blocks at once."""
+        return max(self.fit_bytes, blocks * self.block_bytes)
 
     @property
     def planes(self) -> range:
@@ -177,7 +185,9 @@ def plan_n4(
     whole = None
     if mesh is not None:
         whole = Part("the volume", 0, grid.shape[0], slice(0, len(planes)), mesh)
-    return Plan(volume, p.mode, keep, parts, whole, workers, kept, predicted + kept * size)
+    return Plan(
+        volume, p.mode, keep, parts, whole, workers, kept, predicted + kept * size, fitted, need
+    )
 
 
 def within(planes: range, section: Section) -> slice:

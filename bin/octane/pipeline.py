@@ -116,6 +116,7 @@ def run_pipeline(
     fetch: Callable[[Tile], None] | None = None,
     ahead: int = 0,
     pinned: bool = True,
+    active: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Run ``work`` on every tile.
 
@@ -142,6 +143,8 @@ def run_pipeline(
         How many tiles.
     pinned
         Whether the lanes' buffers are page-locked on a GPU.
+    active
+        Within it a thread works on the device, which CUDA keeps for every thread by itself.
 
     Raises
     ------
@@ -163,7 +166,7 @@ def run_pipeline(
                 fetch(tiles[index + ahead])
             lane = lanes.popleft()
             try:
-                with lane.active():
+                with active(), lane.active():
                     size = work(tiles[index], lane)
             finally:
                 lanes.append(lane)

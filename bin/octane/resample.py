@@ -8,7 +8,6 @@ to whole ones bit for bit (a GEMM's order depends on its shape).
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
@@ -17,7 +16,6 @@ import numpy.typing as npt
 
 from octane.backend import namespace
 from octane.dtypes import working_type
-from octane.errors import OctaneError
 from octane.operators import AxisOperator
 from octane.pinned import HostMemory
 from octane.resample_compiled import (
@@ -30,17 +28,12 @@ from octane.resample_sizes import Footprint, device_bytes
 __all__ = [
     "Resampler",
     "apply",
-    "device_lanes",
     "footprint",
     "load",
     "make_resampler",
     "resample",
     "resample_arrays",
 ]
-
-
-DEVICE_SHARE = 0.9
-"""Of a GPU's free memory that is planned with: its allocator rounds up, and a context grows."""
 
 
 class Resampler(Protocol):
@@ -76,15 +69,16 @@ def make_resampler(xp: ModuleType, host: HostMemory) -> Resampler:
 
 
 def footprint(
-    xp: ModuleType,
     operators: Sequence[AxisOperator],
     plane_shape: tuple[int, int],
     dtype: npt.DTypeLike,
     planes: int,
     out_dtype: npt.DTypeLike,
+    *,
+    gpu: bool,
 ) -> Footprint:
     """What a resampler takes on the device and on the host, pushed ``planes`` at a time."""
-    if xp is not np:
+    if gpu:
         return device_bytes(operators, plane_shape, dtype, planes, out_dtype)
     z, y, x = operators
     working, out = working_type(np.dtype(dtype)), np.dtype(out_dtype)
@@ -93,24 +87,6 @@ def footprint(
     # Types that the loops do not write are made from the type that is computed in.
     result = z.size * y.size * x.size * (out.itemsize + working.itemsize * (out.kind == "b"))
     return Footprint(0, batch + ring + result)
-
-
-def device_lanes(xp: ModuleType, size: int, path: Path) -> int:
-    """How many resamplers of ``size`` bytes the device's free memory has room for.
-
-    Raises
-    ------
-    OctaneError
-        When it has room for none.
-    """
-    free, _ = xp.cuda.runtime.memGetInfo()
-    lanes = int(free * DEVICE_SHARE) // size
-    if lanes < 1:
-        raise OctaneError(
-            f"{path}: the GPU has {free / 1e6:.0f} MB free and one tile takes {size / 1e6:.0f} MB; "
-            "wait for the GPU, or give --backend cpu."
-        )
-    return lanes
 
 
 def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from types import ModuleType
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from octane.geometry import Grid, Region, Vector, vector
 from octane.omezarr import Image, Level
 from octane.operators import AxisOperator, resampled, resampler
 from octane.params import ExecutionParameters, ResampleParameters, bytes_of
-from octane.resample import device_lanes, footprint
+from octane.resample import footprint
 from octane.resample_sizes import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.streaming import StreamPlan, plan_stream
 from octane.tiles import PROCESS_BYTES, plan_workers
@@ -77,11 +76,14 @@ def _access(image: Volume) -> str:
     return "chunks decoded whole"
 
 
-def _resources(workers: int, lane: int, ahead: int, predicted: int) -> str:
-    return (
-        f"{workers} worker(s) with {lane / 1e6:.0f} MB each, {ahead} fetched ahead, "
-        f"about {predicted / 1e6:.0f} MB of memory"
+def _resources(plan: MosaicPlan | VolumePlan, lane: int, ahead: int) -> str:
+    told = (
+        f"{plan.workers} worker(s) with {lane / 1e6:.0f} MB each, {ahead} fetched ahead, "
+        f"about {plan.predicted_bytes / 1e6:.0f} MB of memory"
     )
+    if plan.device_bytes:
+        told += f" and {plan.workers * plan.device_bytes / 1e6:.0f} MB of a GPU's"
+    return told
 
 
 def _counts(values: Sequence[int]) -> str:
@@ -142,8 +144,8 @@ class MosaicPlan:
         Tiles in flight.
     ahead
         Tiles that are fetched ahead.
-    lane_bytes, predicted_bytes
-        Host memory of one worker, and peak of the process.
+    lane_bytes, predicted_bytes, device_bytes
+        Host memory of one worker, peak of the process, and a GPU's memory for one worker.
     """
 
     image: Image
@@ -158,6 +160,7 @@ class MosaicPlan:
     ahead: int
     lane_bytes: int
     predicted_bytes: int
+    device_bytes: int
 
     def operators_of(self, tile: Tile) -> list[AxisOperator]:
         """The operators of a tile (z, y, x)."""
@@ -186,7 +189,7 @@ class MosaicPlan:
             _access(self.image),
             f"to {_lengths(self.target)} um: tiles of {_counts(self.level.chunks)} voxels{pieces}, "
             f"{_size(self.level.grid.shape, self.dtype)} before compression",
-            _resources(self.workers, self.lane_bytes, self.ahead, self.predicted_bytes),
+            _resources(self, self.lane_bytes, self.ahead),
         ]
 
 
@@ -206,9 +209,19 @@ class VolumePlan:
     stream: StreamPlan
 
     @property
+    def workers(self) -> int:
+        """Blocks in flight."""
+        return self.stream.workers
+
+    @property
     def predicted_bytes(self) -> int:
         """Peak of the process."""
         return self.stream.predicted_bytes
+
+    @property
+    def device_bytes(self) -> int:
+        """A GPU's memory for one worker."""
+        return self.stream.device_bytes
 
     def lines(self) -> list[str]:
         """The plan in words, a line each."""
@@ -219,7 +232,7 @@ class VolumePlan:
             _access(self.image),
             f"to {_lengths(self.target)} um in {len(stream.regions)} blocks, "
             f"{_size(self.level.grid.shape, stream.dtype)} before compression",
-            _resources(stream.workers, stream.lane_bytes, 0, stream.predicted_bytes),
+            _resources(self, stream.lane_bytes, 0),
         ]
 
 
@@ -228,7 +241,8 @@ def plan_volume(
     target: Vector,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
-    xp: ModuleType,
+    *,
+    gpu: bool = False,
 ) -> VolumePlan:
     """Plan the resampling of a continuous volume; parameters as for :func:`plan_mosaic`.
 
@@ -241,7 +255,7 @@ def plan_volume(
     level = Level.volume(grid)
     dtype = output_type(parameters.dtype, image.dtype)
     return VolumePlan(
-        image, target, level, plan_stream(operators, level.owned, dtype, image, execution, xp)
+        image, target, level, plan_stream(operators, level.owned, dtype, image, execution, gpu=gpu)
     )
 
 
@@ -250,7 +264,8 @@ def plan_mosaic(
     target: Vector,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
-    xp: ModuleType,
+    *,
+    gpu: bool = False,
 ) -> MosaicPlan:
     """Plan the resampling of a mosaic grid, each tile alone.
 
@@ -262,8 +277,8 @@ def plan_mosaic(
         Voxel size, micrometres.
     parameters, execution
         See :mod:`octane.params`.
-    xp
-        Array module that computes.
+    gpu
+        Whether a GPU computes.
 
     Raises
     ------
@@ -284,10 +299,10 @@ def plan_mosaic(
     pieces = _pieces(tiling, level)
     depth, cy, cx = image.array.chunks
     plane_bytes = cy * cx * image.dtype.itemsize
-    batch_bytes = BATCH_BYTES if xp is np else DEVICE_BATCH_BYTES
+    batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
     batch = max(1, min(tiling.tile[0], batch_bytes // plane_bytes))
     largest = [max(own.values(), key=lambda operator: operator.size) for own in operators]
-    taken = footprint(xp, largest, (cy, cx), image.dtype, batch, dtype)
+    taken = footprint(largest, (cy, cx), image.dtype, batch, dtype, gpu=gpu)
     if image.reader is not None and image.reader.streams:
         decoding = DECODER_BYTES
     else:
@@ -296,12 +311,10 @@ def plan_mosaic(
     encoded = math.prod(level.owned) * dtype.itemsize
     lane = taken.host + decoding + encoded
     workers = plan_workers(lane, bytes_of(execution.memory), execution.workers, len(pieces))
-    if xp is not np:
-        workers = min(workers, device_lanes(xp, taken.device, image.path))
     ahead = workers if execution.prefetch is None else execution.prefetch
     return MosaicPlan(
         image, tiling, target, level, dtype, operators, pieces, batch, workers, ahead, lane,
-        PROCESS_BYTES + workers * lane,
+        PROCESS_BYTES + workers * lane, taken.device,
     )  # fmt: skip
 
 

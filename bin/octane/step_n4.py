@@ -5,16 +5,17 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.backend import describe, namespace, select
+from octane.backend import namespace
 from octane.dtypes import output_type, working_type
 from octane.errors import OctaneError
 from octane.gathering import gather
 from octane.geometry import Region, blocks
+from octane.gpu_retry import Share
+from octane.gpu_step import on_device
 from octane.levelling import Levelling, along_z, histogram_matching, z_profile_gain
 from octane.metrics import Metrics
 from octane.n4 import BiasFit, fit_bias_field
@@ -31,7 +32,7 @@ from octane.n4_inputs import (
 )
 from octane.n4_modes import BiasModel, Part, fit_modes
 from octane.n4_plan import Plan, plan_n4
-from octane.params import ExecutionParameters, InputParameters, N4Parameters
+from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.pipeline import Lane, run_pipeline
 from octane.sections import Section
 from octane.volumes import Volume, create_volume, is_ome_zarr, open_volume
@@ -47,6 +48,7 @@ def correct_bias(
     parameters: N4Parameters,
     reading: InputParameters,
     execution: ExecutionParameters,
+    sharing: LeaseParameters | None = None,
     *,
     save_bias_field: Path | None = None,
     truth: Path | None = None,
@@ -58,7 +60,7 @@ def correct_bias(
     ----------
     source, destination
         OME-Zarr, NIfTI, MHA, NRRD or TIFF.
-    parameters, reading, execution
+    parameters, reading, execution, sharing
         See :mod:`octane.params`.
     save_bias_field
         Where to write the multiplicative bias field at full resolution, float32: what the volume
@@ -96,8 +98,6 @@ def correct_bias(
         return metrics
     for line in plan.lines():
         logger.info("N4: %s", line)
-    xp = select(execution.backend)
-    metrics.device = describe(xp)
     if p.iterations is not None and sum(p.iterations) == 0:
         metrics.warn("No iterations were asked for: the field is 1 everywhere.")
     _single_axes(plan, metrics)
@@ -122,14 +122,33 @@ def correct_bias(
             [(s.start, s.stop) for s in sections],
             volume.grid.shape[0],
         )
-        levelled = own.apply(shrunk)
-    model = _fit(levelled, mask, volume, plan, p, xp, metrics)
-    _record(volume, model, own.gain, shrunk, levelled, mask, plan, p, truth, metrics)
-    del shrunk, levelled
-    _apply(
-        volume, model, levelling, mask, sections, plan, destination, save_bias_field, p, execution,
-        metrics, xp,
-    )  # fmt: skip
+        levelled, gains = own.apply(shrunk), own.gain
+    # A GPU may want them again; on a CPU they go before blocks are corrected.
+    arrays = [shrunk, levelled]
+    del shrunk, levelled, values
+
+    def work(share: Share) -> None:
+        fitted, voxels = arrays
+        if share.device is None:
+            arrays.clear()
+        own = replace(plan, workers=min(plan.workers, share.batch))
+        model = _fit(voxels, mask, volume, own, p, share, metrics)
+        _record(volume, model, gains, fitted, voxels, mask, own, p, truth, metrics)
+        del fitted, voxels
+        _apply(
+            volume, model, levelling, mask, sections, own, destination, save_bias_field, p,
+            execution, metrics, share,
+        )  # fmt: skip
+
+    on_device(
+        work,
+        plan.device_bytes,
+        batch=plan.workers,
+        backend=execution.backend,
+        sharing=LeaseParameters() if sharing is None else sharing,
+        metrics=metrics,
+        subject=f"{source.name} N4",
+    )
     return metrics
 
 
@@ -167,31 +186,33 @@ def _fit(
     volume: Volume,
     plan: Plan,
     p: N4Parameters,
-    xp: ModuleType,
+    share: Share,
     metrics: Metrics,
 ) -> BiasModel:
+    xp = share.xp
     weights = None if p.weights is None else read_weights(Path(p.weights), volume, plan)
 
     def fit(
         values: np.ndarray, inside: np.ndarray, weight: np.ndarray | None, part: Part, threads: int
     ) -> BiasFit:
-        done = fit_bias_field(
-            xp.asarray(values),
-            xp.asarray(inside),
-            weights=None if weight is None else xp.asarray(weight),
-            iterations=part.mesh.iterations,
-            convergence_threshold=p.convergence_threshold,
-            bias_field_fwhm=p.bias_field_fwhm,
-            wiener_filter_noise=p.wiener_filter_noise,
-            number_of_histogram_bins=p.number_of_histogram_bins,
-            control_points=part.mesh.control_points,
-            fitting_levels=part.mesh.fitting_levels,
-            stopping=p.stopping,
-            on_iteration=lambda level, k, c: logger.debug(
-                "%s, level %d, iteration %d: %g", part.name, level, k, c
-            ),
-            workers=threads,
-        )
+        with share.active():
+            done = fit_bias_field(
+                xp.asarray(values),
+                xp.asarray(inside),
+                weights=None if weight is None else xp.asarray(weight),
+                iterations=part.mesh.iterations,
+                convergence_threshold=p.convergence_threshold,
+                bias_field_fwhm=p.bias_field_fwhm,
+                wiener_filter_noise=p.wiener_filter_noise,
+                number_of_histogram_bins=p.number_of_histogram_bins,
+                control_points=part.mesh.control_points,
+                fitting_levels=part.mesh.fitting_levels,
+                stopping=p.stopping,
+                on_iteration=lambda level, k, c: logger.debug(
+                    "%s, level %d, iteration %d: %g", part.name, level, k, c
+                ),
+                workers=threads,
+            )
         logger.info(
             "N4: %s fitted in %s iterations", part.name,
             " + ".join(str(level.iterations) for level in done.levels),
@@ -265,9 +286,10 @@ def _apply(
     p: N4Parameters,
     execution: ExecutionParameters,
     metrics: Metrics,
-    xp: ModuleType,
+    share: Share,
 ) -> None:
     """Read, correct and write the whole volume, and the field where it is wanted."""
+    xp = share.xp
     dtype = output_type(p.dtype, volume.dtype)
     shape = volume.grid.shape
     mask = block_mask(volume, inside, sections, plan, p)
@@ -327,6 +349,7 @@ def _apply(
             workers=plan.workers,
             xp=xp,
             metrics=metrics,
+            active=share.active,
             describe=lambda region: f"block {region} of {volume.path}",
             pinned=execution.pinned,
         )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from octane.backend import describe, select
+from octane.backend import describe, require_cpu
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, vector
 from octane.metrics import Metrics
@@ -99,9 +99,9 @@ def build_pyramid(
     """
     image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
     planned = plan_levels(image.grid, parameters.resolutions)
-    xp = select(execution.backend)
+    require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.model_dump(mode="json"))
-    metrics.device = describe(xp)
+    metrics.device = describe(np)
     levels = [Level.volume(grid) for grid, _ in planned]
     sections = read_sections(image.attributes, image.grid.shape[0])
     factor = planned[0][0].spacing[0] / image.grid.spacing[0]
@@ -130,11 +130,10 @@ def build_pyramid(
             stream_resample(
                 before,
                 writer,
-                plan_stream(operators, level.owned, image.dtype, before, execution, xp),
+                plan_stream(operators, level.owned, image.dtype, before, execution),
                 label=f"PYRAMID {grid.spacing[0]:g} um",
-                xp=xp,
+                xp=np,
                 metrics=metrics,
-                pinned=execution.pinned,
             )
         _preview(arrays, planned, metrics)
     metrics.figures["levels"] = [

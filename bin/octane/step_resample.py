@@ -5,16 +5,24 @@ import math
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from types import ModuleType
 
 import numpy.typing as npt
 
-from octane.backend import describe, select
+from octane.backend import Backend
 from octane.errors import OctaneError
+from octane.geometry import Vector
+from octane.gpu_device import CupyDevice
+from octane.gpu_retry import Share
+from octane.gpu_step import on_device
 from octane.journal import Journal, fingerprint, journal
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, create_image
-from octane.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    ResampleParameters,
+)
 from octane.pipeline import Lane, run_pipeline
 from octane.resample import load, make_resampler
 from octane.resample_plan import (
@@ -47,6 +55,7 @@ def resample_image(
     parameters: ResampleParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
+    sharing: LeaseParameters | None = None,
     *,
     dry_run: bool = False,
 ) -> Metrics:
@@ -56,7 +65,7 @@ def resample_image(
     ----------
     source, destination
         A mosaic grid or volume, and the OME-Zarr image to be written.
-    parameters, reading, execution
+    parameters, reading, execution, sharing
         See :mod:`octane.params`.
     dry_run
         Write the plan to the standard output, and do nothing.
@@ -79,24 +88,35 @@ def resample_image(
             "leave --dtype out, and take the modulus where it is wanted."
         )
     metrics = Metrics("resample", settings=parameters.model_dump(mode="json"))
-    xp = _device(image, execution)
-    metrics.device = describe(xp)
-    if parameters.layout == "volume":
-        plan = plan_volume(image, target, parameters, execution, xp)
-    elif isinstance(image, Image):
-        plan = plan_mosaic(image, target, parameters, execution, xp)
-    else:
-        raise OctaneError(f"{source} is no mosaic grid but a plain volume; give --layout volume.")
+    backend = _backend(image, execution)
+    gpu = backend != "cpu" and CupyDevice.missing() is None
+    plan = _plan(image, target, parameters, execution, gpu=gpu)
     if dry_run:
         sys.stdout.write("\n".join(plan.lines()) + "\n")
         return metrics
-    for line in plan.lines():
-        logger.info("RESAMPLE: %s", line)
-    with _journal(image, destination, plan, parameters, reading, metrics) as record:
-        if isinstance(plan, MosaicPlan):
-            _resample_mosaic(plan, destination, parameters, execution, metrics, xp, record)
-        else:
-            _resample_volume(plan, destination, parameters, execution, metrics, xp, record)
+
+    def work(share: Share) -> MosaicPlan | VolumePlan:
+        on_gpu = share.device is not None
+        lanes = {"workers": share.batch} if on_gpu else {}
+        plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
+        for line in plan.lines():
+            logger.info("RESAMPLE: %s", line)
+        with _journal(image, destination, plan, parameters, reading, metrics) as record:
+            if isinstance(plan, MosaicPlan):
+                _resample_mosaic(plan, destination, parameters, execution, metrics, share, record)
+            else:
+                _resample_volume(plan, destination, parameters, execution, metrics, share, record)
+        return plan
+
+    plan = on_device(
+        work,
+        lambda lanes: lanes * plan.device_bytes,
+        batch=plan.workers,
+        backend=backend,
+        sharing=LeaseParameters() if sharing is None else sharing,
+        metrics=metrics,
+        subject=f"{image.path.name} RESAMPLE",
+    )
     metrics.figures.update(
         source_voxel_size=list(image.grid.spacing),
         source_shape=list(image.grid.shape),
@@ -107,10 +127,27 @@ def resample_image(
     return metrics
 
 
-def _device(image: Volume, execution: ExecutionParameters) -> ModuleType:
-    """The faster device, where it is left open: see docs/gpu.md, by counting."""
+def _plan(
+    image: Volume,
+    target: Vector,
+    parameters: ResampleParameters,
+    execution: ExecutionParameters,
+    *,
+    gpu: bool,
+) -> MosaicPlan | VolumePlan:
+    if parameters.layout == "volume":
+        return plan_volume(image, target, parameters, execution, gpu=gpu)
+    if not isinstance(image, Image):
+        raise OctaneError(
+            f"{image.path} is no mosaic grid but a plain volume; give --layout volume."
+        )
+    return plan_mosaic(image, target, parameters, execution, gpu=gpu)
+
+
+def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
+    """The CPU where it is the faster device and the choice is open: docs/gpu.md, by counting."""
     if execution.backend != "auto":
-        return select(execution.backend)
+        return execution.backend
     reader = image.reader if isinstance(image, Image) else None
     workers = execution.workers or cores()
     if reader is not None and reader.encoding.compression == "zstd":
@@ -118,9 +155,9 @@ def _device(image: Volume, execution: ExecutionParameters) -> ModuleType:
     elif workers > FEW_CORES:
         reason = f"{workers} workers resample faster than tiles reach a GPU"
     else:
-        return select("auto")
+        return "auto"
     logger.info("backend auto: CPU, because %s", reason)
-    return select("cpu")
+    return "cpu"
 
 
 def _journal(
@@ -158,7 +195,7 @@ def _resample_mosaic(
     parameters: ResampleParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
-    xp: ModuleType,
+    share: Share,
     record: Journal | None,
 ) -> None:
     image, tiling = plan.image, plan.tiling
@@ -196,14 +233,15 @@ def _resample_mosaic(
                     image.reader.fetch((0, *tile))
 
         with metrics.timed("load"):
-            load(xp, image.dtype, plan.dtype)
+            load(share.xp, image.dtype, plan.dtype)
         run_pipeline(
             plan.pieces,
             work,
             label="RESAMPLE",
             workers=plan.workers,
-            xp=xp,
+            xp=share.xp,
             metrics=metrics,
+            active=share.active,
             describe=lambda piece: f"{piece} of {image.path}",
             fetch=fetch,
             ahead=plan.ahead,
@@ -251,7 +289,7 @@ def _resample_volume(
     parameters: ResampleParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
-    xp: ModuleType,
+    share: Share,
     record: Journal | None,
 ) -> None:
     image, level = plan.image, plan.level
@@ -278,9 +316,10 @@ def _resample_volume(
             writer,
             plan.stream,
             label="RESAMPLE",
-            xp=xp,
+            xp=share.xp,
             metrics=metrics,
             pinned=execution.pinned,
+            active=share.active,
             finished=done,
         )
     metrics.figures["pieces_kept"] = done.kept

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from octane.backend import require_cpu
 from octane.dtypes import as_dtype, working_type
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, Vector, blocks, section_number, vector
@@ -213,6 +214,7 @@ def stack_sections(
     OctaneError
         For sections that do not fit together, gaps, and output that is not usable.
     """
+    require_cpu(execution.backend, "STACK")
     images = [
         open_image(path, input_unit=reading.input_unit, missing=reading.missing_chunks)
         for path in sources

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.backend import describe, select
+from octane.backend import describe, require_cpu
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Region, blocks, section_number
@@ -190,8 +190,8 @@ def stitch_section(
     image = open_image(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
     tiling = Tiling.of(image)
     metrics = Metrics("stitch", settings=parameters.model_dump(mode="json"))
-    xp = select(execution.backend)
-    metrics.device = describe(xp)
+    require_cpu(execution.backend, "STITCH")
+    metrics.device = describe(np)
     memory = bytes_of(execution.memory)
     positions = nominal_positions(image, tiling, parameters, positions_table)
     layout = Layout(tiling, positions, subpixel=parameters.subpixel)
@@ -263,8 +263,8 @@ def stitch_section(
 
         def work(region: Region, lane: Lane) -> int:
             shape = [r.stop - r.start for r in region]
-            total = xp.zeros(shape, working)
-            weights = xp.zeros(shape[1:], np.float32)
+            total = np.zeros(shape, working)
+            weights = np.zeros(shape[1:], np.float32)
             for tile, places in layout.places.items():
                 if _meets(places, region):
                     seen = (region[0], *tiling.region(tile)[1:])
@@ -278,14 +278,14 @@ def stitch_section(
                             total,
                             weights,
                             region,
-                            lane.to_device(voxels),
+                            voxels,
                             places,
                             blend=parameters.blend,
                         )
             with lane.timed("compute"):
                 if parameters.blend == "linear":
-                    total /= xp.where(weights > 0, weights, 1)
-                result = lane.to_host(as_dtype(total, image.dtype), "result")
+                    total /= np.where(weights > 0, weights, 1)
+                result = as_dtype(total, image.dtype)
                 _sample(thumbnail, result, region, step)
             with lane.timed("write"):
                 writer[region] = result
@@ -297,10 +297,9 @@ def stitch_section(
             work,
             label="STITCH",
             workers=workers,
-            xp=xp,
+            xp=np,
             metrics=metrics,
             describe=lambda region: f"block {region} of {source}",
-            pinned=execution.pinned,
         )
     uncovered = layout.uncovered()
     if uncovered:

@@ -5,7 +5,8 @@ a time and pushed through the operators, which keep what the next planes need, s
 nothing is computed twice. Slabs end where the source's chunks do: a chunk is decoded once a block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
 from types import ModuleType
@@ -18,7 +19,7 @@ from octane.metrics import Metrics
 from octane.operators import AxisOperator
 from octane.params import ExecutionParameters, bytes_of
 from octane.pipeline import Lane, run_pipeline
-from octane.resample import device_lanes, footprint, load, make_resampler
+from octane.resample import footprint, load, make_resampler
 from octane.resample_sizes import Footprint
 from octane.resuming import Finished
 from octane.tiles import PROCESS_BYTES, plan_workers
@@ -43,8 +44,8 @@ class StreamPlan:
         Planes of the source that are read at once.
     workers
         Blocks in flight.
-    lane_bytes, predicted_bytes
-        Host memory of one worker, and peak of the process.
+    lane_bytes, predicted_bytes, device_bytes
+        Host memory of one worker, peak of the process, and a GPU's memory for one worker.
     """
 
     operators: tuple[AxisOperator, ...]
@@ -55,6 +56,7 @@ class StreamPlan:
     workers: int
     lane_bytes: int
     predicted_bytes: int
+    device_bytes: int
 
     def parts(self, region: Region) -> tuple[list[AxisOperator], Region]:
         """The operators of a block, and the source's voxels that it takes."""
@@ -68,7 +70,8 @@ def plan_stream(
     dtype: npt.DTypeLike,
     source: Volume,
     execution: ExecutionParameters,
-    xp: ModuleType,
+    *,
+    gpu: bool = False,
 ) -> StreamPlan:
     """Plan the resampling of a volume.
 
@@ -84,8 +87,8 @@ def plan_stream(
         What is resampled.
     execution
         Memory and workers.
-    xp
-        Array module that computes.
+    gpu
+        Whether a GPU computes.
 
     Raises
     ------
@@ -104,7 +107,7 @@ def plan_stream(
     memory = bytes_of(execution.memory)
 
     def taken(slab: int) -> Footprint:
-        return footprint(xp, parts, (ny, nx), source.dtype, slab, dtype)
+        return footprint(parts, (ny, nx), source.dtype, slab, dtype, gpu=gpu)
 
     # The result is there once more while it is encoded.
     encoded = prod(block) * dtype.itemsize
@@ -114,11 +117,9 @@ def plan_stream(
         slab = -(-slab // 2)
     lane = taken(slab).host + encoded
     workers = plan_workers(lane, memory, execution.workers, len(regions))
-    if xp is not np:
-        workers = min(workers, device_lanes(xp, taken(slab).device, source.path))
     return StreamPlan(
         tuple(operators), tuple(regions), dtype, source.dtype, slab, workers, lane,
-        _peak(lane, workers),
+        _peak(lane, workers), taken(slab).device,
     )  # fmt: skip
 
 
@@ -135,6 +136,7 @@ def stream_resample(
     xp: ModuleType,
     metrics: Metrics,
     pinned: bool = True,
+    active: Callable[[], AbstractContextManager[object]] = nullcontext,
     finished: Finished | None = None,
 ) -> None:
     """Resample a volume into ``write``, one owned block (a shard) after the other.
@@ -155,6 +157,8 @@ def stream_resample(
         Takes seconds and bytes.
     pinned
         Whether host memory is page-locked on a GPU.
+    active
+        As for :func:`octane.pipeline.run_pipeline`.
     finished
         What is there from an earlier run.
     """
@@ -195,5 +199,6 @@ def stream_resample(
         xp=xp,
         metrics=metrics,
         pinned=pinned,
+        active=active,
         describe=lambda region: f"block {region} of {source.path}",
     )

@@ -11,6 +11,8 @@ from octane import omezarr, step_resample
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid
+from octane.gpu_retry import Share
+from octane.leases import Lease
 from octane.omezarr import Level, create_image, open_image
 from octane.operators import resampled, resampler
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
@@ -432,7 +434,12 @@ def test_auto_takes_a_gpu_only_where_it_is_the_faster_device(
     write_mosaic, run, monkeypatch, tmp_path
 ):
     asked = []
-    monkeypatch.setattr(step_resample, "select", lambda backend: asked.append(backend) or np)
+
+    def on_device(work, device_bytes, *, batch, backend, **_):
+        asked.append(backend)
+        return work(Share(np, batch, Lease(None, 0)))
+
+    monkeypatch.setattr(step_resample, "on_device", on_device)
     voxels = np.ones((4, 8, 8), np.float32)
     for backend, codec, workers in (
         ("auto", "zstd", 1),

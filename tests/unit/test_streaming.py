@@ -56,7 +56,7 @@ def stream(voxels, operators, owned, dtype, memory="2GB", slab=16, metrics=None,
     source = Source(voxels, slab)
     result = Result([operator.size for operator in operators], dtype)
     execution = ExecutionParameters(backend="cpu", memory=memory, workers=workers)
-    plan = plan_stream(operators, owned, dtype, source, execution, np)
+    plan = plan_stream(operators, owned, dtype, source, execution)
     metrics = Metrics("test") if metrics is None else metrics
     stream_resample(source, result, plan, label="TEST", xp=np, metrics=metrics)
     return result, source
@@ -146,7 +146,7 @@ def test_an_error_names_the_block_and_the_source():
     _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
     source = Source(voxels)
     execution = ExecutionParameters(backend="cpu", workers=1)
-    plan = plan_stream(operators, (5, 6, 7), "float32", source, execution, np)
+    plan = plan_stream(operators, (5, 6, 7), "float32", source, execution)
 
     class Full:
         def __setitem__(self, region, block):
