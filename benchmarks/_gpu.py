@@ -1,5 +1,6 @@
 """What the benchmarks of a GPU share: the device, seconds until it is done, what copies reach."""
 
+import importlib
 import logging
 import statistics
 import sys
@@ -10,11 +11,17 @@ from types import ModuleType
 
 import numpy as np
 
-from octane import backend
-from octane.errors import OctaneError
 from octane.pinned import HostMemory
 
-__all__ = ["DIRECTIONS", "bandwidth", "copy_rate", "device_or_exit", "seconds"]
+__all__ = [
+    "DIRECTIONS",
+    "NoDeviceError",
+    "bandwidth",
+    "copy_rate",
+    "cupy_with_device",
+    "device_or_exit",
+    "seconds",
+]
 
 DIRECTIONS = ("to_device", "to_host")
 
@@ -23,12 +30,40 @@ NO_DEVICE = 3
 """Exit code by which `make bench` tells a benchmark that was skipped from one that failed."""
 
 
+class NoDeviceError(Exception):
+    """Why there is no GPU for CuPy."""
+
+
+def cupy_with_device() -> ModuleType:
+    """CuPy, once it sees a device.
+
+    Raises
+    ------
+    NoDeviceError
+        When it is not installed, or sees none.
+    """
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        # A wheel for another CUDA version fails with ImportError too; its text says which.
+        raise NoDeviceError(f"CuPy cannot be imported ({str(error).splitlines()[0]})") from error
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        # No driver, or one too old: CUDA reports both as an error instead of a count of 0.
+        raise NoDeviceError(f"CUDA finds no usable device ({error})") from error
+    if count == 0:
+        raise NoDeviceError("CUDA finds no device")
+    return cupy
+
+
 def device_or_exit(name: str) -> ModuleType:
     """CuPy with a device; without one, say so and exit with :data:`NO_DEVICE`."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        return backend.select("gpu")
-    except OctaneError as error:
+        return cupy_with_device()
+    except NoDeviceError as error:
         logging.getLogger(name).error("%s was not measured: %s", name, error)
         sys.exit(NO_DEVICE)
 

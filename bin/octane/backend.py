@@ -8,8 +8,6 @@ CUDA libraries, which a run with ``backend = cpu`` must not do.
 
 from __future__ import annotations
 
-import importlib
-import logging
 import platform
 import sys
 from types import ModuleType
@@ -23,11 +21,9 @@ from octane.errors import OctaneError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["Backend", "describe", "is_cupy", "namespace", "require_cpu", "select", "to_host"]
+__all__ = ["Backend", "describe", "is_cupy", "namespace", "require_cpu", "to_host"]
 
 Backend = Literal["auto", "gpu", "cpu"]
-
-log = logging.getLogger(__name__)
 
 
 def is_cupy(array: object) -> bool:
@@ -60,43 +56,6 @@ def to_host(array: ArrayLike) -> np.ndarray:
     return np.asarray(array)
 
 
-def select(backend: Backend) -> ModuleType:
-    """Return the array module for a ``backend`` parameter.
-
-    Parameters
-    ----------
-    backend : {'auto', 'gpu', 'cpu'}
-        'cpu' never imports CuPy, 'gpu' insists on a device, 'auto' takes a device if there is
-        one and logs (INFO) why it chose what it chose.
-
-    Returns
-    -------
-    ModuleType
-        ``numpy`` or ``cupy``.
-
-    Raises
-    ------
-    OctaneError
-        With 'gpu', when CuPy cannot be imported or no device is visible; with an unknown name.
-    """
-    if backend == "cpu":
-        return np
-    if backend not in ("auto", "gpu"):
-        raise OctaneError(f"backend is {backend!r}: give one of auto, gpu, cpu.")
-    cupy, reason = _cupy_with_device()
-    if cupy is not None:
-        if backend == "auto":
-            log.info("backend auto: GPU (%s)", reason)
-        return cupy
-    if backend == "gpu":
-        raise OctaneError(
-            f"backend is gpu, but {reason}: install CuPy for this machine's CUDA version and make "
-            "a device visible (nvidia-smi, CUDA_VISIBLE_DEVICES), or give --backend cpu."
-        )
-    log.info("backend auto: CPU, because %s", reason)
-    return np
-
-
 def require_cpu(backend: Backend, step: str) -> None:
     """See that a step that only the CPU does is not asked to run on a GPU.
 
@@ -115,7 +74,7 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     Parameters
     ----------
     xp : ModuleType
-        ``numpy`` or ``cupy``, as :func:`select` returned it.
+        ``numpy`` or ``cupy``, whichever computes.
 
     Returns
     -------
@@ -148,24 +107,6 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
         "memory_bytes": int(properties["totalGlobalMem"]),
         "library": library,
     }
-
-
-def _cupy_with_device() -> tuple[ModuleType | None, str]:
-    """Import CuPy and count devices: (module or None, the reason in words)."""
-    try:
-        cupy = importlib.import_module("cupy")
-    except ImportError as error:
-        # A wheel for another CUDA version fails with ImportError too; its text says which.
-        return None, f"CuPy cannot be imported ({str(error).splitlines()[0]})"
-    runtime = cupy.cuda.runtime
-    try:
-        count = runtime.getDeviceCount()
-    except runtime.CUDARuntimeError as error:
-        # No driver, or one too old: CUDA reports both as an error instead of a count of 0.
-        return None, f"CUDA finds no usable device ({error})"
-    if count == 0:
-        return None, "CUDA finds no device"
-    return cupy, f"{count} device{'s' if count > 1 else ''} visible"
 
 
 def _driver_version() -> str | None:

@@ -1,15 +1,13 @@
 """What the tests on a GPU share."""
 
 import pytest
-
-from octane import backend
-from octane.errors import OctaneError
+from _gpu import NoDeviceError, cupy_with_device
 
 
 @pytest.fixture(scope="session")
 def cupy():
     """CuPy with a device."""
     try:
-        return backend.select("gpu")
-    except OctaneError as error:
+        return cupy_with_device()
+    except NoDeviceError as error:
         pytest.skip(str(error))

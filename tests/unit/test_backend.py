@@ -1,4 +1,3 @@
-import logging
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -70,47 +69,11 @@ def test_to_host_leaves_host_arrays_alone():
     assert backend.to_host(array) is array
 
 
-def test_cpu_does_not_import_cupy(no_cupy):
-    assert backend.select("cpu") is np
-
-
-def test_auto_without_cupy_is_the_cpu_and_says_why(no_cupy, caplog):
-    with caplog.at_level(logging.INFO):
-        assert backend.select("auto") is np
-    assert "CuPy cannot be imported" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("cupy", "words"),
-    [
-        (fake_cupy(devices=0), "no device"),
-        (fake_cupy(error="cudaErrorInsufficientDriver"), "cudaErrorInsufficientDriver"),
-    ],
-)
-def test_without_a_device(monkeypatch, caplog, cupy, words):
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    with caplog.at_level(logging.INFO):
-        assert backend.select("auto") is np
-    assert words in caplog.text
-    with pytest.raises(OctaneError, match=f"{words}.*--backend cpu"):
-        backend.select("gpu")
-
-
-def test_gpu_without_cupy_is_an_error_with_a_remedy(no_cupy):
-    with pytest.raises(OctaneError, match="install CuPy"):
-        backend.select("gpu")
-
-
-@pytest.mark.parametrize("name", ["auto", "gpu"])
-def test_with_a_device(monkeypatch, name):
-    cupy = fake_cupy(devices=2)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert backend.select(name) is cupy
-
-
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(OctaneError, match="auto, gpu, cpu"):
-        backend.select("cuda")  # ty: ignore[invalid-argument-type]
+def test_a_step_of_the_cpu_refuses_a_gpu():
+    for name in ("auto", "cpu"):
+        backend.require_cpu(name, "STITCH")
+    with pytest.raises(OctaneError, match="STITCH runs on the CPU"):
+        backend.require_cpu("gpu", "STITCH")
 
 
 def test_describe_a_gpu(monkeypatch):
