@@ -130,7 +130,7 @@ def seen(files) {
 // a kill, go on from them. With a scratch folder they would have to be written twice. As text, because
 // a process that names workflow.workDir itself is never cached: a path is hashed with its time.
 def resumed() {
-    return params.scratch_dir.toString() in ['false', 'null'] ? [resume: true, resume_dir: "${workflow.workDir}/resume".toString()] : [:]
+    return params.scratch_dir.toString().toLowerCase() in ['false', 'no', 'null', '0', ''] ? [resume: true, resume_dir: "${workflow.workDir}/resume".toString()] : [:]
 }
 
 // Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
