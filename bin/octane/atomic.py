@@ -10,7 +10,7 @@ from pathlib import Path
 
 from octane.errors import OctaneError
 
-__all__ = ["PARTIAL", "write_object", "writing"]
+__all__ = ["PARTIAL", "require_free", "write_object", "writing"]
 
 PARTIAL = ".partial-"
 """What the names of unfinished files and folders begin with."""
@@ -38,15 +38,55 @@ def _is_own(folder: Path) -> bool:
     return all(path.suffix == ".png" for path in folder.iterdir())
 
 
-def _move(kept: Path, partial: Path) -> None:
-    """Bring a folder beside the destination, under a temporary name."""
+def require_free(destination: Path, *, overwrite: bool) -> None:
+    """See that an output may be made.
+
+    Raises
+    ------
+    OctaneError
+        When it exists and ``overwrite`` is off, or is a folder of others.
+    """
+    if not _is_there(destination):
+        return
+    if not overwrite:
+        raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+    if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
+        raise OctaneError(
+            f"{destination} is a folder that octane did not make and does not replace; "
+            "choose another name."
+        )
+
+
+def _bring(kept: Path, partial: Path) -> None:
+    """Bring a folder beside the destination, under a temporary name; copied, it stays as well."""
     try:
         kept.rename(partial)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.copytree(kept, partial)
-        shutil.rmtree(kept)
+        # copytree would go on after a full disk, and not say so by its number.
+        for path in [kept, *sorted(kept.rglob("*"))]:
+            target = partial / path.relative_to(kept)
+            if path.is_dir():
+                target.mkdir()
+            else:
+                shutil.copy2(path, target)
+
+
+def _put(partial: Path, destination: Path) -> None:
+    """Give a path its name; what had it goes, or has it again if that fails."""
+    if not _is_there(destination):
+        partial.rename(destination)
+        return
+    # A rename cannot replace a folder that is not empty: the old one steps aside first.
+    old = destination.with_name(f".replaced-{os.getpid()}-{destination.name}")
+    destination.rename(old)
+    try:
+        partial.rename(destination)
+    except BaseException:
+        old.rename(destination)
+        raise
+    _remove(old)
 
 
 def _left(kept: Path | None) -> str:
@@ -80,14 +120,7 @@ def writing(
         When ``destination`` exists and ``overwrite`` is off, or is a folder of others; when its
         folder cannot be written, or there is no space left for it.
     """
-    if _is_there(destination):
-        if not overwrite:
-            raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
-        if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
-            raise OctaneError(
-                f"{destination} is a folder that octane did not make and does not replace; "
-                "choose another name."
-            )
+    require_free(destination, overwrite=overwrite)
     partial = destination.with_name(f"{PARTIAL}{os.getpid()}-{destination.name}")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -100,23 +133,21 @@ def writing(
             "choose another place for the output."
         ) from error
     try:
-        if kept is None:
-            yield partial
-        else:
-            yield kept
-            _move(kept, partial)
-        if _is_there(destination):
-            if not overwrite:
-                raise OctaneError(
-                    f"{destination} was made by somebody else meanwhile; choose another name."
-                )
-            # A rename cannot replace a folder that is not empty: the old one steps aside first.
-            old = destination.with_name(f".replaced-{os.getpid()}-{destination.name}")
-            destination.rename(old)
-            partial.rename(destination)
-            _remove(old)
-        else:
-            partial.rename(destination)
+        yield partial if kept is None else kept
+        if _is_there(destination) and not overwrite:
+            raise OctaneError(
+                f"{destination} was made by somebody else meanwhile; choose another name."
+            )
+        try:
+            if kept is not None:
+                _bring(kept, partial)
+            _put(partial, destination)
+        except BaseException:
+            if kept is not None and not kept.exists() and partial.exists():
+                partial.rename(kept)
+            raise
+        if kept is not None:
+            shutil.rmtree(kept, ignore_errors=True)
     except BaseException as error:
         _remove(partial)
         if isinstance(error, OSError) and error.errno in NO_SPACE:

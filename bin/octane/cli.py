@@ -161,5 +161,7 @@ def _sentence(error: cyclopts.CycloptsError) -> str:
 def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
     if os.environ.get("OCTANE_DEBUG"):
         raise error
-    sys.stderr.write(f"error: {sentence}\n")
+    # Which tile or block it happened in.
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+    sys.stderr.write(f"error: {sentence}{notes}\n")
     raise SystemExit(code) from None

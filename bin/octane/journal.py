@@ -11,12 +11,13 @@ import fcntl
 import hashlib
 import json
 import logging
+import os
 import shutil
 import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import TextIOWrapper
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 
@@ -47,7 +48,7 @@ class Journal:
         Where the store is made.
     """
 
-    def __init__(self, folder: Path, stream: TextIOWrapper, entries: Mapping[str, _Entry]) -> None:
+    def __init__(self, folder: Path, stream: FileIO, entries: Mapping[str, _Entry]) -> None:
         self.folder = folder
         self._stream, self._lock = stream, Lock()
         self._entries = dict(entries)
@@ -69,8 +70,7 @@ class Journal:
         line = json.dumps({"key": key, "source": source, "size": size, "checksum": checksum})
         with self._lock:
             # One write a line: what a kill cuts short is the last line, which is then left out.
-            self._stream.write(line + "\n")
-            self._stream.flush()
+            self._stream.write(f"{line}\n".encode())
 
 
 def _measured(file: Path) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def code_fingerprint() -> str:
 
 
 @contextmanager
-def journal(place: Path, name: str, key: str, source: Path) -> Generator[Journal]:
+def journal(place: Path, name: str, key: str, source: Path) -> Generator[Journal | None]:
     """Open the journal of a store; it is removed when the block ends well, and kept otherwise.
 
     What an earlier run made of the same source with other settings or code is removed.
@@ -118,52 +118,73 @@ def journal(place: Path, name: str, key: str, source: Path) -> Generator[Journal
     source
         What it is made from.
 
+    Yields
+    ------
+    Journal or None
+        None, with a warning, while another process makes the same store: nothing is kept then.
+
     Raises
     ------
     OctaneError
-        When another process is making the same store, or the place cannot be written.
+        When the place cannot be written.
     """
     folder = place / f".resume-{key}-{name}"
     file = folder.with_name(folder.name + SUFFIX)
-    own = str(source.resolve())
+    header = {"source": str(source.resolve()), "name": name}
     try:
         place.mkdir(parents=True, exist_ok=True)
-        stream = file.open("a+", encoding="utf-8")
+        stream = _opened(file)
     except OSError as error:
         raise OctaneError(
             f"{place} cannot be written ({error.strerror}), and --resume keeps finished tiles "
             "there; give another --resume-dir."
         ) from error
+    if stream is None:
+        logger.warning(
+            "%s is being made by another process with the same settings: this one keeps nothing "
+            "for --resume",
+            name,
+        )
+        yield None
+        return
     with stream:
-        if not _locked(stream):
-            raise OctaneError(
-                f"{name} is being made by another process with the same settings ({file} is "
-                "locked); wait for it, or leave --resume out."
-            )
-        _remove_others(place, name, file, own)
+        _remove_others(place, file, header)
         stream.seek(0)
-        text = stream.read()
-        entries = _entries(text.splitlines(), own)
+        content = stream.read()
+        entries = _entries(content, header)
         if entries is None:
             shutil.rmtree(folder, ignore_errors=True)
             stream.truncate(0)
-            stream.write(json.dumps({"source": own}) + "\n")
-        elif not text.endswith("\n"):
-            stream.write("\n")
-        # What was being written when an earlier run was killed.
-        for unfinished in folder.rglob(f"{PARTIAL}*"):
-            unfinished.unlink()
-        stream.flush()
+            stream.write((json.dumps(header) + "\n").encode())
+        elif not content.endswith(b"\n"):
+            stream.write(b"\n")
+        _sweep(folder)
         try:
             yield Journal(folder, stream, entries or {})
         except BaseException:
-            if not folder.exists():
-                file.unlink()
+            if folder.exists():
+                logger.info("Finished tiles are kept in %s", folder)
+            else:
+                file.unlink(missing_ok=True)
             raise
-        file.unlink()
+        file.unlink(missing_ok=True)
 
 
-def _locked(stream: TextIOWrapper) -> bool:
+def _opened(file: Path) -> FileIO | None:
+    """The journal's file, locked; None while another process has it."""
+    while True:
+        # Unbuffered: nothing is left to be written when the disk is full.
+        stream = file.open("a+b", buffering=0)
+        if not _locked(stream):
+            stream.close()
+            return None
+        # Its owner may have removed it between the two.
+        if file.exists() and os.fstat(stream.fileno()).st_ino == file.stat().st_ino:
+            return stream
+        stream.close()
+
+
+def _locked(stream: FileIO) -> bool:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -174,30 +195,48 @@ def _locked(stream: TextIOWrapper) -> bool:
     return True
 
 
-def _whole(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
-        return False
+def _sweep(folder: Path) -> None:
+    """Remove files that an earlier run was writing, and the metadata, which is made anew."""
+    # zarr's own temporary files end in .partial, and its metadata may be torn.
+    for pattern in (f"{PARTIAL}*", "*.partial", "zarr.json"):
+        for file in folder.rglob(pattern):
+            file.unlink()
 
 
-def _entries(lines: list[str], source: str) -> dict[str, _Entry] | None:
-    """The objects that a journal names; None where it is not one of this source."""
-    whole = [json.loads(line) for line in lines if _whole(line)]
-    if not whole or whole[0].get("source") != source:
-        return None
-    return {e["key"]: _Entry(e["source"], e["size"], e["checksum"]) for e in whole[1:]}
-
-
-def _remove_others(place: Path, name: str, own: Path, source: str) -> None:
-    for file in place.glob(f".resume-*-{name}{SUFFIX}"):
-        if file == own:
+def _lines(content: bytes) -> list[dict]:
+    """The whole lines of a journal; a kill cuts the last one short."""
+    found = []
+    for line in content.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
             continue
-        with file.open("a+", encoding="utf-8") as stream:
-            if not _locked(stream):
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def _entries(content: bytes, header: Mapping[str, str]) -> dict[str, _Entry] | None:
+    """The objects that a journal names; None where it is not one of this store."""
+    lines = _lines(content)
+    if not lines or lines[0] != header:
+        return None
+    return {e["key"]: _Entry(e["source"], e["size"], e["checksum"]) for e in lines[1:]}
+
+
+def _remove_others(place: Path, own: Path, header: Mapping[str, str]) -> None:
+    """Remove what was made of the same source, under the same name, in another way."""
+    for file in place.iterdir():
+        if not (file.name.startswith(".resume-") and file.name.endswith(SUFFIX)) or file == own:
+            continue
+        try:
+            # Looked at before it is locked: others' locks are not to be in their way.
+            if _entries(file.read_bytes(), header) is None:
                 continue
-            stream.seek(0)
-            if _entries(stream.read().splitlines(), source) is not None:
-                logger.info("%s was made with other settings: it is removed", file.stem)
-                shutil.rmtree(file.with_name(file.name.removesuffix(SUFFIX)), ignore_errors=True)
-                file.unlink()
+            with file.open("r+b", buffering=0) as stream:
+                if _locked(stream):
+                    logger.info("%s was made with other settings: it is removed", file.stem)
+                    shutil.rmtree(file.with_name(file.name.removesuffix(SUFFIX)), True)
+                    file.unlink()
+        except FileNotFoundError:
+            continue

@@ -344,7 +344,7 @@ def create_image(
         group = zarr.open_group(partial, mode="w" if kept is None else "a", zarr_format=3)
         writers = [
             DirectWriter(
-                group.require_array(
+                group.create_array(
                     str(index),
                     shape=level.grid.shape,
                     dtype=np.dtype(dtype).newbyteorder("<"),

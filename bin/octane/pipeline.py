@@ -162,7 +162,7 @@ def run_pipeline(
         lanes = deque(Lane(xp, metrics, host) for _ in range(min(workers, len(tiles))))
 
         def one(index: int) -> None:
-            if fetch is not None and index + ahead < len(tiles):
+            if fetch is not None and ahead > 0 and index + ahead < len(tiles):
                 fetch(tiles[index + ahead])
             lane = lanes.popleft()
             try:

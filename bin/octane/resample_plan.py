@@ -285,6 +285,9 @@ def plan_mosaic(
     OctaneError
         When it is no mosaic grid, or not one tile fits the memory.
     """
+    kind = image.attributes.get("kind")
+    if kind in ("section", "volume"):
+        raise OctaneError(f"{image.path} is a {kind} and no mosaic grid; give --layout volume.")
     tiling = Tiling.of(image)
     dtype = output_type(parameters.dtype, image.dtype)
     lengths = [

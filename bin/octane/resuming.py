@@ -1,6 +1,8 @@
 """Which stored objects of an image that is being written are there from an earlier run."""
 
 import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 from threading import Lock
 
 from octane.chunks import chunk_key, owned_shape, stored_objects
@@ -36,33 +38,40 @@ class Finished:
         self._owned = owned_shape(writer.array)
         self._lock = Lock()
         self.kept = 0
+        # Other formats are read whole, when they are opened.
+        self._whole = "" if isinstance(source, Image) else _state([source.path])
 
-    def has(self, region: Region, taken: Region) -> bool:
-        """Whether the object of ``region`` was made of ``taken``, the source's, as it is now."""
-        if self._record is None or not self._record.has(self._key(region), self._state(taken)):
+    def has(self, region: Region, state: str) -> bool:
+        """Whether the object of ``region`` was made of a source in this state."""
+        if self._record is None or not self._record.has(self._key(region), state):
             return False
         with self._lock:
             self.kept += 1
         return True
 
-    def add(self, region: Region, taken: Region) -> None:
-        """The object is written."""
+    def add(self, region: Region, state: str) -> None:
+        """The object is written, of a source that was in this state before it was read."""
         if self._record is not None:
-            self._record.add(self._key(region), self._state(taken))
+            self._record.add(self._key(region), state)
+
+    def state(self, taken: Region) -> str:
+        """Sizes and times of the files that hold a region of the source."""
+        if self._record is None:
+            return ""
+        source = self._source
+        if not isinstance(source, Image):
+            return self._whole
+        return _state([o.file for o in stored_objects(source.array, source.path, taken)])
 
     def _key(self, region: Region) -> str:
         position = tuple(r.start // n for r, n in zip(region, self._owned, strict=True))
         return chunk_key(self._array, position)
 
-    def _state(self, taken: Region) -> str:
-        """Sizes and times of the files that hold a region of the source."""
-        source = self._source
-        files = [source.path]
-        if isinstance(source, Image):
-            files = [o.file for o in stored_objects(source.array, source.path, taken)]
-        found = hashlib.sha256()
-        for file in files:
-            # A missing chunk that is to be filled is a state as well.
-            seen = file.stat() if file.exists() else None
-            found.update(b"-" if seen is None else f"{seen.st_size} {seen.st_mtime_ns} ".encode())
-        return found.hexdigest()
+
+def _state(files: Sequence[Path]) -> str:
+    found = hashlib.sha256()
+    for file in files:
+        # A missing chunk that is to be filled is a state as well.
+        seen = file.stat() if file.exists() else None
+        found.update(b"-" if seen is None else f"{seen.st_size} {seen.st_mtime_ns} ".encode())
+    return found.hexdigest()

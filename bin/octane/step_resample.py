@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy.typing as npt
 
+from octane.atomic import require_free
 from octane.backend import Backend
 from octane.errors import OctaneError
 from octane.geometry import Vector
@@ -88,6 +89,8 @@ def resample_image(
             "leave --dtype out, and take the modulus where it is wanted."
         )
     metrics = Metrics("resample", settings=parameters.model_dump(mode="json"))
+    if not dry_run:
+        require_free(destination, overwrite=execution.overwrite)
     backend = _backend(image, execution)
     gpu = backend != "cpu" and CupyDevice.missing() is None
     plan = _plan(image, target, parameters, execution, gpu=gpu)
@@ -213,7 +216,8 @@ def _resample_mosaic(
 
         def work(piece: Piece, lane: Lane) -> int:
             source, region = plan.source(piece), plan.region(piece)
-            if done.has(region, source):
+            state = done.state(source)
+            if done.has(region, state):
                 return 0
             with ExitStack() as stack:
                 shard = stack.enter_context(writer.shard(piece.position))
@@ -224,7 +228,7 @@ def _resample_mosaic(
                     metrics.count("written", result.nbytes)
                 with lane.timed("write"):
                     stack.close()
-                    done.add(region, source)
+                    done.add(region, state)
             return math.prod(r.stop - r.start for r in source) * image.dtype.itemsize
 
         def fetch(piece: Piece) -> None:
@@ -265,14 +269,16 @@ def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
             voxels = image.read(region)
         with lane.timed("compute"):
             resampler.begin(operators, (voxels.shape[1], voxels.shape[2]), image.dtype, plan.dtype)
-            resampler.push(voxels)
+            for start in range(0, depth, plan.batch):
+                resampler.push(voxels[start : start + plan.batch])
             return resampler.finish()
     # A chunk at the edge is stored with its padding, which the operators do not take.
     _, cy, cx = image.array.chunks
     resampler.begin(operators, (cy, cx), image.dtype, plan.dtype)
     with image.naming_chunks(), image.reader.stream((0, *tile)) as stream:
         for start in range(0, depth, plan.batch):
-            planes = resampler.buffer(min(plan.batch, depth - start))
+            with lane.timed("compute"):
+                planes = resampler.buffer(min(plan.batch, depth - start))
             with lane.timed("read"):
                 stream.read_into(planes)
             with lane.timed("compute"):

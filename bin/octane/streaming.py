@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from octane.geometry import Region, blocks
 from octane.metrics import Metrics
+from octane.omezarr import Image
 from octane.operators import AxisOperator
 from octane.params import ExecutionParameters, bytes_of
 from octane.pipeline import Lane, run_pipeline
 from octane.resample import footprint, load, make_resampler
 from octane.resample_sizes import Footprint
 from octane.resuming import Finished
-from octane.tiles import PROCESS_BYTES, plan_workers
+from octane.tiles import PROCESS_BYTES, cores, plan_workers
 from octane.volumes import Volume, Writer
 
 __all__ = ["StreamPlan", "plan_stream", "stream_resample"]
@@ -110,21 +111,31 @@ def plan_stream(
         return footprint(parts, (ny, nx), source.dtype, slab, dtype, gpu=gpu)
 
     # The result is there once more while it is encoded.
-    encoded = prod(block) * dtype.itemsize
-    slab = min(source.chunks[0], nz)
-    # Half a chunk's planes cost its decoding twice: better than one worker less, or none.
-    while slab > 1 and _peak(taken(slab).host + encoded, execution.workers or 1) > memory:
-        slab = -(-slab // 2)
-    lane = taken(slab).host + encoded
-    workers = plan_workers(lane, memory, execution.workers, len(regions))
+    own = prod(block) * dtype.itemsize + _decoding(source)
+    fixed = PROCESS_BYTES
+    if not isinstance(source, Image):
+        fixed += prod(source.grid.shape) * source.dtype.itemsize
+    wanted = min(execution.workers or cores(), len(regions))
+    # A part of a chunk's planes costs its decoding once more: better than a worker less, or none.
+    # Parts of equal size, so that slabs end where chunks do.
+    depth = source.chunks[0]
+    slabs = [n for n in range(depth, 0, -1) if depth % n == 0]
+    slab = next(
+        (n for n in slabs if fixed + wanted * (taken(min(n, nz)).host + own) <= memory), slabs[-1]
+    )
+    lane = taken(min(slab, nz)).host + own
+    workers = plan_workers(lane, memory, execution.workers, len(regions), fixed=fixed)
     return StreamPlan(
         tuple(operators), tuple(regions), dtype, source.dtype, slab, workers, lane,
-        _peak(lane, workers), taken(slab).device,
+        fixed + workers * lane, taken(min(slab, nz)).device,
     )  # fmt: skip
 
 
-def _peak(lane: int, workers: int) -> int:
-    return PROCESS_BYTES + workers * lane
+def _decoding(source: Volume) -> int:
+    """Memory for a chunk that is decoded as a whole: as it is stored, and decoded."""
+    if not isinstance(source, Image) or (source.reader is not None and source.reader.streams):
+        return 0
+    return 2 * prod(source.chunks) * source.dtype.itemsize
 
 
 def stream_resample(
@@ -165,7 +176,8 @@ def stream_resample(
 
     def work(region: Region, lane: Lane) -> int:
         operators, needed = plan.parts(region)
-        if finished is not None and finished.has(region, needed):
+        state = "" if finished is None else finished.state(needed)
+        if finished is not None and finished.has(region, state):
             return 0
         resampler = lane.keep("resampler", lambda: make_resampler(xp, lane.host))
         planes, *across = needed
@@ -174,8 +186,10 @@ def stream_resample(
         start = planes.start
         while start < planes.stop:
             stop = min((start // plan.slab + 1) * plan.slab, planes.stop)
+            with lane.timed("compute"):
+                memory = resampler.buffer(stop - start)
             with lane.timed("read"):
-                slab = source.read((slice(start, stop), *across), resampler.buffer(stop - start))
+                slab = source.read((slice(start, stop), *across), memory)
             metrics.count("read", slab.nbytes)
             with lane.timed("compute"):
                 resampler.push(slab)
@@ -185,7 +199,7 @@ def stream_resample(
         with lane.timed("write"):
             write[region] = result
             if finished is not None:
-                finished.add(region, needed)
+                finished.add(region, state)
         metrics.count("written", result.nbytes)
         return result.nbytes
 

@@ -11,7 +11,6 @@ PACKAGES = (
     "numpy",
     "numba",
     "scipy",
-    "numba",
     "zarr",
     "numcodecs",
     "SimpleITK",

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from octane import journal as journal_module
 from octane.errors import OctaneError
 from octane.journal import fingerprint, journal
 
@@ -124,11 +126,54 @@ def test_what_was_made_of_another_source_stays(begin, tmp_path):
     assert second.exists()
 
 
-def test_two_runs_of_the_same_are_refused(begin):
+def test_a_second_run_of_the_same_keeps_nothing_and_says_so(begin, caplog):
     with begin() as record:
         record.folder.mkdir()
-        with pytest.raises(OctaneError, match="another process"), begin():
-            pytest.fail("both write")
+        with begin() as other:
+            assert other is None
+        assert record.folder.exists()
+    assert "another process" in caplog.text
+
+
+def test_a_journal_that_its_owner_removes_meanwhile_is_not_locked(begin, monkeypatch):
+    # The owner ends between the opening and the lock of the next.
+    locked, files = journal_module._locked, []
+
+    def slowly(stream):
+        if not files:
+            files.append(stream.name)
+            Path(stream.name).unlink()
+        return locked(stream)
+
+    monkeypatch.setattr(journal_module, "_locked", slowly)
+    with begin() as record:
+        assert Path(files[0]).exists()
+        record.folder.mkdir()
+
+
+def test_other_stores_of_the_place_are_let_be(begin, tmp_path):
+    kept = [
+        interrupted(begin, {"a": b"1"}, name="b-a.zarr"),
+        interrupted(begin, {"a": b"1"}, source=tmp_path / "other.zarr", key="k9"),
+    ]
+    interrupted(begin, {"a": b"1"}, key="k2")
+    assert all(folder.exists() for folder in kept)
+
+
+def test_names_with_brackets_are_found_again(begin):
+    before = interrupted(begin, {"a": b"1"}, name="s[1].zarr")
+    interrupted(begin, {"a": b"1"}, name="s[1].zarr", key="k2")
+    assert not before.exists()
+
+
+def test_metadata_and_unfinished_files_are_swept(begin):
+    folder = interrupted(begin, {"0/c/0": b"one"})
+    for name in ("zarr.json", "0/zarr.json", "0/zarr.0f.partial", "0/c/.partial-1-2-3"):
+        (folder / name).write_text("torn")
+    with begin() as record:
+        left = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+        assert left == ["0/c/0"]
+        assert record.has("0/c/0", "s")
 
 
 def test_other_settings_leave_alone_what_is_being_written(begin):
