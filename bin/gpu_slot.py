@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
 """Run a command on a share of a GPU, or show who holds and who waits."""
 
-import os
-import signal
 import sys
 from json import dumps
-from pathlib import Path
 from typing import Annotated, Literal
 
 import cyclopts
 
 from octane.cli import FLAT, command, launch
 from octane.errors import OctaneError
-from octane.lease_status import current, preview, table
-from octane.leases import default_folder, gpu_source, lease
+from octane.lease_command import Node
+from octane.lease_status import table
 from octane.params import LeaseParameters
 from octane.sizes import bytes_of
 
@@ -60,15 +57,10 @@ def main(
     dry_run
         Show which GPU would be taken and why not the others; exit code 1 where none would be.
     """
-    settings = sharing or LeaseParameters()
-    folder = settings.gpu_lock_dir or default_folder()
-    source = gpu_source()
-    if source.simulated:
-        sys.stderr.write("These GPUs are simulated (OCTANE_SIMULATED_GPUS).\n")
+    node = Node(sharing)
     if status:
-        found = current(source, folder)
-        text = dumps(found, indent=2) + "\n" if json else table(found)
-        sys.stdout.write(text)
+        found = node.status()
+        sys.stdout.write(dumps(found, indent=2) + "\n" if json else table(found))
         return
     if memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
@@ -77,41 +69,10 @@ def main(
     except ValueError as error:
         raise OctaneError(f"--memory: {error}.") from error
     if dry_run:
-        gpu, lines = preview(source, folder, required, settings.gpu_slots)
-        sys.stdout.write("\n".join(lines) + "\n")
-        if gpu is None:
-            raise SystemExit(1)
-        return
+        raise SystemExit(0 if node.preview(required) else 1)
     if not words:
         raise OctaneError("There is no command; write it after --.")
-    with lease(
-        required,
-        backend=backend,
-        timeout=settings.timeout(backend) if timeout is None else timeout,
-        slots=settings.gpu_slots,
-        folder=folder,
-        subject=subject or Path(words[0]).name,
-        source=source,
-    ) as held:
-        if held.slot is not None:
-            # On purpose: the slot lives as long as the command, whatever becomes of anything else.
-            os.set_inheritable(held.slot.fd, True)
-        _become(list(words), {**os.environ, **held.environment()})
-
-
-def _become(words: list[str], environment: dict[str, str]) -> None:
-    """Turn this process into the command; a shell's exit codes where that is not possible."""
-    # Python ignores these, and a program that is started would go on doing so.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(words[0], words, environment)
-    except FileNotFoundError:
-        sys.stderr.write(f"error: {words[0]} was not found; check the command's name.\n")
-        raise SystemExit(127) from None
-    except OSError as error:
-        sys.stderr.write(f"error: {words[0]} cannot be run: {error.strerror}.\n")
-        raise SystemExit(126) from None
+    node.run(words, required, backend, timeout, subject)
 
 
 if __name__ == "__main__":
