@@ -208,7 +208,8 @@ class ExecutionParameters(StepParameters):
         parameter(
             "Blocks that the system is asked to load while those before them are worked on; they "
             "take room in its file cache and none of the memory. Unset: as many as workers. "
-            "Raise it for storage that is slow to answer, 0 for none.",
+            "Raise it for storage that is slow to answer, 0 for none. RESAMPLE of mosaics alone "
+            "looks ahead.",
             ge=0,
         ),
     ] = None
