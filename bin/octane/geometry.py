@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,6 +19,11 @@ MICROMETERS: dict[str, float] = {
     "meter": 1e6,
 }
 """Length of NGFF's units in micrometres."""
+
+
+def spelled(values: Sequence[float]) -> str:
+    """Numbers of the axes as they are shown: whole ones in full, lengths in six digits."""
+    return " x ".join(str(v) if isinstance(v, int) else f"{v:g}" for v in values)
 
 
 def vector(z: float, y: float, x: float) -> Vector:

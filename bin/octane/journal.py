@@ -25,7 +25,7 @@ from octane.atomic import PARTIAL
 from octane.errors import OctaneError
 from octane.metrics import as_json
 
-__all__ = ["Journal", "code_fingerprint", "fingerprint", "journal"]
+__all__ = ["Journal", "fingerprint", "journal"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +88,11 @@ def _measured(file: Path) -> tuple[int, int]:
 
 def fingerprint(content: Mapping[str, object]) -> str:
     """A short name for what a store depends on, this program included."""
-    text = as_json({**content, "code": code_fingerprint()})
+    text = as_json({**content, "code": _code_fingerprint()})
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def code_fingerprint() -> str:
+def _code_fingerprint() -> str:
     """A hash of this package's sources: other code may give other voxels."""
     found = hashlib.sha256()
     for file in sorted(Path(__file__).parent.iterdir()):

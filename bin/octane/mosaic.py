@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft, ndimage
 
-from octane.backend import namespace
 from octane.geometry import Region
 from octane.operators import interpolator
 from octane.resample import apply
@@ -95,7 +94,6 @@ def accumulate(
     blend
         ``linear`` or ``none``.
     """
-    xp = namespace(total)
     spans = [
         np.arange(max(r.start, p.first), min(r.stop, p.last))
         for r, p in zip(region[1:], places, strict=True)
@@ -105,7 +103,7 @@ def accumulate(
     values = tile.astype(total.dtype, copy=False)
     for axis, (span, place) in enumerate(zip(spans, places, strict=True), start=1):
         values = apply(interpolator(span - place.shift, place.count), values, axis)
-    weight = xp.asarray(np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True))))
+    weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
     here = tuple(
         slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
         for s, r in zip(spans, region[1:], strict=True)
@@ -116,8 +114,8 @@ def accumulate(
     else:
         better = weight > weights[here]
         block = total[(slice(None), *here)]
-        total[(slice(None), *here)] = xp.where(better, values, block)
-        weights[here] = xp.maximum(weight, weights[here])
+        total[(slice(None), *here)] = np.where(better, values, block)
+        weights[here] = np.maximum(weight, weights[here])
 
 
 @dataclass(frozen=True)

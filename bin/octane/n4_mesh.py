@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octane.errors import OctaneError
-from octane.geometry import Vector
+from octane.geometry import Vector, spelled
 from octane.params import N4Parameters
 
 __all__ = ["Mesh", "plan_mesh", "shrink_factors"]
@@ -72,11 +72,6 @@ class Mesh:
             f"{' '.join(map(str, self.iterations))} iterations, knots at last "
             f"{' '.join(f'{k:.0f}' for k in knots)} um apart"
         )
-
-
-def spelled(numbers: Sequence[int]) -> str:
-    """Numbers of the axes as they are shown."""
-    return " x ".join(map(str, numbers))
 
 
 def plan_mesh(

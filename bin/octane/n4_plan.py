@@ -10,9 +10,9 @@ import numpy as np
 
 from octane.errors import OctaneError
 from octane.gathering import READ_BLOCK
-from octane.geometry import Region, blocks
+from octane.geometry import Region, blocks, spelled
 from octane.n4 import shrink_slices
-from octane.n4_mesh import plan_mesh, shrink_factors, spelled
+from octane.n4_mesh import plan_mesh, shrink_factors
 from octane.n4_modes import Part
 from octane.params import ExecutionParameters, N4Parameters, bytes_of
 from octane.sections import Section
@@ -88,7 +88,7 @@ class Plan:
         factors = [k.step for k in self.keep]
         told = [
             f"{self.volume.path}: {spelled(grid.shape)} voxels (z y x) of "
-            f"{' x '.join(f'{s:g}' for s in grid.spacing)} um, {dtype}, {size / 1e9:.2f} GB",
+            f"{spelled(grid.spacing)} um, {dtype}, {size / 1e9:.2f} GB",
             f"mode {self.mode}, shrunk by {spelled(factors)} to {spelled(self.shrunk_shape)}",
         ]
         if self.sections:

@@ -11,13 +11,13 @@ import numpy as np
 
 from octane.dtypes import output_type
 from octane.errors import OctaneError
-from octane.geometry import Grid, Region, Vector, vector
+from octane.geometry import Grid, Region, Vector, spelled, vector
 from octane.omezarr import Image, Level
 from octane.operators import AxisOperator, resampled, resampler
 from octane.params import ExecutionParameters, ResampleParameters, bytes_of
 from octane.resample import footprint
 from octane.resample_sizes import BATCH_BYTES as DEVICE_BATCH_BYTES
-from octane.streaming import StreamPlan, plan_stream
+from octane.streaming import StreamPlan, decoding_bytes, plan_stream
 from octane.tiles import PROCESS_BYTES, plan_workers
 from octane.tiling import Tile, Tiling
 from octane.volumes import Volume
@@ -26,8 +26,6 @@ __all__ = ["MosaicPlan", "Piece", "VolumePlan", "plan_mosaic", "plan_volume", "t
 
 BATCH_BYTES = 1 << 20
 """Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
-DECODER_BYTES = 12_000_000
-"""A streaming zstd decoder with its window, and a piece of compressed input."""
 
 
 def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
@@ -52,18 +50,14 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     finer = [t < s * (1 - 1e-6) for t, s in zip(target, spacing, strict=True)]
     if any(finer) and not parameters.allow_upsampling:
         raise OctaneError(
-            f"{image.path} has voxels of {_lengths(spacing)} micrometre (z y x), coarser than the "
-            f"target {_lengths(target)}: give a coarser --resolution, or --allow-upsampling."
+            f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
+            f"target {spelled(target)}: give a coarser --resolution, or --allow-upsampling."
         )
     return target
 
 
-def _lengths(values: Sequence[float]) -> str:
-    return " x ".join(f"{v:g}" for v in values)
-
-
 def _size(shape: Sequence[int], dtype: np.dtype) -> str:
-    return f"{_counts(shape)} {dtype}, {math.prod(shape) * dtype.itemsize / 1e6:.0f} MB"
+    return f"{spelled(shape)} {dtype}, {math.prod(shape) * dtype.itemsize / 1e6:.0f} MB"
 
 
 def _access(image: Volume) -> str:
@@ -84,10 +78,6 @@ def _resources(plan: MosaicPlan | VolumePlan, lane: int, ahead: int) -> str:
     if plan.device_bytes:
         told += f" and {plan.workers * plan.device_bytes / 1e6:.0f} MB of a GPU's"
     return told
-
-
-def _counts(values: Sequence[int]) -> str:
-    return " x ".join(map(str, values))
 
 
 @dataclass(frozen=True)
@@ -184,10 +174,10 @@ class MosaicPlan:
         pieces = "" if self.level.shards is None else f" in {len(self.pieces)} shards"
         return [
             f"{self.image.path}: {tiling.rows} x {tiling.columns} tiles of "
-            f"{_counts(tiling.tile)} voxels (z y x) of {_lengths(tiling.spacing)} um, "
+            f"{spelled(tiling.tile)} voxels (z y x) of {spelled(tiling.spacing)} um, "
             f"{_size(tiling.shape, self.image.dtype)}",
             _access(self.image),
-            f"to {_lengths(self.target)} um: tiles of {_counts(self.level.chunks)} voxels{pieces}, "
+            f"to {spelled(self.target)} um: tiles of {spelled(self.level.chunks)} voxels{pieces}, "
             f"{_size(self.level.grid.shape, self.dtype)} before compression",
             _resources(self, self.lane_bytes, self.ahead),
         ]
@@ -227,10 +217,10 @@ class VolumePlan:
         """The plan in words, a line each."""
         grid, stream = self.image.grid, self.stream
         return [
-            f"{self.image.path}: a volume of {_lengths(grid.spacing)} um (z y x), "
+            f"{self.image.path}: a volume of {spelled(grid.spacing)} um (z y x), "
             f"{_size(grid.shape, self.image.dtype)}",
             _access(self.image),
-            f"to {_lengths(self.target)} um in {len(stream.regions)} blocks, "
+            f"to {spelled(self.target)} um in {len(stream.regions)} blocks, "
             f"{_size(self.level.grid.shape, stream.dtype)} before compression",
             _resources(self, stream.lane_bytes, 0),
         ]
@@ -300,19 +290,14 @@ def plan_mosaic(
     )
     level = _level(tiling, target, operators, parameters.tiles_per_shard)
     pieces = _pieces(tiling, level)
-    depth, cy, cx = image.array.chunks
+    _, cy, cx = image.array.chunks
     plane_bytes = cy * cx * image.dtype.itemsize
     batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
     batch = max(1, min(tiling.tile[0], batch_bytes // plane_bytes))
     largest = [max(own.values(), key=lambda operator: operator.size) for own in operators]
     taken = footprint(largest, (cy, cx), image.dtype, batch, dtype, gpu=gpu)
-    if image.reader is not None and image.reader.streams:
-        decoding = DECODER_BYTES
-    else:
-        # The chunk as it is stored and as it is decoded.
-        decoding = 2 * depth * plane_bytes
     encoded = math.prod(level.owned) * dtype.itemsize
-    lane = taken.host + decoding + encoded
+    lane = taken.host + decoding_bytes(image) + encoded
     workers = plan_workers(lane, bytes_of(execution.memory), execution.workers, len(pieces))
     ahead = workers if execution.prefetch is None else execution.prefetch
     return MosaicPlan(

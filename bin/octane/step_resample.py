@@ -93,15 +93,17 @@ def resample_image(
         require_free(destination, overwrite=execution.overwrite)
     backend = _backend(image, execution)
     gpu = backend != "cpu" and CupyDevice.missing() is None
-    plan = _plan(image, target, parameters, execution, gpu=gpu)
+    first = _plan(image, target, parameters, execution, gpu=gpu)
     if dry_run:
-        sys.stdout.write("\n".join(plan.lines()) + "\n")
+        sys.stdout.write("\n".join(first.lines()) + "\n")
         return metrics
 
     def work(share: Share) -> MosaicPlan | VolumePlan:
         on_gpu = share.device is not None
-        lanes = {"workers": share.batch} if on_gpu else {}
-        plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
+        plan = first
+        if on_gpu != gpu or (on_gpu and share.batch < first.workers):
+            lanes = {"workers": share.batch} if on_gpu else {}
+            plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
         for line in plan.lines():
             logger.info("RESAMPLE: %s", line)
         with _journal(image, destination, plan, parameters, reading, metrics) as record:
@@ -113,8 +115,8 @@ def resample_image(
 
     plan = on_device(
         work,
-        lambda lanes: lanes * plan.device_bytes,
-        batch=plan.workers,
+        lambda lanes: lanes * first.device_bytes,
+        batch=first.workers,
         backend=backend,
         sharing=LeaseParameters() if sharing is None else sharing,
         metrics=metrics,

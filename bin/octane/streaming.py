@@ -26,7 +26,10 @@ from octane.resuming import Finished
 from octane.tiles import PROCESS_BYTES, cores, plan_workers
 from octane.volumes import Volume, Writer
 
-__all__ = ["StreamPlan", "plan_stream", "stream_resample"]
+__all__ = ["StreamPlan", "decoding_bytes", "plan_stream", "stream_resample"]
+
+DECODER_BYTES = 12_000_000
+"""A streaming zstd decoder with its window, and a piece of compressed input."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def plan_stream(
         return footprint(parts, (ny, nx), source.dtype, slab, dtype, gpu=gpu)
 
     # The result is there once more while it is encoded.
-    own = prod(block) * dtype.itemsize + _decoding(source)
+    own = prod(block) * dtype.itemsize + decoding_bytes(source)
     fixed = PROCESS_BYTES
     if not isinstance(source, Image):
         fixed += prod(source.grid.shape) * source.dtype.itemsize
@@ -131,10 +134,13 @@ def plan_stream(
     )  # fmt: skip
 
 
-def _decoding(source: Volume) -> int:
-    """Memory for a chunk that is decoded as a whole: as it is stored, and decoded."""
-    if not isinstance(source, Image) or (source.reader is not None and source.reader.streams):
+def decoding_bytes(source: Volume) -> int:
+    """Memory of one worker for decoding, beside the voxels that it asked for."""
+    if not isinstance(source, Image):
         return 0
+    if source.reader is not None and source.reader.streams:
+        return DECODER_BYTES
+    # The chunk as it is stored and as it is decoded.
     return 2 * prod(source.chunks) * source.dtype.itemsize
 
 
