@@ -24,6 +24,11 @@ sha256() {
 }
 hash_of() { sha256 "$@" | sha256 | cut -d' ' -f1; }
 
+# Another checkout's environment, shared by a link: to renew it here would empty it there.
+for place in .venv .tools; do
+    [[ ! -L $place ]] || stop "$place is a link; remove it, so that this folder gets its own"
+done
+
 mkdir -p .tools
 # Two terminals may start this at once, and pip does not guard a venv against itself.
 if command -v flock >/dev/null; then
