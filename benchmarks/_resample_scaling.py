@@ -13,7 +13,7 @@ from _processes import run_script
 from _resample_end_to_end import request_of, warm_up
 from _resample_stores import Mosaic, mosaic
 
-from octane.pipeline import STAGES
+from octane.pipeline import SIDES
 
 __all__ = ["scaling"]
 
@@ -78,8 +78,11 @@ def sections(folder: Path, sources: list[Mosaic], small: Mosaic, workers: int) -
     return {
         "seconds": max(run["seconds"] for run in figures),
         **{
-            stage: statistics.mean(run["stages"].get(stage, 0.0) for run in figures) / workers
-            for stage in STAGES
+            side: statistics.mean(
+                sum(run["stages"].get(stage, 0.0) for stage in stages) for run in figures
+            )
+            / workers
+            for side, stages in SIDES.items()
         },
     }
 
@@ -87,4 +90,4 @@ def sections(folder: Path, sources: list[Mosaic], small: Mosaic, workers: int) -
 def summary(runs: list[dict[str, float]]) -> dict:
     """Medians, and the stage in which a worker spends most of its time."""
     medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-    return {**medians, "bound_by": max(STAGES, key=lambda stage: medians[stage])}
+    return {**medians, "bound_by": max(SIDES, key=lambda side: medians[side])}

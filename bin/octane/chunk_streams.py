@@ -6,6 +6,7 @@ to its checksums.
 """
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator
@@ -20,6 +21,7 @@ from numcodecs import Blosc, Zstd
 from octane.chunks import CorruptChunkError
 from octane.encoding import Encoding
 from octane.shards import CHECKSUM_BYTES, crc32c
+from octane.spans import moved, span
 
 __all__ = ["ChunkStream", "FillStream", "StoredBytes", "Workspace", "decoded_stream", "workspace"]
 
@@ -130,6 +132,7 @@ class StoredBytes:
             raise CorruptChunkError(self.key, "it does not match its crc32c checksum")
 
     def _read(self, memory: Bytes) -> None:
+        start = time.perf_counter()
         done = 0
         while done < len(memory):
             try:
@@ -140,6 +143,7 @@ class StoredBytes:
                 raise CorruptChunkError(self.key, "its file was cut short while it was read")
             done += count
             self._offset += count
+        moved("read", time.perf_counter() - start)
 
 
 class ChunkStream(ABC):
@@ -174,15 +178,17 @@ class ChunkStream(ABC):
                 f"cannot take the {self.left} that are left of chunk {self.key}"
             )
         memory = buffer.reshape(-1).view(np.uint8)
-        self._fill(memory)
-        self._passed(len(memory))
+        with span("decode"):
+            self._fill(memory)
+            self._passed(len(memory))
 
     def skip(self, count: int) -> None:
         """Pass over the next ``count`` bytes, as :meth:`read_into` would."""
         if count > self.left:
             raise ValueError(f"chunk {self.key} has {self.left} bytes left and not {count}")
-        self._skip(count)
-        self._passed(count)
+        with span("decode"):
+            self._skip(count)
+            self._passed(count)
 
     def drain(self) -> None:
         """Pass over all that is left, so that the chunk is verified."""

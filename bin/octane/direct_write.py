@@ -20,6 +20,7 @@ from octane.chunks import chunk_key, owned_shape
 from octane.encoding import Encoding
 from octane.geometry import Region
 from octane.shards import ABSENT, CHECKSUM_BYTES, crc32c
+from octane.spans import span
 
 __all__ = ["DirectWriter", "ShardWriter"]
 
@@ -74,14 +75,15 @@ class ShardWriter:
         else:
             whole = np.full(encoding.chunks, encoding.fill, encoding.dtype)
             whole[tuple(slice(n) for n in shape)] = block
-        # What is not compressed is copied: the caller may use its memory again before the end.
-        compressor = encoding.compressor
-        encoded = whole.tobytes() if compressor is None else compressor.encode(whole)
-        parts = [encoded]
-        if encoding.checked:
-            checksum = crc32c(np.frombuffer(encoded, np.uint8))
-            parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
-        self._encoded[position] = parts
+        with span("encode"):
+            # What is not compressed is copied: the caller may use its memory again before the end.
+            compressor = encoding.compressor
+            encoded = whole.tobytes() if compressor is None else compressor.encode(whole)
+            parts = [encoded]
+            if encoding.checked:
+                checksum = crc32c(np.frombuffer(encoded, np.uint8))
+                parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
+            self._encoded[position] = parts
 
     def contents(self) -> list[bytes]:
         """The file's contents.
@@ -184,4 +186,5 @@ class DirectWriter:
             raise ValueError(f"an array of {self.array.shape} has no shard {position}")
         shard = ShardWriter(self._encoding, extent)
         yield shard
-        write_object(self._encoding.folder / chunk_key(self.array, position), shard.contents())
+        with span("write"):
+            write_object(self._encoding.folder / chunk_key(self.array, position), shard.contents())

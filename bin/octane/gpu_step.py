@@ -53,16 +53,18 @@ def on_device(
         metrics.device = describe(share.xp)
         return work(share)
 
-    done = run_on_gpu(
-        attempt,
-        lambda lanes: CONTEXT_BYTES + device_bytes(lanes),
-        batch=batch,
-        backend=backend,
-        timeout=sharing.timeout(backend),
-        slots=sharing.gpu_slots,
-        folder=sharing.gpu_lock_dir,
-        subject=subject,
-    )
+    # So that the waiting for a lease is on the record's timeline.
+    with metrics.timeline.here():
+        done = run_on_gpu(
+            attempt,
+            lambda lanes: CONTEXT_BYTES + device_bytes(lanes),
+            batch=batch,
+            backend=backend,
+            timeout=sharing.timeout(backend),
+            slots=sharing.gpu_slots,
+            folder=sharing.gpu_lock_dir,
+            subject=subject,
+        )
     figures = done.figures()
     metrics.figures["gpu"] = figures
     if figures["fell_back"]:

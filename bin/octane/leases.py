@@ -28,6 +28,7 @@ from octane.lease_rules import Decision, Request, decide
 from octane.nvml import Nvml
 from octane.simulated_gpus import SimulatedGpus
 from octane.sizes import bytes_of
+from octane.spans import span
 
 __all__ = ["AUTO_TIMEOUT", "Lease", "Taker", "default_folder", "gpu_source", "lease"]
 
@@ -169,7 +170,8 @@ def lease(
         source or gpu_source(), folder or default_folder(), required, slots, subject, avoid
     )
     try:
-        held = taker.wait(limit, on_wait)
+        with span("lease"):
+            held = taker.wait(limit, on_wait)
         if held.gpu is None:
             if backend == "gpu":
                 raise OctaneError(

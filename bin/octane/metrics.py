@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.atomic import writing
+from octane.spans import Timeline, span
 from octane.versions import versions
 
 __all__ = ["Metrics", "as_json", "peak_memory", "write_json"]
@@ -40,6 +41,8 @@ class Metrics:
         Whatever the step measured.
     previews
         Small arrays for the report's pictures.
+    timeline
+        Who did what when.
     """
 
     step: str
@@ -47,22 +50,22 @@ class Metrics:
     figures: dict[str, object] = field(default_factory=dict)
     previews: dict[str, npt.NDArray] = field(default_factory=dict)
     device: dict[str, str | int | None] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
     _start: float = field(default_factory=time.perf_counter)
     _lock: Lock = field(default_factory=Lock)
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Add the seconds of the block to ``stage``; summed over threads."""
-        start = time.perf_counter()
-        try:
+        """Count the seconds of the block to ``stage``, but for those of spans within it."""
+        with self.timeline.here(), span(stage):
             yield
-        finally:
-            with self._lock:
-                spent = time.perf_counter() - start
-                self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of each stage, summed over threads."""
+        return self.timeline.seconds()
 
     def count(self, stage: str, size: int) -> None:
         """Add bytes to ``stage``."""
@@ -88,6 +91,7 @@ class Metrics:
                 "system": platform.system(),
             },
             "seconds": {"total": time.perf_counter() - self._start, **self.seconds},
+            "timeline": self.timeline.record(),
             "bytes": self.bytes,
             "peak_memory_bytes": peak_memory(),
             "warnings": self.warnings,

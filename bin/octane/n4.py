@@ -48,6 +48,7 @@ from octane.n4_cuda import CudaSteps, device_steps
 from octane.n4_grid import Grid, check_arrays
 from octane.n4_steps import Sharpening, Steps
 from octane.n4_stopping import variation
+from octane.spans import span
 from octane.tiles import run_tiles
 
 __all__ = [
@@ -292,11 +293,13 @@ def fit_bias_field(
             if level:
                 finer = [axis for axis in range(3) if level < per_axis[axis]]
                 lattice = bspline.refine(lattice, finer)
-            steps.begin_level(lattice.shape)
+            with span(f"begin level {level + 1}", counted=False):
+                steps.begin_level(lattice.shape)
             history: list[float] = []
             converged = False
             while len(history) < most and not converged:
-                done = steps.iterate(lattice)
+                with span(f"iteration of level {level + 1}", counted=False):
+                    done = steps.iterate(lattice)
                 if done is None:
                     if not reports and not history:
                         log.warning("N4: all voxels to fit have the same value; no bias is found")

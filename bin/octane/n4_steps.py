@@ -18,6 +18,7 @@ from octane import bspline
 from octane.backend import to_host
 from octane.n4_grid import Grid, Slab
 from octane.n4_stopping import running_variation
+from octane.spans import span
 
 __all__ = [
     "Map",
@@ -111,11 +112,14 @@ class Steps:
 
         `lattice` is float32, (cz, cy, cx), of the level that was begun.
         """
-        mapping = self._histogram_map()
+        with span("histogram", counted=False):
+            mapping = self._histogram_map()
         if mapping is None:
             return None
-        lattice = lattice + self._fit(mapping)
-        return lattice, self._update(lattice)
+        with span("fit lattice", counted=False):
+            lattice = lattice + self._fit(mapping)
+        with span("update field", counted=False):
+            return lattice, self._update(lattice)
 
     def running_variation(self, moments: Moments) -> float:
         """ITK's stopping measure of the last iteration."""

@@ -10,6 +10,7 @@ There is no queue: a lane that cannot write does not read, and one that waits fo
 compute. What is in memory is the lanes' buffers, whatever the number of tiles.
 """
 
+import logging
 import math
 import time
 from collections import deque
@@ -21,15 +22,19 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from octane.bounds import IDLE, OTHER, STAGES, Spent, bound_of
 from octane.metrics import Metrics
 from octane.pinned import HostMemory
 from octane.progress import progress
+from octane.spans import Track, span
 from octane.tiles import run_tiles
 
-__all__ = ["STAGES", "Lane", "run_pipeline"]
+__all__ = ["SIDES", "Lane", "run_pipeline"]
 
-STAGES = ("read", "compute", "write")
-"""Where a lane spends its time: blocked on input (decoding included), on the device, on output."""
+logger = logging.getLogger(__name__)
+
+SIDES = {"read": ("read", "decode"), "compute": ("copy", "compute"), "write": ("encode", "write")}
+"""Stages of the input, of the device and of the output."""
 
 Tile = TypeVar("Tile")
 Kept = TypeVar("Kept")
@@ -46,10 +51,12 @@ class Lane:
         Takes seconds and bytes.
     host
         Where its buffers come from.
+    track
+        Where its time goes.
     """
 
-    def __init__(self, xp: ModuleType, metrics: Metrics, host: HostMemory) -> None:
-        self.xp, self.metrics, self.host = xp, metrics, host
+    def __init__(self, xp: ModuleType, metrics: Metrics, host: HostMemory, track: Track) -> None:
+        self.xp, self.metrics, self.host, self.track = xp, metrics, host, track
         self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
         self._own: dict[str, object] = {}
         self.stream = None if xp is np else xp.cuda.Stream(non_blocking=True)
@@ -60,7 +67,7 @@ class Lane:
 
     def timed(self, stage: str) -> AbstractContextManager[None]:
         """Count the seconds of a block to a stage."""
-        return self.metrics.timed(stage)
+        return span(stage)
 
     def keep(self, name: str, make: Callable[[], Kept]) -> Kept:
         """The lane's own object of this name, made when it is first asked for."""
@@ -88,10 +95,11 @@ class Lane:
         """A copy on the device; on a CPU the array itself."""
         if self.stream is None:
             return array
-        copy = self.xp.empty(array.shape, array.dtype)
-        copy.set(np.ascontiguousarray(array), stream=self.stream)
-        # The array may be filled anew at once. Only this lane waits, and others go on.
-        self.stream.synchronize()
+        with span("copy"):
+            copy = self.xp.empty(array.shape, array.dtype)
+            copy.set(np.ascontiguousarray(array), stream=self.stream)
+            # The array may be filled anew at once. Only this lane waits, and others go on.
+            self.stream.synchronize()
         return copy
 
     def to_host(self, array: npt.NDArray, name: str) -> npt.NDArray:
@@ -99,8 +107,13 @@ class Lane:
         if self.stream is None:
             return array
         result = self.buffer(name, array.shape, array.dtype)
-        self.xp.ascontiguousarray(array).get(stream=self.stream, out=result)
-        self.stream.synchronize()
+        with span("compute"):
+            array = self.xp.ascontiguousarray(array)
+            # So that the kernels are not taken for the copy, which waits for them.
+            self.stream.synchronize()
+        with span("copy"):
+            array.get(stream=self.stream, out=result)
+            self.stream.synchronize()
         return result
 
 
@@ -152,21 +165,22 @@ def run_pipeline(
         The first that ``work`` raised, with the tile in its notes; tiles in work are ended, others
         are not begun.
     """
-    before = {stage: metrics.seconds.get(stage, 0.0) for stage in STAGES}
-    start = time.perf_counter()
+    tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
+    before, moved = _seconds(tracks), dict(metrics.bytes)
+    start, cpu = time.perf_counter(), time.process_time()
 
     with (
         HostMemory(xp, pinned=pinned, warn=metrics.warn) as host,
         progress(label, len(tiles)) as advance,
     ):
-        lanes = deque(Lane(xp, metrics, host) for _ in range(min(workers, len(tiles))))
+        lanes = deque(Lane(xp, metrics, host, track) for track in tracks)
 
         def one(index: int) -> None:
             if fetch is not None and ahead > 0 and index + ahead < len(tiles):
                 fetch(tiles[index + ahead])
             lane = lanes.popleft()
             try:
-                with active(), lane.active():
+                with metrics.timeline.on(lane.track), span(OTHER), active(), lane.active():
                     size = work(tiles[index], lane)
             finally:
                 lanes.append(lane)
@@ -182,7 +196,21 @@ def run_pipeline(
             describe=lambda index: describe(tiles[index]),
         )
     wall = time.perf_counter() - start
-    spent = {s: metrics.seconds.get(s, 0.0) - before[s] for s in STAGES}
+    after = _seconds(tracks)
+    seconds = {stage: after[stage] - before[stage] for stage in after}
+    seconds[IDLE] = max(0.0, len(lanes) * wall - sum(seconds.values()))
+    spent = Spent(
+        label,
+        seconds,
+        time.process_time() - cpu,
+        wall,
+        len(tiles),
+        len(lanes),
+        *(metrics.bytes.get(s, 0) - moved.get(s, 0) for s in ("read", "written")),
+        gpu=xp is not np,
+    )
+    sentence = bound_of(spent)
+    logger.info(sentence)
     told = metrics.figures.setdefault("pipeline", {})
     assert isinstance(told, dict)
     told[label] = {
@@ -192,6 +220,15 @@ def run_pipeline(
         "tiles_per_second": len(tiles) / wall,
         "megabytes_per_second": advance.bytes / wall / 1e6,
         # Seconds of all lanes: what they waited for, and what they were without a tile.
-        "lane_seconds": {**spent, "idle": max(0.0, len(lanes) * wall - sum(spent.values()))},
-        "bound_by": max(spent, key=lambda stage: spent[stage]),
+        "lane_seconds": seconds,
+        "cpu_seconds": spent.cpu_seconds,
+        "bound_by": spent.stage,
+        "bound": sentence,
+    }
+
+
+def _seconds(tracks: Sequence[Track]) -> dict[str, float]:
+    """What lanes have spent on each stage so far."""
+    return {
+        stage: sum(track.seconds.get(stage, 0.0) for track in tracks) for stage in (*STAGES, OTHER)
     }

@@ -29,6 +29,7 @@ from octane.dtypes import integer_limits
 from octane.operators import AxisOperator
 from octane.pinned import HostMemory
 from octane.resample_sizes import TYPES, Layout, aligned, identity_of
+from octane.spans import span
 
 __all__ = ["CudaResampler", "band_options"]
 
@@ -103,7 +104,9 @@ class CudaResampler:
         self.stream = xp.cuda.Stream(non_blocking=True)
         # Waiting threads sleep: their cores have tiles to decode.
         self._copied = [xp.cuda.Event(block=True, disable_timing=True) for _ in range(2)]
-        self._done = xp.cuda.Event(block=True, disable_timing=True)
+        self._worked, self._done = (
+            xp.cuda.Event(block=True, disable_timing=True) for _ in range(2)
+        )
         self._turn = 0
         self._axes: list[_Band] = []
         self._on_host: dict[str, npt.NDArray[np.uint8]] = {}
@@ -218,7 +221,8 @@ class CudaResampler:
             self.along_y(self._pushed, count)
         self._pushed += count
         if not own:
-            copied.synchronize()
+            with span("copy"):
+                copied.synchronize()
 
     def finish(self) -> npt.NDArray:
         """The result, once it is on the host.
@@ -240,11 +244,15 @@ class CudaResampler:
         with self._device, self.stream:
             self.along_z()
             self.along_x()
+            self._worked.record(self.stream)
             made, to = _address(self._on_device["result"]), self._result.ctypes.data
             how = runtime.memcpyDeviceToHost
             runtime.memcpyAsync(to, made, layout.result, how, self.stream.ptr)
             self._done.record(self.stream)
-        self._done.synchronize()
+        # Waited for apart, to tell the kernels' time from the copy's; the copy is queued by now.
+        self._worked.synchronize()
+        with span("copy"):
+            self._done.synchronize()
         return self._result.astype(self._out, copy=False)
 
     def close(self) -> None:
@@ -322,7 +330,8 @@ class CudaResampler:
     def _next(self, planes: int) -> npt.NDArray:
         """The buffer whose turn it is, once its last copy is done."""
         turn = self._turn = 1 - self._turn
-        self._copied[turn].synchronize()
+        with span("copy"):
+            self._copied[turn].synchronize()
         memory = self._host(f"planes {turn}", planes * self._layout.plane)
         return memory.view(self._layout.dtype).reshape(planes, *self._layout.plane_shape)
 

@@ -84,7 +84,7 @@ class Subject:
         metrics = Metrics(step, settings=STEPS[step](**settings or {}).model_dump(mode="json"))
         metrics.figures.update(figures)
         metrics.previews.update(previews or {})
-        metrics.seconds.update(read=1.5, write=0.5)
+        metrics.timeline.track("main").seconds.update(read=1.5, write=0.5)
         metrics.bytes.update(read=3_000_000, written=1_000_000)
         if warning:
             metrics.warnings.append(warning)

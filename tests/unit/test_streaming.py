@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octane.bounds import OTHER
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid
@@ -129,7 +130,7 @@ def test_what_was_read_and_written_is_counted():
     metrics = Metrics("test")
     result, _ = stream(voxels, operators, (100, 100, 100), "float32", metrics=metrics, workers=1)
     assert metrics.bytes == {"read": voxels.nbytes, "written": result.voxels.nbytes}
-    assert set(metrics.seconds) == {"load", "read", "compute", "write"}
+    assert set(metrics.seconds) == {"load", "read", "compute", "write", OTHER}
     pipeline = metrics.figures["pipeline"]
     assert isinstance(pipeline, dict)
     assert pipeline["TEST"]["tiles"] == 1
