@@ -2,7 +2,7 @@ process REPORT {
     tag "${meta.id}"
     label 'process_single'
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '{*_report.html,*_report.json,previews}'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '{*_report.html,*_report.json,*_trace.json.gz,previews}'
 
     input:
     tuple val(meta), path(records, stageAs: 'records/*'), val(settings)
@@ -12,7 +12,7 @@ process REPORT {
     output:
     tuple val(meta), path("${meta.id}_report.html"), emit: report
     tuple val(meta), path('previews'), emit: previews
-    tuple val(meta), path('*_report.json'), emit: twin, optional: true
+    tuple val(meta), path('*_{report.json,trace.json.gz}'), emit: twins, optional: true
     path 'versions.yml', emit: versions
 
     script:

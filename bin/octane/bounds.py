@@ -111,7 +111,7 @@ def bound_of(spent: Spent) -> str:
 def _remedy(spent: Spent) -> str:
     if spent.cores_lack:
         return (
-            f"{spent.workers} workers had {spent.cpu_seconds / max(spent.wall, 1e-9):.1f} cores: "
+            f"{_counted(spent.workers)} had {spent.cpu_seconds / max(spent.wall, 1e-9):.1f} cores: "
             "leave the node's cores to it, or give the task more cpus"
         )
     match spent.stage:
@@ -138,8 +138,10 @@ def _remedy(spent: Spent) -> str:
                 "choose the codec zstd, which makes fewer bytes"
             )
         case "idle":
-            return (
-                f"{spent.tiles} tiles are too few for {spent.workers} workers: give it fewer cpus"
-            )
+            return f"{spent.tiles} tiles are too few for {_counted(spent.workers)}: fewer cpus do"
         case _:
             return "the tiles are so small that Python's own time shows: use larger ones"
+
+
+def _counted(workers: int) -> str:
+    return "1 worker" if workers == 1 else f"{workers} workers"

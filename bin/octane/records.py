@@ -4,11 +4,13 @@ from pydantic import BaseModel, Field
 
 from octane.geometry import Vector
 from octane.pictures import Band
+from octane.trace import Recorded
 
 __all__ = [
     "Context",
     "LevelFigures",
     "N4Figures",
+    "PipelineFigures",
     "PyramidFigures",
     "Record",
     "ResampleFigures",
@@ -38,6 +40,18 @@ class Record(BaseModel):
     peak_memory_bytes: int | None = None
     warnings: list[str] = []
     versions: dict[str, str] = {}
+    timeline: Recorded | None = None
+
+
+class PipelineFigures(BaseModel):
+    """Of a step's tile pipeline."""
+
+    tiles: int
+    workers: int
+    seconds: float
+    lane_seconds: dict[str, float]
+    cpu_seconds: float = 0.0
+    bound: str = ""
 
 
 class StitchFigures(BaseModel):

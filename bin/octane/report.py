@@ -29,6 +29,8 @@ from octane.records import (
     StackFigures,
     StitchFigures,
 )
+from octane.timeline_picture import timeline_chart
+from octane.timing import Clock, occupancy
 
 __all__ = ["PREVIEWED", "Entry", "Report", "build", "outliers"]
 
@@ -40,6 +42,8 @@ PREVIEWED = {
     "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
 }
 """Steps that hand pictures to the report, with the arrays that it needs."""
+BINS = 400
+"""Of the timeline: as many as a chart has pixels to tell apart."""
 ROOMY = 12
 """Up to so many sections, their pictures may be large; above, the file must stay small."""
 
@@ -226,6 +230,26 @@ def _sections(
     return {"cards": cards, "chart": chart, "limit": limit, "grey": grey}
 
 
+def _timeline(entries: Sequence[Entry], gallery: _Gallery) -> Context | None:
+    """The chart of what ran when; None where no step noted it."""
+    noted = [(e.record, e.record.timeline) for e in entries if e.record.timeline is not None]
+    if not noted:
+        return None
+    clock = Clock.of([(t.started, t.started + r.seconds.get("total", 0.0)) for r, t in noted])
+    edges = np.linspace(0, max(clock.end, 1e-3), BINS + 1)
+    steps = {
+        step.upper(): occupancy([t for r, t in noted if r.step == step], clock, edges)
+        for step in dict.fromkeys(r.step for r, t in sorted(noted, key=lambda of: of[1].started))
+    }
+    alt = "Workers of each step over time, by what they did; the sentences say what bounded them."
+    return gallery.chart(
+        "timeline",
+        "Who did what when",
+        alt,
+        lambda theme: timeline_chart(edges, steps, clock.pauses, theme),
+    )
+
+
 def _notices(
     entries: Sequence[Entry],
     stack: StackFigures | None,
@@ -320,6 +344,7 @@ def build(
         slices=slices,
         sections=sections,
         **tables,
+        timeline=_timeline(entries, gallery),
         entries=entries,
         light=pictures.LIGHT,
         dark=pictures.DARK,

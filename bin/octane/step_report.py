@@ -11,11 +11,14 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from octane.atomic import writing
+from octane.bounds import bound_of
 from octane.errors import OctaneError
 from octane.metrics import Metrics, as_json
 from octane.params import STEPS, ExecutionParameters, ReportParameters
 from octane.records import Record
 from octane.report import PREVIEWED, Entry, build
+from octane.timing import spent_by
+from octane.trace import trace_content
 
 __all__ = ["write_report"]
 
@@ -23,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 RECORD, PREVIEW = "_metrics.json", "_preview.npz"
 """How the names of a step's two files end; what stands before is the same for both."""
+TRACE = "_trace.json.gz"
+"""The trace's, in place of the report's own ending."""
 ORDER = ("preflight", "phantom", "resample", "stitch", "stack", "n4", "pyramid")
 """Steps as they follow each other; the first two serve checks and tests."""
 
@@ -184,6 +189,11 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
         },
         "traffic": {s: _sums(entry.record.traffic for entry in of) for s, of in steps.items()},
         "stages": stages,
+        "bounds": [
+            bound_of(spent)
+            for of in steps.values()
+            for spent in spent_by(entry.record for entry in of).values()
+        ],
         "devices": {
             s: dict.fromkeys(_device(entry.record.device) for entry in of)
             for s, of in steps.items()
@@ -191,6 +201,11 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
         "versions": versions,
         "machines": machines,
     }
+
+
+def _beside(destination: Path, ending: str) -> Path:
+    """A file that goes with the report, by its name."""
+    return destination.with_name(destination.stem.removesuffix("_report") + ending)
 
 
 def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -213,8 +228,8 @@ def write_report(
 ) -> Metrics:
     """Write the report of one subject.
 
-    Beside ``destination`` come the same records as one JSON file of its name, and the pictures as
-    PNG files in ``previews/``.
+    Beside ``destination`` come the same records as one JSON file of its name, the pictures as PNG
+    files in ``previews/``, and the timelines of all tasks as a trace for Perfetto.
 
     Parameters
     ----------
@@ -248,6 +263,7 @@ def write_report(
     with (
         writing(destination, overwrite=overwrite) as page,
         writing(destination.with_suffix(".json"), overwrite=overwrite) as joined,
+        writing(_beside(destination, TRACE), overwrite=overwrite) as trace,
         writing(destination.parent / "previews", overwrite=overwrite) as folder,
     ):
         with metrics.timed("compute"):
@@ -270,10 +286,12 @@ def write_report(
                 ],
             }
             joined.write_text(as_json(content), encoding="utf-8")
+            noted = {e.name: e.record.timeline for e in entries}
+            trace.write_bytes(trace_content({n: t for n, t in noted.items() if t is not None}))
             folder.mkdir()
             for name, data in report.pictures.items():
                 (folder / name).write_bytes(data)
-            for path in (page, joined, *folder.iterdir()):
+            for path in (page, joined, trace, *folder.iterdir()):
                 metrics.count("written", path.stat().st_size)
             metrics.figures.update(
                 html_bytes=page.stat().st_size,

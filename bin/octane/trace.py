@@ -8,14 +8,12 @@ import gzip
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from pydantic import BaseModel
 
-from octane.atomic import writing
 from octane.errors import OctaneError
 
-__all__ = ["Recorded", "RecordedTrack", "trace_events", "write_trace"]
+__all__ = ["Recorded", "RecordedTrack", "trace_content", "trace_events"]
 
 
 class RecordedTrack(BaseModel):
@@ -105,28 +103,14 @@ def _metadata(
     return {"name": name, "ph": "M", "pid": process, "tid": thread, "args": dict(arguments)}
 
 
-def write_trace(
-    timelines: Mapping[str, Recorded], destination: Path, *, overwrite: bool = False
-) -> None:
-    """Write a trace that ui.perfetto.dev and chrome://tracing open.
+def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
+    """The file that ui.perfetto.dev and chrome://tracing open: JSON, compressed by gzip.
 
     Parameters
     ----------
     timelines
         By the name of the step.
-    destination
-        JSON; compressed where its name ends in ``.gz``, which both viewers take.
-    overwrite
-        Replace a file that exists.
-
-    Raises
-    ------
-    OctaneError
-        When it exists and ``overwrite`` is off, or cannot be written.
     """
     trace = {"displayTimeUnit": "ms", "traceEvents": trace_events(timelines)}
-    content = json.dumps(trace, separators=(",", ":")).encode()
-    with writing(destination, overwrite=overwrite) as partial:
-        # Without a time of its own, so that the same timelines are the same file.
-        gz = destination.name.endswith(".gz")
-        partial.write_bytes(gzip.compress(content, mtime=0) if gz else content)
+    # Without a time of its own, so that the same timelines are the same file.
+    return gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0)

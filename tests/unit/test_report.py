@@ -288,10 +288,10 @@ def test_all_pictures_decode(whole: Path) -> None:
         data = base64.b64decode(image["src"].split(",", 1)[1])
         height, width = imread(BytesIO(data), format="webp").shape[:2]
         sizes.append(width / height - int(image["width"]) / int(image["height"]))
-    # 12 cuts, 4 charts, 2 sections, 3 cuts of the volume.
-    assert len(sizes) == 21
+    # 12 cuts, 5 charts, 2 sections, 3 cuts of the volume.
+    assert len(sizes) == 22
     np.testing.assert_allclose(sizes, 0, atol=0.02)
-    assert len(page.of("source")) == 4
+    assert len(page.of("source")) == 5
     files = {file.name for file in (whole.parent / "previews").iterdir()}
     assert {"cut_z.png", "volume_x.png", "profile.png", "section_01_stitch.png"} <= files
     for file in (whole.parent / "previews").iterdir():
@@ -522,6 +522,7 @@ def test_what_is_there_is_not_replaced_unasked(subject: Subject) -> None:
         "previews",
         "report.html",
         "report.json",
+        "report_trace.json.gz",
     ]
 
 

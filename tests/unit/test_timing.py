@@ -1,0 +1,75 @@
+"""Where the seconds of a run went: tasks are added up, and pauses between them left out."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octane.records import Record
+from octane.timing import KINDS, OWN, PAUSE, Clock, occupancy, spent_by
+from octane.trace import Recorded
+
+
+def task(seconds: float, **lanes: float) -> Record:
+    told = {"tiles": 3, "workers": 2, "seconds": seconds, "lane_seconds": lanes, "cpu_seconds": 1.5}
+    return Record.model_validate(
+        {"step": "resample", "figures": {"pipeline": {"RESAMPLE": told}}, "bytes": {"read": 10}}
+    )
+
+
+def recorded(started: float, *tracks: dict[str, str]) -> Recorded:
+    named = [{"name": f"lane {k}", "stages": stages} for k, stages in enumerate(tracks)]
+    return Recorded.model_validate({"started": started, "tracks": named})
+
+
+def test_tasks_of_a_step_are_added_up():
+    spent = spent_by([task(2, read=3, compute=1), task(1, read=1, write=2), Record(step="n4")])
+    (of,) = spent.values()
+    assert of.seconds == {"read": 4, "compute": 1, "write": 2}
+    assert (of.wall, of.tiles, of.workers, of.cpu_seconds, of.read_bytes) == (3, 6, 2, 3.0, 20)
+    assert not of.gpu
+
+
+def test_a_clock_leaves_out_what_nothing_ran_in():
+    day = 86400.0
+    clock = Clock.of([(day, day + 5), (0.0, 10.0), (3.0, 20.0), (20.0 + PAUSE / 2, 60.0)])
+    assert clock.end == pytest.approx(60 + 5)
+    assert len(clock.pauses) == 1
+    np.testing.assert_allclose(clock(np.array([day]))[0], clock.pauses[0])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e4), st.floats(0.1, 100)), min_size=1, max_size=12))
+def test_a_clock_never_goes_back_and_never_runs_fast(tasks):
+    intervals = [(begin, begin + length) for begin, length in tasks]
+    clock = Clock.of(intervals)
+    moments = np.array(sorted(m for interval in intervals for m in interval))
+    shown = clock(moments)
+    assert shown[0] == 0
+    steps, real = np.diff(shown), np.diff(moments)
+    assert (steps >= -1e-6).all()
+    assert (steps <= real + 1e-6).all()
+    assert shown.max() <= clock.end + 1e-6
+
+
+def test_workers_are_counted_by_what_they_do():
+    timelines = [
+        recorded(100.0, {"read": "0+1000000", "compute": "1000000+1000000"}, {"fit": "0+2000000"}),
+        recorded(101.0, {"read": "0+500000", "other": "500000+500000"}),
+    ]
+    clock = Clock.of([(100.0, 102.0), (101.0, 102.0)])
+    found = occupancy(timelines, clock, np.linspace(0, 2, 5))
+    assert list(found) == list(KINDS)
+    np.testing.assert_allclose(found["read"], [1, 1, 1, 0], atol=1e-9)
+    np.testing.assert_allclose(found["compute"], [0, 0, 1, 1], atol=1e-9)
+    np.testing.assert_allclose(found[OWN], [1, 1, 1, 1], atol=1e-9)
+    np.testing.assert_allclose(found["write"], 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**6)), max_size=20))
+def test_no_second_is_lost_in_the_bins(pieces):
+    text = " ".join(f"{start}+{length}" for start, length in pieces)
+    timelines = [recorded(5.0, {"write": text})]
+    edges = np.linspace(0, 12, 37)
+    found = occupancy(timelines, Clock.of([(5.0, 17.0)]), edges)["write"]
+    expected = sum(length for _, length in pieces) / 1e6
+    assert found.sum() * (edges[1] - edges[0]) == pytest.approx(expected, abs=1e-6)
