@@ -9,6 +9,7 @@ include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { requireProfiler } from './lib/profiling'
 
 workflow OCTANE {
     take:
@@ -66,6 +67,7 @@ workflow {
         log.info(helpText())
     }
     else {
+        requireProfiler()
         workflow.onComplete { ended() }
         subjects = channel.of([[id: subjectName()], inputOf(), optional(params.truth)])
         if (switched('phantom')) {

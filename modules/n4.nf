@@ -5,6 +5,7 @@ process N4 {
     maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
     publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: params.skip_pyramid ? '*.ome.zarr' : '*_bias.ome.zarr'
+    publishDir { "${params.outdir}/${meta.id}/profiles" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '*.nsys-rep'
     publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
 
     input:
@@ -16,10 +17,12 @@ process N4 {
     tuple val(meta), path("${meta.id}_n4.ome.zarr"), emit: volume
     tuple val(meta), path("${meta.id}_bias.ome.zarr"), emit: field, optional: true
     tuple val(meta), path('n4_{metrics.json,preview.npz}'), emit: record
+    path '*.nsys-rep', emit: profile, optional: true
     path 'versions.yml', emit: versions
 
     script:
     def args = task.ext.args ?: ''
+    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
     def field = task.ext.save_bias_field ? "--save-bias-field '${meta.id}_bias.ome.zarr'" : ''
     def masked = mask ? "--mask ${mask}" : ''
     def known = truth ? "--truth ${truth}" : ''
@@ -27,7 +30,7 @@ process N4 {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    n4.py ${volume} '${meta.id}_n4.ome.zarr' --settings settings.json ${masked} ${known} ${field} ${args} \\
+    ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' --settings settings.json ${masked} ${known} ${field} ${args} \\
         --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """

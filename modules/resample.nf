@@ -6,6 +6,7 @@ process RESAMPLE {
     publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, pattern: '*.ome.zarr', enabled: params.skip_n4 == true && params.skip_pyramid == true, saveAs: { name -> meta.kind == 'volume' ? name : null }
     maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
+    publishDir { "${params.outdir}/${meta.id}/profiles" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '*.nsys-rep'
     publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
 
     input:
@@ -15,14 +16,16 @@ process RESAMPLE {
     output:
     tuple val(meta), path("${meta.section}.ome.zarr"), emit: image
     tuple val(meta), path('*_metrics.json'), emit: record
+    path '*.nsys-rep', emit: profile, optional: true
     path 'versions.yml', emit: versions
 
     script:
+    def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.section}_resample'" : ''
     """
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    resample.py ${source} '${meta.section}.ome.zarr' --settings settings.json \\
+    ${profiler} resample.py ${source} '${meta.section}.ome.zarr' --settings settings.json \\
         --metrics '${meta.section}_resample_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """
