@@ -74,3 +74,18 @@ def test_any_seconds_make_a_sentence(values):
     )
     assert told.startswith("N4: ")
     assert "nan" not in told
+
+
+def test_runs_made_slow_in_one_place_are_told_so(tmp_path, monkeypatch):
+    pytest.importorskip("nvtx", reason="nvtx has no wheel for this platform")
+    from _resample_stores import mosaic
+    from profiling import bounds
+
+    monkeypatch.setenv("OCTANE_BENCH_DIR", str(tmp_path))
+    with mosaic(tmp_path, "zstd", (32, 96, 96), (2, 4)) as source:
+        found = bounds(source)
+    assert {made: told["named"] for made, told in found.items()} == {  # ty: ignore[not-subscriptable]
+        "read": "read",
+        "compute": "compute",
+        "write": "write",
+    }

@@ -1,0 +1,111 @@
+"""The tables of docs/performance.md."""
+
+from _table_parts import Table, measured, table, where
+
+__all__ = ["PERFORMANCE_TABLES"]
+
+
+def _overhead(record: dict) -> str:
+    found = record["overhead"]
+    return table(
+        ("spans", "seconds, median", "to off", "seconds, smallest", "to off"),
+        [
+            (
+                mode,
+                f"{found['seconds'][mode]:.3f}",
+                f"{found['ratio'][mode]:.3f}",
+                f"{found['smallest'][mode]:.3f}",
+                f"{found['ratio_of_smallest'][mode]:.3f}",
+            )
+            for mode in found["seconds"]
+        ],
+    )
+
+
+def _bounds(record: dict) -> str:
+    return table(
+        ("made slow", "named", "the sentence"),
+        [(made, told["named"], told["sentence"]) for made, told in record["bounds"].items()],
+    )
+
+
+def _workers(record: dict) -> str:
+    return table(
+        ("workers", "seconds", "speed-up", "efficiency", "the sentence"),
+        [
+            (
+                f"**{case['workers']}** (derived)" if case["derived"] else str(case["workers"]),
+                f"{case['seconds']:.2f}",
+                f"{case['speed_up']:.2f}",
+                f"{case['efficiency']:.2f}",
+                case["bound"],
+            )
+            for case in record["workers"]
+        ],
+    )
+
+
+def _cache(record: dict) -> str:
+    return table(
+        ("files", "seconds", "the sentence"),
+        [(name, f"{of['seconds']:.2f}", of["bound"]) for name, of in record["cache"].items()],
+    )
+
+
+def _prefetch(record: dict) -> str:
+    return table(
+        ("tiles fetched ahead", "seconds", "speed-up"),
+        [
+            (
+                f"**{case['prefetch']}** (derived)" if case["derived"] else str(case["prefetch"]),
+                f"{case['seconds']:.2f}",
+                f"{case['speed_up']:.2f}",
+            )
+            for case in record["prefetch"]["cases"]
+        ],
+    )
+
+
+def _processes(record: dict) -> str:
+    return table(
+        ("sections at once", "seconds of all", "speed-up", "efficiency"),
+        [
+            (
+                str(case["processes"]),
+                f"{case['seconds_of_all']:.2f}",
+                f"{case['speed_up']:.2f}",
+                f"{case['efficiency']:.2f}",
+            )
+            for case in record["processes"]
+        ],
+    )
+
+
+def _gpus(record: dict) -> str:
+    return table(
+        ("GPUs (simulated)", "slots", "seconds", "speed-up", "GPU busy", "median wait, s"),
+        [
+            (
+                str(case["gpus"]),
+                str(case["slots"]),
+                f"{case['seconds']:.1f}",
+                f"{case['speed_up']:.2f}",
+                f"{case['gpu_busy']:.0%}",
+                f"{case['median_wait']:.2f}",
+            )
+            for case in record["gpus"]["cases"]
+        ],
+    )
+
+
+PERFORMANCE_TABLES: dict[str, Table] = {
+    "profiling_where": measured("profiling", where()),
+    "profiling_overhead": measured("profiling", _overhead),
+    "profiling_bounds": measured("profiling", _bounds),
+    "scaling_where": measured("scaling", where()),
+    "scaling_workers": measured("scaling", _workers),
+    "scaling_cache": measured("scaling", _cache),
+    "scaling_prefetch": measured("scaling", _prefetch),
+    "scaling_processes": measured("scaling", _processes),
+    "scaling_gpus": measured("scaling", _gpus),
+}
