@@ -14,11 +14,13 @@ from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.params import STEPS
+from octane.params import STEPS, StepParameters
 
 __all__ = [
     "GENERATED",
     "WorkflowModel",
+    "entries",
+    "is_path",
     "nextflow_config",
     "nextflow_schema",
     "parameter_table",
@@ -32,17 +34,25 @@ NUMBERS: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter of the workflow: where it comes from and what it is called there."""
+    """One parameter of the workflow: where it comes from and what it is called there.
+
+    ``per_subject``: it may be a column of a samplesheet.
+    """
 
     name: str
     step: str
     field: str
     info: FieldInfo
     default: object
+    per_subject: bool
 
 
 def _extra(info: FieldInfo) -> Mapping[str, str | None]:
     return cast("Mapping[str, str | None]", info.json_schema_extra or {})
+
+
+def _acts_per_subject(model: type[StepParameters], info: FieldInfo) -> bool:
+    return bool(cast("Mapping[str, object]", _extra(info)).get("per_subject", model.per_subject))
 
 
 def entries() -> Iterator[Entry]:
@@ -53,7 +63,7 @@ def entries() -> Iterator[Entry]:
             if name is None:
                 continue
             default = _extra(info).get("workflow_default", info.get_default())
-            yield Entry(name, step, field, info, default)
+            yield Entry(name, step, field, info, default, _acts_per_subject(model, info))
 
 
 def _model() -> type[BaseModel]:
@@ -131,6 +141,11 @@ def _limits(info: FieldInfo) -> list[object]:
     return [*info.metadata, *nested]
 
 
+def is_path(entry: Entry) -> bool:
+    """Whether a parameter names a file or folder."""
+    return Path in _allowed(entry.info.annotation)
+
+
 def _json_type(info: FieldInfo) -> dict[str, object]:
     members = _allowed(info.annotation)
     kinds: list[str] = []
@@ -202,14 +217,15 @@ def parameter_table() -> str:
         "",
         "Generated from `bin/octane/params.py` by `make generate`. In a params file and on",
         "Nextflow's command line a parameter has the name in the first column; the flag is the",
-        "same parameter of the step's own command in `bin/`.",
+        "same parameter of the step's own command in `bin/`. Those with a + may be a column of a",
+        "samplesheet; the others are read once for the whole run.",
     ]
     for step, model in STEPS.items():
         rows = [entry for entry in entries() if entry.step == step]
         lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
         lines += [
-            "| parameter | flag | default | unit | values | meaning |",
-            "|---|---|---|---|---|---|",
+            "| parameter | flag | default | unit | values | column | meaning |",
+            "|---|---|---|---|---|---|---|",
         ]
         for entry in rows:
             default = _plain(entry.default)
@@ -223,6 +239,7 @@ def parameter_table() -> str:
                 "" if default is None else f"`{_groovy(default)}`",
                 _extra(entry.info).get("unit") or "",
                 shown + _range(kind),
+                "+" if entry.per_subject else "",
                 entry.info.description or "",
             )
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
