@@ -33,8 +33,7 @@ def main(
     positions
         CSV of tile positions.
     cohort
-        The request holds the subjects of a run; their inputs and tables lie in folders of their
-        numbers, and the output is a list of plans.
+        The request holds subjects; inputs and tables lie in folders of their numbers.
     """
     if cohort:
         make_plans(request, source, output, positions or source)

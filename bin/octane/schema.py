@@ -18,12 +18,15 @@ from octane.params import STEPS, StepParameters
 
 __all__ = [
     "GENERATED",
+    "Entry",
     "WorkflowModel",
+    "as_groovy",
     "entries",
     "is_path",
     "nextflow_config",
     "nextflow_schema",
     "parameter_table",
+    "plain",
     "split",
 ]
 
@@ -45,6 +48,11 @@ class Entry:
     info: FieldInfo
     default: object
     per_subject: bool
+
+    @property
+    def unit(self) -> str | None:
+        """Its unit, if it has one."""
+        return _extra(self.info).get("unit")
 
 
 def _extra(info: FieldInfo) -> Mapping[str, str | None]:
@@ -87,7 +95,7 @@ def split(values: BaseModel) -> dict[str, dict[str, object]]:
     return steps
 
 
-def _plain(default: object) -> object:
+def plain(default: object) -> object:
     """A default as a file holds it: lists become strings, as a command line gives them."""
     if isinstance(default, SEQUENCES):
         values = list(cast("list[object]", default))
@@ -98,14 +106,22 @@ def _plain(default: object) -> object:
     return default
 
 
-def _groovy(value: object) -> str:
+def as_groovy(value: object) -> str:
+    """A value as a Nextflow config holds it.
+
+    Signs beyond ASCII are escaped: what encoding a file is read in depends on the machine's
+    settings.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    units = escaped.encode("utf-16-be")
+    pairs = (int.from_bytes(units[k : k + 2], "big") for k in range(0, len(units), 2))
+    return "'" + "".join(chr(u) if 32 <= u < 127 else f"\\u{u:04x}" for u in pairs) + "'"
 
 
 def nextflow_config() -> str:
@@ -120,7 +136,7 @@ def nextflow_config() -> str:
         if entry.step != step:
             lines += ([""] if step else []) + [f"    // {STEPS[entry.step].title}"]
             step = entry.step
-        lines.append(f"    {entry.name} = {_groovy(_plain(entry.default))}")
+        lines.append(f"    {entry.name} = {as_groovy(plain(entry.default))}")
     return "\n".join([*lines, "}", ""])
 
 
@@ -189,15 +205,14 @@ def nextflow_schema() -> str:
                 "properties": {},
             },
         )
-        default = _plain(entry.default)
+        default = plain(entry.default)
         described = {
             **_json_type(entry.info),
             "description": entry.info.description,
             **({} if default is None else {"default": default}),
         }
-        unit = _extra(entry.info).get("unit")
-        if unit:
-            described["description"] = f"{entry.info.description} [{unit}]"
+        if entry.unit:
+            described["description"] = f"{entry.info.description} [{entry.unit}]"
         cast("dict[str, object]", group["properties"])[entry.name] = described
     schema = {
         "$schema": SCHEMA,
@@ -228,7 +243,7 @@ def parameter_table() -> str:
             "|---|---|---|---|---|---|---|",
         ]
         for entry in rows:
-            default = _plain(entry.default)
+            default = plain(entry.default)
             kind = _json_type(entry.info)
             values = kind.get("enum") or kind["type"]
             shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
@@ -236,8 +251,8 @@ def parameter_table() -> str:
             cells = (
                 f"`{entry.name}`",
                 flag,
-                "" if default is None else f"`{_groovy(default)}`",
-                _extra(entry.info).get("unit") or "",
+                "" if default is None else f"`{as_groovy(default)}`",
+                entry.unit or "",
                 shown + _range(kind),
                 "+" if entry.per_subject else "",
                 entry.info.description or "",

@@ -34,7 +34,7 @@ from octane.tiling import Tiling
 from octane.validation import spelled
 from octane.volumes import FORMATS, Volume, open_volume
 
-__all__ = ["Plan", "find_inputs", "make_plan", "plan_of"]
+__all__ = ["Plan", "find_inputs", "kind_of", "make_plan", "plan_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -102,13 +102,20 @@ def find_inputs(source: Path) -> list[Path]:
     )
     if not found:
         raise OctaneError(
-            f"{source} holds no OME-Zarr store; give a folder of mosaics, one store, or a volume "
-            f"({', '.join(FORMATS)})."
+            f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
+            f"a volume ({', '.join(FORMATS)})."
         )
     return found
 
 
-def _kind(volumes: list[Volume], asked: str) -> str:
+def kind_of(volumes: list[Volume], asked: str) -> str:
+    """What an input is: ``mosaic``, ``section`` or ``volume``.
+
+    Raises
+    ------
+    OctaneError
+        When its stores are of several kinds.
+    """
     if asked != "auto":
         return asked
     noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
@@ -185,7 +192,7 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
                 )
             except OctaneError as error:
                 problems.append(str(error))
-        kind = _kind(volumes, str(workflow["input_kind"])) if volumes else "volume"
+        kind = kind_of(volumes, str(workflow["input_kind"])) if volumes else "volume"
         if kind == "volume" and len(volumes) > 1:
             raise OctaneError(
                 f"{source.resolve()} holds {len(volumes)} volumes; give one with --input."

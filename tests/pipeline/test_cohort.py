@@ -147,11 +147,7 @@ def test_a_yaml_sheet_and_stubs(nextflow, data, tmp_path):
 def test_every_problem_of_a_sheet_is_named_before_any_other_task(nextflow, data, tmp_path):
     sheet = data / "bad.csv"
     sheet.write_text(
-        "subject,input,overlap,n4_strenght,outdir\n"
-        "01,01,1.5,,\n"
-        "a/b,nowhere,,,\n"
-        "01,01,,,\n"
-        ",01,,,\n",
+        "subject,input,overlap,n4_strenght,outdir\n01,01,1.5,,\na/b,nowhere,,,\n01,01,,,\n,01,,,\n",
         encoding="utf-8",
     )
     run = nextflow(tmp_path, "--samplesheet", sheet)
