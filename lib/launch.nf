@@ -160,8 +160,10 @@ def phantomSettings() {
     return groovy.json.JsonOutput.toJson(own.collectEntries { key, value -> [key.substring('phantom_'.length()), value] } + truth)
 }
 
+// Not JsonSlurper, whose maps are filled when they are first looked at: several operators look at a
+// plan at the same time, and one of them then finds it half filled.
 def read(json) {
-    return new groovy.json.JsonSlurper().parseText(json.text)
+    return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
 // [id, plan] of each subject; PREFLIGHT keeps their order.
@@ -255,7 +257,8 @@ def runRecord() {
 }
 
 def helpText() {
-    def schema = read(file("${moduleDir}/../nextflow_schema.json"))
+    // In the order of the file.
+    def schema = new groovy.json.JsonSlurper().parseText(file("${moduleDir}/../nextflow_schema.json").text)
     def groups = schema['$defs'].collect { _name, group ->
         def lines = group.properties.collect { name, p ->
             def shown = p.containsKey('default') ? " [default: ${p.default}]" : ''
