@@ -97,6 +97,11 @@ def write_subject(
     destination = project / "conf" / "subjects" / f"{name}.config"
     if destination.exists() and not overwrite:
         raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+    if set(str(source)) & set("$\n"):
+        raise OctaneError(
+            f"{source} has a $ or a line break in its path, which Nextflow cannot hand to tasks; "
+            "rename it, or give a link to it."
+        )
     found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
     outdir = Path(os.path.abspath(wishes.outdir or Path("results")))  # noqa: PTH100
     settings = settings_of(name, source, outdir, found, look_at_machine(gpu_source()), wishes)

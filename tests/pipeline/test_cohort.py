@@ -211,6 +211,14 @@ def test_a_folder_of_digits_is_a_subject_of_that_name(nextflow, data):
     assert (run.outdir / "01" / "01.ome.zarr").is_dir()
 
 
+def test_a_path_that_a_shell_would_read_is_refused(nextflow, data, tmp_path):
+    (tmp_path / "a $(date) b").symlink_to(data / "01")
+    run = nextflow(tmp_path, "-stub", "--input", "a $(date) b", "--subject", "x")
+    assert run.code == 1
+    assert "a $(date) b has a $ or a line break in its path, which Nextflow cannot" in run.output
+    assert not run.trace
+
+
 def test_parameters_are_checked_before_the_phantom_is_made(nextflow, tmp_path):
     run = nextflow(tmp_path, "-profile", "test", "--n4_strenght", "0.5")
     assert last_words(run) == ["Unknown parameter --n4_strenght; did you mean --n4_strength?"]

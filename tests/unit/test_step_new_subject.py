@@ -157,6 +157,8 @@ def test_a_name_that_is_none_is_refused(known, made, name):
 
 
 def test_data_that_cannot_be_used_leave_nothing(made, tmp_path):
+    with pytest.raises(OctaneError, match="in its path, which Nextflow cannot hand to tasks"):
+        write_subject(tmp_path / "a $b", "sub", project=made)
     (tmp_path / "empty").mkdir()
     with pytest.raises(OctaneError, match="holds no OME-Zarr store"):
         write_subject(tmp_path / "empty", "sub", project=made)
