@@ -36,8 +36,8 @@ def optional(path) {
         error("${path} does not exist; check the path.")
     }
     // Nextflow links a task's inputs by a shell script, in which it leaves these two as they are.
-    if (found.toAbsolutePath().toString() =~ /[$\n]/) {
-        error("${path} has a $ or a line break in its path, which Nextflow cannot hand to tasks; rename it, or give a link to it.")
+    if (found.toAbsolutePath().toString() =~ "[\$\n]") {
+        error("${path} has a \$ or a line break in its path, which Nextflow cannot hand to tasks; rename it, or give a link to it.")
     }
     return found
 }
