@@ -31,6 +31,7 @@ def main(
         Literal["auto", "mosaic", "section", "volume"],
         cyclopts.Parameter(show_default=False, show_choices=False),
     ] = "auto",
+    samplesheet: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Look at a subject's data and at this machine, and write conf/subjects/NAME.config.
@@ -53,12 +54,17 @@ def main(
         Unit of the axes, where the data state none: micrometer, millimeter and so on.
     input_kind
         What the data are, where that cannot be told: mosaic, section or volume.
+    samplesheet
+        Append a row to this CSV file, or make it, in place of writing a config.
     overwrite
         Replace a config that exists.
     """
     wishes = Wishes(outdir, resolution, overlap, section_thickness, input_unit, input_kind)
-    written = write_subject(data, name, wishes, overwrite=overwrite)
+    written = write_subject(data, name, wishes, samplesheet=samplesheet, overwrite=overwrite)
     words = [_near(PROJECT / "main.nf"), "-c", _near(written)]
+    if samplesheet is not None:
+        results = ["--outdir", str(outdir or "results")]
+        words = [_near(PROJECT / "main.nf"), "--samplesheet", _near(written.absolute()), *results]
     sys.stdout.write(f"Wrote {_near(written)}. Look through it, then:\n")
     sys.stdout.write(f"    nextflow run {shlex.join(words)}\n")
 

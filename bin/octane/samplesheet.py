@@ -16,7 +16,7 @@ import yaml
 
 from octane.errors import OctaneError
 
-__all__ = ["FORMATS", "Row", "Sheet", "is_subject_name", "read_samplesheet"]
+__all__ = ["FORMATS", "Row", "Sheet", "is_subject_name", "read_samplesheet", "separator_of"]
 
 FORMATS = (".csv", ".tsv", ".txt", ".yml", ".yaml", ".json")
 """Suffixes of samplesheets; the last three are read as YAML, which JSON is a part of."""
@@ -112,9 +112,14 @@ def read_samplesheet(path: Path, name: str | None = None) -> Sheet:
     return sheet
 
 
-def _read_csv(text: str, sheet: Sheet) -> None:
+def separator_of(text: str) -> str:
+    """What separates the cells of a CSV table: the sign that its first line has most of."""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    separator = max(SEPARATORS, key=first.count)
+    return max(SEPARATORS, key=first.count)
+
+
+def _read_csv(text: str, sheet: Sheet) -> None:
+    separator = separator_of(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     header: list[str] | None = None
     try:

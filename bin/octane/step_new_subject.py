@@ -17,6 +17,7 @@ from octane.leases import gpu_source
 from octane.machine import Machine, Place, look_at_machine
 from octane.samplesheet import is_subject_name
 from octane.subject_config import Setting, config_text
+from octane.subject_row import add_row
 from octane.survey import Survey, survey
 
 __all__ = ["Wishes", "settings_of", "write_subject"]
@@ -28,6 +29,8 @@ LEVELS = (10, 25, 50, 100)
 """Voxel sizes of the pyramid, of which the first that is no finer than the data is suggested."""
 USABLE = 0.8
 """Part of the memory that tasks may ask for; the rest is the system's."""
+TO_DECIDE = ("TO BE DECIDED", "MISSING")
+"""How sentences begin on what a person must look at."""
 LISTED = 20
 """So many missing sections are named one by one."""
 
@@ -57,6 +60,7 @@ def write_subject(
     name: str | None = None,
     wishes: Wishes | None = None,
     *,
+    samplesheet: Path | None = None,
     project: Path = PROJECT,
     overwrite: bool = False,
 ) -> Path:
@@ -70,6 +74,8 @@ def write_subject(
         Of the subject; None: the data's own.
     wishes
         What a person knows already.
+    samplesheet
+        A CSV file that gets a row, in place of the config.
     project
         Where octane lies.
     overwrite
@@ -78,7 +84,7 @@ def write_subject(
     Returns
     -------
     Path
-        The config.
+        The config or the samplesheet.
 
     Raises
     ------
@@ -95,7 +101,7 @@ def write_subject(
             "._()-, with no . or - first, and not 'template'."
         )
     destination = project / "conf" / "subjects" / f"{name}.config"
-    if destination.exists() and not overwrite:
+    if samplesheet is None and destination.exists() and not overwrite:
         raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
     if set(str(source)) & set("$\n"):
         raise OctaneError(
@@ -105,12 +111,18 @@ def write_subject(
     found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
     outdir = Path(os.path.abspath(wishes.outdir or Path("results")))  # noqa: PTH100
     settings = settings_of(name, source, outdir, found, look_at_machine(gpu_source()), wishes)
-    text = config_text(_about(name, found), settings)
-    with writing(destination, overwrite=overwrite) as partial:
-        partial.write_text(text, encoding="utf-8")
+    if samplesheet is None:
+        with writing(destination, overwrite=overwrite) as partial:
+            partial.write_text(config_text(_about(name, found), settings), encoding="utf-8")
+    else:
+        add_row(samplesheet, settings)
     for line in _about(name, found)[1:-1]:
         logger.info("%s", line)
-    return destination
+    for setting in settings.values():
+        for line in setting.found:
+            if line.startswith(TO_DECIDE):
+                logger.warning("%s", line)
+    return samplesheet or destination
 
 
 def settings_of(

@@ -61,7 +61,7 @@ def test_what_is_to_be_decided_is_asked_for_by_the_run(
     (data / "section_02.ome.zarr").rename(data / "section_03.ome.zarr")
     for store in data.iterdir():
         group = zarr.open_group(store, mode="r+")
-        noted = dict(group.attrs["octane"])
+        noted = group.attrs.asdict()["octane"]
         noted.pop("section")
         noted["mosaic"].pop("pitch")
         group.attrs["octane"] = noted

@@ -17,7 +17,9 @@ def test_the_template_documents_every_parameter_of_a_subjects_run():
     words = " ".join(re.sub(r"^\s*// ?", "", line) for line in template().splitlines())
     for entry in entries():
         if entry.name in wanted:
-            assert " ".join(entry.info.description.split()) in " ".join(words.split()), entry.name
+            assert " ".join(str(entry.info.description).split()) in " ".join(words.split()), (
+                entry.name
+            )
 
 
 def test_a_value_is_stated_and_a_suggestion_is_a_comment():
