@@ -120,7 +120,13 @@ def separator_of(text: str) -> str:
 
 def _read_csv(text: str, sheet: Sheet) -> None:
     separator = separator_of(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.reader(
+        # A quote counts also after a blank.
+        io.StringIO(text, newline=""),
+        delimiter=separator,
+        strict=True,
+        skipinitialspace=True,
+    )
     header: list[str] | None = None
     try:
         # A quoted cell may span lines: a row begins after the last one's end.

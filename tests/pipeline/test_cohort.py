@@ -46,7 +46,7 @@ def sheet(data):
         "\ufeffsubject;input;resolution;overlap;n4_iterations;positions\r\n"
         "01;01;;;;\r\n"
         "\r\n"
-        'two b; "the second" ;20;0.25;2;positions.csv\r\n'.replace(' "', '"').replace('" ', '"'),
+        'two b ; "the second";20;0.25;2;positions.csv \r\n',
         encoding="utf-8",
     )
     return path

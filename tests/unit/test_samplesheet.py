@@ -39,7 +39,7 @@ EXPECTED = [{"subject": "01", "input": "a b"}, {"subject": "x", "input": "c", "o
         ("s.csv", "subject,input,overlap\n01,a b,\nx,c,0.2 0.1\n"),
         ("s.csv", b"\xef\xbb\xbfsubject;input;overlap\r\n01;a b;\r\nx;c;0.2 0.1\r\n"),
         ("s.tsv", "subject\tinput\toverlap\n\n 01 \t a b\t\n\t\t\nx\tc\t0.2 0.1"),
-        ("s.csv", 'subject,input,overlap,,\n"01","a b",,,\nx,c,"0.2 0.1",,,,\n'),
+        ("s.csv", 'subject,input,overlap,,\n"01", "a b",,,\nx,c,"0.2 0.1",,,,\n'),
         (
             "s.yaml",
             "- subject: 01\n  input: a b\n  overlap:\n"
@@ -74,6 +74,7 @@ def test_rows_know_their_lines(read):
         ("s.csv", "subject,input\n", "s.csv holds no subject"),
         ("s.yaml", "", "s.yaml holds no subject"),
         ("s.csv", 'subject,input\n01,"a\n', "s.csv, line 2: this is no row of a CSV table"),
+        ("s.csv", 'subject,input\n01,"a" \n', "s.csv, line 2: this is no row of a CSV table"),
         ("s.yaml", "- subject: 01\n  input: [a\n", "s.yaml, line 3: this is no YAML"),
         ("s.yaml", "subject: 01\n", "s.yaml is no list of subjects; begin each with"),
         ("s.yaml", "- subject: 01\x07\n", "s.yaml: this is no YAML"),
