@@ -12,6 +12,12 @@ __all__ = ["Machine", "Place", "look_at_machine"]
 
 MOUNTS = Path("/proc/self/mounts")
 
+LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""What a container's memory is limited to, in the second version of control groups and the first."""
+
 SHARED = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "9p")
 """How the types of file systems begin that lie behind a network."""
 
@@ -48,7 +54,7 @@ class Machine:
     cores
         That this process may use.
     memory
-        Bytes.
+        Bytes that this process may use.
     gpus
         Those that work and that this process may use.
     no_gpu
@@ -78,11 +84,24 @@ def look_at_machine(source: GpuSource) -> Machine:
     affinity = getattr(os, "sched_getaffinity", None)
     return Machine(
         len(affinity(0)) if affinity else os.cpu_count() or 1,
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        _memory(),
         gpus,
         "" if gpus else reason,
         Place.of(Path(tempfile.gettempdir())),
     )
+
+
+def _memory() -> int:
+    """Bytes of the machine, or of the container or job that this process is kept in."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in LIMITS:
+        try:
+            text = limit.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        # 'max' where there is no limit.
+        sizes += [int(text)] if text.isdigit() else []
+    return min(sizes)
 
 
 def _kind_of(folder: Path) -> str:

@@ -71,3 +71,10 @@ def test_the_longest_mount_point_above_a_folder_is_its_own(monkeypatch, tmp_path
     assert (local.kind, local.shared) == ("xfs", False)
     monkeypatch.setattr("octane.machine.MOUNTS", Path("/nowhere"))
     assert Place.of(tmp_path).kind == ""
+
+
+@pytest.mark.parametrize(("text", "limited"), [("123456789\n", True), ("max\n", False)])
+def test_a_containers_limit_counts_where_there_is_one(monkeypatch, tmp_path, text, limited):
+    (tmp_path / "memory.max").write_text(text, encoding="ascii")
+    monkeypatch.setattr("octane.machine.LIMITS", (tmp_path / "memory.max", tmp_path / "none"))
+    assert (look_at_machine(Source(())).memory == 123456789) is limited
