@@ -16,7 +16,7 @@ LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""What a container's memory is limited to, in the second version of control groups and the first."""
+"""What a container may use, in the second version of control groups and in the first."""
 
 SHARED = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "9p")
 """How the types of file systems begin that lie behind a network."""
