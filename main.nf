@@ -1,6 +1,7 @@
 #!/usr/bin/env nextflow
 
 include { PHANTOM } from './modules/phantom'
+include { COHORT } from './modules/cohort'
 include { PREFLIGHT } from './modules/preflight'
 include { RESAMPLE } from './modules/resample'
 include { STITCH } from './modules/stitch'
@@ -8,23 +9,24 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
-include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { allOf ; asWritten ; checkLaunch ; codeVersion ; ended ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { requireProfiler } from './lib/profiling'
 
 workflow OCTANE {
     take:
-    subjects // [meta, input, truth]: a folder of mosaics, one mosaic or one volume; truth may be []
+    subjects // [meta, input, truth]: a folder of mosaics, one mosaic or one volume; truth may be []; meta.given: parameters of its own
 
     main:
     code = codeVersion()
-    positions = optional(params.positions)
-    PREFLIGHT(subjects.map { meta, input, _truth -> [meta, input, fingerprint(input)] }, request(), positions, code)
-    settings = PREFLIGHT.out.plan.map { meta, plan -> [meta.id, settingsOf(plan)] }
-    data = PREFLIGHT.out.plan.join(subjects).flatMap { meta, plan, input, _truth -> items(meta, plan, input) }
+    all = allOf(subjects)
+    PREFLIGHT(all.data, all.request, code)
+    plans = PREFLIGHT.out.plans.flatMap { ids, found -> plansOf(ids, found) }
+    settings = plans.map { id, plan -> [id, plan.settings] }
+    known = subjects.map { meta, input, _truth -> [meta.id, meta, input] }
+    data = plans.join(known).flatMap { _id, plan, meta, input -> items(meta, plan, input) }
 
-    // An input that is not to be resampled, or that is whole already, passes by.
     todo = data.branch { meta, _file ->
-        resample: params.resolution != null && !params.skip_resample && meta.kind != 'section'
+        resample: meta.resample
         as_is: true
     }
     RESAMPLE(withSettings(todo.resample, settings, 'resample'), code)
@@ -33,15 +35,18 @@ workflow OCTANE {
         section: meta.kind != 'volume'
         volume: true
     }
-    STITCH(withSettings(resampled.mosaic, settings, 'stitch'), positions, code)
+    tables = known.map { id, meta, _input -> [id, optional(own(meta, 'positions'))] }
+    mosaics = inStep(withSettings(resampled.mosaic, settings, 'stitch'), tables)
+    STITCH(mosaics.data, mosaics.file, code)
     sections = wholeSubjects(STITCH.out.section.mix(resampled.section))
     STACK(withSettings(sections, settings, 'stack'), code)
 
     volume = STACK.out.volume.mix(resampled.volume).map { meta, file -> [[id: meta.id], file] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
     if (!params.skip_n4) {
-        mask = maskOf()
-        N4(withTruth(withSettings(volume, settings, 'n4'), subjects), mask, "${code} ${fingerprint(mask)}")
+        masks = known.map { id, meta, _input -> [id, maskOf(meta)] }
+        masked = inStep(withTruth(withSettings(volume, settings, 'n4'), subjects), masks)
+        N4(masked.data, masked.file, masked.file.map { mask -> "${code} ${fingerprint(mask)}" })
         volume = N4.out.volume
         records = records.mix(N4.out.record)
     }
@@ -68,12 +73,21 @@ workflow {
     }
     else {
         requireProfiler()
-        workflow.onComplete { ended() }
-        subjects = channel.of([[id: subjectName()], inputOf(), optional(params.truth)])
-        if (switched('phantom')) {
-            PHANTOM([id: subjectName()], phantomSettings(), codeVersion())
+        checkLaunch()
+        if (params.samplesheet || params.phantom) {
+            COHORT(optional(asWritten('samplesheet')), request(), codeVersion())
+            subjects = COHORT.out.cohort.flatMap { cohort -> subjectsOf(cohort) }
+        }
+        else {
+            subjects = channel.of(oneSubject())
+        }
+        if (params.phantom) {
+            phantom = [id: subjectName()]
+            PHANTOM(COHORT.out.cohort.map { _cohort -> phantom }, phantomSettings(), codeVersion())
             subjects = PHANTOM.out.subject
         }
+        names = namesOf(subjects)
+        workflow.onComplete { ended(names) }
         OCTANE(subjects)
     }
 }

@@ -4,13 +4,22 @@
 from pathlib import Path
 
 from octane.cli import command, launch
+from octane.preflights import make_plans
 from octane.step_preflight import make_plan
 
 app = command(__doc__)
 
 
 @app.default
-def main(source: Path, output: Path, /, *, request: Path, positions: Path | None = None) -> None:
+def main(
+    source: Path,
+    output: Path,
+    /,
+    *,
+    request: Path,
+    positions: Path | None = None,
+    cohort: bool = False,
+) -> None:
     """Check a run's parameters and inputs before any work is queued, and write its plan.
 
     Parameters
@@ -23,8 +32,13 @@ def main(source: Path, output: Path, /, *, request: Path, positions: Path | None
         JSON of all workflow parameters.
     positions
         CSV of tile positions.
+    cohort
+        The request holds subjects; inputs and tables lie in folders of their numbers.
     """
-    make_plan(request, source, output, positions)
+    if cohort:
+        make_plans(request, source, output, positions or source)
+    else:
+        make_plan(request, source, output, positions)
 
 
 if __name__ == "__main__":

@@ -35,18 +35,29 @@ def optional(path) {
     if (!found.exists()) {
         error("${path} does not exist; check the path.")
     }
+    // Nextflow links a task's inputs by a shell script, in which it leaves these two as they are.
+    if (found.toAbsolutePath().toString() =~ "[\$\n]") {
+        error("${path} has a \$ or a line break in its path, which Nextflow cannot hand to tasks; rename it, or give a link to it.")
+    }
     return found
 }
 
-// The run's input; what PREFLIGHT cannot look at is looked at here.
-def inputOf() {
-    if (!params.input && !params.phantom) {
-        error('--input is missing; give a folder of mosaics, one mosaic or one volume, or try -profile test. --help lists all parameters.')
+// What must be known before any task: where the data come from, and where the results go to.
+def checkLaunch() {
+    def sources = ['input', 'samplesheet'].findAll { name -> params[name] } + (switched('phantom') ? ['phantom'] : [])
+    if (!sources) {
+        error('--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.')
+    }
+    def beside = (params.subject != null ? ['subject'] : []) + sources - 'samplesheet'
+    if (params.samplesheet && beside) {
+        error("--samplesheet names the subjects and their inputs; leave out ${beside.collect { name -> "--${name}" }.join(' and ')}${'phantom' in beside ? ' (with -profile test: --phantom false)' : ''}.")
     }
     if (!params.outdir) {
         error('--outdir is missing; give a folder for the results.')
     }
-    return optional(params.input)
+    if (params.outdir instanceof Number) {
+        error("--outdir was read as the number ${params.outdir}, which loses the zeros before it; give it with its folder, such as ./01.")
+    }
 }
 
 // A switch that acts before PREFLIGHT sees it. Any text would be true here, 'no' and 'false' as well.
@@ -58,65 +69,118 @@ def switched(name) {
     return value
 }
 
-// --subject as it was written: Nextflow makes the number 1 of 01, and only the command line still
-// knows; of a params file or a config nothing is left.
-def subjectGiven() {
-    def given = params.subject
+// A name or path as it was written: Nextflow makes the number 1 of 01, and only the command line
+// still knows; of a params file or a config nothing is left.
+def asWritten(name) {
+    def given = params[name]
     if (given == null || given instanceof CharSequence) {
         return given
     }
-    def written = (workflow.commandLine =~ /\s--subject[=\s]([0-9.]+)(?=\s|$)/).collect { found -> found[1] }
+    def written = (workflow.commandLine =~ "\\s--${name}[=\\s]([0-9.]+)(?=\\s|\$)").collect { found -> found[1] }
     if (given instanceof Number && written && written.last().isNumber() && written.last().toBigDecimal() == given.toString().toBigDecimal()) {
         return written.last()
     }
-    return error("--subject was read as ${given} and not as text, which loses the zeros before a number; put quotes around it in the params file or config: subject: \"01\".")
+    return error("--${name} was read as ${given} and not as text, which loses the zeros before a number; put quotes around it in the params file or config: ${name}: \"01\".")
 }
 
 // It becomes a folder and a part of file names, also in task scripts.
 def subjectName() {
-    def name = subjectGiven() ?: (params.phantom ? 'phantom' : file(params.input ?: 'input').simpleName)
+    def name = asWritten('subject') ?: (params.phantom ? 'phantom' : file(asWritten('input') ?: 'input').simpleName)
     if (!(name ==~ /[\p{L}\p{M}\p{N} ._()-]+/) || name ==~ /[.-].*/) {
         error("'${name}' is no name for a subject: use letters, digits, blanks and ._()-, with no . or - first; give another --subject.")
     }
     return name.toString()
 }
 
-// A mask is a file where it is neither made from the data nor left out.
-def maskOf() {
-    return optional(params.n4_mask.toString().toLowerCase() in ['tissue', 'none', 'null', ''] ? null : params.n4_mask)
+// The subjects of a run without a samplesheet: one.
+def oneSubject() {
+    return [[id: subjectName()], optional(asWritten('input')), optional(params.truth)]
 }
 
-// All parameters as JSON, paths made absolute: PREFLIGHT checks them from its own work directory.
-def request() {
+// Those of a samplesheet, as COHORT found them; `given` is what is a subject's own and not the run's.
+def subjectsOf(cohort) {
+    return read(cohort).collect { row ->
+        def meta = [id: row.subject, given: row.given, told: row.told]
+        [meta, optional(row.given.input), optional(own(meta, 'truth'))]
+    }
+}
+
+// The names of this run's subjects, in a list that has them all when the run ends.
+def namesOf(subjects) {
+    def names = []
+    subjects.subscribe { meta, _input, _truth -> names << meta.id }
+    return names
+}
+
+// A parameter of a subject: its own, else the run's.
+def own(meta, name) {
+    return (meta.given ?: [:]).getOrDefault(name, params[name])
+}
+
+// A mask is a file where it is neither made from the data nor left out.
+def maskOf(meta) {
+    def mask = own(meta, 'n4_mask')
+    return optional(mask.toString().toLowerCase() in ['tissue', 'none', 'null', ''] ? null : mask)
+}
+
+// All subjects at once, as PREFLIGHT takes them: their data, and what is asked for them.
+def allOf(subjects) {
+    return subjects
+        .toSortedList { a, b -> a[0].id <=> b[0].id }
+        .filter { all -> all.size() > 0 }
+        .multiMap { all ->
+            def tables = all.collect { meta, _input, _truth -> optional(own(meta, 'positions')) }
+            def asked = all.withIndex().collect { subject, place ->
+                def meta = subject[0]
+                def number = tables.take(place + 1).count { table -> table }
+                [subject: meta.id, given: meta.given ?: [:], told: meta.told ?: '', table: tables[place] ? number : null]
+            }
+            def inputs = all.collect { _meta, input, _truth -> input }
+            data: [asked.collect { subject -> subject.subject }, inputs, inputs.collect { input -> fingerprint(input) }, tables.findAll { table -> table }]
+            request: groovy.json.JsonOutput.toJson([parameters: parameters(), subjects: asked])
+        }
+}
+
+// All parameters, paths made absolute: they are checked in a work directory.
+def parameters() {
     // Nextflow keeps a second spelling (someName for some-name) of every parameter with a dash.
     def given = params.findAll { key, _value -> !(key.contains('-') && params.containsKey(key.replaceAll(/-(.)/) { all -> all[1].toUpperCase() })) }
     def outdir = params.outdir ? file(params.outdir.toString()).toAbsolutePath().toString() : null
-    return groovy.json.JsonOutput.toJson(given + [outdir: outdir, subject: subjectGiven()])
+    def sheet = params.samplesheet ? optional(asWritten('samplesheet')).toAbsolutePath().toString() : null
+    return given + [outdir: outdir, samplesheet: sheet, input: asWritten('input')?.toString(), subject: null]
+}
+
+def request() {
+    return groovy.json.JsonOutput.toJson(parameters())
 }
 
 // The phantom's parameters under its command's own names. N4 compares with the truth voxel by voxel,
-// so that the truth has the run's resolution where that is one number.
+// so that the truth has the run's resolution where that is one number and no other was asked for.
 def phantomSettings() {
     def own = params.findAll { key, _value -> key.startsWith('phantom_') }
     def asked = [params.resolution].flatten().findAll { value -> value != null }.join(' ').tokenize(' ,').unique()
     def one = asked.size() == 1 && asked[0].isNumber() && asked[0].toBigDecimal() > 0
-    def truth = one ? [truth_resolution: asked[0].toBigDecimal()] : [:]
+    def truth = one && params.phantom_truth_resolution == 'auto' ? [truth_resolution: asked[0].toBigDecimal()] : [:]
     return groovy.json.JsonOutput.toJson(own.collectEntries { key, value -> [key.substring('phantom_'.length()), value] } + truth)
 }
 
+// Not JsonSlurper, whose maps are filled when they are first looked at: several operators look at a
+// plan at the same time, and one of them then finds it half filled.
 def read(json) {
-    return new groovy.json.JsonSlurper().parseText(json.text)
+    return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
-def settingsOf(plan) {
-    return read(plan).settings
+// [id, plan] of each subject; PREFLIGHT keeps their order.
+def plansOf(ids, plans) {
+    return [ids, read(plans)].transpose()
 }
 
-// One [meta, file] for each input of a plan.
+// One [meta, file] for each input of a plan. An input that is not to be resampled, or that is whole
+// already, passes by.
 def items(meta, plan, input) {
-    def read_plan = read(plan)
-    return read_plan.items.collect { item ->
-        [[id: meta.id, section: item.id, kind: read_plan.kind, count: read_plan.items.size()], item.file ? input.resolve(item.file) : input]
+    def resample = own(meta, 'resolution') != null && !params.skip_resample && plan.kind != 'section'
+    return plan.items.collect { item ->
+        [[id: meta.id, section: item.id, kind: plan.kind, count: plan.items.size(), resample: resample], item.file ? input.resolve(item.file) : input]
     }
 }
 
@@ -170,6 +234,18 @@ def withTruth(prepared, subjects) {
         .map { _id, meta, file, settings, truth -> [meta + [truth: seen(truth).seen], file, settings, truth] }
 }
 
+// Prepared tuples beside a file of their subject's own, or []: two channels in step, for processes
+// that take the file apart.
+def inStep(prepared, files) {
+    return prepared
+        .map { tuple -> [tuple[0].id, tuple] }
+        .combine(files, by: 0)
+        .multiMap { _id, tuple, file ->
+            data: tuple
+            file: file
+        }
+}
+
 // What the report says of the run. Nothing in it may change when nothing else does, or the report
 // would never be cached: no run name, no time.
 def runRecord() {
@@ -185,7 +261,8 @@ def runRecord() {
 }
 
 def helpText() {
-    def schema = read(file("${moduleDir}/../nextflow_schema.json"))
+    // In the order of the file.
+    def schema = new groovy.json.JsonSlurper().parseText(file("${moduleDir}/../nextflow_schema.json").text)
     def groups = schema['$defs'].collect { _name, group ->
         def lines = group.properties.collect { name, p ->
             def shown = p.containsKey('default') ? " [default: ${p.default}]" : ''
@@ -197,7 +274,7 @@ def helpText() {
 }
 
 // The last words of a run: what stopped it, or where the results are and whether they are links.
-def ended() {
+def ended(names) {
     if (!workflow.success) {
         def told = workflow.errorMessage ?: ''
         if (told.contains('error: ')) {
@@ -206,9 +283,8 @@ def ended() {
         return
     }
     def outdir = file(params.outdir.toString()).toAbsolutePath()
-    def results = outdir.resolve(subjectName())
     def found = []
-    if (results.exists()) {
+    names.collect { name -> outdir.resolve(name) }.findAll { results -> results.exists() }.each { results ->
         results.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } }
     }
     log.info("Results:\n${found.sort().collect { path -> "  ${path}" }.join('\n')}")

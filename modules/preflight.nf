@@ -1,32 +1,31 @@
 process PREFLIGHT {
-    tag "${meta.id}"
+    tag "${ids.size() == 1 ? ids[0] : "${ids.size()} subjects"}"
     label 'process_single'
     // So that a scratch folder that is not there is seen and not made.
     scratch false
 
     input:
-    tuple val(meta), path(input), val(fingerprint)
+    tuple val(ids), path(inputs, stageAs: 'input/?/*'), val(fingerprints), path(tables, stageAs: 'positions/?/*')
     // By stdin, so that a message of Nextflow's does not drown in all parameters.
     stdin
-    path positions
     val code
 
     output:
-    tuple val(meta), path('plan.json'), emit: plan
+    tuple val(ids), path('plans.json'), emit: plans
 
     script:
-    // No quotes around files here and elsewhere: Nextflow itself escapes their names.
-    def table = positions ? "--positions ${positions}" : ''
     """
-    preflight.py ${input} plan.json --request /dev/stdin ${table}
+    preflight.py input plans.json --request /dev/stdin --positions positions --cohort
     """
 
     stub:
     """
-    stores=\$(find -L ${input} -mindepth 1 -maxdepth 1 -name '*.zarr' -printf '{"id":"%f","file":"%f"}\\n' | sed 's/\\.ome\\.zarr","file/","file/' | sort | paste -sd,)
-    kind=mosaic
-    if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
-    s='{"input":{},"execution":{},"resample":{},"stitch":{},"stack":{},"n4":{},"pyramid":{},"report":{}}'
-    echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"settings\\":\$s}" > plan.json
+    for place in \$(seq ${ids.size()}); do
+        stores=\$(find -L input/\$place -mindepth 2 -maxdepth 2 -name '*.zarr' -printf '{"id":"%f","file":"%f"}\\n' | sed 's/\\.ome\\.zarr","file/","file/' | sort | paste -sd,)
+        kind=mosaic
+        if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
+        s='{"input":{},"execution":{},"resample":{},"stitch":{},"stack":{},"n4":{},"pyramid":{},"report":{}}'
+        echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"settings\\":\$s}"
+    done | paste -sd, | sed 's/.*/[&]/' > plans.json
     """
 }

@@ -7,6 +7,9 @@ says when to change the value.
 
 In the workflow a field carries its step's prefix (``n4_strength``) unless it names another
 (``workflow=``); ``workflow=None`` keeps a field out of the workflow.
+
+A parameter acts per subject, and may be a column of a samplesheet, where its model or the field
+itself says so (``per_subject``); the others are read once for the whole run.
 """
 
 import re
@@ -22,6 +25,7 @@ from octane.leases import AUTO_TIMEOUT
 from octane.sizes import bytes_of
 
 __all__ = [
+    "MASK_WORDS",
     "STEPS",
     "ExecutionParameters",
     "InputParameters",
@@ -52,16 +56,19 @@ def parameter(
     unit: str | None = None,
     workflow: str | object | None = _UNSET,
     workflow_default: str | None = None,
+    per_subject: bool | None = None,
     **limits: float,
 ) -> FieldInfo:
     """Describe one parameter; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``."""
-    extra: dict[str, str | None] = {}
+    extra: dict[str, str | bool | None] = {}
     if unit is not None:
         extra["unit"] = unit
     if workflow is not _UNSET:
         extra["workflow"] = workflow if isinstance(workflow, str) else None
     if workflow_default is not None:
         extra["workflow_default"] = workflow_default
+    if per_subject is not None:
+        extra["per_subject"] = per_subject
     # pydantic's stubs type each limit apart; a mapping of them is what Field takes at run time.
     return Field(description=description, json_schema_extra=dict(extra), **limits)  # ty: ignore
 
@@ -111,7 +118,9 @@ ControlPoints = Annotated[
     BeforeValidator(_repeated(3)),
     Field(min_length=3, max_length=3),
 ]
-AUTO = "auto"
+MASK_WORDS = ("tissue", "none", "null", "")
+"""What ``n4_mask`` may be beside a file."""
+AUTO: Literal["auto"] = "auto"
 
 
 def _sized(value: str) -> str:
@@ -156,6 +165,7 @@ class StepParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
     prefix: ClassVar[str] = ""
     title: ClassVar[str] = ""
+    per_subject: ClassVar[bool] = True
 
 
 class InputParameters(StepParameters):
@@ -234,6 +244,7 @@ class LeaseParameters(StepParameters):
     """
 
     title: ClassVar[str] = "Sharing GPUs"
+    per_subject: ClassVar[bool] = False
     gpu_slots: Annotated[
         int,
         parameter("Tasks that may share one GPU.", ge=1),
@@ -567,6 +578,7 @@ class PhantomParameters(StepParameters):
 
     prefix: ClassVar[str] = "phantom_"
     title: ClassVar[str] = "Phantom"
+    per_subject: ClassVar[bool] = False
     sections: Annotated[int, parameter("Number of sections.", ge=1)] = 4
     seed: Annotated[int, parameter("Seed; the same seed makes the same subject.", ge=0)] = 1
     tiles: Annotated[Counts2, parameter("Tiles of a section, rows then columns.")] = (3, 3)
@@ -618,23 +630,38 @@ class PhantomParameters(StepParameters):
     sharded: Annotated[bool, parameter("Write 2 x 2 tiles to a shard.")] = False
     dtype: Annotated[Literal["uint16", "float32"], parameter("Type of the mosaics.")] = "float32"
     truth_resolution: Annotated[
-        PositiveFloat,
+        PositiveFloat | Literal["auto"],
         parameter(
-            "Voxel size of the truth. In the workflow one number as --resolution takes its place, "
-            "because N4 compares on the run's own grid.",
+            "Voxel size of the truth. auto: in the workflow --resolution where that is one number, "
+            "because N4 compares on the run's own grid; else 10.",
             unit="micrometer",
+            workflow_default=AUTO,
         ),
     ] = 10.0
+
+    @property
+    def truth_spacing(self) -> float:
+        """Voxel size of the truth in micrometres."""
+        return 10.0 if self.truth_resolution == AUTO else self.truth_resolution
 
 
 class WorkflowParameters(StepParameters):
     """What concerns the workflow as a whole."""
 
     title: ClassVar[str] = "Workflow"
+    per_subject: ClassVar[bool] = False
     input: Annotated[
         Path | None,
         parameter(
-            "A folder of mosaic grids (one OME-Zarr per section), one mosaic, or one volume."
+            "A folder of mosaic grids (one OME-Zarr per section), one mosaic, or one volume.",
+            per_subject=True,
+        ),
+    ] = None
+    samplesheet: Annotated[
+        Path | None,
+        parameter(
+            "CSV, YAML or JSON table of a cohort, in place of --input: one row for each subject, "
+            "with the columns subject, input, and parameters that differ."
         ),
     ] = None
     outdir: Annotated[Path | None, parameter("Folder for the results.")] = None
@@ -642,25 +669,31 @@ class WorkflowParameters(StepParameters):
         str | None,
         parameter(
             "Name of the subject; unset: the name of the input. In a params file a name of digits "
-            "is put in quotes."
+            "is put in quotes.",
+            per_subject=True,
         ),
     ] = None
     input_kind: Annotated[
         Literal["auto", "mosaic", "section", "volume"],
         parameter(
             "What the input is. auto: from octane's own metadata; else a folder of stores holds "
-            "mosaics, and a single store is a mosaic when its chunks span the full Z."
+            "mosaics, and a single store is a mosaic when its chunks span the full Z.",
+            per_subject=True,
         ),
     ] = "auto"
     positions: Annotated[
         Path | None,
         parameter(
             "CSV of tile positions: columns section, row, column, y, x (micrometer, of the tile's "
-            "first edge). Replaces the overlap."
+            "first edge). Replaces the overlap.",
+            per_subject=True,
         ),
     ] = None
     truth: Annotated[
-        Path | None, parameter("A phantom's truth folder; adds figures against it to the report.")
+        Path | None,
+        parameter(
+            "A phantom's truth folder; adds figures against it to the report.", per_subject=True
+        ),
     ] = None
     phantom: Annotated[Switch, parameter("Make a phantom and run on it, in place of --input.")] = (
         False

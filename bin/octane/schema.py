@@ -14,14 +14,19 @@ from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.params import STEPS
+from octane.params import STEPS, StepParameters
 
 __all__ = [
     "GENERATED",
+    "Entry",
     "WorkflowModel",
+    "as_groovy",
+    "entries",
+    "is_path",
     "nextflow_config",
     "nextflow_schema",
     "parameter_table",
+    "plain",
     "split",
 ]
 
@@ -32,17 +37,30 @@ NUMBERS: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter of the workflow: where it comes from and what it is called there."""
+    """One parameter of the workflow: where it comes from and what it is called there.
+
+    ``per_subject``: it may be a column of a samplesheet.
+    """
 
     name: str
     step: str
     field: str
     info: FieldInfo
     default: object
+    per_subject: bool
+
+    @property
+    def unit(self) -> str | None:
+        """Its unit, if it has one."""
+        return _extra(self.info).get("unit")
 
 
 def _extra(info: FieldInfo) -> Mapping[str, str | None]:
     return cast("Mapping[str, str | None]", info.json_schema_extra or {})
+
+
+def _acts_per_subject(model: type[StepParameters], info: FieldInfo) -> bool:
+    return bool(cast("Mapping[str, object]", _extra(info)).get("per_subject", model.per_subject))
 
 
 def entries() -> Iterator[Entry]:
@@ -53,7 +71,7 @@ def entries() -> Iterator[Entry]:
             if name is None:
                 continue
             default = _extra(info).get("workflow_default", info.get_default())
-            yield Entry(name, step, field, info, default)
+            yield Entry(name, step, field, info, default, _acts_per_subject(model, info))
 
 
 def _model() -> type[BaseModel]:
@@ -77,7 +95,7 @@ def split(values: BaseModel) -> dict[str, dict[str, object]]:
     return steps
 
 
-def _plain(default: object) -> object:
+def plain(default: object) -> object:
     """A default as a file holds it: lists become strings, as a command line gives them."""
     if isinstance(default, SEQUENCES):
         values = list(cast("list[object]", default))
@@ -88,14 +106,22 @@ def _plain(default: object) -> object:
     return default
 
 
-def _groovy(value: object) -> str:
+def as_groovy(value: object) -> str:
+    """A value as a Nextflow config holds it.
+
+    Signs beyond ASCII are escaped: what encoding a file is read in depends on the machine's
+    settings.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    units = escaped.encode("utf-16-be")
+    pairs = (int.from_bytes(units[k : k + 2], "big") for k in range(0, len(units), 2))
+    return "'" + "".join(chr(u) if 32 <= u < 127 else f"\\u{u:04x}" for u in pairs) + "'"
 
 
 def nextflow_config() -> str:
@@ -110,7 +136,7 @@ def nextflow_config() -> str:
         if entry.step != step:
             lines += ([""] if step else []) + [f"    // {STEPS[entry.step].title}"]
             step = entry.step
-        lines.append(f"    {entry.name} = {_groovy(_plain(entry.default))}")
+        lines.append(f"    {entry.name} = {as_groovy(plain(entry.default))}")
     return "\n".join([*lines, "}", ""])
 
 
@@ -129,6 +155,11 @@ def _limits(info: FieldInfo) -> list[object]:
     own = [m for member in members for m in getattr(member, "__metadata__", ())]
     nested = [limit for m in own if isinstance(m, FieldInfo) for limit in m.metadata]
     return [*info.metadata, *nested]
+
+
+def is_path(entry: Entry) -> bool:
+    """Whether a parameter names a file or folder."""
+    return Path in _allowed(entry.info.annotation)
 
 
 def _json_type(info: FieldInfo) -> dict[str, object]:
@@ -174,15 +205,14 @@ def nextflow_schema() -> str:
                 "properties": {},
             },
         )
-        default = _plain(entry.default)
+        default = plain(entry.default)
         described = {
             **_json_type(entry.info),
             "description": entry.info.description,
             **({} if default is None else {"default": default}),
         }
-        unit = _extra(entry.info).get("unit")
-        if unit:
-            described["description"] = f"{entry.info.description} [{unit}]"
+        if entry.unit:
+            described["description"] = f"{entry.info.description} [{entry.unit}]"
         cast("dict[str, object]", group["properties"])[entry.name] = described
     schema = {
         "$schema": SCHEMA,
@@ -202,17 +232,18 @@ def parameter_table() -> str:
         "",
         "Generated from `bin/octane/params.py` by `make generate`. In a params file and on",
         "Nextflow's command line a parameter has the name in the first column; the flag is the",
-        "same parameter of the step's own command in `bin/`.",
+        "same parameter of the step's own command in `bin/`. Those with a + may be a column of a",
+        "samplesheet; the others are read once for the whole run.",
     ]
     for step, model in STEPS.items():
         rows = [entry for entry in entries() if entry.step == step]
         lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
         lines += [
-            "| parameter | flag | default | unit | values | meaning |",
-            "|---|---|---|---|---|---|",
+            "| parameter | flag | default | unit | values | column | meaning |",
+            "|---|---|---|---|---|---|---|",
         ]
         for entry in rows:
-            default = _plain(entry.default)
+            default = plain(entry.default)
             kind = _json_type(entry.info)
             values = kind.get("enum") or kind["type"]
             shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
@@ -220,9 +251,10 @@ def parameter_table() -> str:
             cells = (
                 f"`{entry.name}`",
                 flag,
-                "" if default is None else f"`{_groovy(default)}`",
-                _extra(entry.info).get("unit") or "",
+                "" if default is None else f"`{as_groovy(default)}`",
+                entry.unit or "",
                 shown + _range(kind),
+                "+" if entry.per_subject else "",
                 entry.info.description or "",
             )
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

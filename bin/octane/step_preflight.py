@@ -3,10 +3,10 @@
 What passes becomes a plan: the kind of input, the sections, and the settings of every step.
 """
 
-import json
 import logging
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from octane.params import (
 )
 from octane.resample_plan import target_of
 from octane.schema import WorkflowModel, entries, split
+from octane.step_cohort import read_request
 from octane.step_pyramid import plan_levels
 from octane.step_stack import gaps
 from octane.step_stitch import nominal_positions
@@ -33,7 +34,7 @@ from octane.tiling import Tiling
 from octane.validation import spelled
 from octane.volumes import FORMATS, Volume, open_volume
 
-__all__ = ["Plan", "find_inputs", "make_plan"]
+__all__ = ["Plan", "find_inputs", "kind_of", "make_plan", "plan_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -101,13 +102,20 @@ def find_inputs(source: Path) -> list[Path]:
     )
     if not found:
         raise OctaneError(
-            f"{source} holds no OME-Zarr store; give a folder of mosaics, one store, or a volume "
-            f"({', '.join(FORMATS)})."
+            f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
+            f"a volume ({', '.join(FORMATS)})."
         )
     return found
 
 
-def _kind(volumes: list[Volume], asked: str) -> str:
+def kind_of(volumes: list[Volume], asked: str) -> str:
+    """What an input is: ``mosaic``, ``section`` or ``volume``.
+
+    Raises
+    ------
+    OctaneError
+        When its stores are of several kinds.
+    """
     if asked != "auto":
         return asked
     noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
@@ -154,10 +162,13 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     OctaneError
         With one line per problem.
     """
-    try:
-        given = json.loads(request.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OctaneError(f"{request} cannot be read as JSON; correct it.") from error
+    plan = plan_of(read_request(request), source, positions)
+    write_json(output, asdict(plan))
+    return plan
+
+
+def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = None) -> Plan:
+    """Check one subject; parameters and errors as in :func:`make_plan`."""
     try:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
@@ -181,7 +192,7 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
                 )
             except OctaneError as error:
                 problems.append(str(error))
-        kind = _kind(volumes, str(workflow["input_kind"])) if volumes else "volume"
+        kind = kind_of(volumes, str(workflow["input_kind"])) if volumes else "volume"
         if kind == "volume" and len(volumes) > 1:
             raise OctaneError(
                 f"{source.resolve()} holds {len(volumes)} volumes; give one with --input."
@@ -205,10 +216,8 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     if problems:
         raise OctaneError("\n".join(map(_in_workflow, problems)))
     settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
-    plan = Plan(subject, kind, items, settings)
-    write_json(output, asdict(plan))
     logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)
-    return plan
+    return Plan(subject, kind, items, settings)
 
 
 def _in_workflow(problem: str) -> str:

@@ -1,6 +1,7 @@
 """What pydantic found wrong, in words for the person who gave the parameters."""
 
 import difflib
+from collections.abc import Collection
 from typing import Literal
 
 from pydantic import BaseModel, ValidationError
@@ -20,7 +21,12 @@ def _written(name: str, style: Style) -> str:
             return name
 
 
-def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag") -> list[str]:
+def spelled(
+    error: ValidationError,
+    model: type[BaseModel],
+    style: Style = "flag",
+    among: Collection[str] | None = None,
+) -> list[str]:
     """One sentence for each problem that pydantic found, naming the flag.
 
     Parameters
@@ -31,10 +37,14 @@ def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag
         The model it was raised for; misspelt names get its nearest field as a suggestion.
     style
         How a parameter is written: a command's flags, the workflow's parameters, keys in a file.
+    among
+        Only problems of these parameters; None: of all.
     """
     lines = []
     for problem in error.errors(include_url=False):
         name = str(problem["loc"][0]) if problem["loc"] else "parameters"
+        if among is not None and name not in among:
+            continue
         flag = _written(name, style)
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, model.model_fields, n=1)

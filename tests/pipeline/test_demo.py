@@ -64,6 +64,7 @@ def test_n4_by_section_is_reached_from_the_workflow(nextflow, tmp_path):
 
 def test_every_step_ran_once_for_each_of_its_inputs(demo):
     assert demo.tasks() == [
+        "COHORT (parameters)",
         "N4 (phantom)",
         "PHANTOM (phantom)",
         "PREFLIGHT (phantom)",
@@ -157,4 +158,4 @@ def test_a_second_run_is_all_cached(demo, nextflow):
     again = nextflow(demo.folder, "-profile", "test", *PHANTOM, "-resume")
     assert again.code == 0, again.output
     assert again.tasks() == again.tasks("CACHED")
-    assert len(again.tasks()) == 10
+    assert len(again.tasks()) == 11

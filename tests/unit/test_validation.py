@@ -41,3 +41,10 @@ def test_our_own_words_are_kept():
     (line,) = lines(WorkflowParameters, {"publish_dir_mode": "move"}, "parameter")
     assert line.startswith("--publish_dir_mode is 'move': a moved result is gone")
     assert "Value error" not in line
+
+
+def test_only_the_problems_of_some_parameters():
+    with pytest.raises(ValidationError) as caught:
+        N4Parameters.model_validate({"strength": 2, "shrink_factor": 0})
+    (line,) = spelled(caught.value, N4Parameters, "key", {"strength", "mode"})
+    assert line.startswith("strength is 2: ")

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Look at a subject's data and at this machine, and write its config."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import cyclopts
+
+from octane.cli import command, launch
+from octane.params import Unit
+from octane.step_new_subject import PROJECT, Wishes, write_subject
+
+app = command(__doc__)
+
+
+@app.default
+def main(
+    data: Path,
+    /,
+    *,
+    name: str | None = None,
+    outdir: Annotated[Path | None, cyclopts.Parameter(show_default=False)] = None,
+    resolution: str | None = None,
+    overlap: str | None = None,
+    section_thickness: float | None = None,
+    input_unit: Annotated[Unit | None, cyclopts.Parameter(show_choices=False)] = None,
+    input_kind: Annotated[
+        Literal["auto", "mosaic", "section", "volume"],
+        cyclopts.Parameter(show_default=False, show_choices=False),
+    ] = "auto",
+    samplesheet: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Look at a subject's data and at this machine, and write conf/subjects/NAME.config.
+
+    Parameters
+    ----------
+    data
+        A folder of mosaic grids (one OME-Zarr per section), one mosaic, or one volume.
+    name
+        Name of the subject; unset: the name of the data.
+    outdir
+        Folder for the results; unset: results in the current folder.
+    resolution
+        Target voxel size in micrometres.
+    overlap
+        Overlap of neighbouring tiles as a fraction of a tile.
+    section_thickness
+        Distance from one section's surface to the next one's, micrometres.
+    input_unit
+        Unit of the axes, where the data state none: micrometer, millimeter and so on.
+    input_kind
+        What the data are, where that cannot be told: mosaic, section or volume.
+    samplesheet
+        Append a row to this CSV file, or make it, in place of writing a config.
+    overwrite
+        Replace a config that exists.
+    """
+    wishes = Wishes(outdir, resolution, overlap, section_thickness, input_unit, input_kind)
+    written = write_subject(data, name, wishes, samplesheet=samplesheet, overwrite=overwrite)
+    words = [_near(PROJECT / "main.nf"), "-c", _near(written)]
+    if samplesheet is not None:
+        results = ["--outdir", str(outdir or "results")]
+        words = [_near(PROJECT / "main.nf"), "--samplesheet", _near(written.absolute()), *results]
+    sys.stdout.write(f"Wrote {_near(written)}. Look through it, then:\n")
+    sys.stdout.write(f"    nextflow run {shlex.join(words)}\n")
+
+
+def _near(path: Path) -> str:
+    """A path as it is shortest from the current folder."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+if __name__ == "__main__":
+    launch(app)

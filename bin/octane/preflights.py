@@ -1,0 +1,69 @@
+"""PREFLIGHT of all subjects of a run at once: nothing begins while one of them has a problem.
+
+One task for all, so that a cohort of a hundred names every problem in one go, and so that a check
+that failed is never taken for done by -resume: Nextflow keeps what ended well alone.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+from octane.errors import OctaneError
+from octane.metrics import write_json
+from octane.step_cohort import read_request
+from octane.step_preflight import Plan, plan_of
+
+__all__ = ["make_plans"]
+
+
+def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> list[Plan]:
+    """Check all subjects of a run before any work on one of them, and write their plans.
+
+    Parameters
+    ----------
+    request
+        JSON: ``parameters`` of the run, and ``subjects``, each with its name (``subject``), what is
+        its own (``given``), where that was read (``told``) and the number of its positions table
+        (``table``) or null.
+    sources, tables
+        Folders of the staged inputs and positions tables, each in a folder of its number from 1.
+    output
+        Where to write the list of plans as JSON, in the order of the subjects.
+
+    Raises
+    ------
+    OctaneError
+        With one line per problem of any subject; what concerns all of them is said once.
+    """
+    asked = read_request(request)
+    run = cast("dict[str, object]", asked["parameters"])
+    subjects = cast("list[dict[str, object]]", asked["subjects"])
+    plans: list[Plan] = []
+    problems: dict[str, list[str]] = {}
+    for number, subject in enumerate(subjects, start=1):
+        given = {**cast("dict[str, object]", subject["given"] or {}), "subject": subject["subject"]}
+        table = _staged(tables, subject["table"]) if subject["table"] else None
+        try:
+            plans.append(plan_of({**run, **given}, _staged(sources, number), table))
+        except OctaneError as error:
+            told = f" ({subject['told']})" if subject["told"] else ""
+            for line in dict.fromkeys(str(error).splitlines()):
+                problems.setdefault(line, []).append(f"{subject['subject']}{told}")
+    if problems:
+        raise OctaneError("\n".join(_said(problems, len(subjects))))
+    write_json(output, [asdict(plan) for plan in plans])
+    return plans
+
+
+def _staged(folder: Path, number: object) -> Path:
+    (found,) = (folder / str(number)).iterdir()
+    return found
+
+
+def _said(problems: dict[str, list[str]], count: int) -> list[str]:
+    """Each problem after the subject's name; once, where all subjects have it."""
+    return [
+        line if name is None else f"{name}: {line}"
+        for line, names in problems.items()
+        for name in ([None] if len(names) == count else names)
+    ]

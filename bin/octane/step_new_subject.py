@@ -1,0 +1,308 @@
+"""A config for a new subject: what its data and this machine tell, and what a person must decide.
+
+Nothing is guessed. A setting is stated where the data or the machine determine it; where they do
+not, it stays a comment that says what is missing, and PREFLIGHT asks for it.
+"""
+
+import logging
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from octane.atomic import writing
+from octane.errors import OctaneError
+from octane.leases import gpu_source
+from octane.machine import Machine, Place, look_at_machine
+from octane.samplesheet import is_subject_name
+from octane.subject_config import Setting, config_text
+from octane.subject_row import add_row
+from octane.survey import Survey, survey
+
+__all__ = ["Wishes", "settings_of", "write_subject"]
+
+logger = logging.getLogger(__name__)
+
+PROJECT = Path(__file__).resolve().parents[2]
+LEVELS = (10, 25, 50, 100)
+"""Voxel sizes of the pyramid, of which the first that is no finer than the data is suggested."""
+USABLE = 0.8
+"""Part of the memory that tasks may ask for; the rest is the system's."""
+TO_DECIDE = ("TO BE DECIDED", "MISSING")
+"""How sentences begin on what a person must look at."""
+LISTED = 20
+"""So many missing sections are named one by one."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person knows already; None: left to the data.
+
+    Attributes
+    ----------
+    outdir
+        Folder of the results.
+    resolution, overlap, section_thickness, input_unit, input_kind
+        As the run's parameters.
+    """
+
+    outdir: Path | None = None
+    resolution: str | None = None
+    overlap: str | None = None
+    section_thickness: float | None = None
+    input_unit: str | None = None
+    input_kind: str = "auto"
+
+
+def write_subject(
+    data: Path,
+    name: str | None = None,
+    wishes: Wishes | None = None,
+    *,
+    samplesheet: Path | None = None,
+    project: Path = PROJECT,
+    overwrite: bool = False,
+) -> Path:
+    """Look at a subject's data and at this machine, and write ``conf/subjects/NAME.config``.
+
+    Parameters
+    ----------
+    data
+        A folder of mosaic grids or sections, one of them, or one volume.
+    name
+        Of the subject; None: the data's own.
+    wishes
+        What a person knows already.
+    samplesheet
+        A CSV file that gets a row, in place of the config.
+    project
+        Where octane lies.
+    overwrite
+        Replace a config that exists.
+
+    Returns
+    -------
+    Path
+        The config or the samplesheet.
+
+    Raises
+    ------
+    OctaneError
+        When the data cannot be used, the name is none, or the config exists; nothing is written.
+    """
+    wishes = wishes or Wishes()
+    # Links stay as they are given: a folder of links may be moved to other data later.
+    source = Path(os.path.abspath(data))  # noqa: PTH100
+    name = name or source.name.split(".")[0]
+    if not is_subject_name(name) or name == "template":
+        raise OctaneError(
+            f"'{name}' is no name for a subject; give --name of letters, digits, blanks and "
+            "._()-, with no . or - first, and not 'template'."
+        )
+    destination = project / "conf" / "subjects" / f"{name}.config"
+    if samplesheet is None and destination.exists() and not overwrite:
+        raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+    if set(str(source)) & set("$\n"):
+        raise OctaneError(
+            f"{source} has a $ or a line break in its path, which Nextflow cannot hand to tasks; "
+            "rename it, or give a link to it."
+        )
+    found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
+    outdir = Path(os.path.abspath(wishes.outdir or Path("results")))  # noqa: PTH100
+    settings = settings_of(name, source, outdir, found, look_at_machine(gpu_source()), wishes)
+    if samplesheet is None:
+        with writing(destination, overwrite=overwrite) as partial:
+            partial.write_text(config_text(_about(name, found), settings), encoding="utf-8")
+    else:
+        add_row(samplesheet, settings)
+    for line in _about(name, found)[1:-1]:
+        logger.info("%s", line)
+    for setting in settings.values():
+        for line in setting.found:
+            if line.startswith(TO_DECIDE):
+                logger.warning("%s", line)
+    return samplesheet or destination
+
+
+def settings_of(
+    name: str,
+    source: Path,
+    outdir: Path,
+    found: Survey,
+    machine: Machine,
+    wishes: Wishes,
+) -> dict[str, Setting]:
+    """What the data, the machine and a person's wishes determine, by parameter."""
+    settings = {
+        "subject": Setting(name),
+        "input": Setting(str(source)),
+        "outdir": Setting(str(outdir), [f"The results are in {outdir / name}."]),
+        "resolution": _resolution(found, wishes),
+        **_machine(machine, found, outdir),
+    }
+    if found.kind == "mosaic":
+        settings |= _tiles(found, wishes)
+    if found.kind != "volume":
+        settings |= {
+            "section_thickness": _thickness(found, wishes),
+            "allow_missing_sections": _missing(found),
+        }
+    if wishes.input_unit:
+        settings["input_unit"] = Setting(wishes.input_unit)
+    if wishes.input_kind != "auto":
+        settings["input_kind"] = Setting(wishes.input_kind)
+    return settings
+
+
+def _sized(values: tuple[float, ...] | tuple[int, ...]) -> str:
+    return " x ".join(f"{value:g}" for value in values)
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+
+
+def _spread(values: list[str]) -> str:
+    """What all have in common, or that they differ."""
+    kinds = sorted(set(values))
+    return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
+
+
+def _about(name: str, found: Survey) -> list[str]:
+    """What was found, a sentence or a line each."""
+    first, count = found.stores[0], len(found.stores)
+    numbers = [s.number for s in found.stores if s.number is not None]
+    what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
+    span = f", numbered {min(numbers)} to {max(numbers)}" if numbers and count > 1 else ""
+    config = quote(f"conf/subjects/{name}.config")
+    lines = [
+        f"Subject {name}. Run with: nextflow run main.nf -c {config}",
+        f"Found: {count} {what[found.kind]}{span}; {_bytes(found.on_disk)} on disk, "
+        f"{_bytes(found.decoded)} decoded.",
+        f"Voxels: {_sized(found.spacing)} micrometre (z y x), "
+        f"{_spread([s.dtype for s in found.stores])}; {_spread([s.layout for s in found.stores])}.",
+    ]
+    if first.tiles is not None:
+        lines.append(
+            f"Tiles, rows x columns: {_spread([_sized(s.tiles or ()) for s in found.stores])}."
+        )
+    else:
+        lines.append(f"Shape (z y x): {_spread([_sized(s.shape) for s in found.stores])}.")
+    if found.missing:
+        lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
+    lines.append("What is a comment has the default that it shows. The command line wins.")
+    return lines
+
+
+def _named(missing: list[int]) -> str:
+    more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+    return f"section {', '.join(map(str, missing[:LISTED]))}{more}"
+
+
+def _resolution(found: Survey, wishes: Wishes) -> Setting:
+    if wishes.resolution is not None:
+        return Setting(wishes.resolution)
+    have = f"The voxels are {_sized(found.spacing)} micrometre."
+    suggested = next((level for level in LEVELS if level >= max(found.spacing)), None)
+    if found.kind != "mosaic" or suggested is None:
+        return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
+    reason = "the first of the pyramid's sizes that is no finer"
+    return Setting(suggested, [f"{have} Suggested: {suggested}, {reason}."])
+
+
+def _tiles(found: Survey, wishes: Wishes) -> dict[str, Setting]:
+    """How tiles overlap, which no look at the voxels is to decide."""
+    if wishes.overlap is not None:
+        return {"overlap": Setting(wishes.overlap)}
+    if found.positions is not None:
+        return {
+            "positions": Setting(str(found.positions), ["Found beside the data."]),
+            "overlap": Setting(None, ["Not needed: the table of positions tells."], False),
+        }
+    overlaps = {s.overlap and tuple(round(part, 4) for part in s.overlap) for s in found.stores}
+    known = next(iter(overlaps)) if len(overlaps) == 1 else None
+    if known is not None:
+        text = " ".join(f"{part:g}" for part in known)
+        return {
+            "overlap": Setting(
+                text, ["The mosaics' own metadata says this; set it to overrule."], False
+            )
+        }
+    if None not in overlaps:
+        return {"overlap": Setting(None, ["Each mosaic's own metadata tells; they differ."], False)}
+    sentence = (
+        "TO BE DECIDED: the data do not tell how their tiles overlap, and it is never guessed. Set "
+        "it here (0 where tiles abut), or give a positions table; without, PREFLIGHT stops the run "
+        "and asks."
+    )
+    return {"overlap": Setting("0.2", [sentence], False)}
+
+
+def _thickness(found: Survey, wishes: Wishes) -> Setting:
+    if wishes.section_thickness is not None:
+        return Setting(wishes.section_thickness)
+    stated = {s.thickness for s in found.stores}
+    if len(stated) == 1 and (one := next(iter(stated))) is not None:
+        return Setting(one, ["From the sections' own metadata."])
+    if None not in stated:
+        return Setting(None, ["Each section's own metadata tells; they differ."], False)
+    depth = max(s.shape[0] * s.spacing[0] for s in found.stores)
+    sentence = (
+        f"The data do not tell; without it the full imaged depth is taken ({depth:g} micrometre at "
+        "most). Set what was cut from one section to the next."
+    )
+    return Setting(round(depth, 6), [sentence], False)
+
+
+def _missing(found: Survey) -> Setting:
+    if not found.missing:
+        return Setting(0, ["The numbering has no gap."], False)
+    sentence = (
+        f"MISSING: {_named(found.missing)}. As it is, the run stops there. Without the slashes a "
+        "blank slab takes the place of each, and the report lists them."
+    )
+    return Setting(len(found.missing), [sentence], False)
+
+
+def _machine(machine: Machine, found: Survey, outdir: Path) -> dict[str, Setting]:
+    memory = max(1, math.floor(machine.memory * USABLE / 1e9))
+    here = f"This machine has {machine.cores} core(s) and {_bytes(machine.memory)} of memory."
+    cluster = "Leave it out where jobs run on other machines."
+    settings = {
+        "max_cpus": Setting(machine.cores, [here, cluster]),
+        "max_memory": Setting(f"{memory} GB", [f"Four fifths of it. {cluster}"]),
+        "scratch_dir": _scratch(Place.of(Path("work")), Place.of(outdir), machine, found),
+    }
+    if not machine.gpus:
+        settings["gpu_count"] = Setting(
+            0, [f"No GPU is used here, because {machine.no_gpu}."], False
+        )
+        return settings
+    cards = ", ".join(f"{gpu.name} ({_bytes(gpu.total)})" for gpu in machine.gpus)
+    settings["gpu_count"] = Setting(len(machine.gpus), [f"Found: {cards}."])
+    settings["gpu_slots"] = Setting(1, ["Raise it where a GPU idles while tasks wait."])
+    return settings
+
+
+def _room(place: Place) -> str:
+    return f"{place.kind or 'unknown'}, {_bytes(place.free)} free"
+
+
+def _scratch(work: Place, outdir: Place, machine: Machine, found: Survey) -> Setting:
+    """The node's own disk, where the work folder is behind a network and the node has room."""
+    places = (
+        f"The work folder's file system: {_room(work)}; the results': {_room(outdir)}; "
+        f"{machine.temporary.folder}: {_room(machine.temporary)}."
+    )
+    local = not machine.temporary.shared and machine.temporary.kind not in ("tmpfs", "ramfs")
+    apart = machine.temporary.device != work.device
+    # What a task may have there at once: its own output of the whole subject, twice over.
+    if work.shared and apart and local and machine.temporary.free > 2 * found.decoded:
+        return Setting(True, [places, "Tasks write on the node and copy over the network once."])
+    reason = (
+        "Tasks write where their results stay, once."
+        if not work.shared
+        else "The node's own disk has too little room, or is none."
+    )
+    return Setting(False, [places, reason])

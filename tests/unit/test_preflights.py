@@ -1,0 +1,57 @@
+"""PREFLIGHT of a cohort: the problems of all subjects at once, each with the subject's name."""
+
+import json
+
+import numpy as np
+import pytest
+
+from octane.errors import OctaneError
+from octane.preflights import make_plans
+
+
+@pytest.fixture
+def plans(tmp_path, write_json, write_mosaic):
+    """Check two subjects of a mosaic each; gives the plans as written."""
+    voxels = np.ones((4, 20, 30), np.float32)
+    for number in (1, 2):
+        write_mosaic(f"input/{number}/brain/section_01.ome.zarr", voxels, (4, 10, 10))
+    (tmp_path / "positions" / "1").mkdir(parents=True)
+
+    def run(first, second, table=None, **parameters):
+        subjects = [
+            {"subject": "a", "told": "cohort.csv, line 2", "given": first, "table": None},
+            {"subject": "b", "told": "", "given": second, "table": table},
+        ]
+        run = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
+        request = write_json("request.json", {"parameters": run, "subjects": subjects})
+        make_plans(request, tmp_path / "input", tmp_path / "plans.json", tmp_path / "positions")
+        return json.loads((tmp_path / "plans.json").read_text())
+
+    return run
+
+
+def test_each_subject_has_a_plan_with_its_own_settings(plans):
+    first, second = plans({"overlap": "0"}, {"n4_strength": "0.5"}, overlap=0.2)
+    assert (first["subject"], second["subject"]) == ("a", "b")
+    assert first["settings"]["stitch"]["overlap"] == [0.0, 0.0]
+    assert second["settings"]["stitch"]["overlap"] == [0.2, 0.2]
+    assert first["settings"]["n4"]["strength"] == 1.0
+    assert second["settings"]["n4"]["strength"] == 0.5
+
+
+def test_a_table_of_positions_is_one_subjects_own(plans, tmp_path):
+    rows = "".join(f"1,{r},{c},{r * 100},{c * 100}\n" for r in range(2) for c in range(3))
+    (tmp_path / "positions" / "1" / "p.csv").write_text(f"section,row,column,y,x\n{rows}")
+    assert len(plans({"overlap": "0"}, {}, table=1)) == 2
+
+
+def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_path):
+    with pytest.raises(OctaneError) as caught:
+        plans({"n4_strength": "2"}, {"overlap": "x"}, table=None)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("a (cohort.csv, line 2): --n4_strength is '2'")
+    assert lines[1].startswith("b: --overlap is 'x'")
+    with pytest.raises(OctaneError) as caught:
+        plans({}, {}, overlap=0, resoluton=10)
+    assert str(caught.value) == "Unknown parameter --resoluton; did you mean --resolution?"
+    assert not (tmp_path / "plans.json").exists()
