@@ -703,6 +703,13 @@ class WorkflowParameters(StepParameters):
     max_memory: Annotated[
         str | None, parameter("Most memory a task may ask for, such as '32 GB'.")
     ] = None
+    container: Annotated[
+        str | None,
+        parameter(
+            "Image of -profile docker and apptainer; unset: octane:VERSION, and octane-VERSION.sif "
+            "in the project's folder."
+        ),
+    ] = None
     slurm_queue: Annotated[
         str | None, parameter("Partition for the jobs of -profile slurm; unset: the cluster's own.")
     ] = None

@@ -172,8 +172,7 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
         on_path(
             name,
             f"""\
-            touch '{gate.folder}/'$SLURM_JOB_ID
-            while [ -e '{gate.folder}' ]; do sleep 0.1; done
+            while touch '{gate.folder}/'$SLURM_JOB_ID 2>/dev/null; do sleep 0.1; done
             exec REAL "$@"
             """,
         )
