@@ -59,14 +59,14 @@ class OnSlurm:
         self.folder = folder
         self.environment = dict(cluster.environment)
         self._start = start
-        self._started: list[Started] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._given = given
 
     def end(self) -> None:
         """End what still runs, as it does after a test that failed."""
-        for run in self._started:
-            run.process.kill()
-            run.process.wait()
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
     def start(self, *arguments, config="", profiles="test,slurm", env=None):
         """Start a run; ``config`` is the text of a -c config of its own."""
@@ -76,7 +76,7 @@ class OnSlurm:
             *(self.folder, "-profile", profiles, "-c", path, *self._given, *arguments),
             env={**self.environment, **(env or {})},
         )
-        self._started.append(started)
+        self._processes.append(started.process)
         return started
 
     def __call__(self, *arguments, **options):
@@ -187,7 +187,9 @@ def shown() -> Iterator[Callable[[str, str], None]]:
     noted: list[dict[str, str]] = []
     yield lambda case, outcome: noted.append({"case": case, "outcome": outcome})
     if os.environ.get(RECORD):
-        version = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True)
+        version = subprocess.run(
+            ["sbatch", "--version"], capture_output=True, text=True, check=True
+        )
         save("slurm", {"slurm": version.stdout.split()[-1], "shown": noted})
 
 

@@ -4,14 +4,6 @@ import re
 
 import pytest
 
-GREEDY = """\
-process {{
-    resourceLimits = [memory: 500.MB, time: 2.min]
-    withName: PYRAMID {{
-        {directive}
-    }}
-}}
-"""
 ONE_STEP = ("--skip_n4", "--skip_report", "--skip_resample")
 
 
@@ -22,18 +14,21 @@ def volume(phantom):
 
 
 def asked(run, option):
-    """What each attempt at PYRAMID asked Slurm for, in their order."""
+    """How each attempt at PYRAMID ended, and what it had asked Slurm for, in their order."""
     found = []
     for row in sorted(run.trace, key=lambda row: int(row["task_id"])):
         if "PYRAMID" in row["name"]:
             (script,) = (run.folder / "work").glob(f"{row['hash']}*/.command.run")
-            options = re.findall(rf"^#SBATCH {option}[ =](\S+)$", script.read_text(), re.MULTILINE)
-            found.append((row["status"], *options))
+            header = script.read_text(encoding="utf-8")
+            (value,) = re.findall(rf"^#SBATCH {option}[ =](\S+)$", header, re.MULTILINE)
+            found.append((row["status"], row["exit"], value))
     return found
 
 
-def test_a_job_over_its_memory_is_tried_again_with_more(cluster, on_slurm, on_path, volume, shown):
-    # As much as the second attempt has and the first has not.
+def test_a_job_over_its_memory_is_tried_again_with_more_up_to_the_sites_limit(
+    cluster, on_slurm, on_path, volume, shown
+):
+    # More than the first attempt has and less than the second.
     on_path(
         "pyramid.py",
         """\
@@ -43,34 +38,65 @@ def test_a_job_over_its_memory_is_tried_again_with_more(cluster, on_slurm, on_pa
     )
     run = on_slurm(
         *("--input", volume, *ONE_STEP),
-        config=GREEDY.format(directive="memory = { 200.MB * task.attempt }"),
+        config="""process {
+            resourceLimits = [cpus: 1, memory: 500.MB]
+            withName: PYRAMID { memory = { 280.MB * task.attempt } }
+        }""",
     )
     assert run.code == 0, run.output
-    print(
-        asked(run, "--mem"),
-        run.output,
-        [(r["name"], r["exit"]) for r in run.trace],
-        cluster.completed(),
+    assert asked(run, "--mem") == [("FAILED", "-", "280M"), ("COMPLETED", "0", "500M")]
+    shown(
+        "a job over its memory, 280 MB, where a site's `resourceLimits` say 500 MB",
+        "Slurm kills it (no exit code is left); the second attempt asks for 500 MB, not 560, and "
+        "completes",
     )
-    (first, second) = asked(run, "--mem")
-    assert first == ("FAILED", "200M")
-    assert second == ("COMPLETED", "400M")
 
 
-def test_a_job_over_its_time_is_tried_again_with_more(cluster, on_slurm, on_path, volume, shown):
-    # Slurm counts in minutes and looks every half a minute.
+def test_a_job_over_its_time_is_tried_again_with_more_up_to_the_sites_limit(
+    cluster, on_slurm, on_path, volume, shown
+):
     on_path(
         "pyramid.py",
-        """[ -e ../../../once ] || { touch ../../../once; sleep 200; }; exec REAL "$@"\n""",
+        f"""\
+        if mkdir '{on_slurm.folder}/slow' 2>/dev/null; then sleep 200; fi
+        exec REAL "$@"
+        """,
     )
     run = on_slurm(
         *("--input", volume, *ONE_STEP),
-        config=GREEDY.format(directive="time = { 1.min * task.attempt }"),
+        config="""process {
+            resourceLimits = [cpus: 1, memory: 2.GB, time: 90.s]
+            withName: PYRAMID { time = { 1.min * task.attempt } }
+        }""",
     )
     assert run.code == 0, run.output
-    print(
-        asked(run, "-t"),
-        run.output,
-        [(r["name"], r["exit"]) for r in run.trace],
-        cluster.completed(),
+    assert asked(run, "-t") == [("FAILED", "140", "00:01:00"), ("COMPLETED", "0", "00:01:30")]
+    shown(
+        "a job over its time, 1 minute, where a site's `resourceLimits` say 90 seconds",
+        "it is told half a minute before the end (140); the second attempt asks for 1:30, not 2 "
+        "minutes, and completes",
     )
+
+
+def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempts(
+    cluster, on_slurm, on_path, volume
+):
+    # Two attempts of three are killed at once.
+    on_path(
+        "pyramid.py",
+        f"""\
+        for n in 1 2; do
+            if mkdir '{on_slurm.folder}/'$n 2>/dev/null; then kill -KILL $$; fi
+        done
+        exec REAL "$@"
+        """,
+    )
+    run = on_slurm("--input", volume, *ONE_STEP, "--max_memory", "20 GB", profiles="slurm")
+    assert run.code == 0, run.output
+    assert asked(run, "-t") == [
+        ("FAILED", "137", "04:00:00"),
+        ("FAILED", "137", "08:00:00"),
+        ("COMPLETED", "0", "12:00:00"),
+    ]
+    assert [row[2] for row in asked(run, "--mem")] == ["8192M", "16384M", "20480M"]
+    assert [row[2] for row in asked(run, "-c")] == ["4", "4", "4"]
