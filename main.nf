@@ -11,6 +11,7 @@ include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { allOf ; asWritten ; checkLaunch ; codeVersion ; ended ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { requireProfiler } from './lib/profiling'
+include { nameOrphans } from './lib/slurm'
 
 workflow OCTANE {
     take:
@@ -74,6 +75,7 @@ workflow {
     else {
         requireProfiler()
         checkLaunch()
+        nameOrphans()
         if (params.samplesheet || params.phantom) {
             COHORT(optional(asWritten('samplesheet')), request(), codeVersion())
             subjects = COHORT.out.cohort.flatMap { cohort -> subjectsOf(cohort) }

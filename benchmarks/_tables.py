@@ -12,13 +12,15 @@ from _common import PROJECT
 from _lease_tables import LEASE_TABLES
 from _performance_tables import PERFORMANCE_TABLES
 from _resample_tables import RESAMPLE_TABLES
+from _slurm_tables import SLURM_TABLES
 from _table_parts import measured, table, warmup, where
 
 __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
 
 RESULTS = PROJECT / "benchmarks" / "results"
 PAGES = tuple(
-    PROJECT / "docs" / name for name in ("n4.md", "resample.md", "gpu.md", "performance.md")
+    PROJECT / "docs" / name
+    for name in ("n4.md", "resample.md", "gpu.md", "hpc.md", "performance.md")
 )
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 
@@ -218,5 +220,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **RESAMPLE_TABLES,
     **LEASE_TABLES,
     **PERFORMANCE_TABLES,
+    **SLURM_TABLES,
 }
 """Names that pages mark, and what makes each table."""

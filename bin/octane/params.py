@@ -726,7 +726,7 @@ class WorkflowParameters(StepParameters):
         int,
         parameter(
             "GPUs of the node; with gpu_slots it limits the tasks that use one at a time. "
-            "0: no limit, for machines without.",
+            "0: no limit, for machines without. On Slurm it limits nothing: Slurm gives GPUs out.",
             ge=0,
         ),
     ] = 0
@@ -736,10 +736,30 @@ class WorkflowParameters(StepParameters):
     max_memory: Annotated[
         str | None, parameter("Most memory a task may ask for, such as '32 GB'.")
     ] = None
+    container: Annotated[
+        str | None,
+        parameter(
+            "Image of -profile docker and apptainer; unset: octane:VERSION, and octane-VERSION.sif "
+            "in the project's folder."
+        ),
+    ] = None
+    slurm_queue: Annotated[
+        str | None, parameter("Partition for the jobs of -profile slurm; unset: the cluster's own.")
+    ] = None
+    slurm_gpu_queue: Annotated[
+        str | None, parameter("Partition for jobs that ask for a GPU; unset: slurm_queue.")
+    ] = None
+    slurm_gpu_type: Annotated[
+        str | None,
+        parameter("Type of GPU to ask Slurm for, such as a100, where a cluster has several."),
+    ] = None
+    slurm_account: Annotated[
+        str | None, parameter("Account that the jobs of -profile slurm are charged to.")
+    ] = None
     slurm_options: Annotated[
         str | None,
         parameter(
-            "Options of sbatch for every job of -profile slurm, such as '--account=myproject'; "
+            "Further options of sbatch for every job of -profile slurm, such as '--qos=normal'; "
             "GPU jobs get their --gres as well."
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""What the pipeline tests share: a copy of the project, a small phantom, and real Nextflow runs."""
+"""What tests share that run the workflow: a copy of it, a small phantom, and real Nextflow runs."""
 
 import csv
 import os
@@ -6,13 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[1]
 CODE = ("main.nf", "nextflow.config", "nextflow_schema.json", "modules", "lib", "conf", "bin")
 """What a run reads."""
 
@@ -72,6 +74,38 @@ class Run:
         return found
 
 
+@dataclass(frozen=True)
+class Started:
+    """A run of Nextflow that goes on.
+
+    Attributes
+    ----------
+    folder
+        Where it was launched.
+    outdir
+        Its results.
+    process
+        Nextflow itself.
+    stream
+        Takes standard output and error.
+    """
+
+    folder: Path
+    outdir: Path
+    process: subprocess.Popen[bytes]
+    stream: IO[str]
+
+    def wait(self) -> Run:
+        """The run when it has ended."""
+        with self.stream:
+            try:
+                code = self.process.wait(300)
+            finally:
+                self.process.kill()
+            self.stream.seek(0)
+            return Run(self.folder, self.outdir, code, self.stream.read())
+
+
 Nextflow = Callable[..., Run]
 
 
@@ -109,10 +143,10 @@ def project(copy_project: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def nextflow(project: Path, environment: dict[str, str]) -> Nextflow:
-    """Run the workflow, from ``folder`` into ``folder/out``."""
+def start_nextflow(project: Path, environment: dict[str, str]) -> Callable[..., Started]:
+    """Start a run of the workflow, from ``folder`` into ``folder/out``, and go on."""
 
-    def run(
+    def start(
         folder: Path,
         *arguments: object,
         outdir: Path | None = None,
@@ -120,20 +154,29 @@ def nextflow(project: Path, environment: dict[str, str]) -> Nextflow:
         code: Path = project,
         env: dict[str, str] | None = None,
         script: str = "main.nf",
-    ) -> Run:
+    ) -> Started:
         outdir = outdir or folder / "out"
         given = ["--outdir", str(outdir)] if give_outdir else []
-        made = subprocess.run(
+        # A file and no pipe, which tasks that outlive a killed run would keep open.
+        output = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - Started closes it
+        process = subprocess.Popen(
             ["nextflow", "run", str(code / script), *given, *map(str, arguments)],
             cwd=folder,
             env={**environment, **(env or {})},
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=300,
         )
-        return Run(folder, outdir, made.returncode, made.stdout)
+        return Started(folder, outdir, process, output)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def nextflow(start_nextflow: Callable[..., Started]) -> Nextflow:
+    """Run the workflow to its end, from ``folder`` into ``folder/out``."""
+
+    def run(*arguments: object, **options: object) -> Run:
+        return start_nextflow(*arguments, **options).wait()
 
     return run
 

@@ -1,0 +1,133 @@
+"""The profiles docker and apptainer, with stand-ins that see no more than what is mounted.
+
+No daemon and no image are needed: the stand-in runs what it is told to in a mount namespace where
+the tests' own folders are hidden but for the mounts, and with no variables but those handed over.
+"""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STAND_IN = """\
+#!{python}
+import json, os, subprocess, sys, tempfile
+
+words = sys.argv[1:]
+if words[0] not in ("run", "exec"):
+    sys.exit(0)
+with open({log!r}, "a") as log:
+    log.write(json.dumps(words) + "\\n")
+mounts, kept, folder = [], {{}}, None
+while words and words[0] != {image!r}:
+    word = words.pop(0)
+    if word in ("-v", "-B"):
+        mounts.append(words.pop(0).split(":")[0])
+    elif word == "-e":
+        name = words.pop(0)
+        if name in os.environ:
+            kept[name] = os.environ[name]
+    elif word == "-w":
+        folder = words.pop(0)
+folder = folder or os.getcwd()
+for name, value in os.environ.items():
+    if name.startswith("APPTAINERENV_"):
+        kept[name.removeprefix("APPTAINERENV_")] = value
+kept.update(PATH={path!r}, HOME="/tmp")
+
+def sh(*command):
+    subprocess.run(command, check=True)
+
+stash = tempfile.mkdtemp(dir="/tmp")
+sh("mount", "-t", "tmpfs", "tmpfs", stash)
+for number, mount in enumerate(mounts):
+    os.mkdir(f"{{stash}}/{{number}}")
+    sh("mount", "--bind", mount, f"{{stash}}/{{number}}")
+sh("mount", "-t", "tmpfs", "tmpfs", {hidden!r})
+for number, mount in enumerate(mounts):
+    os.makedirs(mount, exist_ok=True)
+    sh("mount", "--bind", f"{{stash}}/{{number}}", mount)
+os.chdir(folder)
+os.execvpe(words[1], words[1:], kept)
+"""
+
+
+@pytest.fixture
+def engine(tmp_path, tmp_path_factory, environment):
+    """Put a stand-in on the PATH; gives the environment and the log of its calls."""
+    namespace = ["unshare", "--mount", "--map-root-user"]
+    if not sys.platform.startswith("linux"):
+        pytest.skip("mount namespaces are Linux's")
+    if subprocess.run([*namespace, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not make a mount namespace")
+
+    def put(name, image):
+        folder = tmp_path / "engine"
+        folder.mkdir()
+        log = folder / "calls.log"
+        inner = folder / "inner.py"
+        inner.write_text(
+            STAND_IN.format(
+                python=sys.executable,
+                log=str(log),
+                image=image,
+                path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+                hidden=str(tmp_path_factory.getbasetemp()),
+            ),
+            encoding="utf-8",
+        )
+        tool = folder / name
+        tool.write_text(f'#!/bin/bash\nexec {" ".join(namespace)} {sys.executable} {inner} "$@"\n')
+        tool.chmod(stat.S_IRWXU)
+        return {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}, log
+
+    return put
+
+
+def calls(log, command):
+    """The calls that ran a task of one of the workflow's commands."""
+    found = []
+    for words in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+        line = " ".join(words)
+        script = re.search(r"\S+/\.command\.(?:run|sh)", line)
+        if script and command in Path(script[0]).with_name(".command.sh").read_text():
+            found.append(line)
+    return found
+
+
+CASES = {
+    "docker": ("octane:0.1.0", "--gpus all", "-v"),
+    "apptainer": ("{project}/octane-0.1.0.sif", "--nv", "-B"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_tasks_find_all_they_need_in_their_containers(
+    name, engine, nextflow, project, quick, phantom, tmp_path
+):
+    image, gpu, mount = CASES[name]
+    env, log = engine(name, image.format(project=project))
+    profiles = f"test,{name}"
+    given = [*quick[2:], "--input", phantom / "mosaics", "--skip_n4", "--skip_report"]
+    run = nextflow(
+        *(tmp_path, "-profile", profiles, *given, "--gpu_count", "2", "--gpu_slots", "3"),
+        *("--gpu_lock_dir", "/var/tmp"),
+        env=env,
+    )
+    assert run.code == 0, run.output
+    # A run without containers finds results that are whole.
+    assert (run.outdir / "mosaics" / "mosaics.ome.zarr" / "zarr.json").exists()
+    assert (tmp_path / "work" / "resume").is_dir()
+    resampled, stitched = calls(log, "resample.py"), calls(log, "stitch.py")
+    assert len(resampled) == len(stitched) == 2
+    assert all(gpu in call and f"{mount} /var/tmp" in call for call in resampled)
+    assert not any(gpu in call or "/var/tmp" in call for call in stitched)
+    again = nextflow(*(tmp_path, "-profile", profiles, *given, "-resume"), env=env)
+    assert again.code == 0, again.output
+    assert again.tasks("CACHED") == again.tasks()

@@ -1,0 +1,130 @@
+"""Jobs cancelled, a node drained and lost, Nextflow killed: the run goes on, or is gone on with."""
+
+import pytest
+
+SECTIONS_ALONE = ("--skip_n4", "--skip_pyramid", "--skip_report")
+"""Up to the stacked volume: enough tasks, and short ones."""
+
+
+@pytest.fixture(scope="module")
+def stacked(nextflow, quick, phantom, checksums, tmp_path_factory):
+    """Checksums of the stacked volume that an undisturbed run on this machine gives."""
+    folder = tmp_path_factory.mktemp("stacked")
+    run = nextflow(folder, *quick, "--input", phantom / "mosaics", *SECTIONS_ALONE)
+    assert run.code == 0, run.output
+    made = checksums(run.outdir)
+    assert len(made) > 2
+    return made
+
+
+def ends(run, process):
+    """How often the tasks of a process ended with which status and exit code."""
+    rows = [row for row in run.trace if f"{process} " in row["name"]]
+    return sorted((row["status"], row["exit"]) for row in rows)
+
+
+def test_a_cancelled_job_is_tried_again(cluster, on_slurm, hold, stacked, checksums, shown):
+    held = hold("stitch.py")
+    started = on_slurm.start(*SECTIONS_ALONE)
+    cluster.command("scancel", held.jobs(2)[0])
+    held.jobs(3)
+    held.let_go()
+    run = started.wait()
+    assert run.code == 0, run.output
+    assert ends(run, "STITCH") == [("COMPLETED", "0"), ("COMPLETED", "0"), ("FAILED", "143")]
+    assert checksums(run.outdir) == stacked
+    shown(
+        "`scancel` of a running job",
+        "the task ends with 143 and is tried again; same checksums as an undisturbed run",
+    )
+
+
+def test_a_job_that_is_cancelled_every_time_stops_the_run_which_can_be_gone_on_with(
+    cluster, on_slurm, hold, stacked, checksums, shown
+):
+    held = hold("stack.py")
+    started = on_slurm.start(*SECTIONS_ALONE)
+    for attempt in (1, 2, 3):
+        cluster.command("scancel", held.jobs(attempt)[-1])
+    stopped = started.wait()
+    assert stopped.code == 1
+    assert ends(stopped, "STACK") == [("FAILED", "143")] * 3
+    assert "terminated with an error exit status (143)" in stopped.output
+    assert "CANCELLED" in stopped.output
+    assert checksums(stopped.outdir) == {}
+    held.let_go()
+    run = on_slurm(*SECTIONS_ALONE, "-resume")
+    assert run.code == 0, run.output
+    assert run.processes("COMPLETED") == {"STACK"}
+    assert checksums(run.outdir) == stacked
+    shown(
+        "`scancel` of each of a task's three attempts",
+        "the run stops, names the task and says CANCELLED; `-resume` runs this task alone; same "
+        "checksums",
+    )
+
+
+def test_a_drained_node_finishes_its_jobs_and_takes_the_next_when_it_is_back(
+    cluster, on_slurm, hold, stacked, checksums, shown
+):
+    held = hold("stitch.py")
+    started = on_slurm.start(*SECTIONS_ALONE)
+    held.jobs(2)
+    cluster.set_state("drain")
+    held.let_go()
+    on_slurm.waits("STACK")
+    assert not cluster.jobs("RUNNING")
+    cluster.set_state("resume")
+    run = started.wait()
+    assert run.code == 0, run.output
+    assert run.tasks() == run.tasks("COMPLETED")
+    assert checksums(run.outdir) == stacked
+    shown(
+        "the node drained and set back",
+        "running jobs end, the next ones wait in the queue and run when the node is back; nothing "
+        "is tried again; same checksums",
+    )
+
+
+def test_jobs_of_a_lost_node_are_tried_again(cluster, on_slurm, hold, stacked, checksums, shown):
+    held = hold("stitch.py")
+    started = on_slurm.start(*SECTIONS_ALONE)
+    lost = held.jobs(2)
+    cluster.lose_node()
+    held.let_go()
+    cluster.bring_node_back()
+    run = started.wait()
+    assert run.code == 0, run.output
+    assert ends(run, "STITCH") == [("COMPLETED", "0")] * 2 + [("FAILED", "-")] * 2
+    states = {job["JobId"]: job["JobState"] for job in cluster.completed()}
+    assert {states[job] for job in lost} == {"NODE_FAIL"}
+    assert checksums(run.outdir) == stacked
+    shown(
+        "the node lost with two jobs on it",
+        "Slurm says NODE_FAIL, the tasks have no exit code and are tried again; same checksums",
+    )
+
+
+def test_jobs_of_a_killed_nextflow_are_named_by_the_run_that_goes_on(
+    cluster, on_slurm, hold, stacked, checksums, shown
+):
+    held = hold("stitch.py")
+    killed = on_slurm.start(*SECTIONS_ALONE)
+    orphans = held.jobs(2)
+    killed.process.kill()
+    killed.wait()
+    assert sorted(cluster.jobs("RUNNING")) == orphans
+    started = on_slurm.start(*SECTIONS_ALONE, "-resume")
+    held.jobs(4)
+    held.let_go()
+    run = started.wait()
+    assert run.code == 0, run.output
+    assert f"cancel them: scancel {' '.join(orphans)}" in " ".join(run.output.split())
+    assert run.processes("CACHED") == {"PREFLIGHT", "RESAMPLE"}
+    assert checksums(run.outdir) == stacked
+    shown(
+        "`kill -9` of Nextflow with two jobs running",
+        "the jobs go on; `-resume` names them with the `scancel` that ends them, starts their "
+        "tasks anew in folders of their own, and ends with the same checksums, also while the old "
+        "jobs work",
+    )

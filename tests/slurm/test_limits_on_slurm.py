@@ -1,0 +1,102 @@
+"""Jobs over their memory or time are tried again with more of it, up to what a site allows."""
+
+import re
+
+import pytest
+
+ONE_STEP = ("--skip_n4", "--skip_report", "--skip_resample")
+
+
+@pytest.fixture
+def volume(phantom):
+    """A volume, so that one step is all there is to do."""
+    return phantom / "truth" / "tissue.ome.zarr"
+
+
+def asked(run, option):
+    """How each attempt at PYRAMID ended, and what it had asked Slurm for, in their order."""
+    found = []
+    for row in sorted(run.trace, key=lambda row: int(row["task_id"])):
+        if "PYRAMID" in row["name"]:
+            (script,) = (run.folder / "work").glob(f"{row['hash']}*/.command.run")
+            header = script.read_text(encoding="utf-8")
+            (value,) = re.findall(rf"^#SBATCH {option}[ =](\S+)$", header, re.MULTILINE)
+            found.append((row["status"], row["exit"], value))
+    return found
+
+
+def test_a_job_over_its_memory_is_tried_again_with_more_up_to_the_sites_limit(
+    cluster, on_slurm, on_path, volume, shown
+):
+    # More than the first attempt has and less than the second.
+    on_path(
+        "pyramid.py",
+        """\
+        python3 -c 'import time; taken = bytearray(300_000_000); time.sleep(3)'
+        exec REAL "$@"
+        """,
+    )
+    run = on_slurm(
+        *("--input", volume, *ONE_STEP),
+        config="""process {
+            resourceLimits = [cpus: 1, memory: 500.MB]
+            withName: PYRAMID { memory = { 280.MB * task.attempt } }
+        }""",
+    )
+    assert run.code == 0, run.output
+    assert asked(run, "--mem") == [("FAILED", "-", "280M"), ("COMPLETED", "0", "500M")]
+    shown(
+        "a job over its memory, 280 MB, where a site's `resourceLimits` say 500 MB",
+        "Slurm kills it (no exit code is left); the second attempt asks for 500 MB, not 560, and "
+        "completes",
+    )
+
+
+def test_a_job_over_its_time_is_tried_again_with_more_up_to_the_sites_limit(
+    cluster, on_slurm, on_path, volume, shown
+):
+    on_path(
+        "pyramid.py",
+        f"""\
+        if mkdir '{on_slurm.folder}/slow' 2>/dev/null; then sleep 200; fi
+        exec REAL "$@"
+        """,
+    )
+    run = on_slurm(
+        *("--input", volume, *ONE_STEP),
+        config="""process {
+            resourceLimits = [cpus: 1, memory: 2.GB, time: 90.s]
+            withName: PYRAMID { time = { 1.min * task.attempt } }
+        }""",
+    )
+    assert run.code == 0, run.output
+    assert asked(run, "-t") == [("FAILED", "140", "00:01:00"), ("COMPLETED", "0", "00:01:30")]
+    shown(
+        "a job over its time, 1 minute, where a site's `resourceLimits` say 90 seconds",
+        "it is told half a minute before the end (140); the second attempt asks for 1:30, not 2 "
+        "minutes, and completes",
+    )
+
+
+def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempts(
+    cluster, on_slurm, on_path, volume
+):
+    # Two attempts of three are killed at once.
+    on_path(
+        "pyramid.py",
+        f"""\
+        for n in 1 2; do
+            if mkdir '{on_slurm.folder}/'$n 2>/dev/null; then kill -KILL $$; fi
+        done
+        exec REAL "$@"
+        """,
+    )
+    run = on_slurm("--input", volume, *ONE_STEP, "--max_memory", "20 GB", profiles="slurm")
+    assert run.code == 0, run.output
+    assert asked(run, "-t") == [
+        ("FAILED", "137", "04:00:00"),
+        ("FAILED", "137", "08:00:00"),
+        ("COMPLETED", "0", "12:00:00"),
+    ]
+    assert [row[2] for row in asked(run, "--mem")] == ["8192M", "16384M", "20480M"]
+    assert [row[2] for row in asked(run, "-c")] == ["4", "4", "4"]
