@@ -13,8 +13,10 @@ file there, hidden or not, that it is no component of the hierarchy, in ``member
 ``consolidate_metadata``. Inside an array no reader lists (zarr, yaozarrs and ome-zarr-models tried;
 napari goes by paths).
 
-Checksums are taken while the bytes are in hand. In one run, RESAMPLE of 805 MB took 1.00 times as
-long with the manifest as without, PYRAMID 1.01 times; opening a store of 5,000 files took 31 ms.
+Checksums are taken while the bytes are in hand. In one run (two cores, each seven times with the
+manifest and without, medians) RESAMPLE of a mosaic of 537 MB took 1.02 times the processor time and
+0.98 times the time, PYRAMID of a volume of 588 MB 1.02 and 0.88 times: other processes weigh more.
+A crc32c is taken at 11 GB/s, and a store of 5,000 files is looked through in 20 ms.
 """
 
 import os

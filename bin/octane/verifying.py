@@ -22,7 +22,7 @@ from octane.manifests import (
 from octane.progress import progress
 from octane.tiles import run_tiles
 
-__all__ = ["READERS", "Verified", "accept", "verify_stores"]
+__all__ = ["READERS", "Verified", "accept", "noted", "verify_stores"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def verify_stores(folder: Path) -> Verified:
         try:
             manifest = read_manifest(store)
             if manifest is None:
-                require_noted(store, _noted(store))
+                require_noted(store, noted(store))
                 unlisted += 1
                 continue
         except OctaneError as error:
@@ -106,7 +106,7 @@ def _stores(folder: Path) -> Iterator[Path]:
             yield from _stores(path)
 
 
-def _noted(store: Path) -> dict[str, object]:
+def noted(store: Path) -> dict[str, object]:
     """What octane noted in a store's attributes; empty for stores of others.
 
     Raises
@@ -139,7 +139,7 @@ def accept(store: Path) -> int:
     OctaneError
         When it is no store of octane's, or cannot be written.
     """
-    if not _noted(store):
+    if not noted(store):
         raise OctaneError(
             f"{store} is not of octane's making, and needs no list of its files; there is nothing "
             "to accept."
