@@ -176,6 +176,21 @@ def test_a_store_that_lost_its_manifest_is_refused(store):
         verify_stores(store)
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda s: shutil.rmtree(s / "0"), "has lost 0/octane-manifest.tsv"),
+        (lambda s: (s / PLACE).write_bytes(b""), "octane-manifest.tsv, the list of"),
+        (lambda s: (s / "zarr.json").write_bytes(b""), "zarr.json is cut short: 0 bytes are there"),
+        (lambda s: (s / "0/zarr.json").unlink(), "0/zarr.json is missing"),
+    ],
+)
+def test_whatever_a_store_has_lost_is_named_when_it_is_opened(store, damage, words):
+    damage(store)
+    with pytest.raises(OctaneError, match=words):
+        open_image(store)
+
+
 def test_the_output_of_a_task_is_made_again_by_the_workflow(store, tmp_path):
     task = tmp_path / TASK
     task.mkdir(parents=True)
