@@ -8,15 +8,15 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from octane.errors import OctaneError
+from octane.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.manifests import Stamp, stamped
 
-__all__ = ["PARTIAL", "require_free", "write_object", "writing"]
+__all__ = ["PARTIAL", "REPLACED", "require_free", "write_object", "writing"]
 
 PARTIAL = ".partial-"
 """What the names of unfinished files and folders begin with."""
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""A full disk and a full quota."""
+REPLACED = ".replaced-"
+"""What the name of something begins with while another takes its place."""
 
 
 def _remove(path: Path) -> None:
@@ -79,7 +79,7 @@ def _put(partial: Path, destination: Path) -> None:
         partial.rename(destination)
         return
     # A rename cannot replace a folder that is not empty: the old one steps aside first.
-    old = destination.with_name(f".replaced-{os.getpid()}-{destination.name}")
+    old = destination.with_name(f"{REPLACED}{os.getpid()}-{destination.name}")
     destination.rename(old)
     try:
         partial.rename(destination)
@@ -117,8 +117,10 @@ def writing(
     Raises
     ------
     OctaneError
-        When ``destination`` exists and ``overwrite`` is off, or is a folder of others; when its
-        folder cannot be written, or there is no space left for it.
+        When ``destination`` exists and ``overwrite`` is off, or is a folder of others, or when its
+        folder cannot be written.
+    NoSpaceError
+        When there is no space left for it.
     """
     require_free(destination, overwrite=overwrite)
     partial = destination.with_name(f"{PARTIAL}{os.getpid()}-{destination.name}")
@@ -128,7 +130,7 @@ def writing(
         partial.touch()
         partial.unlink()
     except OSError as error:
-        raise OctaneError(
+        raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
             f"{destination.parent} cannot be written ({error.strerror}); "
             "choose another place for the output."
         ) from error
@@ -151,14 +153,14 @@ def writing(
     except BaseException as error:
         _remove(partial)
         if isinstance(error, OSError) and error.errno in NO_SPACE:
-            raise OctaneError(
+            raise NoSpaceError(
                 f"{destination}: {error.strerror}; free some, or choose another place for the "
                 f"output. {_left(kept)}"
             ) from error
         raise
 
 
-def write_object(path: Path, pieces: Sequence[bytes]) -> None:
+def write_object(path: Path, pieces: Sequence[bytes]) -> Stamp:
     """Write a file of a store under a temporary name beside it, and rename it when it is whole.
 
     A process that is killed leaves no half of it under its name, only the temporary file, which
@@ -170,6 +172,11 @@ def write_object(path: Path, pieces: Sequence[bytes]) -> None:
         Replaced where it exists; missing parents are made.
     pieces
         Contents, one after the other.
+
+    Returns
+    -------
+    Stamp
+        Size and checksum, for the store's manifest.
     """
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:
@@ -188,3 +195,4 @@ def write_object(path: Path, pieces: Sequence[bytes]) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+    return stamped(pieces)

@@ -21,7 +21,7 @@ try:
 except ModuleNotFoundError as error:
     enter(error.name or "cyclopts")
     raise
-from octane.errors import OctaneError
+from octane.errors import NO_SPACE, NoSpaceError, OctaneError
 from octane.params import (
     ExecutionParameters,
     InputParameters,
@@ -110,6 +110,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def launch(app: cyclopts.App) -> None:
     """Run a command: errors are one sentence on standard error and exit code 1.
 
+    Without space left it is 28 (the system's ENOSPC), without memory 137: there the workflow can
+    try again.
     ``OCTANE_DEBUG=1`` shows the traceback as well.
     """
     console = Console(stderr=True, soft_wrap=True)
@@ -133,7 +135,7 @@ def launch(app: cyclopts.App) -> None:
     except cyclopts.CycloptsError as error:
         _fail(_sentence(error), error)
     except OctaneError as error:
-        _fail(str(error), error)
+        _fail(str(error), error, error.code)
     except MemoryError as error:
         # The code of a process that was killed for its memory, which the workflow tries again.
         _fail("Not enough memory; give a smaller --memory, or run where there is more.", error, 137)
@@ -142,6 +144,7 @@ def launch(app: cyclopts.App) -> None:
         _fail(
             f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
             error,
+            NoSpaceError.code if error.errno in NO_SPACE else OctaneError.code,
         )
     except KeyboardInterrupt as error:
         _fail("Interrupted; nothing was left half-written.", error, 130)

@@ -19,6 +19,7 @@ from octane.atomic import write_object
 from octane.chunks import chunk_key, owned_shape
 from octane.encoding import Encoding
 from octane.geometry import Region
+from octane.manifests import Stamp
 from octane.shards import ABSENT, CHECKSUM_BYTES, crc32c
 from octane.spans import span
 
@@ -117,6 +118,8 @@ class DirectWriter:
     ----------
     array
         The array, for those that read it back.
+    stamps
+        Of what is written, by its key: what the store's manifest is made of.
 
     Raises
     ------
@@ -126,6 +129,7 @@ class DirectWriter:
 
     def __init__(self, array: zarr.Array) -> None:
         self.array = array
+        self.stamps: dict[str, Stamp] = {}
         self._encoding = Encoding.of(array)
         self._owned = owned_shape(array)
 
@@ -186,5 +190,6 @@ class DirectWriter:
             raise ValueError(f"an array of {self.array.shape} has no shard {position}")
         shard = ShardWriter(self._encoding, extent)
         yield shard
+        key = chunk_key(self.array, position)
         with span("write"):
-            write_object(self._encoding.folder / chunk_key(self.array, position), shard.contents())
+            self.stamps[key] = write_object(self._encoding.folder / key, shard.contents())

@@ -1,7 +1,27 @@
-"""The one exception that means: the input or a parameter is at fault, not the code."""
+"""The exceptions that mean: the input, a parameter or the machine is at fault, not the code."""
 
-__all__ = ["OctaneError"]
+import errno
+
+__all__ = ["NO_SPACE", "NoSpaceError", "OctaneError"]
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""A full disk and a full quota."""
 
 
 class OctaneError(Exception):
-    """One sentence for the person at the terminal: names the file or parameter and the remedy."""
+    """One sentence for the person at the terminal: names the file or parameter and the remedy.
+
+    Attributes
+    ----------
+    code
+        What the command exits with.
+    """
+
+    code = 1
+
+
+class NoSpaceError(OctaneError):
+    """There is no space left: the same command may succeed elsewhere, or when some is freed."""
+
+    # The error's own number, by which the workflow tells it from an error in the data.
+    code = errno.ENOSPC

@@ -7,22 +7,22 @@ believed only as far as the file says the same: one that is torn, as a crash of 
 it, is made again, and so is one whose source has changed.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import shutil
-import zlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
 from threading import Lock
 
 from octane.atomic import PARTIAL
-from octane.errors import OctaneError
+from octane.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.locking import locked
+from octane.manifests import Stamp, measured
 from octane.metrics import as_json
 
 __all__ = ["Journal", "fingerprint", "journal"]
@@ -35,8 +35,7 @@ SUFFIX = ".journal"
 @dataclass(frozen=True)
 class _Entry:
     source: str
-    size: int
-    checksum: int
+    stamp: Stamp
 
 
 class Journal:
@@ -56,34 +55,22 @@ class Journal:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def has(self, key: str, source: str) -> bool:
-        """Whether the object was made of this source, and its file is as it was written."""
+    def finished(self, key: str, source: str) -> Stamp | None:
+        """Stamp of an object that was made of this source, if its file is as it was written."""
         entry = self._entries.get(key)
         if entry is None or entry.source != source:
-            return False
-        size, checksum = _measured(self.folder / key)
-        return (size, checksum) == (entry.size, entry.checksum)
+            return None
+        try:
+            return entry.stamp if measured(self.folder / key) == entry.stamp else None
+        except FileNotFoundError:
+            return None
 
-    def add(self, key: str, source: str) -> None:
+    def add(self, key: str, source: str, stamp: Stamp) -> None:
         """Note an object whose file is written."""
-        size, checksum = _measured(self.folder / key)
-        line = json.dumps({"key": key, "source": source, "size": size, "checksum": checksum})
+        line = json.dumps({"key": key, "source": source, **asdict(stamp)})
         with self._lock:
             # One write a line: what a kill cuts short is the last line, which is then left out.
             self._stream.write(f"{line}\n".encode())
-
-
-def _measured(file: Path) -> tuple[int, int]:
-    """Size and checksum of a file; of one that is not there, what no file has."""
-    size, checksum = 0, 0
-    try:
-        with file.open("rb") as stream:
-            while piece := stream.read(1 << 20):
-                size += len(piece)
-                checksum = zlib.crc32(piece, checksum)
-    except FileNotFoundError:
-        return -1, 0
-    return size, checksum
 
 
 def fingerprint(content: Mapping[str, object]) -> str:
@@ -135,7 +122,7 @@ def journal(place: Path, name: str, key: str, source: Path) -> Generator[Journal
         place.mkdir(parents=True, exist_ok=True)
         stream = _opened(file)
     except OSError as error:
-        raise OctaneError(
+        raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
             f"{place} cannot be written ({error.strerror}), and --resume keeps finished tiles "
             "there; give another --resume-dir."
         ) from error
@@ -175,24 +162,13 @@ def _opened(file: Path) -> FileIO | None:
     while True:
         # Unbuffered: nothing is left to be written when the disk is full.
         stream = file.open("a+b", buffering=0)
-        if not _locked(stream):
+        if not locked(stream.fileno(), file):
             stream.close()
             return None
         # Its owner may have removed it between the two.
         if file.exists() and os.fstat(stream.fileno()).st_ino == file.stat().st_ino:
             return stream
         stream.close()
-
-
-def _locked(stream: FileIO) -> bool:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        # Some network file systems have no locks; only then two runs at once would go unnoticed.
-        logger.warning("%s cannot be locked (%s)", stream.name, error.strerror)
-    return True
 
 
 def _sweep(folder: Path) -> None:
@@ -221,7 +197,7 @@ def _entries(content: bytes, header: Mapping[str, str]) -> dict[str, _Entry] | N
     lines = _lines(content)
     if not lines or lines[0] != header:
         return None
-    return {e["key"]: _Entry(e["source"], e["size"], e["checksum"]) for e in lines[1:]}
+    return {e["key"]: _Entry(e["source"], Stamp(e["size"], e["checksum"])) for e in lines[1:]}
 
 
 def _remove_others(place: Path, own: Path, header: Mapping[str, str]) -> None:
@@ -234,7 +210,7 @@ def _remove_others(place: Path, own: Path, header: Mapping[str, str]) -> None:
             if _entries(file.read_bytes(), header) is None:
                 continue
             with file.open("r+b", buffering=0) as stream:
-                if _locked(stream):
+                if locked(stream.fileno(), file):
                     logger.info("%s was made with other settings: it is removed", file.stem)
                     shutil.rmtree(file.with_name(file.name.removesuffix(SUFFIX)), True)
                     file.unlink()

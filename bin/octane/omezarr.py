@@ -22,7 +22,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.common import JSON
 
-from octane.atomic import writing
+from octane.atomic import write_object, writing
 from octane.chunks import (
     CorruptChunkError,
     MissingChunkError,
@@ -35,6 +35,7 @@ from octane.direct_write import DirectWriter
 from octane.encoding import NotDirectError
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region
+from octane.manifests import PLACE, Manifest, check, manifest_text, require_noted, restore
 from octane.ngff import finest_dataset
 
 __all__ = ["CHUNK", "SHARD", "Attributes", "Image", "Level", "create_image", "open_image"]
@@ -108,6 +109,8 @@ class Image:
         In micrometres.
     attributes
         What octane noted in the store; empty for stores of others.
+    manifest
+        Its files, if it has a list of them.
     """
 
     path: Path
@@ -115,6 +118,7 @@ class Image:
     grid: Grid
     missing: Literal["error", "fill"] = "error"
     attributes: Attributes = field(default_factory=dict)
+    manifest: Manifest | None = field(default=None, repr=False)
 
     @property
     def dtype(self) -> np.dtype:
@@ -205,9 +209,13 @@ class Image:
 
     def _undecodable(self, key: str, reason: str) -> OctaneError:
         return OctaneError(
-            f"{self.path}: chunk {key} cannot be decoded ({reason}); "
-            "write it again or restore it from the original."
+            f"{self.path}: chunk {key} cannot be decoded ({reason}); {self._restore()}"
         )
+
+    def _restore(self) -> str:
+        if self.manifest is not None:
+            return restore(self.path)
+        return "write it again or restore it from the original."
 
     def _broken_chunk(self, region: Region) -> str:
         """Key of the first stored object in ``region`` that cannot be decoded."""
@@ -251,10 +259,18 @@ def open_image(
     Raises
     ------
     OctaneError
-        When it is not an OME-Zarr image of axes z, y, x with scale and unit; says what to do.
+        When it is not an OME-Zarr image of axes z, y, x with scale and unit, or does not hold what
+        its manifest lists; says what to do.
     """
+    # Before zarr looks, which of metadata that was cut short says no more than that it is wrong.
+    manifest = check(path)
     group = _group(path)
     root = group.attrs.asdict()
+    attributes = dict(cast("Attributes", root.get("octane", {})))
+    if manifest is None:
+        require_noted(path, attributes)
+    # It is this store's, and not for those that are made from it.
+    attributes.pop("manifest", None)
     dataset = finest_dataset(path, root, input_unit)
     array = group.get(dataset.path)
     if not isinstance(array, zarr.Array):
@@ -267,7 +283,7 @@ def open_image(
             f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
         )
     grid = Grid(cast("tuple[int, int, int]", array.shape), dataset.spacing, dataset.origin)
-    return Image(path, array, grid, missing, cast("Attributes", root.get("octane", {})))
+    return Image(path, array, grid, missing, attributes, manifest)
 
 
 def _compressors(codec: Codec) -> tuple[BytesBytesCodec, ...]:
@@ -365,4 +381,7 @@ def create_image(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )
-        group.attrs.update({"ome": metadata, "octane": cast("JSON", attributes or {})})
+        noted = {**(attributes or {}), "manifest": PLACE}
+        group.attrs.update({"ome": metadata, "octane": cast("JSON", noted)})
+        stamps = {key: stamp for writer in writers for key, stamp in writer.stamps.items()}
+        write_object(partial / PLACE, [manifest_text(partial, stamps)])

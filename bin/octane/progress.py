@@ -21,8 +21,9 @@ LINE_EVERY_S = 10.0
 class Advance:
     """Counts finished blocks and their bytes; safe to call from several threads."""
 
-    def __init__(self, label: str, total: int, bar: Progress | None) -> None:
+    def __init__(self, label: str, total: int, bar: Progress | None, unit: str) -> None:
         self.label, self.total, self.done, self.bytes = label, total, 0, 0
+        self._unit = unit
         self._bar, self._lock = bar, Lock()
         self._task = bar.add_task(label, total=total, rate="") if bar else None
         self._start = self._last = time.monotonic()
@@ -44,16 +45,16 @@ class Advance:
         seconds = max(now - self._start, 1e-6)
         left = (self.total - self.done) * seconds / self.done
         return (
-            f"{self.done / seconds:.1f} tiles/s, {self.bytes / seconds / 1e6:.0f} MB/s, "
+            f"{self.done / seconds:.1f} {self._unit}/s, {self.bytes / seconds / 1e6:.0f} MB/s, "
             f"{left:.0f} s left"
         )
 
 
 @contextmanager
-def progress(label: str, total: int) -> Generator[Advance]:
-    """Show how far ``label`` has come, on standard error."""
+def progress(label: str, total: int, unit: str = "tiles") -> Generator[Advance]:
+    """Show how far ``label`` has come, in ``unit``, on standard error."""
     if not sys.stderr.isatty():
-        yield Advance(label, total, None)
+        yield Advance(label, total, None, unit)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -63,4 +64,4 @@ def progress(label: str, total: int) -> Generator[Advance]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield Advance(label, total, bar)
+        yield Advance(label, total, bar, unit)

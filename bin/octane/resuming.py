@@ -34,7 +34,7 @@ class Finished:
     """
 
     def __init__(self, source: Volume, writer: DirectWriter, record: Journal | None) -> None:
-        self._source, self._array, self._record = source, writer.array, record
+        self._source, self._writer, self._record = source, writer, record
         self._owned = owned_shape(writer.array)
         self._lock = Lock()
         self.kept = 0
@@ -43,16 +43,20 @@ class Finished:
 
     def has(self, region: Region, state: str) -> bool:
         """Whether the object of ``region`` was made of a source in this state."""
-        if self._record is None or not self._record.has(self._key(region), state):
+        key = self._key(region)
+        stamp = None if self._record is None else self._record.finished(key, state)
+        if stamp is None:
             return False
         with self._lock:
             self.kept += 1
+        self._writer.stamps[key] = stamp
         return True
 
     def add(self, region: Region, state: str) -> None:
         """The object is written, of a source that was in this state before it was read."""
         if self._record is not None:
-            self._record.add(self._key(region), state)
+            key = self._key(region)
+            self._record.add(key, state, self._writer.stamps[key])
 
     def state(self, taken: Region) -> str:
         """Sizes and times of the files that hold a region of the source."""
@@ -65,7 +69,7 @@ class Finished:
 
     def _key(self, region: Region) -> str:
         position = tuple(r.start // n for r, n in zip(region, self._owned, strict=True))
-        return chunk_key(self._array, position)
+        return chunk_key(self._writer.array, position)
 
 
 def _state(files: Sequence[Path]) -> str:

@@ -12,8 +12,10 @@ import numpy.typing as npt
 import zarr
 
 from octane.backend import describe, require_cpu
+from octane.direct_write import DirectWriter
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, vector
+from octane.manifests import PLACE
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image
 from octane.operators import AxisOperator, resampled
@@ -124,7 +126,7 @@ def build_pyramid(
         ):
             if index == 0 and _same_chunks(image, writer.array):
                 with metrics.timed("link"):
-                    _link(image, writer.array, metrics)
+                    _link(image, writer, metrics)
                 continue
             before = image if index == 0 else Image(destination, arrays[index - 1], grid, "fill")
             stream_resample(
@@ -157,14 +159,16 @@ def _same_chunks(image: Volume, array: zarr.Array) -> TypeGuard[Image]:
     return all(ours.get(k) == theirs.get(k) for k in {*ours, *theirs} - {"attributes"})
 
 
-def _link(image: Image, array: zarr.Array, metrics: Metrics) -> None:
+def _link(image: Image, writer: DirectWriter, metrics: Metrics) -> None:
+    array = writer.array
     image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
     source = (image.path / image.array.path).resolve()
     target = Path(str(array.store_path.store.root)) / array.path  # ty: ignore
     for file in sorted(source.rglob("*")):
-        if not file.is_file() or file.name == "zarr.json":
+        if not file.is_file() or file.name in ("zarr.json", Path(PLACE).name):
             continue
-        link = target / file.relative_to(source)
+        inside = file.relative_to(source)
+        link = target / inside
         link.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(file, link)
@@ -175,6 +179,10 @@ def _link(image: Image, array: zarr.Array, metrics: Metrics) -> None:
                 raise
             shutil.copyfile(file, link)
             metrics.count("written", file.stat().st_size)
+        # Its sizes were compared when it was opened: nothing is read for the new manifest.
+        stamp = (image.manifest or {}).get(f"{image.array.path}/{inside.as_posix()}")
+        if stamp is not None:
+            writer.stamps[f"{array.path}/{inside.as_posix()}"] = stamp
 
 
 def _preview(

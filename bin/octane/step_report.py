@@ -3,6 +3,7 @@
 import json
 import logging
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,16 @@ RECORD, PREVIEW = "_metrics.json", "_preview.npz"
 """How the names of a step's two files end; what stands before is the same for both."""
 TRACE = "_trace.json.gz"
 """The trace's, in place of the report's own ending."""
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    AttributeError,
+    RuntimeError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+"""What NumPy and zipfile raise for what is no NPZ, or has any of its bytes changed."""
 ORDER = ("preflight", "phantom", "resample", "stitch", "stack", "n4", "pyramid")
 """Steps as they follow each other; the first two serve checks and tests."""
 
@@ -55,7 +66,7 @@ def _read_preview(path: Path) -> dict[str, npt.NDArray]:
         # Opened here, because np.load leaves open what it cannot read.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise OctaneError(
             f"{path} is not a readable NPZ file; run the step again that should have written it."
         ) from error

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import SimpleITK as sitk
 
 from octane.atomic import writing
-from octane.errors import OctaneError
+from octane.errors import NoSpaceError, OctaneError
 from octane.geometry import MICROMETERS, Grid, Region, vector
 from octane.omezarr import CHUNK, SHARD, Attributes, Codec, Level, create_image, open_image
 
@@ -287,7 +287,7 @@ def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
             size = 0
     needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
     if size < needed and not name.endswith(UNITLESS):
-        raise OctaneError(
+        raise NoSpaceError(
             f"{destination}: only {size} of {needed} bytes could be written; free some space, or "
             "choose another place for the output. Nothing was left half-written."
         )

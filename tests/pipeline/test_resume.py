@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from octane.manifests import PLACE, manifest_text
+
 pytestmark = pytest.mark.slow
 
 ALL = {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
@@ -86,9 +88,14 @@ def test_a_changed_resolution(again):
 
 
 def test_an_edited_chunk_deep_inside_one_mosaic(again, folder):
-    chunk = folder / "mosaics" / "section_01.ome.zarr" / "0" / "c" / "0" / "0" / "0"
+    store = folder / "mosaics" / "section_01.ome.zarr"
+    chunk = store / "0" / "c" / "0" / "0" / "0"
     other = chunk.with_name("1").read_bytes()
-    with edited(chunk, lambda _: other):
+    # As somebody leaves it who changed it on purpose.
+    with (
+        edited(chunk, lambda _: other),
+        edited(store / PLACE, lambda _: manifest_text(store, {})),
+    ):
         run = again()
     assert run.tasks("CACHED") == [
         "RESAMPLE (mosaics:section_02)",

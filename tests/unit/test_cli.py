@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from octane import cli
-from octane.errors import OctaneError
+from octane.errors import NoSpaceError, OctaneError
 from octane.omezarr import open_image
 from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 
@@ -112,9 +112,10 @@ def launched(monkeypatch, capsys):
         (OctaneError("a.zarr is torn; mend it."), 1, "a.zarr is torn; mend it."),
         (
             OSError(28, "No space left on device", "/scratch/a"),
-            1,
+            28,
             "/scratch/a: No space left on device; check space and rights.",
         ),
+        (NoSpaceError("a: there is no space."), 28, "a: there is no space."),
         (PermissionError(13, "Permission denied", "/b"), 1, "/b: Permission denied; check space"),
         (KeyboardInterrupt(), 130, "Interrupted"),
     ],

@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from octane import journal as journal_module
 from octane.errors import OctaneError
 from octane.journal import fingerprint, journal
+from octane.manifests import stamped
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def interrupted(begin, files, **given):
             path = record.folder / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-            record.add(key, "s")
+            record.add(key, "s", stamped([content]))
         raise Stopped
     return record.folder
 
@@ -50,9 +50,9 @@ def test_finished_objects_are_known_after_an_interruption(begin):
     interrupted(begin, {"0/c/0/0/0": b"one", "0/c/0/0/1": b""})
     with begin() as record:
         assert len(record) == 2
-        assert record.has("0/c/0/0/0", "s")
-        assert record.has("0/c/0/0/1", "s")
-        assert not record.has("0/c/0/1/0", "s")
+        assert record.finished("0/c/0/0/0", "s")
+        assert record.finished("0/c/0/0/1", "s")
+        assert not record.finished("0/c/0/1/0", "s")
 
 
 def test_nothing_of_it_stays_after_a_run_that_ended_well(begin, place):
@@ -75,20 +75,20 @@ def test_an_object_that_is_not_as_it_was_written_is_made_again(begin, content):
     if content is not None:
         (folder / "c").write_bytes(content)
     with begin() as record:
-        assert not record.has("c", "s")
+        assert not record.finished("c", "s")
 
 
 def test_an_object_of_another_source_is_made_again(begin):
     interrupted(begin, {"c": b"one"})
     with begin() as record:
-        assert not record.has("c", "changed")
+        assert not record.finished("c", "changed")
 
 
 def test_the_last_word_on_an_object_counts(begin):
     interrupted(begin, {"c": b"one"})
     interrupted(begin, {"c": b"other"})
     with begin() as record:
-        assert record.has("c", "s")
+        assert record.finished("c", "s")
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
@@ -98,9 +98,9 @@ def test_a_line_that_a_kill_cut_short_is_left_out(begin, cut):
     file.write_bytes(file.read_bytes()[:-cut])
     interrupted(begin, {"d": b"three"})
     with begin() as record:
-        assert record.has("a", "s")
-        assert record.has("d", "s")
-        assert record.has("b", "s") == (cut == 1)
+        assert record.finished("a", "s")
+        assert record.finished("d", "s")
+        assert (record.finished("b", "s") is not None) == (cut == 1)
 
 
 def test_a_journal_cut_within_its_first_line_begins_anew(begin):
@@ -137,17 +137,17 @@ def test_a_second_run_of_the_same_keeps_nothing_and_says_so(begin, caplog):
 
 def test_a_journal_that_its_owner_removes_meanwhile_is_not_locked(begin, monkeypatch):
     # The owner ends between the opening and the lock of the next.
-    locked, files = journal_module._locked, []
+    locked, files = journal_module.locked, []
 
-    def slowly(stream):
+    def slowly(descriptor, path):
         if not files:
-            files.append(stream.name)
-            Path(stream.name).unlink()
-        return locked(stream)
+            files.append(path)
+            path.unlink()
+        return locked(descriptor, path)
 
-    monkeypatch.setattr(journal_module, "_locked", slowly)
+    monkeypatch.setattr(journal_module, "locked", slowly)
     with begin() as record:
-        assert Path(files[0]).exists()
+        assert files[0].exists()
         record.folder.mkdir()
 
 
@@ -173,7 +173,7 @@ def test_metadata_and_unfinished_files_are_swept(begin):
     with begin() as record:
         left = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
         assert left == ["0/c/0"]
-        assert record.has("0/c/0", "s")
+        assert record.finished("0/c/0", "s")
 
 
 def test_other_settings_leave_alone_what_is_being_written(begin):
@@ -190,11 +190,12 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {str(project / "bin")!r})
 from octane.journal import journal
+from octane.manifests import stamped
 source = Path({str(tmp_path / "source.zarr")!r})
 with journal(Path({str(place)!r}), "a.zarr", "k1", source) as record:
     record.folder.mkdir()
     (record.folder / "c").write_bytes(b"one")
-    record.add("c", "s")
+    record.add("c", "s", stamped([b"one"]))
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -203,7 +204,7 @@ with journal(Path({str(place)!r}), "a.zarr", "k1", source) as record:
         assert process.stdout.readline() == b"ready\n"
         os.kill(process.pid, signal.SIGKILL)
     with begin() as record:
-        assert record.has("c", "s")
+        assert record.finished("c", "s")
 
 
 def test_a_place_that_cannot_be_written_is_named(begin, place):

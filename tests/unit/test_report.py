@@ -547,6 +547,13 @@ def rename_record(s: Subject, name: str) -> None:
     s.records[0] = s.records[0].rename(s.folder / name)
 
 
+def flip(path: Path) -> None:
+    """Change a byte of the first array's compressed values."""
+    content = bytearray(path.read_bytes())
+    content[100] ^= 255
+    path.write_bytes(content)
+
+
 RECORD, PREVIEW = "section_01_stitch_metrics.json", "section_01_stitch_preview.npz"
 HARMS: dict[str, tuple[Callable[[Subject], object], str]] = {
     "half a record": (lambda s: s.records[0].write_text('{"step": '), f"{RECORD} is not JSON"),
@@ -562,6 +569,7 @@ HARMS: dict[str, tuple[Callable[[Subject], object], str]] = {
         f"{PREVIEW} is not a readable NPZ",
     ),
     "empty": (lambda s: s.previews[0].write_bytes(b""), f"{PREVIEW} is not a readable NPZ"),
+    "a changed byte": (lambda s: flip(s.previews[0]), f"{PREVIEW} is not a readable NPZ"),
     "no picture": (lambda s: np.savez(s.previews[0], a=np.zeros(2)), "usable picture 'thumbnail'"),
     "a line": (
         lambda s: np.savez(s.previews[0], thumbnail=np.zeros(4)),
@@ -582,6 +590,18 @@ def test_bad_input_is_named(subject: Subject, harm: str) -> None:
         subject.report()
     assert "\n" not in str(caught.value)
     assert not (subject.folder / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize("left", [0.0, 0.1, 0.4, 0.9, 0.999])
+@pytest.mark.parametrize("name", [RECORD, PREVIEW])
+def test_a_file_that_a_copy_cut_short_is_named(subject: Subject, name: str, left: float) -> None:
+    subject.stitch(1)
+    (path,) = (p for p in (*subject.records, *subject.previews) if p.name == name)
+    # Without the line break at its end a record is whole.
+    content = path.read_bytes().rstrip()
+    path.write_bytes(content[: int(left * len(content))])
+    with pytest.raises(OctaneError, match=f"{name} is not"):
+        subject.report()
 
 
 def test_no_records_at_all(subject: Subject) -> None:

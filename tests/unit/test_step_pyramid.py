@@ -152,7 +152,7 @@ def chunk_files(path):
     return sorted(
         p.relative_to(path)
         for p in (path / "0").rglob("*")
-        if p.is_file() and p.name != "zarr.json"
+        if p.is_file() and p.suffix not in (".json", ".tsv")
     )
 
 

@@ -20,6 +20,7 @@ from octane.params import ExecutionParameters, InputParameters, ResampleParamete
 from octane.resample import resample
 from octane.step_resample import resample_image
 from octane.tiling import Tiling
+from octane.verifying import accept
 
 
 @pytest.fixture
@@ -211,6 +212,7 @@ def test_chunks_that_do_not_span_the_depth_are_refused(write_image, run):
 def test_a_missing_tile_is_named_and_nothing_is_left(write_mosaic, run, tmp_path):
     source = write_mosaic("a.zarr", np.ones((4, 40, 40), np.float32), (4, 20, 20))
     (source / "0/c/0/1/0").unlink()
+    accept(source)
     with pytest.raises(OctaneError, match="chunk 0/c/0/1/0 is missing") as caught:
         run(source, 20.0)
     assert "tile row 1, column 0" in "".join(caught.value.__notes__)
@@ -220,6 +222,7 @@ def test_a_missing_tile_is_named_and_nothing_is_left(write_mosaic, run, tmp_path
 def test_a_missing_tile_is_filled_where_that_is_wanted(write_mosaic, run):
     source = write_mosaic("a.zarr", np.ones((4, 40, 40), np.float32), (4, 20, 20))
     (source / "0/c/0/1/0").unlink()
+    accept(source)
     image, _ = run(source, 20.0, reading=InputParameters(missing_chunks="fill"))
     assert np.all(image.array[:, 10:, :10] == 0)
     np.testing.assert_allclose(image.array[:, :10], 1, rtol=1e-6)
@@ -369,6 +372,7 @@ def test_a_repaired_chunk_is_all_that_is_made_again(rng, write_mosaic, run, tmp_
     lost = source / "0/c/0/2/2"
     content = lost.read_bytes()
     lost.unlink()
+    accept(source)
     one = ExecutionParameters(backend="cpu", workers=1)
     with pytest.raises(OctaneError, match="is missing"):
         run(source, 10.0, layout=layout, resume=True, execution=one)
@@ -385,12 +389,14 @@ def test_a_tile_whose_source_changed_is_made_again(rng, write_mosaic, run, tmp_p
     kept, lost = source / "0/c/0/0/0", source / "0/c/0/1/1"
     content = lost.read_bytes()
     lost.unlink()
+    accept(source)
     one = ExecutionParameters(backend="cpu", workers=1)
     with pytest.raises(OctaneError, match="is missing"):
         run(source, 10.0, resume=True, execution=one)
     lost.write_bytes(content)
     # Another acquisition of the first tile.
     kept.write_bytes((source / "0/c/0/0/1").read_bytes())
+    accept(source)
     image, metrics = run(source, 10.0, resume=True, execution=one)
     assert metrics.figures["pieces_kept"] == 2
     np.testing.assert_array_equal(image.array[:, :10, :10], image.array[:, :10, 10:])
@@ -405,6 +411,7 @@ def test_blocks_of_a_volume_are_kept(rng, write_image, run, monkeypatch, tmp_pat
     lost = source / "0/c/0/1/1"
     content = lost.read_bytes()
     lost.unlink()
+    accept(source)
     one = ExecutionParameters(backend="cpu", workers=1)
     with pytest.raises(OctaneError, match="is missing"):
         run(source, 10.0, layout="volume", resume=True, execution=one)
@@ -419,6 +426,7 @@ def test_finished_tiles_may_be_kept_elsewhere(rng, write_mosaic, run, tmp_path):
     lost = source / "0/c/0/1/1"
     content = lost.read_bytes()
     lost.unlink()
+    accept(source)
     place = tmp_path / "elsewhere"
     one = ExecutionParameters(backend="cpu", workers=1)
     with pytest.raises(OctaneError, match="is missing"):

@@ -1,0 +1,153 @@
+"""Stores below a folder compared with their manifests in full, and stores that were changed."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from octane.atomic import write_object
+from octane.errors import OctaneError
+from octane.manifests import (
+    PLACE,
+    Stamp,
+    differing,
+    manifest_text,
+    read_manifest,
+    require_noted,
+    sentence,
+    task_folder,
+)
+from octane.progress import progress
+from octane.tiles import run_tiles
+
+__all__ = ["READERS", "Verified", "accept", "noted", "verify_stores"]
+
+logger = logging.getLogger(__name__)
+
+READERS = 4
+"""Files read at once: enough for a disk or a network, and no burden on a shared machine."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was compared.
+
+    Attributes
+    ----------
+    stores, files, bytes
+        How much.
+    unlisted
+        Stores that have no manifest, those of others.
+    """
+
+    stores: int
+    files: int
+    bytes: int
+    unlisted: int
+
+
+def verify_stores(folder: Path) -> Verified:
+    """Read every file of every store below a folder and compare it with the store's manifest.
+
+    Links are followed where they lead into a Nextflow work directory.
+
+    Raises
+    ------
+    OctaneError
+        With one line for each store that is not as it was written.
+    """
+    wrong: dict[Path, list[str]] = {}
+    lost: list[str] = []
+    lines: list[tuple[Path, str, Stamp]] = []
+    stores = unlisted = 0
+    for store in _stores(folder):
+        try:
+            manifest = read_manifest(store)
+            if manifest is None:
+                require_noted(store, noted(store))
+                unlisted += 1
+                continue
+        except OctaneError as error:
+            lost.append(str(error))
+            continue
+        stores += 1
+        lines += [(store, key, stamp) for key, stamp in manifest.items()]
+    with progress("Verifying", len(lines), "files") as advance:
+
+        def read(line: tuple[Path, str, Stamp]) -> None:
+            store, key, stamp = line
+            problem = differing(str(store), key, stamp, read=True)
+            if problem is not None:
+                wrong.setdefault(store, []).append(problem)
+            advance(stamp.size)
+
+        run_tiles(lines, read, workers=READERS, describe=lambda line: f"{line[0] / line[1]}")
+    lost += [sentence(store, problems) for store, problems in wrong.items()]
+    if lost:
+        raise OctaneError("\n".join(sorted(lost)))
+    found = Verified(stores, len(lines), sum(stamp.size for *_, stamp in lines), unlisted)
+    logger.info(
+        "%s: %d stores with %d files of %.3f GB are as they were written%s",
+        folder, found.stores, found.files, found.bytes / 1e9,
+        f"; {unlisted} have no list of their files" if unlisted else "",
+    )  # fmt: skip
+    return found
+
+
+def _stores(folder: Path) -> Iterator[Path]:
+    """Stores below a folder; links into a work directory are followed, and others are not."""
+    if (folder / PLACE).is_file() or (folder / "zarr.json").is_file():
+        yield folder
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and (not path.is_symlink() or task_folder(path) is not None):
+            yield from _stores(path)
+
+
+def noted(store: Path) -> dict[str, object]:
+    """What octane noted in a store's attributes; empty for stores of others.
+
+    Raises
+    ------
+    OctaneError
+        When the metadata cannot be read.
+    """
+    file = store / "zarr.json"
+    try:
+        root = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OctaneError(
+            f"{file} cannot be read as JSON; restore it from the original."
+        ) from error
+    attributes = root.get("attributes") if isinstance(root, dict) else None
+    noted = attributes.get("octane") if isinstance(attributes, dict) else None
+    return noted if isinstance(noted, dict) else {}
+
+
+def accept(store: Path) -> int:
+    """Write the manifest of a store of octane's anew, of what is there now.
+
+    Returns
+    -------
+    int
+        Number of files.
+
+    Raises
+    ------
+    OctaneError
+        When it is no store of octane's, or cannot be written.
+    """
+    if not noted(store):
+        raise OctaneError(
+            f"{store} is not of octane's making, and needs no list of its files; there is nothing "
+            "to accept."
+        )
+    if not os.access((store / PLACE).parent, os.W_OK):
+        raise OctaneError(f"{(store / PLACE).parent} cannot be written; check your rights.")
+    text = manifest_text(store, {})
+    write_object(store / PLACE, [text])
+    files = text.count(b"\n") - 1
+    logger.info("%s: the list of its %d files is written anew", store, files)
+    return files

@@ -1,0 +1,81 @@
+"""Results are made real files, and outlive the work directory."""
+
+import shutil
+import subprocess
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def run(nextflow, phantom, quick, tmp_path_factory):
+    """Run with -resume from one folder."""
+    folder = tmp_path_factory.mktemp("real")
+
+    def again(*arguments):
+        made = nextflow(
+            *(folder, *quick, "--input", phantom / "mosaics", "--subject", "s"),
+            *("--skip_n4", "-resume", *arguments),
+        )
+        assert made.code == 0, made.output
+        return made
+
+    return again
+
+
+def links(folder):
+    return [p for p in folder.rglob("*") if p.is_symlink()]
+
+
+def test_a_run_is_made_real_resumed_cleaned_and_verified(run, command, environment):
+    first = run()
+    results = first.outdir / "s"
+    store, report = results / "s.ome.zarr", results / "s_report.html"
+    assert store.is_symlink()
+    said = command("materialize", first.outdir, "--dry-run")
+    assert said.returncode == 0, said.stderr
+    assert "to be made real" in said.stderr.splitlines()[-1]
+    made = command("materialize", first.outdir)
+    assert made.returncode == 0, made.stderr
+    assert "links made real" in made.stderr.splitlines()[-1]
+    assert not links(first.outdir)
+
+    # A task that is cached is not published again over what is there.
+    kept = store.stat().st_ino
+    again = run()
+    assert not again.tasks("COMPLETED")
+    assert store.stat().st_ino == kept
+    assert not links(first.outdir)
+
+    # A task that is run again is, as a link.
+    run("--pyramid_resolutions", "20")
+    assert set(links(first.outdir)) == {
+        *(store, report, results / "s_report.json", results / "previews"),
+        results / "metrics" / "pyramid_metrics.json",
+    }
+    assert command("materialize", first.outdir).returncode == 0
+    assert not links(first.outdir)
+
+    subprocess.run(
+        ["nextflow", "clean", "-f"],
+        cwd=first.folder, env=environment, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    shutil.rmtree(first.folder / "work")
+    verified = command("materialize", first.outdir, "--verify")
+    assert verified.returncode == 0, verified.stderr
+    assert "1 stores with " in verified.stderr
+    assert report.stat().st_size > 10_000
+    nothing = command("materialize", first.outdir)
+    assert "nothing is to do" in nothing.stderr
+    chunk = next((store / "0/c").rglob("[0-9]*/[0-9]*/[0-9]*"))
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    damaged = command("materialize", first.outdir, "--verify")
+    assert damaged.returncode == 1
+    assert f"error: {store}: chunk 0/c/0/0/0 was changed since" in damaged.stderr
+
+
+def test_one_thing_is_done_at_a_time(command, tmp_path):
+    done = command("materialize", tmp_path, "--verify", "--dry-run")
+    assert done.returncode == 1
+    assert "exclude each other" in done.stderr
