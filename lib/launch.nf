@@ -126,23 +126,15 @@ def seen(files) {
     return inputs ? [seen: inputs.collect { file -> fingerprint(file) }.join(' ').md5()] : [:]
 }
 
-// Where RESAMPLE keeps finished tiles: they outlive a task, so that a second attempt, and the run after
-// a kill, go on from them. With a scratch folder they would have to be written twice. As text, because
-// a process that names workflow.workDir itself is never cached: a path is hashed with its time.
-def resumed() {
-    return params.scratch_dir.toString().toLowerCase() in ['false', 'no', 'null', '0', ''] ? [resume: true, resume_dir: "${workflow.workDir}/resume".toString()] : [:]
-}
-
 // Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
 // changed parameter re-runs the steps that it concerns and those after them. Steps without the label
 // gpu_slot are never given a GPU, and so they are not to look for one.
 def withSettings(files, settings, step) {
     def device = step in ['resample', 'n4'] ? [:] : [backend: 'cpu']
-    def kept = step == 'resample' ? resumed() : [:]
     return files
         .map { meta, file -> [meta.id, meta + seen(file), file] }
         .combine(settings, by: 0)
-        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + device + all[step] + kept)] }
+        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + device + all[step])] }
 }
 
 // All sections of a subject in one list, given as soon as the last of them is there.

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from octane.errors import OctaneError
+from octane.free_space import Places, check_space, require_links
 from octane.geometry import section_number
 from octane.metrics import write_json
 from octane.omezarr import Image
@@ -26,6 +27,8 @@ from octane.params import (
 )
 from octane.resample_plan import target_of
 from octane.schema import WorkflowModel, entries, split
+from octane.scratch import read_scratch, require_scratch
+from octane.space import predict
 from octane.step_pyramid import plan_levels
 from octane.step_stack import gaps
 from octane.step_stitch import nominal_positions
@@ -36,10 +39,6 @@ from octane.volumes import FORMATS, Volume, open_volume
 __all__ = ["Plan", "find_inputs", "make_plan"]
 
 logger = logging.getLogger(__name__)
-
-
-SWITCHES = ("true", "false", "yes", "no", "1", "0", "null", "")
-"""What stands for on or off where a params file or a shell made text of it."""
 
 
 SHELL_SIGNS = set("'\"`$\\/*?[]{};&|<>!\n")
@@ -68,12 +67,15 @@ class Plan:
         Mosaics, sections or one volume.
     settings
         Parameters of each step, under the step's own names.
+    space
+        What each step will write, and what is free; see :func:`octane.free_space.check_space`.
     """
 
     subject: str
     kind: str
     items: list[Item]
     settings: dict[str, dict[str, object]]
+    space: dict[str, object]
 
 
 def is_store(path: Path) -> bool:
@@ -166,7 +168,11 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     workflow = settings["workflow"]
     problems: list[str] = []
     _check_output(workflow["outdir"], problems)
-    _check_scratch(workflow["scratch_dir"], problems)
+    scratch = read_scratch(workflow["scratch_dir"])
+    try:
+        require_scratch(scratch)
+    except OctaneError as error:
+        problems.append(str(error))
     unit, missing = settings["input"]["input_unit"], settings["input"]["missing_chunks"]
     volumes: list[Volume] = []
     try:
@@ -205,7 +211,21 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     if problems:
         raise OctaneError("\n".join(map(_in_workflow, problems)))
     settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
-    plan = Plan(subject, kind, items, settings)
+    places = Places(
+        output.parent.resolve(),
+        Path(str(workflow["outdir"])),
+        scratch,
+        copied=workflow["publish_dir_mode"] == "copy",
+        recorded=workflow["trace_report"] is True,
+    )
+    try:
+        if workflow["publish_dir_mode"] == "link":
+            require_links(places)
+        steps = predict(volumes, kind, settings, places.work, positions)
+        space = check_space(steps, places, subject, stop=workflow["check_space"] is True)
+    except OctaneError as error:
+        raise OctaneError(_in_workflow(str(error))) from error
+    plan = Plan(subject, kind, items, settings, space)
     write_json(output, asdict(plan))
     logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)
     return plan
@@ -222,18 +242,6 @@ def _in_workflow(problem: str) -> str:
         return f"--{known[0]}" if len(known) == 1 else match[0]
 
     return re.sub(r"--([a-z][a-z0-9-]+)", parameter, problem)
-
-
-def _check_scratch(scratch: object, problems: list[str]) -> None:
-    """A folder that is not there would be made by every task: a typing error would go unseen."""
-    if not isinstance(scratch, str) or scratch.lower() in SWITCHES:
-        return
-    folder = Path(os.path.expandvars(scratch))
-    if not folder.is_dir() or not folder.is_absolute() or not os.access(folder, os.W_OK):
-        problems.append(
-            f"--scratch_dir {scratch} is no folder that tasks can write to; give the full path of "
-            "one, true for the node's TMPDIR, or false."
-        )
 
 
 def _check_output(outdir: object, problems: list[str]) -> None:
