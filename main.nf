@@ -8,7 +8,8 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
-include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { ended } from './lib/ending'
+include { codeVersion ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; told ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 
 workflow OCTANE {
     take:
@@ -18,6 +19,7 @@ workflow OCTANE {
     code = codeVersion()
     positions = optional(params.positions)
     PREFLIGHT(subjects.map { meta, input, _truth -> [meta, input, fingerprint(input)] }, request(), positions, code)
+    PREFLIGHT.out.plan.subscribe { meta, plan -> told(meta, plan) }
     settings = PREFLIGHT.out.plan.map { meta, plan -> [meta.id, settingsOf(plan)] }
     data = PREFLIGHT.out.plan.join(subjects).flatMap { meta, plan, input, _truth -> items(meta, plan, input) }
 
@@ -66,12 +68,14 @@ workflow {
         log.info(helpText())
     }
     else {
-        workflow.onComplete { ended() }
+        names = []
+        workflow.onComplete { ended(names) }
         subjects = channel.of([[id: subjectName()], inputOf(), optional(params.truth)])
         if (switched('phantom')) {
             PHANTOM([id: subjectName()], phantomSettings(), codeVersion())
             subjects = PHANTOM.out.subject
         }
+        subjects.subscribe { meta, _input, _truth -> names << meta.id }
         OCTANE(subjects)
     }
 }

@@ -112,6 +112,15 @@ def settingsOf(plan) {
     return read(plan).settings
 }
 
+// What PREFLIGHT found that concerns a user before hours of work; stubs find nothing.
+def told(meta, plan) {
+    def space = read(plan).space
+    if (space) {
+        log.info("${meta.id} ${space.summary}")
+        space.warnings.each { line -> log.warn(line) }
+    }
+}
+
 // One [meta, file] for each input of a plan.
 def items(meta, plan, input) {
     def read_plan = read(plan)
@@ -186,25 +195,4 @@ def helpText() {
         "${group.title}\n${lines.join('\n')}"
     }
     return "nextflow run main.nf --input MOSAICS_OR_VOLUME --outdir DIR [parameters]\n\n${groups.join('\n\n')}"
-}
-
-// The last words of a run: what stopped it, or where the results are and whether they are links.
-def ended() {
-    if (!workflow.success) {
-        def told = workflow.errorMessage ?: ''
-        if (told.contains('error: ')) {
-            log.error("octane stopped: ${told.substring(told.indexOf('error: ') + 'error: '.length())}")
-        }
-        return
-    }
-    def outdir = file(params.outdir.toString()).toAbsolutePath()
-    def results = outdir.resolve(subjectName())
-    def found = []
-    if (results.exists()) {
-        results.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } }
-    }
-    log.info("Results:\n${found.sort().collect { path -> "  ${path}" }.join('\n')}")
-    if (params.publish_dir_mode in ['symlink', 'rellink']) {
-        log.info("They are links into ${workflow.workDir}, which must stay. To have them as files: cp -rL '${outdir}' NEW_FOLDER")
-    }
 }

@@ -23,6 +23,11 @@ logger = logging.getLogger(__name__)
 RECORDS, RECORD = 3_300_000, 10_000
 """Nextflow's report, timeline, DAG and trace; and what each task adds to them."""
 
+PLACES = {
+    "work": "work directory",
+    "scratch": "scratch folder at a time",
+    "output": "output folder",
+}
 REMEDIES = {
     "scratch": "give --scratch_dir false, or a path with more space",
     "work": "give Nextflow a -work-dir with more space",
@@ -148,7 +153,7 @@ def check_space(
     Returns
     -------
     dict
-        Steps, needs and free space in bytes, and the warnings, ready for JSON.
+        A summary in words, steps, needs and free space in bytes, and warnings, ready for JSON.
 
     Raises
     ------
@@ -194,7 +199,9 @@ def check_space(
     warnings += problems
     for line in warnings:
         logger.warning("%s", line)
+    parts = [f"{shown(need[name])} in the {PLACES[name]}" for name in PLACES if name in need]
     return {
+        "summary": f"will write about {', '.join(parts)}.",
         "steps": [asdict(step) for step in steps],
         "need_bytes": need,
         "file_systems": systems,
