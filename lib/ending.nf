@@ -11,6 +11,7 @@ def few() {
 // Why a task that left this exit code was tried again.
 def reason(exit) {
     def known = [
+        '1': 'no space in its scratch folder',
         '28': 'no space in its scratch folder',
         '104': 'terminated',
         '137': 'killed, most likely for its memory',
@@ -86,7 +87,7 @@ def failed(tasks) {
         return
     }
     def memory = killed && own ? ["  It had ${own.collect { task -> task.memory }.join(', then ')} of memory, and more is not to be had: raise --max_memory or take a larger machine."] : []
-    def tries = own.size() > 1 && !killed ? ["  Tried ${own.size()} times: ${own.collect { task -> reason(task.exit) }.join('; ')}."] : []
+    def tries = own.size() > 1 && !killed ? ["  Tried ${own.size()} times, before: ${own.init().collect { task -> reason(task.exit) }.join('; ')}."] : []
     def again = workflow.commandLine.contains(' -resume') ? workflow.commandLine : "${workflow.commandLine} -resume"
     log.info((["${name} failed in ${place}"] + memory + tries + ["  What is done is kept. Once the cause is gone, go on with:", "  ${again}"]).join('\n'))
 }

@@ -94,7 +94,7 @@ def test_a_lost_task_stops_after_the_third_try(stubs):
     run = stubs("STACK", "'exit 143'")
     assert run.code == 1
     assert len(tries(run, "STACK")) == 3
-    assert "Tried 3 times: terminated (exit 143)" in run.output
+    assert "Tried 3 times, before: terminated (exit 143); terminated (exit 143)." in run.output
 
 
 def test_a_users_config_still_decides(stubs, tmp_path):
@@ -154,15 +154,20 @@ def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
     assert "STACK (mosaics): no space in its scratch folder (exit 28)" in run.output
 
 
+@pytest.mark.parametrize(("left", "code_left"), [("rm filler;", "28"), ("", "1")])
 def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
-    nextflow, phantom, quick, copy_project, small_disk, tmp_path
+    nextflow, phantom, quick, copy_project, small_disk, tmp_path, left, code_left
 ):
     code = copy_project("filling")
+    quiet = "2> /dev/null" if left else ""
     stack = code / "bin" / "stack.py"
     real = stack.rename(stack.with_name("real_stack.py"))
-    # Takes more than the disk holds, and ends as octane's commands do without space.
+    # Takes more than the disk holds, and ends as octane's commands do without space. Once it leaves
+    # the disk full, so that the wrapper cannot write the messages, and makes 1 of the 28.
     stack.write_text(
-        f'#!/bin/bash\nhead -c 8M /dev/zero > filler || exit 28\nrm filler\nexec {real} "$@"\n',
+        "#!/bin/bash\n"
+        f"head -c 8M /dev/zero > filler {quiet} || {{ {left} exit 28; }}\n"
+        f'rm filler\nexec {real} "$@"\n',
         encoding="utf-8",
     )
     stack.chmod(stack.stat().st_mode | stat.S_IXUSR)
@@ -174,7 +179,8 @@ def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
     )
     assert run.code == 0, run.output
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    wrapper = run.task_file("STACK", ".command.run").parents[2].glob("*/*/.command.run")
+    assert f"STACK (mosaics): no space in its scratch folder (exit {code_left})" in run.output
+    wrapper = (run.folder / "work").glob("*/*/.command.run")
     texts = [w.read_text(encoding="utf-8") for w in wrapper]
     stacks = [t for t in texts if "STACK (mosaics)" in t]
     assert sorted("NXF_SCRATCH=''" in text for text in stacks) == [False, True]
