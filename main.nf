@@ -9,7 +9,8 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
-include { allOf ; asWritten ; checkLaunch ; codeVersion ; ended ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { ended } from './lib/ending'
+include { allOf ; asWritten ; checkLaunch ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; told ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { requireProfiler } from './lib/profiling'
 include { nameOrphans } from './lib/slurm'
 
@@ -21,6 +22,7 @@ workflow OCTANE {
     code = codeVersion()
     all = allOf(subjects)
     PREFLIGHT(all.data, all.request, code)
+    PREFLIGHT.out.plans.subscribe { ids, found -> told(ids, found) }
     plans = PREFLIGHT.out.plans.flatMap { ids, found -> plansOf(ids, found) }
     settings = plans.map { id, plan -> [id, plan.settings] }
     known = subjects.map { meta, input, _truth -> [meta.id, meta, input] }

@@ -172,7 +172,16 @@ def read(json) {
 
 // [id, plan] of each subject; PREFLIGHT keeps their order.
 def plansOf(ids, plans) {
-    return [ids, read(plans)].transpose()
+    return [ids, read(plans).plans].transpose()
+}
+
+// What PREFLIGHT found that concerns a user before hours of work; stubs find nothing.
+def told(ids, plans) {
+    def space = read(plans).space
+    if (space) {
+        log.info("${ids.size() == 1 ? ids[0] : "${ids.size()} subjects"} ${space.summary}")
+        space.warnings.each { line -> log.warn(line) }
+    }
 }
 
 // One [meta, file] for each input of a plan. An input that is not to be resampled, or that is whole
@@ -190,23 +199,15 @@ def seen(files) {
     return inputs ? [seen: inputs.collect { file -> fingerprint(file) }.join(' ').md5()] : [:]
 }
 
-// Where RESAMPLE keeps finished tiles: they outlive a task, so that a second attempt, and the run after
-// a kill, go on from them. With a scratch folder they would have to be written twice. As text, because
-// a process that names workflow.workDir itself is never cached: a path is hashed with its time.
-def resumed() {
-    return params.scratch_dir.toString().toLowerCase() in ['false', 'no', 'null', '0', ''] ? [resume: true, resume_dir: "${workflow.workDir}/resume".toString()] : [:]
-}
-
 // Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
 // changed parameter re-runs the steps that it concerns and those after them. Steps without the label
 // gpu_slot are never given a GPU, and so they are not to look for one.
 def withSettings(files, settings, step) {
     def device = step in ['resample', 'n4'] ? [:] : [backend: 'cpu']
-    def kept = step == 'resample' ? resumed() : [:]
     return files
         .map { meta, file -> [meta.id, meta + seen(file), file] }
         .combine(settings, by: 0)
-        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + device + all[step] + kept)] }
+        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + device + all[step])] }
 }
 
 // All sections of a subject in one list, given as soon as the last of them is there.
@@ -271,24 +272,4 @@ def helpText() {
         "${group.title}\n${lines.join('\n')}"
     }
     return "nextflow run main.nf --input MOSAICS_OR_VOLUME --outdir DIR [parameters]\n\n${groups.join('\n\n')}"
-}
-
-// The last words of a run: what stopped it, or where the results are and whether they are links.
-def ended(names) {
-    if (!workflow.success) {
-        def told = workflow.errorMessage ?: ''
-        if (told.contains('error: ')) {
-            log.error("octane stopped: ${told.substring(told.indexOf('error: ') + 'error: '.length())}")
-        }
-        return
-    }
-    def outdir = file(params.outdir.toString()).toAbsolutePath()
-    def found = []
-    names.collect { name -> outdir.resolve(name) }.findAll { results -> results.exists() }.each { results ->
-        results.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } }
-    }
-    log.info("Results:\n${found.sort().collect { path -> "  ${path}" }.join('\n')}")
-    if (params.publish_dir_mode in ['symlink', 'rellink']) {
-        log.info("They are links into ${workflow.workDir}, which must stay. To have them as files: cp -rL '${outdir}' NEW_FOLDER")
-    }
 }

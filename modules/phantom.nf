@@ -1,6 +1,8 @@
 process PHANTOM {
     tag "${meta.id}"
     label 'process_medium'
+    // PREFLIGHT, which looks whether there is a scratch folder, comes after it.
+    scratch false
 
     input:
     val meta

@@ -26,6 +26,6 @@ process PREFLIGHT {
         if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
         s='{"input":{},"execution":{},"resample":{},"stitch":{},"stack":{},"n4":{},"pyramid":{},"report":{}}'
         echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"settings\\":\$s}"
-    done | paste -sd, | sed 's/.*/[&]/' > plans.json
+    done | paste -sd, | sed 's/.*/{"plans":[&]}/' > plans.json
     """
 }

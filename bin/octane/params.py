@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from octane.leases import AUTO_TIMEOUT
+from octane.scratch import read_scratch
 from octane.sizes import bytes_of
 
 __all__ = [
@@ -341,6 +342,8 @@ class ResampleParameters(StepParameters):
             "earlier run with the same input and settings.",
             workflow=None,
         ),
+        # By the environment in the workflow, so that another scratch folder runs nothing again.
+        cyclopts.Parameter(env_var="OCTANE_RESUME"),
     ] = False
     resume_dir: Annotated[
         Path | None,
@@ -349,6 +352,7 @@ class ResampleParameters(StepParameters):
             "output's file system that stays when the run's own is lost.",
             workflow=None,
         ),
+        cyclopts.Parameter(env_var="OCTANE_RESUME_DIR"),
     ] = None
 
 
@@ -717,11 +721,20 @@ class WorkflowParameters(StepParameters):
     ] = "symlink"
     scratch_dir: Annotated[
         bool | str,
+        BeforeValidator(read_scratch),
         parameter(
-            "Where tasks run: false in the work directory, true in the node's TMPDIR, or a path. "
-            "Use a path when the work directory is on a slow network file system."
+            "Where tasks run: false in the work directory, true in the node's TMPDIR, or a path, "
+            "which may have variables such as '$SLURM_TMPDIR'. It must be there, or end in / for "
+            "tasks to make it. Use one when the work directory is on a slow network file system."
         ),
     ] = False
+    check_space: Annotated[
+        Switch,
+        parameter(
+            "Stop where what is to be written cannot fit. Off: it is said and the run goes on; for "
+            "a run that is resumed and has written most of it already."
+        ),
+    ] = True
     gpu_count: Annotated[
         int,
         parameter(

@@ -11,7 +11,7 @@ from typing import cast
 from octane.errors import OctaneError
 from octane.metrics import write_json
 from octane.step_cohort import read_request
-from octane.step_preflight import Plan, plan_of
+from octane.step_preflight import Plan, check_places, plan_of
 
 __all__ = ["make_plans"]
 
@@ -28,7 +28,8 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> list
     sources, tables
         Folders of the staged inputs and positions tables, each in a folder of its number from 1.
     output
-        Where to write the list of plans as JSON, in the order of the subjects.
+        Where to write the ``plans`` as JSON, in the order of the subjects, and the ``space`` that
+        they take together.
 
     Raises
     ------
@@ -44,14 +45,15 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> list
         given = {**cast("dict[str, object]", subject["given"] or {}), "subject": subject["subject"]}
         table = _staged(tables, subject["table"]) if subject["table"] else None
         try:
-            plans.append(plan_of({**run, **given}, _staged(sources, number), table))
+            plans.append(plan_of({**run, **given}, _staged(sources, number), output.parent, table))
         except OctaneError as error:
             told = f" ({subject['told']})" if subject["told"] else ""
             for line in dict.fromkeys(str(error).splitlines()):
                 problems.setdefault(line, []).append(f"{subject['subject']}{told}")
     if problems:
         raise OctaneError("\n".join(_said(problems, len(subjects))))
-    write_json(output, [asdict(plan) for plan in plans])
+    space = check_places(plans, output.parent)
+    write_json(output, {"plans": [asdict(plan) for plan in plans], "space": space})
     return plans
 
 

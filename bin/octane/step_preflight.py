@@ -6,7 +6,7 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from octane.errors import OctaneError
+from octane.free_space import Places, check_space, require_links
 from octane.geometry import section_number
 from octane.metrics import write_json
 from octane.omezarr import Image
@@ -26,6 +27,8 @@ from octane.params import (
 )
 from octane.resample_plan import target_of
 from octane.schema import WorkflowModel, entries, split
+from octane.scratch import read_scratch, require_scratch
+from octane.space import Step, predict
 from octane.step_cohort import read_request
 from octane.step_pyramid import plan_levels
 from octane.step_stack import gaps
@@ -34,13 +37,9 @@ from octane.tiling import Tiling
 from octane.validation import spelled
 from octane.volumes import FORMATS, Volume, open_volume
 
-__all__ = ["Plan", "find_inputs", "kind_of", "make_plan", "plan_of"]
+__all__ = ["Plan", "check_places", "find_inputs", "kind_of", "make_plan", "plan_of"]
 
 logger = logging.getLogger(__name__)
-
-
-SWITCHES = ("true", "false", "yes", "no", "1", "0", "null", "")
-"""What stands for on or off where a params file or a shell made text of it."""
 
 
 SHELL_SIGNS = set("'\"`$\\/*?[]{};&|<>!\n")
@@ -69,12 +68,15 @@ class Plan:
         Mosaics, sections or one volume.
     settings
         Parameters of each step, under the step's own names.
+    steps
+        What each step will write.
     """
 
     subject: str
     kind: str
     items: list[Item]
     settings: dict[str, dict[str, object]]
+    steps: list[Step]
 
 
 def is_store(path: Path) -> bool:
@@ -162,13 +164,18 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     OctaneError
         With one line per problem.
     """
-    plan = plan_of(read_request(request), source, positions)
-    write_json(output, asdict(plan))
+    plan = plan_of(read_request(request), source, output.parent, positions)
+    write_json(output, {**asdict(plan), "space": check_places([plan], output.parent)})
     return plan
 
 
-def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = None) -> Plan:
-    """Check one subject; parameters and errors as in :func:`make_plan`."""
+def plan_of(
+    given: Mapping[str, object], source: Path, work: Path, positions: Path | None = None
+) -> Plan:
+    """Check one subject; ``work`` is on the work directory's file system.
+
+    The other parameters and errors as in :func:`make_plan`.
+    """
     try:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
@@ -177,7 +184,11 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
     workflow = settings["workflow"]
     problems: list[str] = []
     _check_output(workflow["outdir"], problems)
-    _check_scratch(workflow["scratch_dir"], problems)
+    scratch = read_scratch(workflow["scratch_dir"])
+    try:
+        require_scratch(scratch)
+    except OctaneError as error:
+        problems.append(str(error))
     unit, missing = settings["input"]["input_unit"], settings["input"]["missing_chunks"]
     volumes: list[Volume] = []
     try:
@@ -216,8 +227,50 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
     if problems:
         raise OctaneError("\n".join(map(_in_workflow, problems)))
     settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
+    try:
+        steps = predict(volumes, kind, settings, work, positions)
+    except OctaneError as error:
+        raise OctaneError(_in_workflow(str(error))) from error
     logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)
-    return Plan(subject, kind, items, settings)
+    return Plan(subject, kind, items, settings, steps)
+
+
+def check_places(plans: Sequence[Plan], work: Path) -> dict[str, object]:
+    """Compare what all subjects of a run will write with what is free.
+
+    Parameters
+    ----------
+    plans
+        Of the subjects; where they write is the same for all.
+    work
+        A folder on the work directory's file system.
+
+    Returns
+    -------
+    dict
+        As :func:`octane.free_space.check_space` gives it.
+
+    Raises
+    ------
+    OctaneError
+        When it cannot fit, or results cannot be linked as asked.
+    """
+    workflow = plans[0].settings["workflow"]
+    places = Places(
+        work.resolve(),
+        Path(str(workflow["outdir"])),
+        read_scratch(workflow["scratch_dir"]),
+        copied=workflow["publish_dir_mode"] == "copy",
+        recorded=workflow["trace_report"] is True,
+    )
+    name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
+    steps = [step for plan in plans for step in plan.steps]
+    try:
+        if workflow["publish_dir_mode"] == "link":
+            require_links(places)
+        return check_space(steps, places, name, stop=workflow["check_space"] is True)
+    except OctaneError as error:
+        raise OctaneError(_in_workflow(str(error))) from error
 
 
 def _in_workflow(problem: str) -> str:
@@ -231,18 +284,6 @@ def _in_workflow(problem: str) -> str:
         return f"--{known[0]}" if len(known) == 1 else match[0]
 
     return re.sub(r"--([a-z][a-z0-9-]+)", parameter, problem)
-
-
-def _check_scratch(scratch: object, problems: list[str]) -> None:
-    """A folder that is not there would be made by every task: a typing error would go unseen."""
-    if not isinstance(scratch, str) or scratch.lower() in SWITCHES:
-        return
-    folder = Path(os.path.expandvars(scratch))
-    if not folder.is_dir() or not folder.is_absolute() or not os.access(folder, os.W_OK):
-        problems.append(
-            f"--scratch_dir {scratch} is no folder that tasks can write to; give the full path of "
-            "one, true for the node's TMPDIR, or false."
-        )
 
 
 def _check_output(outdir: object, problems: list[str]) -> None:

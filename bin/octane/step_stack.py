@@ -23,7 +23,7 @@ from octane.resample import apply
 from octane.sections import Section, noted_sections
 from octane.tiles import plan_workers
 
-__all__ = ["gaps", "stack_sections"]
+__all__ = ["gaps", "stack_sections", "volume_depth"]
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +104,37 @@ def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
         slabs.append(slab)
         surface += slab.thickness
     return slabs
+
+
+def volume_depth(
+    images: list[Image], extents: list[float], parameters: StackParameters
+) -> tuple[float, float]:
+    """Depth of the volume that sections will make, and how much of it is not blank.
+
+    Parameters
+    ----------
+    images
+        The sections, or what they will be made of.
+    extents
+        Imaged depth of each, micrometres.
+    parameters
+        See :mod:`octane.params`.
+
+    Returns
+    -------
+    depth, imaged
+        Micrometres.
+    """
+    numbers = [_number(image) if len(images) > 1 else 1 for image in images]
+    numbered = sorted(zip(numbers, images, extents, strict=True), key=lambda section: section[0])
+    depth = imaged = 0.0
+    for index, (number, image, extent) in enumerate(numbered):
+        thickness = _thickness(image, parameters, vector(extent, 0, 0))
+        # A gap's blank slab is as thick as the section before it.
+        following = numbered[index + 1][0] if index + 1 < len(numbered) else number + 1
+        depth += thickness * (following - number)
+        imaged += min(thickness, extent)
+    return depth, imaged
 
 
 def _volume_grid(slabs: list[Slab], spacing: Vector) -> Grid:

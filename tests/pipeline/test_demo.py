@@ -134,7 +134,7 @@ def test_results_are_links_and_the_last_words_say_so(demo, results):
     assert (results / "phantom.ome.zarr").is_symlink()
     assert f"  {results / 'phantom.ome.zarr'}" in demo.output
     assert f"They are links into {demo.folder / 'work'}" in demo.output
-    assert f"cp -rL '{demo.outdir}'" in demo.output
+    assert f"/bin/materialize.py '{demo.outdir}'" in demo.output
 
 
 def test_nextflow_records_stand_beside_the_results(demo):

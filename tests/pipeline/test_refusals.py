@@ -34,8 +34,8 @@ def last_words(run):
         ),
         pytest.param(
             ["--scratch_dir", "/no/such/folder", "--resolution", "2"],
-            "--scratch_dir /no/such/folder is no folder that tasks can write to; give the full "
-            "path of one, true for the node's TMPDIR, or false.\n",
+            "--scratch_dir /no/such/folder does not exist; make it, or end it in / to have tasks "
+            "make it (/no/such/folder/), or give true for the node's TMPDIR, or false.\n",
             id="scratch-and-resolution",
         ),
     ],

@@ -67,12 +67,19 @@ def test_finished_tiles_are_kept_where_the_next_attempt_finds_them(again, folder
     run = again()
     place = folder / "work" / "resume"
     for section in ("01", "02"):
-        file = run.task_file(f"RESAMPLE (mosaics:section_{section})", "settings.json")
-        settings = json.loads(file.read_text(encoding="utf-8"))
+        task, name = f"RESAMPLE (mosaics:section_{section})", f"section_{section}_resample_metrics"
+        record = run.task_file(task, f"{name}.json")
+        settings = json.loads(record.read_text(encoding="utf-8"))["settings"]
         assert settings["resume"] is True
         assert Path(settings["resume_dir"]) == place
     # Nothing stays there of a section that is whole.
     assert list(place.iterdir()) == []
+
+
+def test_another_scratch_folder_runs_no_step_again(again, tmp_path):
+    run = again("--scratch_dir", tmp_path)
+    assert run.processes("COMPLETED") == {"PREFLIGHT"}
+    assert run.processes("CACHED") == ALL - {"PREFLIGHT"}
 
 
 def test_a_changed_n4_parameter(again):

@@ -157,29 +157,3 @@ def test_options_of_slurm_reach_every_job(nextflow, phantom, slurm, tmp_path):
         if any("--gres=gpu:1" in line for line in asked):
             with_gpu.add(task.split(" ", maxsplit=1)[0])
     assert with_gpu == {"RESAMPLE", "N4"}
-
-
-def test_a_killed_task_is_tried_again_with_what_memory_there_is(nextflow, phantom, tmp_path):
-    (tmp_path / "killed.config").write_text(
-        "process { withName: 'PREFLIGHT|STACK' {\n"
-        "    beforeScript = { task.attempt == 1 ? 'exit 137' : '' }\n"
-        "} }\n",
-        encoding="utf-8",
-    )
-    run = nextflow(
-        *(tmp_path, "-stub", "-c", "killed.config", "--max_memory", "3 GB"),
-        *("--input", f"{phantom}/mosaics", "--skip_n4"),
-    )
-    assert run.code == 0, run.output
-    tries = {
-        (row["name"].split(":")[-1].split(" ")[0], row["status"], row["memory"])
-        for row in run.trace
-        if "PREFLIGHT" in row["name"] or "STACK" in row["name"]
-    }
-    # PREFLIGHT asks for 2 GB and then 4, STACK for 8 and then 16.
-    assert tries == {
-        ("PREFLIGHT", "FAILED", "2 GB"),
-        ("PREFLIGHT", "COMPLETED", "3 GB"),
-        ("STACK", "FAILED", "3 GB"),
-        ("STACK", "COMPLETED", "3 GB"),
-    }

@@ -1,0 +1,105 @@
+// What a run says at its end: where the results are, what is missing in them, what was tried again, and
+// what to do after a failure.
+
+include { read } from './launch'
+
+// More subjects than so are listed by their folders.
+def few() {
+    return 5
+}
+
+// Why a task that left this exit code was tried again.
+def reason(exit) {
+    def known = [
+        '1': 'no space in its scratch folder',
+        '28': 'no space in its scratch folder',
+        '104': 'terminated',
+        '137': 'killed, most likely for its memory',
+        '143': 'terminated',
+        '247': 'killed, most likely for its memory',
+        '-': 'lost: it left no exit code',
+    ]
+    return known[exit] ? "${known[exit]}${exit == '-' ? '' : " (exit ${exit})"}" : "exit ${exit}"
+}
+
+// Nextflow's record of this run's tasks, with the name of the process alone; none where it is off.
+def tasksOfRun() {
+    def trace = params.outdir ? file("${params.outdir}/pipeline_info/trace.txt") : null
+    if (params.trace_report != true || !trace?.exists()) {
+        return []
+    }
+    def lines = trace.readLines().collect { line -> line.split('\t') as List }
+    return lines.drop(1).collect { cells -> [lines[0], cells].transpose().collectEntries { pair -> [pair[0], pair[1]] } }.collect { task -> task + [name: task.name.tokenize(':').size() > 1 ? task.name.replaceFirst(/^([A-Z0-9_]+:)+/, '') : task.name] }
+}
+
+def retried(tasks) {
+    def again = tasks.findAll { task -> task.status == 'FAILED' && tasks.any { other -> other.name == task.name && other.status == 'COMPLETED' } }
+    if (again) {
+        log.info("Tried again, and then done:\n${again.collect { task -> "  ${task.name}: ${reason(task.exit)}" }.join('\n')}")
+    }
+}
+
+// The numbers of a subject's sections that STACK did not get.
+def missingOf(folder) {
+    def record = folder.resolve('metrics/stack_metrics.json')
+    return record.exists() && record.size() > 0 ? read(record).figures?.missing_sections ?: [] : []
+}
+
+def resultsOf(folder) {
+    def found = []
+    if (folder.exists()) {
+        folder.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } }
+    }
+    return found.sort()
+}
+
+def succeeded(subjects) {
+    def outdir = file(params.outdir.toString()).toAbsolutePath()
+    def folders = subjects.unique().sort().collect { name -> outdir.resolve(name) }
+    def found = folders.size() > few() ? folders.findAll { folder -> folder.exists() } : folders.collectMany { folder -> resultsOf(folder) }
+    log.info("Results:\n${found.collect { path -> "  ${path}" }.join('\n')}")
+    if (params.publish_dir_mode in ['symlink', 'rellink']) {
+        log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")
+    }
+    folders.each { folder ->
+        def missing = missingOf(folder)
+        if (missing) {
+            log.warn("${folder.name} lacks section ${missing.join(', ')}: blank slabs stand there, as --allow_missing_sections ${params.allow_missing_sections} permits.")
+        }
+    }
+}
+
+// Which task it was and where it worked, from Nextflow's own report, in which both have stood for years.
+def failed(tasks) {
+    def told = workflow.errorMessage ?: ''
+    def report = workflow.errorReport ?: ''
+    def name = (report =~ /Error executing process > '(?:[A-Z0-9_]+:)*(.+)'/).collect { match -> match[1] }.find { true }
+    def place = (report =~ /Work dir:\s+(\S+)/).collect { match -> match[1] }.find { true }
+    def own = tasks.findAll { task -> task.name == name && task.status == 'FAILED' }
+    def killed = workflow.exitStatus in [137, 247]
+    if (told.contains('error: ')) {
+        log.error("octane stopped: ${told.substring(told.indexOf('error: ') + 'error: '.length())}")
+    }
+    else if (name && killed) {
+        log.error("octane stopped: ${name} was killed (exit ${workflow.exitStatus}), most likely for its memory.")
+    }
+    if (!name) {
+        return
+    }
+    def memory = killed && own ? ["  It had ${own.collect { task -> task.memory }.join(', then ')} of memory, and more is not to be had: raise --max_memory or take a larger machine."] : []
+    def tries = own.size() > 1 && !killed ? ["  Tried ${own.size()} times, before: ${own.init().collect { task -> reason(task.exit) }.join('; ')}."] : []
+    def again = workflow.commandLine.contains(' -resume') ? workflow.commandLine : "${workflow.commandLine} -resume"
+    log.info((["${name} failed in ${place}"] + memory + tries + ["  What is done is kept. Once the cause is gone, go on with:", "  ${again}"]).join('\n'))
+}
+
+// `subjects` are the names of this run's subjects; others may have results in the same folder.
+def ended(subjects) {
+    def tasks = tasksOfRun()
+    if (workflow.success) {
+        succeeded(subjects)
+        retried(tasks)
+    }
+    else {
+        failed(tasks)
+    }
+}
