@@ -122,11 +122,11 @@ def test_each_step_of_the_demo_writes_what_was_predicted_within_a_fifth(nextflow
         *(tmp_path, "-profile", "test", "--phantom_dtype", dtype, "--publish_dir_mode", "copy"),
     )
     assert run.code == 0, run.output
-    plan = json.loads(run.task_file("PREFLIGHT", "plan.json").read_text(encoding="utf-8"))
+    plan = json.loads(run.task_file("PREFLIGHT", "plans.json").read_text(encoding="utf-8"))
     predicted = {step["name"]: step["bytes"] for step in plan["space"]["steps"]}
     written = dict.fromkeys(predicted, 0)
     for row in run.trace:
-        name = re.search(r"([A-Z0-9]+) \(", row["name"])[1]
+        name = re.sub(r".*?([A-Z0-9]+) \(.*", r"\1", row["name"])
         if name in written:
             (folder,) = (run.folder / "work").glob(f"{row['hash']}*")
             written[name] += held(folder)

@@ -25,7 +25,7 @@ def plans(tmp_path, write_json, write_mosaic):
         run = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
         request = write_json("request.json", {"parameters": run, "subjects": subjects})
         make_plans(request, tmp_path / "input", tmp_path / "plans.json", tmp_path / "positions")
-        return json.loads((tmp_path / "plans.json").read_text())
+        return json.loads((tmp_path / "plans.json").read_text())["plans"]
 
     return run
 
