@@ -3,8 +3,8 @@
 Each link is replaced by a reflink where the file system can, which takes no space, or by a copy
 that is read back and compared: with the store's manifest, or with what was read. It is made under a
 temporary name beside the link and takes its place when it is whole, so that a result is a link or a
-whole copy whenever one looks, and a call that was killed is made good by the next. The work
-directory is only read.
+whole copy but for the moment between two renames, and a call that was killed is made good by the
+next. The work directory is only read.
 """
 
 import errno
