@@ -13,6 +13,7 @@ from octane.manifests import (
     PLACE,
     Stamp,
     differing,
+    is_task_folder,
     manifest_text,
     read_manifest,
     require_noted,
@@ -102,7 +103,12 @@ def _stores(folder: Path) -> Iterator[Path]:
         yield folder
         return
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and (not path.is_symlink() or task_folder(path) is not None):
+        # A work directory may lie in here as well.
+        if (
+            path.is_dir()
+            and not is_task_folder(path)
+            and (not path.is_symlink() or task_folder(path) is not None)
+        ):
             yield from _stores(path)
 
 
