@@ -64,3 +64,17 @@ def test_an_accepted_list_is_a_new_file_and_not_that_of_a_hard_linked_copy(store
     (tmp_path / "b.ome.zarr/0/c/0/0/0").unlink()
     accept(tmp_path / "b.ome.zarr")
     assert (store / PLACE).read_bytes() == before
+
+
+def test_a_link_whose_store_is_gone_is_named(store, tmp_path):
+    gone = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd" / "b.ome.zarr"
+    (tmp_path / "b.ome.zarr").symlink_to(gone)
+    with pytest.raises(OctaneError, match=f"{tmp_path / 'b.ome.zarr'} led to files"):
+        verify_stores(tmp_path)
+
+
+def test_where_there_is_no_store_nothing_is_verified(tmp_path):
+    with pytest.raises(OctaneError, match="holds no store"):
+        verify_stores(tmp_path)
+    with pytest.raises(OctaneError, match="is no folder"):
+        verify_stores(tmp_path / "nothing")
