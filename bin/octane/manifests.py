@@ -37,6 +37,7 @@ __all__ = [
     "check",
     "differing",
     "files_of",
+    "is_task_folder",
     "manifest_text",
     "measured",
     "read_manifest",
@@ -273,8 +274,12 @@ def task_folder(path: Path) -> Path | None:
     """The folder of the Nextflow task that a path lies in, links followed; None outside of any."""
     real = path.resolve()
     for folder in (real, *real.parents):
-        if re.fullmatch("[0-9a-f]{30}", folder.name) and re.fullmatch(
-            "[0-9a-f]{2}", folder.parent.name
-        ):
+        if is_task_folder(folder):
             return folder
     return None
+
+
+def is_task_folder(folder: Path) -> bool:
+    """Whether a folder's name is one that Nextflow gives to a task's."""
+    name = re.fullmatch("[0-9a-f]{30}", folder.name)
+    return name is not None and re.fullmatch("[0-9a-f]{2}", folder.parent.name) is not None

@@ -3,8 +3,8 @@
 Each link is replaced by a reflink where the file system can, which takes no space, or by a copy
 that is read back and compared: with the store's manifest, or with what was read. It is made under a
 temporary name beside the link and takes its place when it is whole, so that a result is a link or a
-whole copy whenever one looks, and a call that was killed is made good by the next. The work
-directory is only read.
+whole copy but for the moment between two renames, and a call that was killed is made good by the
+next. The work directory is only read.
 """
 
 import errno
@@ -31,6 +31,7 @@ from octane.manifests import (
     Manifest,
     Stamp,
     check,
+    is_task_folder,
     measured,
     require_noted,
     restore,
@@ -107,6 +108,8 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> Made:
     """
     if not outdir.is_dir():
         raise OctaneError(f"{outdir} is no folder; give the --outdir of a run.")
+    if task_folder(outdir) is not None:
+        raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
     start = time.monotonic()
     with _alone(outdir, dry_run=dry_run):
         if not dry_run:
@@ -156,10 +159,17 @@ def _alone(outdir: Path, *, dry_run: bool) -> Generator[None]:
         os.close(descriptor)
 
 
+def _walk(outdir: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As :func:`os.walk`, less the folders of tasks: a work directory may lie in here as well."""
+    for folder, folders, files in os.walk(outdir):
+        folders[:] = [name for name in folders if not is_task_folder(Path(folder, name))]
+        yield folder, folders, files
+
+
 def _tidy(outdir: Path) -> None:
     """Remove what a call that was killed left, and give links their names again."""
     pattern = re.compile(f"({re.escape(PARTIAL)}|{re.escape(REPLACED)})[0-9]+-(.+)")
-    for folder, folders, files in os.walk(outdir):
+    for folder, folders, files in _walk(outdir):
         left = [match for name in [*folders, *files] if (match := pattern.fullmatch(name))]
         # The links first: what was to take their place is told by them.
         for match in sorted(left, key=lambda match: match[1] == PARTIAL):
@@ -181,7 +191,7 @@ def _found(outdir: Path) -> tuple[list[_Link], list[Path], int]:
     links: list[_Link] = []
     dangling: list[Path] = []
     others = 0
-    for folder, folders, files in os.walk(outdir):
+    for folder, folders, files in _walk(outdir):
         for name in sorted([*folders, *files]):
             path = Path(folder, name)
             if not path.is_symlink():

@@ -13,6 +13,7 @@ from octane.manifests import (
     PLACE,
     Stamp,
     differing,
+    is_task_folder,
     manifest_text,
     read_manifest,
     require_noted,
@@ -56,14 +57,21 @@ def verify_stores(folder: Path) -> Verified:
     Raises
     ------
     OctaneError
-        With one line for each store that is not as it was written.
+        With one line for each store that is not as it was written; when there is no store.
     """
     wrong: dict[Path, list[str]] = {}
     lost: list[str] = []
     lines: list[tuple[Path, str, Stamp]] = []
     stores = unlisted = 0
+    if not folder.is_dir():
+        raise OctaneError(f"{folder} is no folder; give the --outdir of a run, or a store.")
     for store in _stores(folder):
         try:
+            if not store.exists():
+                raise OctaneError(
+                    f"{store} led to files in a work directory that are gone; run the workflow "
+                    "with the same parameters, which makes them anew."
+                )
             manifest = read_manifest(store)
             if manifest is None:
                 require_noted(store, noted(store))
@@ -84,6 +92,8 @@ def verify_stores(folder: Path) -> Verified:
             advance(stamp.size)
 
         run_tiles(lines, read, workers=READERS, describe=lambda line: f"{line[0] / line[1]}")
+    if not (stores or unlisted or lost):
+        raise OctaneError(f"{folder} holds no store; give the --outdir of a run, or a store.")
     lost += [sentence(store, problems) for store, problems in wrong.items()]
     if lost:
         raise OctaneError("\n".join(sorted(lost)))
@@ -102,8 +112,14 @@ def _stores(folder: Path) -> Iterator[Path]:
         yield folder
         return
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and (not path.is_symlink() or task_folder(path) is not None):
+        # A work directory may lie in here as well.
+        if is_task_folder(path) or (path.is_symlink() and task_folder(path) is None):
+            continue
+        if path.is_dir():
             yield from _stores(path)
+        elif path.name.endswith(".zarr") and not path.exists():
+            # A link whose store is gone: reading it will say so.
+            yield path
 
 
 def noted(store: Path) -> dict[str, object]:

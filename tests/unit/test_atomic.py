@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from octane.atomic import PARTIAL, write_object, writing
-from octane.errors import OctaneError
+from octane.errors import NoSpaceError, OctaneError
 
 
 def test_a_file_has_its_name_once_it_is_whole(tmp_path):
@@ -70,8 +70,9 @@ def test_a_failure_keeps_what_was_there(fail, tmp_path):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_said_in_words(fail, tmp_path, code):
-    with pytest.raises(OctaneError) as caught:
+    with pytest.raises(NoSpaceError) as caught:
         fail(OSError(code, os.strerror(code)))
+    assert caught.value.code == 28
     assert str(tmp_path / "a") in str(caught.value)
     assert os.strerror(code) in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -1,8 +1,8 @@
 """Manifests: what is listed, what is found wrong, and what is said of it."""
 
-import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import google_crc32c
@@ -26,7 +26,7 @@ from octane.manifests import (
     task_folder,
 )
 from octane.omezarr import open_image
-from octane.verifying import accept, verify_stores
+from octane.verifying import verify_stores
 
 TASK = Path("work/ab/0123456789abcdef0123456789abcd")
 
@@ -209,48 +209,19 @@ def test_the_output_of_a_task_is_made_again_by_the_workflow(store, tmp_path):
         open_image(link).read(whole)
 
 
-def test_all_stores_below_a_folder_are_verified_in_full(write_image, write_foreign, tmp_path):
-    voxels = np.ones((4, 4, 4), np.float32)
-    for name in ("s/a.ome.zarr", "s/b.ome.zarr"):
-        write_image(name, voxels)
-    write_foreign("s/c.zarr", voxels, version="0.5")
-    found = verify_stores(tmp_path)
-    assert (found.stores, found.files, found.unlisted) == (2, 6, 1)
-    for name in "ab":
-        file = tmp_path / f"s/{name}.ome.zarr/0/c/0/0/0"
-        content = bytearray(file.read_bytes())
-        content[5] ^= 1
-        file.write_bytes(content)
-    with pytest.raises(OctaneError) as caught:
-        verify_stores(tmp_path)
-    first, second = str(caught.value).splitlines()
-    assert "a.ome.zarr: chunk 0/c/0/0/0 was changed since" in first
-    assert "b.ome.zarr: chunk 0/c/0/0/0 was changed since" in second
+def test_the_command_of_the_page_of_outputs_compares_by_hand(store, project):
+    page = (project / "docs" / "output.md").read_text()
+    (command,) = re.findall(r"^    (diff <\(head.*\n.*\))$", page, re.MULTILINE)
 
+    def compared():
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=store, capture_output=True, text=True, check=False
+        )
+        assert not done.stderr
+        return done.stdout
 
-def test_changes_on_purpose_are_accepted(store):
-    (store / "0/c/0/0/0").write_bytes(b"other")
-    (store / "0/c/0/0/1").unlink()
-    assert accept(store) == 9
-    assert verify_stores(store).files == 9
-    assert open_image(store, missing="fill").missing_chunks() == ["0/c/0/0/1"]
-    (store / PLACE).unlink()
-    accept(store)
-    assert open_image(store).manifest is not None
-
-
-def test_what_is_not_octanes_is_not_accepted(write_foreign, tmp_path):
-    path = write_foreign("a.zarr", np.ones((4, 4, 4), np.float32), version="0.5")
-    with pytest.raises(OctaneError, match="not of octane's making"):
-        accept(path)
-    with pytest.raises(OctaneError, match="cannot be read as JSON"):
-        accept(tmp_path)
-    assert not (path / PLACE).exists()
-
-
-def test_an_accepted_list_is_a_new_file_and_not_that_of_a_hard_linked_copy(store, tmp_path):
-    shutil.copytree(store, tmp_path / "b.ome.zarr", copy_function=os.link)
-    before = (store / PLACE).read_bytes()
-    (tmp_path / "b.ome.zarr/0/c/0/0/0").unlink()
-    accept(tmp_path / "b.ome.zarr")
-    assert (store / PLACE).read_bytes() == before
+    assert compared() == ""
+    size = (store / "0/c/0/0/0").stat().st_size
+    (store / "0/c/0/0/0").write_bytes(b"abc")
+    assert f"< {size}\t0/c/0/0/0" in compared()
+    assert "> 3\t0/c/0/0/0" in compared()

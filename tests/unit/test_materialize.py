@@ -220,6 +220,16 @@ def test_a_store_of_an_earlier_version_which_has_no_list_is_copied_as_it_is(outd
     assert verify_stores(outdir).unlisted == 1
 
 
+def test_a_work_directory_is_not_touched_wherever_it_lies(outdir, task, tmp_path, log):
+    (task / "input").symlink_to(task / "previews")
+    assert materialize(tmp_path).links == 3
+    assert set(links(tmp_path / "work")) == {task / "input", task / "previews" / "b.png"}
+    assert verify_stores(tmp_path).stores == 1
+    for folder in (task, task / "s.ome.zarr"):
+        with pytest.raises(OctaneError, match="lies in a work directory"):
+            materialize(folder)
+
+
 def test_what_is_no_folder_is_refused(tmp_path):
     with pytest.raises(OctaneError, match="is no folder"):
         materialize(tmp_path / "nothing")

@@ -12,16 +12,18 @@ import SimpleITK as sitk
 import yaozarrs
 import zarr
 
-from octane import omezarr, step_pyramid
+from octane import manifests, omezarr, step_pyramid
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
 from octane.geometry import Grid, vector
+from octane.manifests import measured
 from octane.omezarr import open_image
 from octane.operators import resampled
 from octane.params import ExecutionParameters, PyramidParameters
 from octane.resample import resample
 from octane.sections import read_sections
 from octane.step_pyramid import build_pyramid, plan_levels
+from octane.verifying import verify_stores
 
 SHAPE = (34, 43, 52)
 
@@ -170,8 +172,17 @@ def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step
     path, metrics = build(source, resolutions=resolutions)
     assert is_linked(source, path)
     assert metrics.bytes["linked"] > 0
+    assert verify_stores(path).stores == 1
     np.testing.assert_array_equal(open_image(path).array[:], voxels)
     assert open_image(path).missing_chunks() == []
+
+
+def test_a_linked_level_is_not_read_for_the_list_of_files(volume, build, monkeypatch):
+    read = []
+    monkeypatch.setattr(manifests, "measured", lambda file: read.append(file) or measured(file))
+    path, _ = build(volume)
+    assert {file.name for file in read} == {"zarr.json"}
+    assert open_image(path).manifest is not None
 
 
 def test_a_linked_level_outlives_its_source(volume, voxels, build, tmp_path):

@@ -20,7 +20,7 @@ from octane.params import ExecutionParameters, InputParameters, ResampleParamete
 from octane.resample import resample
 from octane.step_resample import resample_image
 from octane.tiling import Tiling
-from octane.verifying import accept
+from octane.verifying import accept, verify_stores
 
 
 @pytest.fixture
@@ -380,6 +380,10 @@ def test_a_repaired_chunk_is_all_that_is_made_again(rng, write_mosaic, run, tmp_
     image, metrics = run(source, 10.0, layout=layout, resume=True, execution=one)
     np.testing.assert_array_equal(image.array[:], expected)
     assert metrics.figures["pieces_kept"] == (8 if layout == "mosaic" else 0)
+    # What was written by either of the two runs is in the list of files.
+    assert (
+        verify_stores(tmp_path / "out.ome.zarr").files == len(list(image.path.rglob("c/*/*/*"))) + 2
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "out.ome.zarr"]
 
 

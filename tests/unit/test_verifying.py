@@ -1,0 +1,80 @@
+"""Stores verified in full, and changes that are accepted."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from octane.errors import OctaneError
+from octane.manifests import PLACE
+from octane.omezarr import open_image
+from octane.verifying import accept, verify_stores
+
+
+@pytest.fixture
+def store(write_image):
+    """A store of eight chunks."""
+    voxels = np.random.default_rng(1).random((8, 8, 8), np.float32)
+    return write_image("a.ome.zarr", voxels, chunks=(4, 4, 4))
+
+
+def test_all_stores_below_a_folder_are_verified_in_full(write_image, write_foreign, tmp_path):
+    voxels = np.ones((4, 4, 4), np.float32)
+    for name in ("s/a.ome.zarr", "s/b.ome.zarr"):
+        write_image(name, voxels)
+    write_foreign("s/c.zarr", voxels, version="0.5")
+    found = verify_stores(tmp_path)
+    assert (found.stores, found.files, found.unlisted) == (2, 6, 1)
+    for name in "ab":
+        file = tmp_path / f"s/{name}.ome.zarr/0/c/0/0/0"
+        content = bytearray(file.read_bytes())
+        content[5] ^= 1
+        file.write_bytes(content)
+    with pytest.raises(OctaneError) as caught:
+        verify_stores(tmp_path)
+    first, second = str(caught.value).splitlines()
+    assert "a.ome.zarr: chunk 0/c/0/0/0 was changed since" in first
+    assert "b.ome.zarr: chunk 0/c/0/0/0 was changed since" in second
+
+
+def test_changes_on_purpose_are_accepted(store):
+    (store / "0/c/0/0/0").write_bytes(b"other")
+    (store / "0/c/0/0/1").unlink()
+    assert accept(store) == 9
+    assert verify_stores(store).files == 9
+    assert open_image(store, missing="fill").missing_chunks() == ["0/c/0/0/1"]
+    (store / PLACE).unlink()
+    accept(store)
+    assert open_image(store).manifest is not None
+
+
+def test_what_is_not_octanes_is_not_accepted(write_foreign, tmp_path):
+    path = write_foreign("a.zarr", np.ones((4, 4, 4), np.float32), version="0.5")
+    with pytest.raises(OctaneError, match="not of octane's making"):
+        accept(path)
+    with pytest.raises(OctaneError, match="cannot be read as JSON"):
+        accept(tmp_path)
+    assert not (path / PLACE).exists()
+
+
+def test_an_accepted_list_is_a_new_file_and_not_that_of_a_hard_linked_copy(store, tmp_path):
+    shutil.copytree(store, tmp_path / "b.ome.zarr", copy_function=os.link)
+    before = (store / PLACE).read_bytes()
+    (tmp_path / "b.ome.zarr/0/c/0/0/0").unlink()
+    accept(tmp_path / "b.ome.zarr")
+    assert (store / PLACE).read_bytes() == before
+
+
+def test_a_link_whose_store_is_gone_is_named(store, tmp_path):
+    gone = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd" / "b.ome.zarr"
+    (tmp_path / "b.ome.zarr").symlink_to(gone)
+    with pytest.raises(OctaneError, match=f"{tmp_path / 'b.ome.zarr'} led to files"):
+        verify_stores(tmp_path)
+
+
+def test_where_there_is_no_store_nothing_is_verified(tmp_path):
+    with pytest.raises(OctaneError, match="holds no store"):
+        verify_stores(tmp_path)
+    with pytest.raises(OctaneError, match="is no folder"):
+        verify_stores(tmp_path / "nothing")
