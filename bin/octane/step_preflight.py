@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from octane.errors import OctaneError
-from octane.free_space import Places, check_space, require_links
+from octane.free_space import Places, Space, check_space, require_links
 from octane.geometry import section_number
 from octane.metrics import write_json
 from octane.omezarr import Image
@@ -75,7 +75,7 @@ class Plan:
     kind: str
     items: list[Item]
     settings: dict[str, dict[str, object]]
-    space: dict[str, object]
+    space: Space
 
 
 def is_store(path: Path) -> bool:
