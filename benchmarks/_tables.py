@@ -13,6 +13,7 @@ from _lease_tables import LEASE_TABLES
 from _performance_tables import PERFORMANCE_TABLES
 from _resample_tables import RESAMPLE_TABLES
 from _slurm_tables import SLURM_TABLES
+from _staging_tables import STAGING_TABLES
 from _table_parts import measured, table, warmup, where
 
 __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
@@ -20,7 +21,7 @@ __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
 RESULTS = PROJECT / "benchmarks" / "results"
 PAGES = tuple(
     PROJECT / "docs" / name
-    for name in ("n4.md", "resample.md", "gpu.md", "hpc.md", "performance.md")
+    for name in ("n4.md", "resample.md", "gpu.md", "hpc.md", "performance.md", "usage.md")
 )
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 
@@ -221,5 +222,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **LEASE_TABLES,
     **PERFORMANCE_TABLES,
     **SLURM_TABLES,
+    **STAGING_TABLES,
 }
 """Names that pages mark, and what makes each table."""

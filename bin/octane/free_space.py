@@ -10,13 +10,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from octane.errors import OctaneError
 from octane.scratch import known_folder
 from octane.space import Step
 from octane.tiles import cores
 
-__all__ = ["Places", "check_space", "require_links"]
+__all__ = ["Places", "Space", "check_space", "require_links"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,25 @@ REMEDIES = {
     "work": "give Nextflow a -work-dir with more space",
     "output": "give an --outdir with more space, or --publish_dir_mode symlink",
 }
+
+
+class FileSystem(TypedDict):
+    """One file system that a run writes to: for which places, how much, and what is free."""
+
+    places: list[str]
+    folder: str
+    need_bytes: int
+    free_bytes: int
+
+
+class Space(TypedDict):
+    """What a plan carries of space, ready for JSON."""
+
+    summary: str
+    steps: list[dict[str, int | str]]
+    need_bytes: dict[str, int]
+    file_systems: list[FileSystem]
+    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -144,9 +164,7 @@ def _table(steps: Sequence[Step], places: Places, need: dict[str, int], subject:
     ]
 
 
-def check_space(
-    steps: Sequence[Step], places: Places, subject: str, *, stop: bool = True
-) -> dict[str, object]:
+def check_space(steps: Sequence[Step], places: Places, subject: str, *, stop: bool = True) -> Space:
     """Compare what steps will write with what is free.
 
     Parameters
@@ -162,7 +180,7 @@ def check_space(
 
     Returns
     -------
-    dict
+    Space
         A summary in words, steps, needs and free space in bytes, and warnings, ready for JSON.
 
     Raises
@@ -179,7 +197,9 @@ def check_space(
     together: dict[int, list[str]] = {}
     for name, folder in folders.items():
         together.setdefault(_device(folder), []).append(name)
-    systems, problems, warnings = [], [], []
+    systems: list[FileSystem] = []
+    problems: list[str] = []
+    warnings: list[str] = []
     for names in together.values():
         wanted, free = sum(need[n] for n in names), _free(folders[names[0]])
         spelled = " and ".join(f"{name} ({shown(need[name])})" for name in names)

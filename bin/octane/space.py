@@ -113,11 +113,11 @@ def _thumbnail(shape: Sequence[int]) -> int:
     return math.prod(-(-n // step) for n in shape[1:])
 
 
-def _slices(shape: Sequence[int]) -> int:
-    """Bytes of three slices through a volume as a preview, float32."""
+def _slices(shape: Sequence[int], itemsize: int = 4) -> int:
+    """Bytes of three slices through a volume as a preview; float32, if no other size is given."""
     step = max(1, -(-max(shape) // SLICES))
     z, y, x = (-(-n // step) for n in shape)
-    return 4 * (z * y + z * x + y * x)
+    return itemsize * (z * y + z * x + y * x)
 
 
 @dataclass
@@ -236,7 +236,7 @@ def _pyramid(
     ]
     same = plan_levels(grid, p.resolutions)[0][0].shape == grid.shape
     linked = sizes[0] if same and linkable == p.codec else 0
-    made = TASK + _slices(grid.shape) + sum(sizes)
+    made = TASK + _slices(grid.shape, course.dtype.itemsize) + sum(sizes)
     course.steps.append(Step("PYRAMID", 1, made - linked, linked, sum(sizes)))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from octane.errors import OctaneError
-from octane.free_space import Places, check_space, require_links
+from octane.free_space import Places, Space, check_space, require_links
 from octane.geometry import section_number
 from octane.metrics import write_json
 from octane.omezarr import Image
@@ -235,7 +235,7 @@ def plan_of(
     return Plan(subject, kind, items, settings, steps)
 
 
-def check_places(plans: Sequence[Plan], work: Path) -> dict[str, object]:
+def check_places(plans: Sequence[Plan], work: Path) -> Space:
     """Compare what all subjects of a run will write with what is free.
 
     Parameters
@@ -247,7 +247,7 @@ def check_places(plans: Sequence[Plan], work: Path) -> dict[str, object]:
 
     Returns
     -------
-    dict
+    Space
         As :func:`octane.free_space.check_space` gives it.
 
     Raises

@@ -14,11 +14,6 @@ BLOCK = 4096
 
 READINGS = [False, True, None, 0, 1, "/fast/own", "$DISK/own", *OFF, *ON, *map(str.title, OFF + ON)]
 
-SMALL_PHANTOM = (
-    *("--phantom_sections", "2", "--phantom_tiles", "2 2", "--phantom_tile_shape", "24 64 64"),
-    *("--phantom_section_thickness", "70", "--n4_iterations", "3"),
-)
-
 
 def held(folder):
     """Bytes that a file system gives out for a folder; links and what is linked left out."""
@@ -126,7 +121,7 @@ def test_each_step_of_the_demo_writes_what_was_predicted_within_a_fifth(nextflow
     predicted = {step["name"]: step["bytes"] for step in plan["space"]["steps"]}
     written = dict.fromkeys(predicted, 0)
     for row in run.trace:
-        name = re.sub(r".*?([A-Z0-9]+) \(.*", r"\1", row["name"])
+        name = row["name"].removeprefix("OCTANE:").split(" ")[0]
         if name in written:
             (folder,) = (run.folder / "work").glob(f"{row['hash']}*")
             written[name] += held(folder)
@@ -162,10 +157,11 @@ def other_disk(tmp_path_factory):
 
 
 def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
-    nextflow, other_disk, tmp_path
+    nextflow, phantom, quick, other_disk, tmp_path
 ):
     run = nextflow(
-        *(tmp_path, "-profile", "test", *SMALL_PHANTOM, "--scratch_dir", other_disk),
+        *(tmp_path, *quick, "--input", phantom / "mosaics", "--scratch_dir", other_disk),
+        *("--skip_resample", "--skip_n4", "--skip_report"),
     )
     assert run.code == 0, run.output
     assert list(other_disk.iterdir()) == []
@@ -173,16 +169,19 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
     staged = [line for line in wrapper.splitlines() if "input/section_01.ome.zarr" in line]
     assert staged
     assert all("ln -s " in line or "rm -f " in line for line in staged)
-    # The link to N4's volume does not survive the copy.
-    (volume,) = (run.folder / "work").glob("*/*/phantom_n4.ome.zarr/0/c/0/0/0")
-    assert volume.stat().st_nlink == 1
+    # The link to the volume of the step before does not survive the copy.
+    chunks = list((run.folder / "work").glob("*/*/mosaics*.ome.zarr/0/c/0/0/0"))
+    assert len(chunks) == 2
+    assert all(chunk.stat().st_nlink == 1 for chunk in chunks)
 
 
-def test_what_cannot_fit_stops_before_work_with_the_figures(nextflow, other_disk, tmp_path):
-    arguments = ("-profile", "test", "--publish_dir_mode", "copy", "--n4_iterations", "3")
+def test_what_cannot_fit_stops_before_work_with_the_figures(
+    nextflow, phantom, other_disk, tmp_path
+):
+    arguments = ("--input", phantom / "mosaics", "--publish_dir_mode", "copy")
     outdir = other_disk / "out"
     filler = other_disk / "filler"
-    filler.write_bytes(bytes(20_000_000))
+    filler.write_bytes(bytes(24 * 2**20 - 200_000))
     try:
         run = nextflow(tmp_path, *arguments, "--trace_report", "false", outdir=outdir)
         assert run.code == 1
