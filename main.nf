@@ -9,7 +9,7 @@ include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
-include { nameOrphans } from './lib/slurm'
+include { cancelOrphans } from './lib/slurm'
 
 workflow OCTANE {
     take:
@@ -68,7 +68,7 @@ workflow {
     }
     else {
         workflow.onComplete { ended() }
-        nameOrphans()
+        cancelOrphans()
         subjects = channel.of([[id: subjectName()], inputOf(), optional(params.truth)])
         if (switched('phantom')) {
             PHANTOM([id: subjectName()], phantomSettings(), codeVersion())

@@ -83,6 +83,10 @@ class OnSlurm:
         """Run to the end."""
         return self.start(*arguments, **options).wait()
 
+    def gone(self, job: str) -> None:
+        """Wait until a job has ended."""
+        until(lambda: job not in self.cluster.jobs(), f"the end of job {job}")
+
     def waits(self, process: str) -> None:
         """Wait until a job of a process waits in the queue."""
         until(
@@ -105,8 +109,12 @@ class Hold:
 
     def jobs(self, count: int = 1) -> list[str]:
         """Numbers of those that have come so far, waited for until there are so many."""
-        until(lambda: len(list(self.folder.iterdir())) >= count, f"{count} jobs to be held")
-        return sorted(path.name for path in self.folder.iterdir())
+        until(lambda: len(list(self.folder.glob("[0-9]*"))) >= count, f"{count} jobs to be held")
+        return sorted((path.name for path in self.folder.glob("[0-9]*")), key=int)
+
+    def let_one_go(self, job: str) -> None:
+        """Let one of them work."""
+        (self.folder / f"go-{job}").touch()
 
     def let_go(self) -> None:
         """Let them, and all that follow, work."""
@@ -172,7 +180,10 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
         on_path(
             name,
             f"""\
-            while touch '{gate.folder}/'$SLURM_JOB_ID 2>/dev/null; do sleep 0.1; done
+            while touch '{gate.folder}/'$SLURM_JOB_ID 2>/dev/null; do
+                if [ -e '{gate.folder}/go-'$SLURM_JOB_ID ]; then break; fi
+                sleep 0.1
+            done
             exec REAL "$@"
             """,
         )

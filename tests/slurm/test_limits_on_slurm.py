@@ -94,9 +94,9 @@ def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempt
     run = on_slurm("--input", volume, *ONE_STEP, "--max_memory", "20 GB", profiles="slurm")
     assert run.code == 0, run.output
     assert asked(run, "-t") == [
-        ("FAILED", "137", "04:00:00"),
-        ("FAILED", "137", "08:00:00"),
-        ("COMPLETED", "0", "12:00:00"),
+        ("FAILED", "137", "05:00:00"),
+        ("FAILED", "137", "10:00:00"),
+        ("COMPLETED", "0", "15:00:00"),
     ]
     assert [row[2] for row in asked(run, "--mem")] == ["8192M", "16384M", "20480M"]
     assert [row[2] for row in asked(run, "-c")] == ["4", "4", "4"]
