@@ -131,3 +131,13 @@ def test_jobs_of_a_killed_nextflow_are_cancelled_by_the_run_that_goes_on(
         "the jobs go on; one of them finishes; `-resume` cancels the other, says so, starts both "
         "tasks anew, and ends with the same checksums",
     )
+
+
+def test_nextflow_that_is_told_to_stop_cancels_its_jobs(cluster, on_slurm, hold):
+    held = hold("stitch.py")
+    started = on_slurm.start(*SECTIONS_ALONE)
+    jobs = held.jobs(2)
+    started.process.terminate()
+    assert started.wait().code != 0
+    for job in jobs:
+        on_slurm.gone(job)
