@@ -1,6 +1,7 @@
 """A Slurm of one node for tests, the workflow on it, and the record of what was shown."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from _common import save
+from _common import COMMIT, PROJECT, save
 from _slurm_cluster import SlurmCluster, why_not
 
 RECORD = "OCTANE_RECORD_SLURM"
@@ -194,14 +195,24 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
 
 @pytest.fixture(scope="session")
 def shown() -> Iterator[Callable[[str, str], None]]:
-    """Note what a test has shown; at the end all of it becomes the record, if that is wanted."""
-    noted: list[dict[str, str]] = []
-    yield lambda case, outcome: noted.append({"case": case, "outcome": outcome})
+    """Note what a test has shown; at the end it goes into the record, if that is wanted.
+
+    Rows of tests that were not run stay, each with the commit that it is of.
+    """
+    noted: dict[str, dict[str, str]] = {}
+
+    def note(case: str, outcome: str) -> None:
+        noted[case] = {"case": case, "outcome": outcome, "commit": COMMIT}
+
+    yield note
     if os.environ.get(RECORD):
         version = subprocess.run(
             ["sbatch", "--version"], capture_output=True, text=True, check=True
         )
-        save("slurm", {"slurm": version.stdout.split()[-1], "shown": noted})
+        path = PROJECT / "benchmarks" / "results" / "slurm.json"
+        before = json.loads(path.read_text(encoding="utf-8"))["shown"] if path.exists() else []
+        rows = {row["case"]: row for row in before} | noted
+        save("slurm", {"slurm": version.stdout.split()[-1], "shown": list(rows.values())})
 
 
 @pytest.fixture(scope="session")
