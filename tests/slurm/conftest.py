@@ -29,7 +29,7 @@ executor {
 """
 """Nextflow's own times are made for jobs of hours."""
 
-PATIENCE = 90.0
+PATIENCE = 200.0
 """Seconds to wait for what a run is to do."""
 
 

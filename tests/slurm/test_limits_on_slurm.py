@@ -55,8 +55,8 @@ def test_a_job_over_its_memory_is_tried_again_with_more_up_to_the_sites_limit(
 def test_a_job_over_its_time_is_tried_again_with_more_up_to_the_sites_limit(
     cluster, on_slurm, on_path, volume, shown
 ):
-    # Slurm sends the signal that Nextflow asks for up to a minute early: less than two minutes of time
-    # would be over before they begin.
+    # Slurm sends the signal that Nextflow asks for up to a minute early: a limit of less than two
+    # minutes could be over before the task begins.
     on_path(
         "pyramid.py",
         f"""\
