@@ -194,7 +194,7 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
 
 
 @pytest.fixture(scope="session")
-def shown() -> Iterator[Callable[[str, str], None]]:
+def shown(session_cluster: SlurmCluster) -> Iterator[Callable[[str, str], None]]:
     """Note what a test has shown; at the end it goes into the record, if that is wanted.
 
     Rows of tests that were not run stay, each with the commit that it is of.
@@ -206,13 +206,11 @@ def shown() -> Iterator[Callable[[str, str], None]]:
 
     yield note
     if os.environ.get(RECORD):
-        version = subprocess.run(
-            ["sbatch", "--version"], capture_output=True, text=True, check=True
-        )
+        version = session_cluster.command("sbatch", "--version").split()[-1]
         path = PROJECT / "benchmarks" / "results" / "slurm.json"
         before = json.loads(path.read_text(encoding="utf-8"))["shown"] if path.exists() else []
         rows = {row["case"]: row for row in before} | noted
-        save("slurm", {"slurm": version.stdout.split()[-1], "shown": list(rows.values())})
+        save("slurm", {"slurm": version, "shown": list(rows.values())})
 
 
 @pytest.fixture(scope="session")
