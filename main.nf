@@ -12,7 +12,7 @@ include { REPORT } from './modules/report'
 include { ended } from './lib/ending'
 include { allOf ; asWritten ; checkLaunch ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; told ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { requireProfiler } from './lib/profiling'
-include { nameOrphans } from './lib/slurm'
+include { cancelOrphans } from './lib/slurm'
 
 workflow OCTANE {
     take:
@@ -77,7 +77,7 @@ workflow {
     else {
         requireProfiler()
         checkLaunch()
-        nameOrphans()
+        cancelOrphans()
         if (params.samplesheet || params.phantom) {
             COHORT(optional(asWritten('samplesheet')), request(), codeVersion())
             subjects = COHORT.out.cohort.flatMap { cohort -> subjectsOf(cohort) }

@@ -1,23 +1,40 @@
 // What Slurm still runs of a run that was killed.
+//
+// Nextflow that is killed outright cannot cancel its jobs. The run that goes on with -resume starts their
+// tasks anew, in the same folders, where the two would write into each other. Jobs carry their session's
+// number, which -resume keeps and which Nextflow locks: whatever has it when a run starts is left over.
 
-// Nextflow that is killed (kill -9, a lost login node) cannot cancel its jobs. A run with -resume does
-// not wait for them: it starts their tasks anew, in folders of their own.
-def nameOrphans() {
-    if (!workflow.profile.tokenize(',').contains('slurm') || workflow.stubRun) {
+def cancelOrphans() {
+    if (!workflow.resume || !workflow.profile.tokenize(',').contains('slurm')) {
         return
     }
+    def left = jobsOfSession()
+    if (left) {
+        log.warn("${left.size()} jobs were left by this run's last start, which was killed; they are cancelled, and their tasks start anew: ${left.join(' ')}")
+        asked(['scancel'] + left)
+        // Up to a minute: Slurm gives a job half of it to end by itself.
+        def ended = (1..60).find { _second -> !jobsOfSession() || sleep(1000) }
+        if (!ended) {
+            error("The jobs ${left.join(' ')} of this run's last start do not end; see what holds them (squeue), and run again with -resume.")
+        }
+    }
+}
+
+def jobsOfSession() {
+    def mark = "octane:${workflow.sessionId}".toString()
+    return asked(['squeue', "--user=${workflow.userName}".toString(), '--noheader', '--format=%i %k']).readLines().findAll { line -> line.trim().endsWith(" ${mark}") }.collect { line -> line.trim().tokenize(' ')[0] }
+}
+
+// What a command of Slurm's says; nothing where there is none, as Nextflow itself will tell.
+def asked(words) {
     def told = new StringBuffer()
     try {
-        def asked = ['squeue', "--user=${workflow.userName}", '--noheader', '--format=%i %Z'].execute()
-        asked.consumeProcessOutputStream(told)
-        asked.waitForOrKill(20000)
+        def command = words.execute()
+        command.consumeProcessOutput(told, new StringBuffer())
+        command.waitForOrKill(20000)
     }
-    catch (IOException _absent) {
-        // No squeue: Nextflow itself will say so.
-        return
+    catch (IOException problem) {
+        log.warn("Jobs that an earlier start may have left cannot be looked for (${problem.message}).")
     }
-    def jobs = told.readLines()*.trim()*.split(' ', 2).findAll { job -> job.size() == 2 && job[1].startsWith("${workflow.workDir}/") }.collect { job -> job[0] }
-    if (jobs) {
-        log.warn("${jobs.size()} jobs with folders in ${workflow.workDir} were there before this run, left by one that was killed or of one that goes on. If it was killed, cancel them: scancel ${jobs.join(' ')}")
-    }
+    return told.toString()
 }

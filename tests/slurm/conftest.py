@@ -1,6 +1,7 @@
 """A Slurm of one node for tests, the workflow on it, and the record of what was shown."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from _common import save
+from _common import COMMIT, PROJECT, save
 from _slurm_cluster import SlurmCluster, why_not
 
 RECORD = "OCTANE_RECORD_SLURM"
@@ -28,7 +29,7 @@ executor {
 """
 """Nextflow's own times are made for jobs of hours."""
 
-PATIENCE = 90.0
+PATIENCE = 200.0
 """Seconds to wait for what a run is to do."""
 
 
@@ -83,6 +84,10 @@ class OnSlurm:
         """Run to the end."""
         return self.start(*arguments, **options).wait()
 
+    def gone(self, job: str) -> None:
+        """Wait until a job has ended."""
+        until(lambda: job not in self.cluster.jobs(), f"the end of job {job}")
+
     def waits(self, process: str) -> None:
         """Wait until a job of a process waits in the queue."""
         until(
@@ -105,8 +110,12 @@ class Hold:
 
     def jobs(self, count: int = 1) -> list[str]:
         """Numbers of those that have come so far, waited for until there are so many."""
-        until(lambda: len(list(self.folder.iterdir())) >= count, f"{count} jobs to be held")
-        return sorted(path.name for path in self.folder.iterdir())
+        until(lambda: len(list(self.folder.glob("[0-9]*"))) >= count, f"{count} jobs to be held")
+        return sorted((path.name for path in self.folder.glob("[0-9]*")), key=int)
+
+    def let_one_go(self, job: str) -> None:
+        """Let one of them work."""
+        (self.folder / f"go-{job}").touch()
 
     def let_go(self) -> None:
         """Let them, and all that follow, work."""
@@ -172,7 +181,10 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
         on_path(
             name,
             f"""\
-            while touch '{gate.folder}/'$SLURM_JOB_ID 2>/dev/null; do sleep 0.1; done
+            while touch '{gate.folder}/'$SLURM_JOB_ID 2>/dev/null; do
+                if [ -e '{gate.folder}/go-'$SLURM_JOB_ID ]; then break; fi
+                sleep 0.1
+            done
             exec REAL "$@"
             """,
         )
@@ -182,15 +194,23 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
 
 
 @pytest.fixture(scope="session")
-def shown() -> Iterator[Callable[[str, str], None]]:
-    """Note what a test has shown; at the end all of it becomes the record, if that is wanted."""
-    noted: list[dict[str, str]] = []
-    yield lambda case, outcome: noted.append({"case": case, "outcome": outcome})
+def shown(session_cluster: SlurmCluster) -> Iterator[Callable[[str, str], None]]:
+    """Note what a test has shown; at the end it goes into the record, if that is wanted.
+
+    Rows of tests that were not run stay, each with the commit that it is of.
+    """
+    noted: dict[str, dict[str, str]] = {}
+
+    def note(case: str, outcome: str) -> None:
+        noted[case] = {"case": case, "outcome": outcome, "commit": COMMIT}
+
+    yield note
     if os.environ.get(RECORD):
-        version = subprocess.run(
-            ["sbatch", "--version"], capture_output=True, text=True, check=True
-        )
-        save("slurm", {"slurm": version.stdout.split()[-1], "shown": noted})
+        version = session_cluster.command("sbatch", "--version").split()[-1]
+        path = PROJECT / "benchmarks" / "results" / "slurm.json"
+        before = json.loads(path.read_text(encoding="utf-8"))["shown"] if path.exists() else []
+        rows = {row["case"]: row for row in before} | noted
+        save("slurm", {"slurm": version, "shown": list(rows.values())})
 
 
 @pytest.fixture(scope="session")

@@ -105,26 +105,39 @@ def test_jobs_of_a_lost_node_are_tried_again(cluster, on_slurm, hold, stacked, c
     )
 
 
-def test_jobs_of_a_killed_nextflow_are_named_by_the_run_that_goes_on(
+def test_jobs_of_a_killed_nextflow_are_cancelled_by_the_run_that_goes_on(
     cluster, on_slurm, hold, stacked, checksums, shown
 ):
     held = hold("stitch.py")
     killed = on_slurm.start(*SECTIONS_ALONE)
-    orphans = held.jobs(2)
+    finished, orphan = held.jobs(2)
     killed.process.kill()
     killed.wait()
-    assert sorted(cluster.jobs("RUNNING")) == orphans
+    assert sorted(cluster.jobs("RUNNING"), key=int) == [finished, orphan]
+    # One ends by itself, with nobody to see it; both tasks start anew, in their old folders.
+    held.let_one_go(finished)
+    on_slurm.gone(finished)
     started = on_slurm.start(*SECTIONS_ALONE, "-resume")
     held.jobs(4)
+    assert orphan not in cluster.jobs()
     held.let_go()
     run = started.wait()
     assert run.code == 0, run.output
-    assert f"cancel them: scancel {' '.join(orphans)}" in " ".join(run.output.split())
+    assert "1 jobs were left by this run's last start" in run.output
     assert run.processes("CACHED") == {"PREFLIGHT", "RESAMPLE"}
     assert checksums(run.outdir) == stacked
     shown(
         "`kill -9` of Nextflow with two jobs running",
-        "the jobs go on; `-resume` names them with the `scancel` that ends them, starts their "
-        "tasks anew in folders of their own, and ends with the same checksums, also while the old "
-        "jobs work",
+        "the jobs go on; one of them finishes; `-resume` cancels the other, says so, starts both "
+        "tasks anew, and ends with the same checksums",
     )
+
+
+def test_nextflow_that_is_told_to_stop_cancels_its_jobs(cluster, on_slurm, hold):
+    held = hold("stitch.py")
+    started = on_slurm.start(*SECTIONS_ALONE)
+    jobs = held.jobs(2)
+    started.process.terminate()
+    assert started.wait().code != 0
+    for job in jobs:
+        on_slurm.gone(job)

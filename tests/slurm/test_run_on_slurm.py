@@ -20,7 +20,7 @@ def test_the_results_are_those_of_a_run_on_this_machine(
 ):
     run = on_slurm(
         *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu", "--slurm_account", "lab"),
-        *("--slurm_gpu_type", "fake", "--slurm_options=--comment=mine", "--backend", "auto"),
+        *("--slurm_gpu_type", "fake", "--slurm_options=--nice=1", "--backend", "auto"),
         profiles="test,slurm,gpu",
     )
     assert run.code == 0, run.output
@@ -34,7 +34,7 @@ def test_the_results_are_those_of_a_run_on_this_machine(
     }.items():
         options = headers(run, process)
         assert options[options.index("-p") + 1] == queue
-        assert {"--account=lab", "--comment=mine", "--no-requeue"} <= set(options)
+        assert {"--account=lab", "--nice=1", "--no-requeue"} <= set(options)
         assert ("--gres=gpu:fake:1" in options) == (queue == "gpu")
     shown(
         "the small phantom through `-profile test,slurm`",
