@@ -8,7 +8,8 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
-include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { released ; taken } from './lib/outdir'
 
 workflow OCTANE {
     take:
@@ -17,7 +18,8 @@ workflow OCTANE {
     main:
     code = codeVersion()
     positions = optional(params.positions)
-    PREFLIGHT(subjects.map { meta, input, _truth -> [meta, input, fingerprint(input)] }, request(), positions, code)
+    watched = subjects.map { meta, input, _truth -> [meta, input, fingerprint(input)] }
+    PREFLIGHT(watched, request(), positions, code)
     settings = PREFLIGHT.out.plan.map { meta, plan -> [meta.id, settingsOf(plan)] }
     data = PREFLIGHT.out.plan.join(subjects).flatMap { meta, plan, input, _truth -> items(meta, plan, input) }
 
@@ -56,7 +58,7 @@ workflow OCTANE {
     }
 
     emit:
-    volume
+    volume = unchanged(volume, watched)
     report
 }
 
@@ -66,8 +68,12 @@ workflow {
         log.info(helpText())
     }
     else {
-        workflow.onComplete { ended() }
         subjects = channel.of([[id: subjectName()], inputOf(), optional(params.truth)])
+        outdir = taken()
+        workflow.onComplete {
+            ended()
+            released(outdir)
+        }
         if (switched('phantom')) {
             PHANTOM([id: subjectName()], phantomSettings(), codeVersion())
             subjects = PHANTOM.out.subject

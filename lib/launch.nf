@@ -170,6 +170,20 @@ def withTruth(prepared, subjects) {
         .map { _id, meta, file, settings, truth -> [meta + [truth: seen(truth).seen], file, settings, truth] }
 }
 
+// Each [meta, file], once the input that it was made of is seen to be what it was at the start: a task
+// that read other chunks than those it is cached by would be wrong, in this run alone, with no sign of it.
+def unchanged(volume, watched) {
+    return volume
+        .map { meta, file -> [meta.id, meta, file] }
+        .join(watched.map { meta, input, before -> [meta.id, input, before] })
+        .map { _id, meta, file, input, before ->
+            if (fingerprint(input) != before) {
+                error("${input} changed while the run read it, so that the results mix two states of it; run again with -resume, which makes anew what changed.")
+            }
+            [meta, file]
+        }
+}
+
 // What the report says of the run. Nothing in it may change when nothing else does, or the report
 // would never be cached: no run name, no time.
 def runRecord() {

@@ -1,4 +1,4 @@
-"""What the pipeline tests share: a copy of the project, a small phantom, and real Nextflow runs."""
+"""What tests with a real Nextflow share: a copy of the project, a small phantom, and runs."""
 
 import csv
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[1]
 CODE = ("main.nf", "nextflow.config", "nextflow_schema.json", "modules", "lib", "conf", "bin")
 """What a run reads."""
 
