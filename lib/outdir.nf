@@ -6,6 +6,9 @@
 // Takes the outdir for this run. What it gives is to be kept until the run is over: the lock goes with it.
 def taken() {
     def folder = file(params.outdir.toString()).toAbsolutePath().resolve('pipeline_info')
+    if (!java.nio.file.Files.isWritable(workflow.workDir)) {
+        error("${workflow.workDir} cannot be written, and tasks work there; choose another -work-dir.")
+    }
     def mine = "the run ${workflow.runName}, process ${ProcessHandle.current().pid()} on ${hostname()}, launched in ${workflow.launchDir}".toString()
     try {
         java.nio.file.Files.createDirectories(folder)

@@ -45,7 +45,11 @@ def checksums(outdir: Path) -> dict[str, str]:
 
 def last_words(output: str) -> str:
     """The sentence that a stopped run ends with, or Nextflow's own."""
-    for pattern in (r"octane stopped: (.+)", r"ERROR ~ (.+)", r"\n(.+(?:--outdir|-resume)\b.*)"):
+    for pattern in (
+        r"octane stopped: (.+)",
+        r"\n(.+-(?:outdir|resume|work-dir)\b.*)",
+        r"ERROR ~ (.+)",
+    ):
         found = re.findall(pattern, output)
         if found:
             return found[-1]

@@ -16,20 +16,17 @@ LONG = ("--n4_iterations", "500000", "--n4_convergence_threshold", "1e-30")
 """N4 that does not end while a test lasts."""
 
 
+PARTS = {"python": "resample.py", ".command.sh": "stack.py", ".command.run": "n4.py"}
+"""What is killed of which step's task."""
+
+
 def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     run = started(tmp_path, *mosaics, "--scratch_dir", scratch)
-    killed = []
-    for part, script in (
-        ("python", "resample.py"),
-        (".command.sh", "stack.py"),
-        (".command.run", "n4.py"),
-    ):
-        pid = run.of_task(part, script)
-        os.kill(pid, signal.SIGKILL)
-        killed.append(script)
-        waited(lambda seen=len(killed): run.output.count("Execution is retried") >= seen, part)
+    for count, (part, script) in enumerate(PARTS.items(), 1):
+        os.kill(run.of_task(part, script), signal.SIGKILL)
+        waited(lambda count=count: run.output.count("Execution is retried") >= count, part)
     assert run.end() == 0, run.output
     retried = [line for line in run.output.splitlines() if "Execution is retried" in line]
     assert len(retried) == 3, run.output
@@ -42,7 +39,8 @@ def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_pa
     told(
         "kills",
         "a task's Python, another's shell script and a third one's wrapper are killed (`kill -9`)",
-        "each task is tried again; what was left running of it is ended, its scratch folder removed",
+        "each task is tried again; what was left running of it is ended, and its scratch folder "
+        "removed",
         "recovery in the same run; the same checksums",
         f"{len(retried)} tasks ended with 137 and were tried again; no process, no half-written "
         "file and no scratch folder was left",
