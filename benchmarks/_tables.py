@@ -10,13 +10,16 @@ from pathlib import Path
 
 from _common import PROJECT
 from _lease_tables import LEASE_TABLES
+from _reliability import fault_table
 from _resample_tables import RESAMPLE_TABLES
 from _table_parts import measured, table, warmup, where
 
 __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
 
 RESULTS = PROJECT / "benchmarks" / "results"
-PAGES = tuple(PROJECT / "docs" / name for name in ("n4.md", "resample.md", "gpu.md"))
+PAGES = tuple(
+    PROJECT / "docs" / name for name in ("n4.md", "resample.md", "gpu.md", "reliability.md")
+)
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 
 
@@ -212,6 +215,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "n4-warmup": measured("warmup", warmup("n4")),
     "n4-memory": measured("n4_memory", _memory),
     "n4-memory-where": measured("n4_memory", where("SimpleITK")),
+    "faults": measured("reliability", fault_table),
     **RESAMPLE_TABLES,
     **LEASE_TABLES,
 }

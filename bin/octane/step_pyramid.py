@@ -12,6 +12,7 @@ import numpy.typing as npt
 import zarr
 
 from octane.backend import describe, require_cpu
+from octane.durable import bring_to_disk
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, vector
 from octane.metrics import Metrics
@@ -136,6 +137,8 @@ def build_pyramid(
                 metrics=metrics,
             )
         _preview(arrays, planned, metrics)
+    with metrics.timed("to disk"):
+        bring_to_disk(destination)
     metrics.figures["levels"] = [
         {
             "voxel_size": list(grid.spacing),

@@ -35,10 +35,11 @@ def mosaics(phantom: Path) -> list[object]:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A run that nothing disturbed."""
+    """A run that nothing disturbed: where it was launched, its results, and N4's own output."""
 
     folder: Path
     sums: dict[str, str]
+    n4: Path
 
 
 def _undisturbed(nextflow, folder, arguments):
@@ -46,7 +47,8 @@ def _undisturbed(nextflow, folder, arguments):
     assert run.code == 0, run.output
     sums = checksums(run.outdir)
     assert len({name.partition("/")[0] for name in sums}) == 2, sums
-    return Undisturbed(folder, sums)
+    (made,) = (p for p in folder.glob("work/??/*/*_n4.ome.zarr") if not p.is_symlink())
+    return Undisturbed(folder, sums, made)
 
 
 @pytest.fixture(scope="session")
