@@ -16,7 +16,7 @@ import zarr
 
 __all__ = ["Started", "checksums", "last_words", "partial_files", "waited", "whole"]
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds after which something that was waited for is taken as failed."""
 
 
