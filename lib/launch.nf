@@ -18,7 +18,14 @@ def fingerprint(input) {
     }
     def root = input.toRealPath()
     if (root.isDirectory()) {
-        root.eachFileRecurse { path -> if (!path.isDirectory()) { found << "${root.relativize(path)} ${path.size()} ${path.lastModified()}" } }
+        root.eachFileRecurse { path ->
+            if (!path.exists()) {
+                error("${path} is a link to what is not there; restore that, or remove the link.")
+            }
+            if (!path.isDirectory()) {
+                found << "${root.relativize(path)} ${path.size()} ${path.lastModified()}"
+            }
+        }
     }
     else {
         found << "${root.name} ${root.size()} ${root.lastModified()}"

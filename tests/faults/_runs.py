@@ -47,6 +47,7 @@ def last_words(output: str) -> str:
     """The sentence that a stopped run ends with, or Nextflow's own."""
     for pattern in (
         r"octane stopped: (.+)",
+        r"\n(.+ is a link to .+)",
         r"\n(.+-(?:outdir|resume|work-dir)\b.*)",
         r"ERROR ~ (.+)",
     ):

@@ -35,6 +35,8 @@ def test_the_input_changes_between_runs(nextflow, volume, phantom, undisturbed, 
         os.utime(chunk, ns=(own.st_atime_ns, own.st_mtime_ns))
     assert run.code == 0, run.output
     assert run.tasks("CACHED") == []
+    ran = run.tasks("COMPLETED")
+    assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(ran)
     assert checksums(run.outdir) != undisturbed.sums
     again = nextflow(undisturbed.folder, *volume, "-resume", outdir=tmp_path / "other")
     assert again.code == 0, again.output
@@ -45,7 +47,7 @@ def test_the_input_changes_between_runs(nextflow, volume, phantom, undisturbed, 
         "a chunk deep inside the input changes between two runs, and is put back",
         "what read it runs again; put back, its first results are found again",
         "recovery with `-resume`; the same checksums",
-        f"with the other chunk {', '.join(run.tasks('COMPLETED'))} ran; with the first one "
+        f"with the other chunk {', '.join(ran)} ran; with the first one "
         f"{', '.join(again.tasks('CACHED'))} were cached",
     )
 
