@@ -10,7 +10,8 @@ include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { ended } from './lib/ending'
-include { allOf ; asWritten ; checkLaunch ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; told ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { allOf ; asWritten ; checkLaunch ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { released ; taken } from './lib/outdir'
 include { requireProfiler } from './lib/profiling'
 include { cancelOrphans } from './lib/slurm'
 
@@ -20,7 +21,8 @@ workflow OCTANE {
 
     main:
     code = codeVersion()
-    all = allOf(subjects)
+    watched = subjects.map { meta, input, truth -> [meta, input, truth, fingerprint(input)] }
+    all = allOf(watched)
     PREFLIGHT(all.data, all.request, code)
     PREFLIGHT.out.plans.subscribe { ids, found -> told(ids, found) }
     plans = PREFLIGHT.out.plans.flatMap { ids, found -> plansOf(ids, found) }
@@ -65,7 +67,7 @@ workflow OCTANE {
     }
 
     emit:
-    volume
+    volume = unchanged(volume, watched)
     report
 }
 
@@ -78,6 +80,7 @@ workflow {
         requireProfiler()
         checkLaunch()
         cancelOrphans()
+        outdir = taken()
         if (params.samplesheet || params.phantom) {
             COHORT(optional(asWritten('samplesheet')), request(), codeVersion())
             subjects = COHORT.out.cohort.flatMap { cohort -> subjectsOf(cohort) }
@@ -91,7 +94,10 @@ workflow {
             subjects = PHANTOM.out.subject
         }
         names = namesOf(subjects)
-        workflow.onComplete { ended(names) }
+        workflow.onComplete {
+            ended(names)
+            released(outdir)
+        }
         OCTANE(subjects)
     }
 }

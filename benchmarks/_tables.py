@@ -11,6 +11,7 @@ from pathlib import Path
 from _common import PROJECT
 from _lease_tables import LEASE_TABLES
 from _performance_tables import PERFORMANCE_TABLES
+from _reliability import fault_table
 from _resample_tables import RESAMPLE_TABLES
 from _slurm_tables import SLURM_TABLES
 from _staging_tables import STAGING_TABLES
@@ -21,7 +22,15 @@ __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
 RESULTS = PROJECT / "benchmarks" / "results"
 PAGES = tuple(
     PROJECT / "docs" / name
-    for name in ("n4.md", "resample.md", "gpu.md", "hpc.md", "performance.md", "usage.md")
+    for name in (
+        "n4.md",
+        "resample.md",
+        "gpu.md",
+        "hpc.md",
+        "performance.md",
+        "reliability.md",
+        "usage.md",
+    )
 )
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 
@@ -218,6 +227,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "n4-warmup": measured("warmup", warmup("n4")),
     "n4-memory": measured("n4_memory", _memory),
     "n4-memory-where": measured("n4_memory", where("SimpleITK")),
+    "faults": measured("reliability", fault_table),
     **RESAMPLE_TABLES,
     **LEASE_TABLES,
     **PERFORMANCE_TABLES,

@@ -18,7 +18,14 @@ def fingerprint(input) {
     }
     def root = input.toRealPath()
     if (root.isDirectory()) {
-        root.eachFileRecurse { path -> if (!path.isDirectory()) { found << "${root.relativize(path)} ${path.size()} ${path.lastModified()}" } }
+        root.eachFileRecurse { path ->
+            if (!path.exists()) {
+                error("${path} is a link to what is not there; restore that, or remove the link.")
+            }
+            if (!path.isDirectory()) {
+                found << "${root.relativize(path)} ${path.size()} ${path.lastModified()}"
+            }
+        }
     }
     else {
         found << "${root.name} ${root.size()} ${root.lastModified()}"
@@ -124,19 +131,19 @@ def maskOf(meta) {
 }
 
 // All subjects at once, as PREFLIGHT takes them: their data, and what is asked for them.
-def allOf(subjects) {
-    return subjects
+def allOf(watched) {
+    return watched
         .toSortedList { a, b -> a[0].id <=> b[0].id }
         .filter { all -> all.size() > 0 }
         .multiMap { all ->
-            def tables = all.collect { meta, _input, _truth -> optional(own(meta, 'positions')) }
+            def tables = all.collect { meta, _input, _truth, _state -> optional(own(meta, 'positions')) }
             def asked = all.withIndex().collect { subject, place ->
                 def meta = subject[0]
                 def number = tables.take(place + 1).count { table -> table }
                 [subject: meta.id, given: meta.given ?: [:], told: meta.told ?: '', table: tables[place] ? number : null]
             }
-            def inputs = all.collect { _meta, input, _truth -> input }
-            data: [asked.collect { subject -> subject.subject }, inputs, inputs.collect { input -> fingerprint(input) }, tables.findAll { table -> table }]
+            def inputs = all.collect { _meta, input, _truth, _state -> input }
+            data: [asked.collect { subject -> subject.subject }, inputs, all.collect { subject -> subject[3] }, tables.findAll { table -> table }]
             request: groovy.json.JsonOutput.toJson([parameters: parameters(), subjects: asked])
         }
 }
@@ -244,6 +251,20 @@ def inStep(prepared, files) {
         .multiMap { _id, tuple, file ->
             data: tuple
             file: file
+        }
+}
+
+// Each [meta, file], once the input that it was made of is seen to be what it was at the start: a task
+// that read other chunks than those it is cached by would be wrong, in this run alone, with no sign of it.
+def unchanged(volume, watched) {
+    return volume
+        .map { meta, file -> [meta.id, meta, file] }
+        .join(watched.map { meta, input, _truth, before -> [meta.id, input, before] })
+        .map { _id, meta, file, input, before ->
+            if (fingerprint(input) != before) {
+                error("${input} changed while the run read it, so that the results mix two states of it; run again with -resume, which makes anew what changed.")
+            }
+            [meta, file]
         }
 }
 

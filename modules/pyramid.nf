@@ -2,8 +2,8 @@ process PYRAMID {
     tag "${meta.id}"
     label 'process_medium'
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '*.ome.zarr'
-    publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.ome.zarr'
+    publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(settings)

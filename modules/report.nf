@@ -2,7 +2,7 @@ process REPORT {
     tag "${meta.id}"
     label 'process_single'
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, enabled: params.publish_dir_mode != null, pattern: '{*_report.html,*_report.json,*_trace.json.gz,previews}'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '{*_report.html,*_report.json,*_trace.json.gz,previews}'
 
     input:
     tuple val(meta), path(records, stageAs: 'records/*'), val(settings)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from octane.backend import namespace
 from octane.dtypes import output_type, working_type
+from octane.durable import bring_to_disk
 from octane.errors import OctaneError
 from octane.gathering import gather
 from octane.geometry import Region, blocks
@@ -149,6 +150,10 @@ def correct_bias(
         metrics=metrics,
         subject=f"{source.name} N4",
     )
+    with metrics.timed("to disk"):
+        for result in (destination, save_bias_field):
+            if result is not None:
+                bring_to_disk(result)
     return metrics
 
 

@@ -13,6 +13,7 @@ import zarr
 
 from octane.backend import describe, require_cpu
 from octane.direct_write import DirectWriter
+from octane.durable import bring_to_disk
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, vector
 from octane.manifests import PLACE
@@ -138,6 +139,8 @@ def build_pyramid(
                 metrics=metrics,
             )
         _preview(arrays, planned, metrics)
+    with metrics.timed("to disk"):
+        bring_to_disk(destination)
     metrics.figures["levels"] = [
         {
             "voxel_size": list(grid.spacing),

@@ -32,8 +32,9 @@ def undisturbed(mosaic, tmp_path_factory):
     ids=["tiles", "shards"],
 )
 @pytest.mark.timeout(300)
+@pytest.mark.fault
 def test_killed_and_damaged_again_and_again_it_ends_with_the_same_files(
-    mosaic, undisturbed, tmp_path, more, pieces
+    mosaic, undisturbed, told, tmp_path, more, pieces
 ):
     expected = undisturbed(*more)
     found = storm(mosaic, tmp_path, random.Random(7), 6, *more, pieces=pieces)
@@ -42,6 +43,15 @@ def test_killed_and_damaged_again_and_again_it_ends_with_the_same_files(
     assert found.damaged > 0
     assert checksums(tmp_path / "out.ome.zarr") == expected
     assert [p.name for p in tmp_path.iterdir()] == ["out.ome.zarr"]
+    told(
+        "within a step",
+        f"RESAMPLE is killed at random points, and what it has finished is damaged, in {pieces} "
+        "pieces",
+        "goes on from the finished pieces that are as they were written",
+        "recovery with `--resume`; the same files",
+        f"{found.kills} kills, {found.kept} finished pieces found again, {found.damaged} damaged "
+        "ones made anew",
+    )
 
 
 def test_finished_tiles_are_not_made_again(mosaic, tmp_path):

@@ -140,6 +140,7 @@ def test_results_are_links_and_the_last_words_say_so(demo, results):
 def test_nextflow_records_stand_beside_the_results(demo):
     info = demo.outdir / "pipeline_info"
     assert sorted(path.name for path in info.iterdir()) == [
+        ".lock",
         "dag.html",
         "report.html",
         "timeline.html",

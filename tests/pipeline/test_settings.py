@@ -115,7 +115,8 @@ def test_no_records_when_they_are_not_wanted(nextflow, phantom, tmp_path):
         *("--skip_n4", "--skip_pyramid", "--skip_report"),
     )
     assert run.code == 0, run.output
-    assert [path.name for path in run.outdir.iterdir()] == ["mosaics"]
+    assert sorted(path.name for path in run.outdir.iterdir()) == ["mosaics", "pipeline_info"]
+    assert [path.name for path in (run.outdir / "pipeline_info").iterdir()] == [".lock"]
     assert sorted(path.name for path in (run.outdir / "mosaics").iterdir()) == [
         "metrics",
         "mosaics_stack.ome.zarr",

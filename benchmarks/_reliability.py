@@ -1,0 +1,98 @@
+"""What the fault tests saw, one row for each: the table of docs/reliability.md.
+
+The tests compare with the rows that are kept and, with OCTANE_RELIABILITY=write, write them anew.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from _common import PROJECT, save
+from _table_parts import table
+
+__all__ = ["RECORD", "Row", "fault_table", "note", "rows", "writing"]
+
+RECORD = PROJECT / "benchmarks" / "results" / "reliability.json"
+
+GROUPS = (
+    "no space",
+    "kills",
+    "lost and damaged data",
+    "read-only places",
+    "changes",
+    "two runs",
+    "within a step",
+)
+"""In the order of the table."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault and what came of it.
+
+    Attributes
+    ----------
+    group
+        One of :data:`GROUPS`.
+    fault
+        What was done to the run.
+    does
+        What octane does about it.
+    result
+        How it ended: in an error, a recovery, the same checksums.
+    observed
+        Its own words, and the tasks that ran again.
+    """
+
+    group: str
+    fault: str
+    does: str
+    result: str
+    observed: str
+
+
+def rows() -> dict[str, Row]:
+    """The rows that are kept, by the tests that saw them."""
+    if not RECORD.exists():
+        return {}
+    kept = json.loads(RECORD.read_text(encoding="utf-8"))["rows"]
+    return {test: Row(**row) for test, row in kept.items()}
+
+
+def writing() -> bool:
+    """Whether the rows are to be written anew."""
+    return os.environ.get("OCTANE_RELIABILITY") == "write"
+
+
+def note(test: str, row: Row) -> None:
+    """Keep a row; safe where several workers do so at once."""
+    if row.group not in GROUPS:
+        raise ValueError(f"there is no group {row.group!r}")
+    folder = os.open(RECORD.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        kept = {**rows(), test: row}
+        save("reliability", {"rows": {key: asdict(kept[key]) for key in sorted(kept)}})
+    finally:
+        os.close(folder)
+
+
+def fault_table(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
+    """The table of docs/reliability.md."""
+    kept = record["rows"]
+    found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
+    return table(
+        ("fault", "what octane does", "result", "what was observed", "shown by"),
+        [
+            (
+                kept[test]["fault"],
+                kept[test]["does"],
+                kept[test]["result"],
+                kept[test]["observed"].replace("|", "\\|"),
+                f"`{test}`",
+            )
+            for test in found
+        ],
+    )

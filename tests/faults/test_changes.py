@@ -1,0 +1,102 @@
+"""Inputs that change, between runs and during one, and clocks that jump."""
+
+import datetime
+import os
+import shutil
+
+import pytest
+from _runs import checksums, last_words
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+
+@pytest.fixture
+def source(phantom, tmp_path):
+    """A volume of this test's own."""
+    return shutil.copytree(phantom / "truth" / "tissue.ome.zarr", tmp_path / "tissue.ome.zarr")
+
+
+@pytest.fixture
+def on_source(volume, source):
+    """Arguments of a run on it."""
+    return [*volume[:-1], source]
+
+
+def test_the_input_changes_between_runs(nextflow, volume, phantom, undisturbed, told, tmp_path):
+    chunk = phantom / "truth" / "tissue.ome.zarr" / "0" / "c" / "0" / "0" / "0"
+    kept, own = chunk.read_bytes(), chunk.stat()
+    chunk.write_bytes(
+        (phantom / "truth" / "bias.ome.zarr" / chunk.relative_to(chunk.parents[4])).read_bytes()
+    )
+    try:
+        run = nextflow(undisturbed.folder, *volume, "-resume", outdir=tmp_path / "other")
+    finally:
+        chunk.write_bytes(kept)
+        os.utime(chunk, ns=(own.st_atime_ns, own.st_mtime_ns))
+    assert run.code == 0, run.output
+    assert run.tasks("CACHED") == []
+    ran = run.tasks("COMPLETED")
+    assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(ran)
+    assert checksums(run.outdir) != undisturbed.sums
+    again = nextflow(undisturbed.folder, *volume, "-resume", outdir=tmp_path / "other")
+    assert again.code == 0, again.output
+    assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(again.tasks("CACHED"))
+    assert checksums(again.outdir) == undisturbed.sums
+    told(
+        "changes",
+        "a chunk deep inside the input changes between two runs, and is put back",
+        "what read it runs again; put back, its first results are found again",
+        "recovery with `-resume`; the same checksums",
+        f"with the other chunk {', '.join(ran)} ran; with the first one "
+        f"{', '.join(again.tasks('CACHED'))} were cached",
+    )
+
+
+def test_the_input_changes_during_a_run(
+    started, nextflow, on_source, source, undisturbed, told, plain, tmp_path
+):
+    run = started(tmp_path, *on_source)
+    run.of_task("python", "n4.py")
+    os.utime(source / "0" / "c" / "0" / "0" / "0")
+    assert run.end() == 1
+    words = last_words(run.output)
+    assert f"{source} changed while the run read it" in words
+    assert "Results:" not in run.output
+    again = nextflow(tmp_path, *on_source, "-resume")
+    assert again.code == 0, again.output
+    assert "N4 (tissue)" in again.tasks("COMPLETED")
+    assert checksums(again.outdir) == undisturbed.sums
+    told(
+        "changes",
+        "the input is written while N4 reads it",
+        "sizes and times of all its files are looked at again at the end; the run fails",
+        "error; with `-resume` the same checksums",
+        plain(words, INPUT=source),
+    )
+
+
+def test_the_clock_jumps(nextflow, on_source, source, undisturbed, told, tmp_path):
+    def at(year, paths):
+        second = datetime.datetime(year, 1, 1, tzinfo=datetime.UTC).timestamp()
+        for path in paths:
+            os.utime(path, (second, second), follow_symlinks=False)
+
+    at(2100, source.rglob("*"))
+    at(1971, [source / "zarr.json"])
+    first = nextflow(tmp_path, *on_source)
+    assert first.code == 0, first.output
+    assert checksums(first.outdir) == undisturbed.sums
+    # As a clock that is set back by decades between two runs leaves them.
+    at(2090, (tmp_path / "work").rglob("*"))
+    again = nextflow(tmp_path, *on_source, "-resume")
+    assert again.code == 0, again.output
+    assert checksums(again.outdir) == undisturbed.sums
+    told(
+        "changes",
+        "files of the input are dated 1971 and 2100, and all of the work directory 2090 before "
+        "`-resume`",
+        "times are compared with times of the same file alone, never with now",
+        "the same checksums",
+        f"with `-resume`, {', '.join(again.tasks('CACHED'))} were cached and "
+        f"{', '.join(again.tasks('COMPLETED')) or 'nothing'} ran again",
+    )

@@ -1,0 +1,96 @@
+"""SIGKILL of any part of a run, at any moment: what is left, and what -resume makes of it."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from _runs import checksums, partial_files, waited, whole
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+SEED = 7
+ROUNDS = 3
+LONG = ("--n4_iterations", "500000", "--n4_convergence_threshold", "1e-30")
+"""N4 that does not end while a test lasts."""
+
+
+PARTS = {"python": "resample.py", ".command.sh": "stack.py", ".command.run": "n4.py"}
+"""What is killed of which step's task."""
+
+
+def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run = started(tmp_path, *mosaics, "--scratch_dir", scratch)
+    for count, (part, script) in enumerate(PARTS.items(), 1):
+        os.kill(run.of_task(part, script), signal.SIGKILL)
+        waited(lambda count=count: run.output.count("Execution is retried") >= count, part)
+    assert run.end() == 0, run.output
+    retried = [line for line in run.output.splitlines() if "Execution is retried" in line]
+    assert len(retried) == 3, run.output
+    assert all("error exit status (137)" in line for line in retried)
+    assert checksums(tmp_path / "out") == undisturbed_mosaics.sums
+    assert partial_files(tmp_path) == []
+    # Also that of the wrapper, which could not remove it itself.
+    waited(lambda: not list(scratch.iterdir()), "the end of the last task's folder in scratch")
+    assert run.orphans() == []
+    told(
+        "kills",
+        "a task's Python, another's shell script and a third one's wrapper are killed (`kill -9`)",
+        "each task is tried again; what was left running of it is ended, and its scratch folder "
+        "removed",
+        "recovery in the same run; the same checksums",
+        f"{len(retried)} tasks ended with 137 and were tried again; no process, no half-written "
+        "file and no scratch folder was left",
+    )
+
+
+def test_nextflow_at_random_points(started, nextflow, mosaics, undisturbed_mosaics, told, tmp_path):
+    chosen = random.Random(SEED)
+    moments = []
+    for _ in range(ROUNDS):
+        run = started(tmp_path, *mosaics, "-resume")
+        run.says("Submitted process")
+        moments.append(round(chosen.uniform(0.2, 6), 2))
+        time.sleep(moments[-1])
+        if run.process.poll() is not None:
+            break
+        run.kill()
+        waited(lambda run=run: not run.orphans(), "the end of what Nextflow left running")
+        # A name that is there is whole, whenever the kill came.
+        whole(tmp_path / "work")
+    again = nextflow(tmp_path, *mosaics, "-resume")
+    assert again.code == 0, again.output
+    assert checksums(again.outdir) == undisturbed_mosaics.sums
+    told(
+        "kills",
+        f"Nextflow is killed at random points, {ROUNDS} times in a row",
+        "its tasks end within seconds; `-resume` goes on; the lock on the output is gone with it",
+        "recovery with `-resume`; the same checksums",
+        f"killed {', '.join(f'{moment:g}' for moment in moments)} s after a task began (seed "
+        f"{SEED}); in the last run {len(again.tasks('CACHED'))} tasks were cached and "
+        f"{len(again.tasks('COMPLETED'))} ran",
+    )
+
+
+def test_orphans_end_and_give_back_what_they_hold(started, volume, told, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run = started(tmp_path, *volume, *LONG, "--scratch_dir", scratch)
+    run.of_task("python", "n4.py")
+    assert list(scratch.iterdir())
+    run.kill()
+    waited(lambda: not run.orphans(), "the end of what Nextflow left running")
+    assert list(scratch.iterdir()) == []
+    assert whole(tmp_path / "work") == []
+    assert partial_files(tmp_path) == []
+    told(
+        "kills",
+        "Nextflow is killed while N4 has hours to go",
+        "the task gets SIGTERM within two seconds, is killed ten seconds later where it does not "
+        "end, and its scratch folder is removed",
+        "nothing is left",
+        "no process, no scratch folder, no half-written file",
+    )
