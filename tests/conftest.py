@@ -102,6 +102,7 @@ class Started:
                 code = self.process.wait(300)
             finally:
                 self.process.kill()
+                self.process.wait()
             self.stream.seek(0)
             return Run(self.folder, self.outdir, code, self.stream.read())
 
