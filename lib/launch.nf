@@ -142,14 +142,15 @@ def resumed() {
 
 // Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
 // changed parameter re-runs the steps that it concerns and those after them. Steps without the label
-// gpu_slot are never given a GPU, and so they are not to look for one.
+// gpu_slot are never given a GPU, and so they are not to look for one. What is in a task's folder already
+// is of a run that was killed there: Nextflow uses the folder again.
 def withSettings(files, settings, step) {
     def device = step in ['resample', 'n4'] ? [:] : [backend: 'cpu']
     def kept = step == 'resample' ? resumed() : [:]
     return files
         .map { meta, file -> [meta.id, meta + seen(file), file] }
         .combine(settings, by: 0)
-        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + device + all[step] + kept)] }
+        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + [overwrite: true] + device + all[step] + kept)] }
 }
 
 // All sections of a subject in one list, given as soon as the last of them is there.
