@@ -168,7 +168,7 @@ def phantomSettings() {
     def asked = [params.resolution].flatten().findAll { value -> value != null }.join(' ').tokenize(' ,').unique()
     def one = asked.size() == 1 && asked[0].isNumber() && asked[0].toBigDecimal() > 0
     def truth = one && params.phantom_truth_resolution == 'auto' ? [truth_resolution: asked[0].toBigDecimal()] : [:]
-    return groovy.json.JsonOutput.toJson(own.collectEntries { key, value -> [key.substring('phantom_'.length()), value] } + truth)
+    return groovy.json.JsonOutput.toJson(own.collectEntries { key, value -> [key.substring('phantom_'.length()), value] } + truth + [overwrite: true])
 }
 
 // Not JsonSlurper, whose maps are filled when they are first looked at: several operators look at a
@@ -208,13 +208,14 @@ def seen(files) {
 
 // Each file with the settings of one step as JSON. Only these enter the task's hash, so that a
 // changed parameter re-runs the steps that it concerns and those after them. Steps without the label
-// gpu_slot are never given a GPU, and so they are not to look for one.
+// gpu_slot are never given a GPU, and so they are not to look for one. What is in a task's folder already
+// is of a run that was killed there: Nextflow uses the folder again.
 def withSettings(files, settings, step) {
     def device = step in ['resample', 'n4'] ? [:] : [backend: 'cpu']
     return files
         .map { meta, file -> [meta.id, meta + seen(file), file] }
         .combine(settings, by: 0)
-        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + device + all[step])] }
+        .map { _id, meta, file, all -> [meta, file, groovy.json.JsonOutput.toJson(all.input + all.execution + [overwrite: true] + device + all[step])] }
 }
 
 // All sections of a subject in one list, given as soon as the last of them is there.

@@ -30,7 +30,7 @@ process N4 {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' --overwrite --settings settings.json ${masked} ${known} ${field} ${args} \\
+    ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' --settings settings.json ${masked} ${known} ${field} ${args} \\
         --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """

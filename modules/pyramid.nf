@@ -19,7 +19,7 @@ process PYRAMID {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    pyramid.py ${volume} '${meta.id}.ome.zarr' --overwrite --settings settings.json \\
+    pyramid.py ${volume} '${meta.id}.ome.zarr' --settings settings.json \\
         --metrics pyramid_metrics.json --preview pyramid_preview.npz \\
         --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml

@@ -25,7 +25,7 @@ process RESAMPLE {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    ${profiler} resample.py ${source} '${meta.section}.ome.zarr' --overwrite --settings settings.json \\
+    ${profiler} resample.py ${source} '${meta.section}.ome.zarr' --settings settings.json \\
         --metrics '${meta.section}_resample_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """

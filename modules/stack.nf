@@ -20,7 +20,7 @@ process STACK {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    stack.py '${meta.id}_stack.ome.zarr' input/* --overwrite --settings settings.json \\
+    stack.py '${meta.id}_stack.ome.zarr' input/* --settings settings.json \\
         --metrics stack_metrics.json --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """

@@ -20,7 +20,7 @@ process STITCH {
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
-    stitch.py ${mosaic} '${meta.section}.ome.zarr' --overwrite --settings settings.json ${table} \\
+    stitch.py ${mosaic} '${meta.section}.ome.zarr' --settings settings.json ${table} \\
         --metrics '${meta.section}_stitch_metrics.json' --preview '${meta.section}_stitch_preview.npz' \\
         --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
