@@ -41,19 +41,11 @@ def test_a_run_is_made_real_resumed_cleaned_and_verified(run, command, environme
     assert "links made real" in made.stderr.splitlines()[-1]
     assert not links(first.outdir)
 
-    # A task that is cached is not published again over what is there.
-    kept = store.stat().st_ino
+    # What is cached is published anew as well, so that nothing of another run stays in its place.
     again = run()
     assert not again.tasks("COMPLETED")
-    assert store.stat().st_ino == kept
-    assert not links(first.outdir)
-
-    # A task that is run again is, as a link.
-    run("--pyramid_resolutions", "20")
-    assert set(links(first.outdir)) == {
-        *(store, report, results / "s_report.json", results / "previews"),
-        results / "metrics" / "pyramid_metrics.json",
-    }
+    assert store.is_symlink()
+    assert report.is_symlink()
     assert command("materialize", first.outdir).returncode == 0
     assert not links(first.outdir)
 
