@@ -2,6 +2,7 @@
 // what to do after a failure.
 
 include { read } from './launch'
+include { stepTable } from './steps'
 
 // More subjects than so are listed by their folders.
 def few() {
@@ -57,6 +58,10 @@ def succeeded(subjects) {
     def outdir = file(params.outdir.toString()).toAbsolutePath()
     def folders = subjects.unique().sort().collect { name -> outdir.resolve(name) }
     def found = folders.size() > few() ? folders.findAll { folder -> folder.exists() } : folders.collectMany { folder -> resultsOf(folder) }
+    def table = stepTable(folders)
+    if (table) {
+        log.info("Time is summed over tasks, bytes are of voxels:\n${table.collect { line -> "  ${line}" }.join('\n')}")
+    }
     log.info("Results:\n${found.collect { path -> "  ${path}" }.join('\n')}")
     if (params.publish_dir_mode in ['symlink', 'rellink']) {
         log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")
