@@ -1,15 +1,31 @@
 """A subject's records and previews with made-up contents, for the report's tests and benchmark."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from octane.metrics import Metrics
+from octane.metrics import Metrics, write_json
 from octane.params import STEPS, ExecutionParameters, ReportParameters
 from octane.step_report import write_report
 
 __all__ = ["Subject"]
+
+
+WORK = {"read": 30_000, "decode": 50_000, "compute": 40_000, "encode": 20_000, "write": 35_000}
+"""Microseconds of a tile's stages."""
+
+
+def lane(number: int, tiles: int = 20) -> dict[str, object]:
+    """A lane's part of a timeline as records hold it."""
+    at = 10_000 * number
+    found: dict[str, list[str]] = {stage: [] for stage in WORK}
+    for _ in range(tiles):
+        for stage, length in WORK.items():
+            found[stage].append(f"{at}+{length}")
+            at += length
+    return {"name": f"lane {number}", "stages": {s: " ".join(p) for s, p in found.items()}}
 
 
 class Subject:
@@ -34,12 +50,17 @@ class Subject:
         metrics.figures.update(figures)
         metrics.previews.update(previews or {})
         metrics.timeline.track("main").seconds.update(read=1.5, write=0.5)
+        # Two tasks at a time, as long as the step says, each with four lanes.
+        started = 1.7e9 + 4.0 * (len(self.records) // 2)
         metrics.bytes.update(read=3_000_000, written=1_000_000)
         if warning:
             metrics.warnings.append(warning)
         record = self.folder / f"{name}_metrics.json"
         preview = self.folder / f"{name}_preview.npz" if previews else None
         metrics.save(record, preview)
+        content = json.loads(record.read_text(encoding="utf-8"))
+        content["timeline"] = {"started": started, "tracks": [lane(k) for k in range(4)]}
+        write_json(record, content)
         self.records.append(record)
         if preview is not None:
             self.previews.append(preview)
@@ -84,7 +105,14 @@ class Subject:
         }
         self.save("stack", figures)
 
-    def n4(self, *, truth: bool = False, after: float = 0.1, by_section: bool = False) -> None:
+    def n4(
+        self,
+        *,
+        truth: bool = False,
+        after: float = 0.1,
+        by_section: bool = False,
+        sections: Iterable[int] = (),
+    ) -> None:
         before, kinds = 0.3, ["before", "after", "field"]
         figures: dict[str, object] = {
             "most_iterations": [5, 2],
@@ -99,6 +127,9 @@ class Subject:
             "mask_fraction": 0.4,
             "shrunk_shape": [16, self.edge, self.edge],
             "shrunk_spacing": [40.0] * 3,
+            "variation": [
+                {"number": k, "cv_before": before, "cv_after": after + 0.001 * k} for k in sections
+            ],
         }
         if by_section:
             figures |= {
@@ -154,7 +185,7 @@ class Subject:
                 self.resample(k)
                 self.stitch(k, seam=0.4 if k == outlier else None)
         self.stack(sections, missing)
-        self.n4(truth=True)
+        self.n4(truth=True, sections=(k for k in range(1, sections + 1) if k not in missing))
         self.pyramid()
         return self
 

@@ -179,7 +179,10 @@ def runRecord() {
             'octane': workflow.manifest.version,
             'revision': workflow.commitId ?: '',
             'profile': workflow.profile,
+            'repository': workflow.repository ?: '',
+            'script': workflow.scriptFile.toString(),
             'container': workflow.containerEngine ?: '',
+            'image': workflow.container ? workflow.container.toString() : '',
         ].findAll { _key, value -> value }
     )
 }

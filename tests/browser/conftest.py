@@ -1,6 +1,7 @@
-"""A real browser without a window, driven through its own pipe: no driver and no package is needed."""
+"""A real browser without a window, driven through its own pipe, without a driver or package."""
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -83,14 +84,11 @@ class Browser:
         """End it with all its processes."""
         os.close(self._writes)
         try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            pass
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self._process.wait()
             os.close(self._reads)
             self._log.close()

@@ -1,11 +1,13 @@
 import base64
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
@@ -17,8 +19,8 @@ from matplotlib.image import imread
 from octane import pictures
 from octane.errors import OctaneError
 from octane.params import STEPS, ExecutionParameters, ReportParameters
-from octane.report import outliers
 from octane.step_report import write_report
+from octane.summary import outliers
 
 VOID = {"meta", "link", "img", "br", "hr", "input", "source"}
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
@@ -86,7 +88,7 @@ def test_the_page_is_well_formed_and_accessible(whole: Path) -> None:
     assert all(cell.get("scope") in ("row", "col") for cell in page.of("th"))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    named = {a["href"].removeprefix("#") for a in page.of("a")}
+    named = {a["href"].removeprefix("#") for a in page.of("a") if a["href"].startswith("#")}
     named |= {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a}
     assert named <= set(ids)
     assert page.of("html") == [{"lang": "en"}]
@@ -97,9 +99,12 @@ def test_the_page_is_well_formed_and_accessible(whole: Path) -> None:
 def test_the_page_needs_no_network_and_no_script(whole: Path) -> None:
     page = Page(whole)
     assert not page.of("script", "link", "iframe", "object", "base")
-    for _, attributes in page.tags:
+    for tag, attributes in page.tags:
         for name in ("src", "srcset", "href", "action", "data", "poster"):
-            assert attributes.get(name, "#").startswith(("#", "data:"))
+            address = attributes.get(name, "#")
+            # A link is followed when somebody asks for it, to a file beside the page.
+            beside = tag == "a" and not urlsplit(address).scheme and not address.startswith("/")
+            assert beside or address.startswith(("#", "data:"))
         assert not any(name.startswith("on") for name in attributes)
     assert "url(" not in page.css
     assert "@import" not in page.css
@@ -155,9 +160,11 @@ def test_before_and_after_share_one_scale_and_fields_another(
     scales: list[pictures.Scale] = []
     panel = pictures.panel
 
-    def watched(array: np.ndarray, spacing: tuple[float, float], scale: pictures.Scale):
+    def watched(
+        array: np.ndarray, spacing: tuple[float, float], scale: pictures.Scale, **more: bool
+    ):
         scales.append(scale)
-        return panel(array, spacing, scale)
+        return panel(array, spacing, scale, **more)  # ty: ignore
 
     monkeypatch.setattr(pictures, "panel", watched)
     subject.n4(truth=True)
@@ -259,11 +266,52 @@ def test_a_correction_that_made_it_worse_is_said(subject: Subject) -> None:
     assert "higher after N4" in text
 
 
+def test_sections_with_much_variation_left_are_marked(subject: Subject) -> None:
+    subject.n4(sections=(1, 2, 3))
+    record = json.loads(subject.records[0].read_text())
+    record["figures"]["variation"][1]["cv_after"] = 0.5
+    subject.records[0].write_text(json.dumps(record))
+    path = subject.report()
+    text = Page(path).text.replace("\xa0", " ")
+    assert "Section 2: variation in tissue above median" in text
+    assert text.count("▲ CV outlier") == 1
+    twin = json.loads(path.with_suffix(".json").read_text())
+    assert [s["cv_after"] for s in twin["sections"]] == pytest.approx([0.101, 0.5, 0.103])
+    assert twin["summary"]["flagged"] == ["Section 2"]
+
+
+def test_gpus_and_who_waited_for_them_are_shown(subject: Subject) -> None:
+    subject.whole(1)
+    assert "Did not end well" not in Page(subject.report()).text
+    record = json.loads(subject.records[0].read_text())
+    record["figures"]["gpu"] = {
+        "backend": "gpu",
+        "slot_wait_seconds": 75.0,
+        "attempts": [{"outcome": "out of memory"}, {"outcome": "done", "gpu": "GPU-1"}],
+    }
+    record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
+    record["attempt"] = 2
+    subject.records[0].write_text(json.dumps(record))
+    shutil.rmtree(subject.folder / "out")
+    text = Page(subject.report()).text.replace("\xa0", " ")
+    assert "1 of 1 1 min 15 s 1 min 15 s 4 MB 2.0 s 2 1 × out of memory" in text
+    assert "section_01_resample: done at attempt 2" in text
+
+
+def test_links_lead_to_what_is_published(whole: Path) -> None:
+    links = [a["href"] for a in Page(whole).of("a") if not a["href"].startswith("#")]
+    beside = {path.name for path in whole.parent.iterdir()} - {whole.name}
+    # Steps publish the volume and the records.
+    published = {"sub-01.ome.zarr", "metrics"}
+    assert {unquote(link).rstrip("/") for link in links} == beside | published
+
+
 def test_outlying_seams_and_uncovered_pixels_are_marked(subject: Subject) -> None:
     for k in range(1, 7):
         subject.stitch(k, seam=0.4 if k == 4 else None, uncovered=12 if k == 5 else 0)
     text = Page(subject.report()).text
-    assert text.count("▲ seam outlier") == 1
+    # On the card and in the table.
+    assert text.count("▲ seam outlier") == 2
     assert "Section 4: seams above median" in text
     assert "▲ 12 pixels uncovered" in text
 
@@ -362,6 +410,8 @@ def test_what_is_there_is_not_replaced_unasked(subject: Subject) -> None:
         "previews",
         "report.html",
         "report.json",
+        "report_general_mqc.json",
+        "report_sections_mqc.json",
         "report_trace.json.gz",
     ]
 
