@@ -8,7 +8,8 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
-include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { COHORT_REPORT } from './modules/cohort_report'
+include { codeVersion ; ended ; fingerprint ; helpText ; inputOf ; items ; maskOf ; ofMany ; optional ; phantomSettings ; request ; runRecord ; settingsOf ; subjectName ; switched ; together ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { requireProfiler } from './lib/profiling'
 
 workflow OCTANE {
@@ -54,6 +55,7 @@ workflow OCTANE {
     if (!params.skip_report) {
         REPORT(withSettings(together(records), settings, 'report'), runRecord(), code)
         report = REPORT.out.report
+        COHORT_REPORT(ofMany(REPORT.out.twin), code)
     }
 
     emit:

@@ -4,7 +4,6 @@ No file is touched but the template; see :mod:`octane.step_report` for the files
 """
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +11,13 @@ from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ValidationError
 
 from octane import pictures
 from octane.errors import OctaneError
 from octane.geometry import Vector
+from octane.pages import rendered
 from octane.pictures import Band, Theme
 from octane.records import (
     Context,
@@ -344,15 +343,8 @@ def build(
     quality = qualities(figures, stack, n4[1] if n4 else None)
     notices = _notices(entries, stack, n4[1] if n4 else None, sections, quality)
     grid = next((grid for grid in grids if grid and grid.voxel_size), None)
-    environment = Environment(
-        loader=PackageLoader("octane"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(length_text=pictures.length, command=shlex.join)
-    html = environment.get_template("report.html.j2").render(
+    html = rendered(
+        "report.html.j2",
         heading=heading,
         subject=subject,
         run={name: value for name, value in run.items() if value},
@@ -368,8 +360,6 @@ def build(
         **tables,
         timeline=_timeline(entries, gallery),
         entries=entries,
-        light=pictures.LIGHT,
-        dark=pictures.DARK,
     )
     return Report(
         html,

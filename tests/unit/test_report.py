@@ -164,7 +164,7 @@ def test_before_and_after_share_one_scale_and_fields_another(
         array: np.ndarray, spacing: tuple[float, float], scale: pictures.Scale, **more: bool
     ):
         scales.append(scale)
-        return panel(array, spacing, scale, **more)  # ty: ignore
+        return panel(array, spacing, scale, **more)
 
     monkeypatch.setattr(pictures, "panel", watched)
     subject.n4(truth=True)
