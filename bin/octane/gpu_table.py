@@ -46,9 +46,12 @@ def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
     for step, records in steps.items():
         leases = [lease for record in records if (lease := lease_of(record)) is not None]
         failed: dict[str, int] = {}
-        for attempt in (attempt for lease in leases for attempt in lease.attempts):
-            if attempt.outcome != "done":
-                failed[attempt.outcome] = failed.get(attempt.outcome, 0) + 1
+        for lease in leases:
+            for attempt in lease.attempts:
+                # Where there is no GPU at all, nothing was tried and nobody waited.
+                tried = attempt.gpu is not None or lease.slot_wait_seconds > 0
+                if tried and attempt.outcome != "done":
+                    failed[attempt.outcome] = failed.get(attempt.outcome, 0) + 1
         waits = [lease.slot_wait_seconds for lease in leases]
         use = GpuUse(
             tasks=len(records),

@@ -250,12 +250,14 @@ def _timeline(entries: Sequence[Entry], gallery: _Gallery) -> Context | None:
         for step in dict.fromkeys(r.step for r, t in sorted(noted, key=lambda of: of[1].started))
     }
     alt = "Workers of each step over time, by what they did; the sentences say what bounded them."
-    return gallery.chart(
+    chart = gallery.chart(
         "timeline",
         "Who did what when",
         alt,
         lambda theme: timeline_chart(edges, steps, clock.pauses, theme),
     )
+    # Scrolled on a phone: its strips hold too much to be made smaller.
+    return chart | {"wide": True}
 
 
 def _notices(

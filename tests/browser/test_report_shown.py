@@ -1,9 +1,12 @@
 """The report in a real browser: on a phone and on a desk, in light and in dark."""
 
+import json
 from itertools import pairwise
 
 import pytest
 from _report_subject import Subject
+
+from octane.step_cohort_report import write_cohort_report
 
 PHONE, DESK = 390, 1280
 
@@ -60,25 +63,35 @@ WIDE = """
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A small subject in which much went wrong, and one of 80 sections in which all went well."""
+    """A small subject in which much went wrong, one of 80 sections that went well, and a cohort."""
     troubled = Subject(tmp_path_factory.mktemp("few"), edge=96)
     troubled.whole(6, missing=(2, 3), outlier=5)
     many = Subject(tmp_path_factory.mktemp("many"), edge=216).whole(80)
     run = {"Nextflow": "24.10.0", "revision": "0123456789abcdef" * 3}
-    return {"few": troubled.report(run=run), "many": many.report(run=run)}
+    few = troubled.report(subject="sub-01", run=run)
+    twin = json.loads(few.with_suffix(".json").read_text(encoding="utf-8"))
+    twins = []
+    for k in range(1, 8):
+        figures = twin["summary"] | {"cv_after": 0.1 + 0.01 * k if k < 7 else 0.4}
+        own = {"subject": f"sub-{k:02d}", "summary": figures, "warnings": twin["warnings"][: k % 3]}
+        twins.append(few.parent.parent / f"sub-{k:02d}_report.json")
+        twins[-1].write_text(json.dumps(twin | own), encoding="utf-8")
+    cohort = few.with_name("cohort_report.html")
+    write_cohort_report(twins, cohort)
+    return {"few": few, "many": many.report(run=run), "cohort": cohort}
 
 
-@pytest.mark.parametrize("name", ["few", "many"])
+@pytest.mark.parametrize("name", ["few", "many", "cohort"])
 def test_the_report_asks_for_nothing_and_complains_of_nothing(show, pages, name):
     page = show(pages[name], width=DESK)
-    assert page.evaluate("document.images.length") > 10
+    assert page.evaluate("document.images.length") >= 7
     assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
     assert page.requests() == [pages[name].as_uri()]
     assert page.complaints() == []
     assert page.screenshot(f"report-{name}-desk").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("name", ["few", "many"])
+@pytest.mark.parametrize("name", ["few", "many", "cohort"])
 def test_the_report_fits_a_phone(show, pages, name):
     page = show(pages[name], width=PHONE)
     page.screenshot(f"report-{name}-phone")
@@ -87,8 +100,9 @@ def test_the_report_fits_a_phone(show, pages, name):
     assert page.evaluate(WIDE) == {"page": 0, "parts": []}
 
 
-def test_pictures_and_tables_have_names_and_headings_an_order(show, pages):
-    page = show(pages["few"], width=DESK)
+@pytest.mark.parametrize("name", ["few", "cohort"])
+def test_pictures_and_tables_have_names_and_headings_an_order(show, pages, name):
+    page = show(pages[name], width=DESK)
     images = page.roles("image")
     assert len(images) == page.evaluate("document.images.length")
     assert all(image["name"].strip() for image in images)
@@ -102,12 +116,13 @@ def test_pictures_and_tables_have_names_and_headings_an_order(show, pages):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_all_texts_can_be_read(show, pages, dark):
-    page = show(pages["few"], width=DESK, dark=dark)
+@pytest.mark.parametrize("name", ["few", "cohort"])
+def test_all_texts_can_be_read(show, pages, name, dark):
+    page = show(pages[name], width=DESK, dark=dark)
     page.evaluate(OPENED)
     # Another page than the one that is light.
     assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == dark
     found = page.evaluate(FAINT)
-    assert found["seen"] > 200
+    assert found["seen"] > 100
     assert found["faint"] == []
-    page.screenshot(f"report-few-{'dark' if dark else 'light'}")
+    page.screenshot(f"report-{name}-{'dark' if dark else 'light'}")

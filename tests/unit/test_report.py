@@ -287,7 +287,10 @@ def test_gpus_and_who_waited_for_them_are_shown(subject: Subject) -> None:
     record["figures"]["gpu"] = {
         "backend": "gpu",
         "slot_wait_seconds": 75.0,
-        "attempts": [{"outcome": "out of memory"}, {"outcome": "done", "gpu": "GPU-1"}],
+        "attempts": [
+            {"outcome": "out of memory", "gpu": "GPU-1"},
+            {"outcome": "done", "gpu": "GPU-1"},
+        ],
     }
     record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
     record["attempt"] = 2

@@ -51,7 +51,7 @@ def test_a_subject_unlike_the_others_is_marked(twin, tmp_path):
     write_cohort_report([*twins, twin("sub-9", cv_after=0.3)], tmp_path / "cohort.html")
     text = text_of(tmp_path / "cohort.html")
     assert text.count("▲ outlier") == 1
-    assert "30.0 % ▲ outlier" in text
+    assert "30.0 % → 30.0 % ▲ outlier" in text
     assert "sub-9 variation after N4 above median" in text
 
 
