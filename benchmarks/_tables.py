@@ -10,13 +10,14 @@ from pathlib import Path
 
 from _common import PROJECT
 from _lease_tables import LEASE_TABLES
+from _report_tables import REPORT_TABLES
 from _resample_tables import RESAMPLE_TABLES
 from _table_parts import measured, table, warmup, where
 
 __all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
 
 RESULTS = PROJECT / "benchmarks" / "results"
-PAGES = tuple(PROJECT / "docs" / name for name in ("n4.md", "resample.md", "gpu.md"))
+PAGES = tuple(PROJECT / "docs" / name for name in ("n4.md", "resample.md", "gpu.md", "output.md"))
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 
 
@@ -214,5 +215,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "n4-memory-where": measured("n4_memory", where("SimpleITK")),
     **RESAMPLE_TABLES,
     **LEASE_TABLES,
+    **REPORT_TABLES,
 }
 """Names that pages mark, and what makes each table."""

@@ -332,7 +332,8 @@ def write_report(
             contents[_beside(destination, ending)] = as_json(tables[kind]).encode()
         if run is not None:
             named = [(entry.name, entry.record) for entry in entries]
-            made = crate(subject, known, named, files | {destination.name: "the report"})
+            listed = {name: what for name, what in files.items() if name != CRATE}
+            made = crate(subject, known, named, {destination.name: "the report"} | listed)
             contents[destination.with_name(CRATE)] = as_json(made).encode()
     # The page gets its name last: once it is there, what belongs to it is too.
     with metrics.timed("write"), ExitStack() as stack:

@@ -145,6 +145,7 @@ def test_every_link_of_the_report_leads_to_a_result(results):
 def test_the_provenance_names_the_results_and_every_task(results):
     crate = json.loads((results / "ro-crate-metadata.json").read_text(encoding="utf-8"))
     entities = {entity["@id"]: entity for entity in crate["@graph"]}
+    assert len(entities) == len(crate["@graph"])
     parts = [part["@id"] for part in entities["./"]["hasPart"]]
     (workflow,) = (name for name in parts if name.startswith("file://"))
     assert workflow.endswith("/main.nf")

@@ -309,6 +309,16 @@ def test_links_lead_to_what_is_published(whole: Path) -> None:
     assert {unquote(link).rstrip("/") for link in links} == beside | published
 
 
+def test_the_crate_lists_what_stands_beside_it_and_describes_each_once(whole: Path) -> None:
+    graph = json.loads((whole.parent / "ro-crate-metadata.json").read_text())["@graph"]
+    names = [entity["@id"] for entity in graph]
+    assert len(names) == len(set(names))
+    parts = {part["@id"].rstrip("/") for part in graph[1]["hasPart"]}
+    beside = {path.name for path in whole.parent.iterdir()} - {"ro-crate-metadata.json"}
+    assert beside < parts
+    assert {"metrics/n4_metrics.json", "sub-01.ome.zarr", "main.nf"} <= parts
+
+
 def test_outlying_seams_and_uncovered_pixels_are_marked(subject: Subject) -> None:
     for k in range(1, 7):
         subject.stitch(k, seam=0.4 if k == 4 else None, uncovered=12 if k == 5 else 0)
