@@ -9,8 +9,9 @@ include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
+include { COHORT_REPORT } from './modules/cohort_report'
 include { ended } from './lib/ending'
-include { allOf ; asWritten ; checkLaunch ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { allOf ; asWritten ; checkLaunch ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { released ; taken } from './lib/outdir'
 include { requireProfiler } from './lib/profiling'
 include { cancelOrphans } from './lib/slurm'
@@ -64,6 +65,7 @@ workflow OCTANE {
     if (!params.skip_report) {
         REPORT(withSettings(together(records), settings, 'report'), runRecord(), code)
         report = REPORT.out.report
+        COHORT_REPORT(ofMany(REPORT.out.twin), code)
     }
 
     emit:

@@ -12,6 +12,7 @@ from _common import PROJECT
 from _lease_tables import LEASE_TABLES
 from _performance_tables import PERFORMANCE_TABLES
 from _reliability import fault_table
+from _report_tables import REPORT_TABLES
 from _resample_tables import RESAMPLE_TABLES
 from _slurm_tables import SLURM_TABLES
 from _staging_tables import STAGING_TABLES
@@ -27,6 +28,7 @@ PAGES = tuple(
         "resample.md",
         "gpu.md",
         "hpc.md",
+        "output.md",
         "performance.md",
         "reliability.md",
         "usage.md",
@@ -233,5 +235,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     **PERFORMANCE_TABLES,
     **SLURM_TABLES,
     **STAGING_TABLES,
+    **REPORT_TABLES,
 }
 """Names that pages mark, and what makes each table."""

@@ -234,6 +234,14 @@ def together(records) {
         .map { meta, files -> [meta, files.flatten().sort { file -> file.name }] }
 }
 
+// All subjects' files in one list, in the order of their names; nothing where there is one subject.
+def ofMany(files) {
+    return files
+        .map { _meta, file -> file }
+        .toSortedList { a, b -> a.name <=> b.name }
+        .filter { all -> all.size() > 1 }
+}
+
 // Each [meta, file, settings] with its subject's truth, or [] where there is none. As with `seen`,
 // what no task made shows in the meta.
 def withTruth(prepared, subjects) {
@@ -278,7 +286,10 @@ def runRecord() {
             'octane': workflow.manifest.version,
             'revision': workflow.commitId ?: '',
             'profile': workflow.profile,
+            'repository': workflow.repository ?: '',
+            'script': workflow.scriptFile.toString(),
             'container': workflow.containerEngine ?: '',
+            'image': workflow.container ? workflow.container.toString() : '',
         ].findAll { _key, value -> value }
     )
 }

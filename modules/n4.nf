@@ -5,7 +5,7 @@ process N4 {
     maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
     publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: params.skip_pyramid ? '*.ome.zarr' : '*_bias.ome.zarr'
-    publishDir { "${params.outdir}/${meta.id}/profiles" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.nsys-rep'
+    publishDir { "${params.outdir}/${meta.id}/profiles" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null && workflow.profile.contains('profile_gpu'), pattern: '*.nsys-rep'
     publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
 
     input:

@@ -2,7 +2,7 @@ process REPORT {
     tag "${meta.id}"
     label 'process_single'
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '{*_report.html,*_report.json,*_trace.json.gz,previews}'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '{*_report.html,*_report.json,*_mqc.json,*_trace.json.gz,ro-crate-metadata.json,previews}'
 
     input:
     tuple val(meta), path(records, stageAs: 'records/*'), val(settings)
@@ -12,7 +12,8 @@ process REPORT {
     output:
     tuple val(meta), path("${meta.id}_report.html"), emit: report
     tuple val(meta), path('previews'), emit: previews
-    tuple val(meta), path('*_{report.json,trace.json.gz}'), emit: twins, optional: true
+    tuple val(meta), path("${meta.id}_report.json"), emit: twin
+    tuple val(meta), path('{*_mqc.json,*_trace.json.gz,ro-crate-metadata.json}'), emit: more, optional: true
     path 'versions.yml', emit: versions
 
     script:
@@ -31,6 +32,6 @@ process REPORT {
     stub:
     """
     mkdir previews
-    touch '${meta.id}_report.html' versions.yml
+    touch '${meta.id}_report.html' '${meta.id}_report.json' versions.yml
     """
 }

@@ -26,6 +26,9 @@ __all__ = ["Metrics", "as_json", "peak_memory", "write_json"]
 
 logger = logging.getLogger(__name__)
 
+ATTEMPT = "OCTANE_ATTEMPT"
+"""The environment's variable that says how often the task was tried, this time included."""
+
 
 @dataclass
 class Metrics:
@@ -81,6 +84,7 @@ class Metrics:
         """The whole record, ready for JSON."""
         return {
             "step": self.step,
+            "attempt": int(os.environ.get(ATTEMPT, "1")),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
             "settings": self.settings,
             "figures": self.figures,

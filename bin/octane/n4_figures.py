@@ -11,6 +11,7 @@ import numpy.typing as npt
 from octane.n4 import BiasFit
 from octane.n4_modes import BiasModel
 from octane.quality import against_truth, coefficient_of_variation
+from octane.sections import Section
 
 __all__ = ["Shown", "figures", "previews"]
 
@@ -45,8 +46,18 @@ class Shown:
     truth: tuple[Voxels, Voxels] | None = None
 
 
-def figures(shown: Shown, model: BiasModel) -> dict[str, object]:
-    """What goes into the metrics: variation before and after, field range, iterations."""
+def figures(
+    shown: Shown, model: BiasModel, sections: Sequence[tuple[Section, slice]] = ()
+) -> dict[str, object]:
+    """What goes into the metrics: variation before and after, field range, iterations.
+
+    Parameters
+    ----------
+    shown, model
+        The correction, and its fields.
+    sections
+        The volume's sections, each with its planes of the shrunk grid.
+    """
     mask, inside = shown.mask, shown.field[shown.mask]
     found: dict[str, object] = {
         "levels": _levels(model.whole) if model.whole is not None else [],
@@ -60,6 +71,15 @@ def figures(shown: Shown, model: BiasModel) -> dict[str, object]:
             for s in model.sections
         ],
         "sections_skipped": list(model.skipped),
+        "variation": [
+            {
+                "number": section.number,
+                "cv_before": coefficient_of_variation(shown.before[planes][mask[planes]]),
+                "cv_after": coefficient_of_variation(shown.after[planes][mask[planes]]),
+            }
+            for section, planes in sections
+            if mask[planes].any()
+        ],
         "cv_before": coefficient_of_variation(shown.before[mask]),
         "cv_after": coefficient_of_variation(shown.after[mask]),
         **_range(inside),

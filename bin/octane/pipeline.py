@@ -91,10 +91,16 @@ class Lane:
             held = self._buffers[name] = self.host.take(size)
         return held[:size].view(dtype).reshape(shape)
 
+    def copied(self, size: int) -> None:
+        """Count bytes that go to the device or come from it; on a CPU none do."""
+        if self.stream is not None:
+            self.metrics.count("copy", size)
+
     def to_device(self, array: npt.NDArray) -> npt.NDArray:
         """A copy on the device; on a CPU the array itself."""
         if self.stream is None:
             return array
+        self.copied(array.nbytes)
         with span("copy"):
             copy = self.xp.empty(array.shape, array.dtype)
             copy.set(np.ascontiguousarray(array), stream=self.stream)
@@ -106,6 +112,7 @@ class Lane:
         """The array in the lane's buffer of that name; on a CPU the array itself."""
         if self.stream is None:
             return array
+        self.copied(array.nbytes)
         result = self.buffer(name, array.shape, array.dtype)
         with span("compute"):
             array = self.xp.ascontiguousarray(array)

@@ -7,7 +7,9 @@ from octane.pictures import Band
 from octane.trace import Recorded
 
 __all__ = [
+    "AttemptFigures",
     "Context",
+    "LeaseFigures",
     "LevelFigures",
     "N4Figures",
     "PipelineFigures",
@@ -19,6 +21,7 @@ __all__ = [
     "SectionFitFigures",
     "StackFigures",
     "StitchFigures",
+    "VariationFigures",
 ]
 
 Context = dict[str, object]
@@ -29,6 +32,7 @@ class Record(BaseModel):
     """A step's record, as :meth:`octane.metrics.Metrics.record` makes it."""
 
     step: str
+    attempt: int = 1
     command: list[str] = []
     settings: Context = {}
     figures: Context = {}
@@ -41,6 +45,23 @@ class Record(BaseModel):
     warnings: list[str] = []
     versions: dict[str, str] = {}
     timeline: Recorded | None = None
+
+
+class AttemptFigures(BaseModel):
+    """One try on a device."""
+
+    gpu: str | None = None
+    outcome: str
+    detail: str = ""
+
+
+class LeaseFigures(BaseModel):
+    """What became of a step's lease."""
+
+    backend: str
+    slot_wait_seconds: float = 0.0
+    fell_back: bool = False
+    attempts: list[AttemptFigures] = []
 
 
 class PipelineFigures(BaseModel):
@@ -106,6 +127,14 @@ class SectionFitFigures(BaseModel):
     field_max: float
 
 
+class VariationFigures(BaseModel):
+    """Of one section in tissue, on the grid that N4 fitted."""
+
+    number: int
+    cv_before: float
+    cv_after: float
+
+
 class N4Figures(BaseModel):
     """Of a bias correction."""
 
@@ -114,6 +143,7 @@ class N4Figures(BaseModel):
     mode: str = "global"
     sections: list[SectionFitFigures] = []
     sections_skipped: list[str] = []
+    variation: list[VariationFigures] = []
     cv_before: float
     cv_after: float
     field_min: float

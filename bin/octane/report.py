@@ -4,7 +4,6 @@ No file is touched but the template; see :mod:`octane.step_report` for the files
 """
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +11,13 @@ from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ValidationError
 
 from octane import pictures
 from octane.errors import OctaneError
 from octane.geometry import Vector
+from octane.pages import rendered
 from octane.pictures import Band, Theme
 from octane.records import (
     Context,
@@ -29,10 +28,11 @@ from octane.records import (
     StackFigures,
     StitchFigures,
 )
+from octane.summary import SectionQuality, Summary, outliers, qualities, summary_of
 from octane.timeline_picture import timeline_chart
 from octane.timing import Clock, occupancy
 
-__all__ = ["PREVIEWED", "Entry", "Report", "build", "outliers"]
+__all__ = ["PREVIEWED", "Entry", "Report", "build"]
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that it is orthogonal to."""
@@ -44,6 +44,8 @@ PREVIEWED = {
 """Steps that hand pictures to the report, with the arrays that it needs."""
 BINS = 400
 """Of the timeline: as many as a chart has pixels to tell apart."""
+THUMBNAIL = 160
+"""Longest edge of the volume's picture for a page of many subjects, pixels."""
 ROOMY = 12
 """Up to so many sections, their pictures may be large; above, the file must stay small."""
 
@@ -59,11 +61,28 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """The page, its pictures as PNG by file name, and what it warns of."""
+    """A subject's report.
+
+    Attributes
+    ----------
+    html
+        The page.
+    pictures
+        As PNG, by file name.
+    warnings
+        What it warns of.
+    sections, summary
+        Quality of each section, and of the subject.
+    thumbnail
+        A small picture of the volume as a URI; None where no step gave one.
+    """
 
     html: str
     pictures: dict[str, bytes]
     warnings: list[str]
+    sections: list[SectionQuality]
+    summary: Summary
+    thumbnail: str | None
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -83,17 +102,6 @@ def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry
                     f"run {step.upper()} again with this version of octane."
                 ) from error
     return found
-
-
-def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
-    """Find the median + 3 median absolute deviations, and which known values exceed it."""
-    known = np.array([v for v in values if v is not None and math.isfinite(v)])
-    if known.size == 0:
-        return math.nan, [False] * len(values)
-    middle = float(np.median(known))
-    limit = middle + 3 * float(np.median(np.abs(known - middle)))
-    # Equal values may differ in their last digit, which makes no outlier.
-    return limit, [v is not None and v > limit * (1 + 1e-9) for v in values]
 
 
 class _Gallery:
@@ -242,12 +250,14 @@ def _timeline(entries: Sequence[Entry], gallery: _Gallery) -> Context | None:
         for step in dict.fromkeys(r.step for r, t in sorted(noted, key=lambda of: of[1].started))
     }
     alt = "Workers of each step over time, by what they did; the sentences say what bounded them."
-    return gallery.chart(
+    chart = gallery.chart(
         "timeline",
         "Who did what when",
         alt,
         lambda theme: timeline_chart(edges, steps, clock.pauses, theme),
     )
+    # Scrolled on a phone: its strips hold too much to be made smaller.
+    return chart | {"wide": True}
 
 
 def _notices(
@@ -255,6 +265,7 @@ def _notices(
     stack: StackFigures | None,
     n4: N4Figures | None,
     sections: Context | None,
+    quality: Sequence[SectionQuality],
 ) -> list[Context]:
     """Everything that the reader must not overlook, the worst first."""
     found: list[tuple[bool, str, str]] = []
@@ -275,6 +286,14 @@ def _notices(
         listed = ", ".join(str(card["title"]) for card in cards if found_in(card))
         if listed:
             found.append((severe, "stitch", f"{listed}: {text}"))
+    varied = ", ".join(section.title for section in quality if "CV outlier" in section.flags)
+    if varied:
+        text = f"{varied}: variation in tissue above median + 3 MAD of all sections."
+        found.append((False, "n4", text))
+    retried = [(e.name, e.record.attempt) for e in entries if e.record.attempt > 1]
+    for name, attempt in retried:
+        text = f"done at attempt {attempt}; Nextflow's log says what stopped those before."
+        found.append((False, name, text))
     for entry in entries:
         severe = bool(gaps) and entry.record.step == "stack"
         found += [(severe, entry.name, text) for text in entry.record.warnings]
@@ -322,20 +341,16 @@ def build(
         grey = pictures.grey_scale(arrays[f"slice_{axis}"] for axis in CUTS)
         kinds = {"slice": ("volume", grey)}
         slices = gallery.cuts("volume", pyramid[1].preview_spacing, kinds, arrays)
-    notices = _notices(entries, stack, n4[1] if n4 else None, sections)
-    environment = Environment(
-        loader=PackageLoader("octane"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(length_text=pictures.length, command=shlex.join)
-    html = environment.get_template("report.html.j2").render(
+    figures = {entry.name: own for entry, own in stitched}
+    quality = qualities(figures, stack, n4[1] if n4 else None)
+    notices = _notices(entries, stack, n4[1] if n4 else None, sections, quality)
+    grid = next((grid for grid in grids if grid and grid.voxel_size), None)
+    html = rendered(
+        "report.html.j2",
         heading=heading,
         subject=subject,
         run={name: value for name, value in run.items() if value},
-        grid=next((grid for grid in grids if grid and grid.voxel_size), None),
+        grid=grid,
         notices=notices,
         stack=stack,
         n4=_correction(*n4, stack.bands() if stack else [], gallery) if n4 else None,
@@ -343,10 +358,32 @@ def build(
         resampled=resampled,
         slices=slices,
         sections=sections,
+        quality=quality,
         **tables,
         timeline=_timeline(entries, gallery),
         entries=entries,
-        light=pictures.LIGHT,
-        dark=pictures.DARK,
     )
-    return Report(html, gallery.files, [str(notice["text"]) for notice in notices])
+    return Report(
+        html,
+        gallery.files,
+        [str(notice["text"]) for notice in notices],
+        quality,
+        summary_of(
+            [entry.record for entry in entries],
+            quality,
+            n4[1] if n4 else None,
+            grid.voxel_size if grid else None,
+        ),
+        _thumbnail(pyramid[0] if pyramid else n4[0] if n4 else None),
+    )
+
+
+def _thumbnail(entry: Entry | None) -> str | None:
+    """The central plane of the finished volume, small, as a URI."""
+    if entry is None:
+        return None
+    plane = entry.previews["slice_z" if entry.record.step == "pyramid" else "after_z"]
+    step = max(1, -(-max(plane.shape) // THUMBNAIL))
+    grey = pictures.grey_scale([plane])
+    drawn = pictures.panel(plane[::step, ::step], (1.0, 1.0), grey, bar=False, longest=THUMBNAIL)
+    return drawn.uri

@@ -32,7 +32,7 @@ from octane.n4_inputs import (
     shrunk_sections,
 )
 from octane.n4_modes import BiasModel, Part, fit_modes
-from octane.n4_plan import Plan, plan_n4
+from octane.n4_plan import Plan, plan_n4, within
 from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.pipeline import Lane, run_pipeline
 from octane.sections import Section
@@ -134,7 +134,7 @@ def correct_bias(
             arrays.clear()
         own = replace(plan, workers=min(plan.workers, share.batch))
         model = _fit(voxels, mask, volume, own, p, share, metrics)
-        _record(volume, model, gains, fitted, voxels, mask, own, p, truth, metrics)
+        _record(volume, model, gains, fitted, voxels, mask, own, sections, p, truth, metrics)
         del fitted, voxels
         _apply(
             volume, model, levelling, mask, sections, own, destination, save_bias_field, p,
@@ -250,6 +250,7 @@ def _record(
     levelled: npt.NDArray[np.float32],
     mask: npt.NDArray[np.bool_],
     plan: Plan,
+    sections: list[Section],
     p: N4Parameters,
     truth: Path | None,
     metrics: Metrics,
@@ -273,7 +274,7 @@ def _record(
         kept_in_memory=plan.kept,
         shape=list(volume.grid.shape),
         voxel_size=list(volume.grid.spacing),
-        **figures(shown, model),
+        **figures(shown, model, [(s, within(plan.planes, s)) for s in sections]),
     )
     metrics.previews, metrics.figures["preview_spacing"] = previews(shown)
     metrics.previews["profile_z"] = np.array(plan.planes) * volume.grid.spacing[0]

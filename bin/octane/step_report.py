@@ -1,10 +1,11 @@
-"""REPORT: the records and previews of a subject's steps become one HTML file."""
+"""REPORT: the records and previews of a subject's steps become one HTML file, and its twins."""
 
 import json
 import logging
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,14 @@ from pydantic import ValidationError
 from octane.atomic import writing
 from octane.bounds import bound_of
 from octane.errors import OctaneError
+from octane.gpu_table import gpu_use
 from octane.metrics import Metrics, as_json
+from octane.multiqc import general_content, sections_content
 from octane.params import STEPS, ExecutionParameters, ReportParameters
+from octane.provenance import CRATE, crate
 from octane.records import Record
-from octane.report import PREVIEWED, Entry, build
+from octane.report import PREVIEWED, Entry, Report, build
+from octane.result_files import result_files
 from octane.timing import spent_by
 from octane.trace import trace_content
 
@@ -39,6 +44,8 @@ UNREADABLE = (
     zipfile.BadZipFile,
 )
 """What NumPy and zipfile raise for what is no NPZ, or has any of its bytes changed."""
+MULTIQC = {"_general_mqc.json": "general", "_sections_mqc.json": "sections"}
+"""Those of the tables for MultiQC."""
 ORDER = ("preflight", "phantom", "resample", "stitch", "stack", "n4", "pyramid")
 """Steps as they follow each other; the first two serve checks and tests."""
 
@@ -211,12 +218,52 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
         },
         "versions": versions,
         "machines": machines,
+        "gpus": gpu_use({s: [entry.record for entry in of] for s, of in steps.items()}),
     }
 
 
 def _beside(destination: Path, ending: str) -> Path:
     """A file that goes with the report, by its name."""
     return destination.with_name(destination.stem.removesuffix("_report") + ending)
+
+
+def _files(
+    destination: Path, subject: str, entries: Sequence[Entry], *, workflow: bool
+) -> dict[str, str]:
+    """What stands beside the report, by its name."""
+    own = {
+        destination.with_suffix(".json").name: "the same records for programs",
+        _beside(destination, TRACE).name: "who did what when, for ui.perfetto.dev",
+        "previews/": "the pictures of this page, PNG",
+    }
+    for ending, kind in MULTIQC.items():
+        own[_beside(destination, ending).name] = f"table for MultiQC: {kind}"
+    if not workflow:
+        return own
+    named = [(entry.name, entry.record) for entry in entries]
+    return result_files(subject, named) | own | {CRATE: "provenance of these results, RO-Crate"}
+
+
+def _linked(files: Mapping[str, str]) -> dict[str, str]:
+    """Of the records, which may be hundreds, the folder."""
+    shown = {name: what for name, what in files.items() if not name.startswith("metrics/")}
+    return shown | ({"metrics/": "the record of every step"} if len(shown) < len(files) else {})
+
+
+def _twin(
+    report: Report, subject: str, run: Mapping[str, str], entries: Sequence[Entry]
+) -> dict[str, object]:
+    return {
+        "subject": subject,
+        "run": run,
+        "warnings": report.warnings,
+        "summary": report.summary.model_dump(mode="json"),
+        "sections": [section.model_dump(mode="json") for section in report.sections],
+        "thumbnail": report.thumbnail,
+        "records": [
+            {"name": e.name, **e.record.model_dump(mode="json", by_alias=True)} for e in entries
+        ],
+    }
 
 
 def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -240,7 +287,8 @@ def write_report(
     """Write the report of one subject.
 
     Beside ``destination`` come the same records as one JSON file of its name, the pictures as PNG
-    files in ``previews/``, and the timelines of all tasks as a trace for Perfetto.
+    files in ``previews/``, the timelines of all tasks as a trace for Perfetto, tables for MultiQC,
+    and, of a run of the workflow, its provenance as an RO-Crate.
 
     Parameters
     ----------
@@ -270,45 +318,50 @@ def write_report(
     for path in (*records, *previews):
         metrics.count("read", path.stat().st_size)
     known = dict(run or {})
+    files = _files(destination, subject, entries, workflow=run is not None)
+    with metrics.timed("compute"):
+        report = build(
+            entries,
+            heading=parameters.heading or subject,
+            subject=subject,
+            run=known,
+            tables={**_tables(entries, workflow=run is not None), "files": _linked(files)},
+        )
+        noted = {e.name: e.record.timeline for e in entries}
+        contents = {
+            destination: report.html.encode(),
+            destination.with_suffix(".json"): as_json(
+                _twin(report, subject, known, entries)
+            ).encode(),
+            _beside(destination, TRACE): trace_content(
+                {name: timeline for name, timeline in noted.items() if timeline is not None}
+            ),
+        }
+        general = general_content(subject, report.summary)
+        tables = {"general": general, "sections": sections_content(subject, report.sections)}
+        for ending, kind in MULTIQC.items():
+            contents[_beside(destination, ending)] = as_json(tables[kind]).encode()
+        if run is not None:
+            named = [(entry.name, entry.record) for entry in entries]
+            listed = {name: what for name, what in files.items() if name != CRATE}
+            made = crate(subject, known, named, {destination.name: "the report"} | listed)
+            contents[destination.with_name(CRATE)] = as_json(made).encode()
     # The page gets its name last: once it is there, what belongs to it is too.
-    with (
-        writing(destination, overwrite=overwrite) as page,
-        writing(destination.with_suffix(".json"), overwrite=overwrite) as joined,
-        writing(_beside(destination, TRACE), overwrite=overwrite) as trace,
-        writing(destination.parent / "previews", overwrite=overwrite) as folder,
-    ):
-        with metrics.timed("compute"):
-            report = build(
-                entries,
-                heading=parameters.heading or subject,
-                subject=subject,
-                run=known,
-                tables=_tables(entries, workflow=run is not None),
-            )
-        with metrics.timed("write"):
-            page.write_text(report.html, encoding="utf-8")
-            content = {
-                "subject": subject,
-                "run": known,
-                "warnings": report.warnings,
-                "records": [
-                    {"name": e.name, **e.record.model_dump(mode="json", by_alias=True)}
-                    for e in entries
-                ],
-            }
-            joined.write_text(as_json(content), encoding="utf-8")
-            noted = {e.name: e.record.timeline for e in entries}
-            trace.write_bytes(trace_content({n: t for n, t in noted.items() if t is not None}))
-            folder.mkdir()
-            for name, data in report.pictures.items():
-                (folder / name).write_bytes(data)
-            for path in (page, joined, trace, *folder.iterdir()):
-                metrics.count("written", path.stat().st_size)
-            metrics.figures.update(
-                html_bytes=page.stat().st_size,
-                pictures=len(report.pictures),
-                records=len(entries),
-                warnings=len(report.warnings),
-            )
+    with metrics.timed("write"), ExitStack() as stack:
+        for path, content in contents.items():
+            partial = stack.enter_context(writing(path, overwrite=overwrite))
+            partial.write_bytes(content)
+            metrics.count("written", len(content))
+        folder = stack.enter_context(writing(destination.parent / "previews", overwrite=overwrite))
+        folder.mkdir()
+        for name, data in report.pictures.items():
+            (folder / name).write_bytes(data)
+            metrics.count("written", len(data))
+    metrics.figures.update(
+        html_bytes=len(contents[destination]),
+        pictures=len(report.pictures),
+        records=len(entries),
+        warnings=len(report.warnings),
+    )
     logger.info("Report of %s: %s (%d warnings)", subject, destination, len(report.warnings))
     return metrics

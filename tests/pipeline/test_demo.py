@@ -1,6 +1,8 @@
 """The demonstration subject from end to end, and a second run that has nothing to do."""
 
 import json
+import re
+from urllib.parse import unquote
 
 import numpy as np
 import ome_zarr_models
@@ -83,9 +85,13 @@ def test_the_results_are_these_and_no_others(results):
         "metrics",
         "phantom.ome.zarr",
         "phantom_bias.ome.zarr",
+        "phantom_general_mqc.json",
         "phantom_report.html",
         "phantom_report.json",
+        "phantom_sections_mqc.json",
+        "phantom_trace.json.gz",
         "previews",
+        "ro-crate-metadata.json",
     ]
 
 
@@ -128,6 +134,25 @@ def test_the_report_holds_the_metrics_of_every_step(results):
     assert n4["figures"]["field_min"] > 0
     assert n4["versions"]["octane"]
     assert list((results / "previews").glob("*.png"))
+
+
+def test_every_link_of_the_report_leads_to_a_result(results):
+    html = (results / "phantom_report.html").read_text(encoding="utf-8")
+    links = {unquote(link) for link in re.findall('href="([^"#][^"]*)"', html)}
+    assert "phantom.ome.zarr/" in links
+    assert [link for link in links if not (results / link).exists()] == []
+
+
+def test_the_provenance_names_the_results_and_every_task(results):
+    crate = json.loads((results / "ro-crate-metadata.json").read_text(encoding="utf-8"))
+    entities = {entity["@id"]: entity for entity in crate["@graph"]}
+    assert len(entities) == len(crate["@graph"])
+    parts = [part["@id"] for part in entities["./"]["hasPart"]]
+    (workflow,) = (name for name in parts if name.startswith("file://"))
+    assert workflow.endswith("/main.nf")
+    assert [p for p in parts if p != workflow and not (results / p).exists()] == []
+    tasks = {path.name.removesuffix("_metrics.json") for path in (results / "metrics").iterdir()}
+    assert {f"#action-{task}" for task in tasks} <= entities.keys()
 
 
 def test_results_are_links_and_the_last_words_say_so(demo, results):

@@ -35,6 +35,13 @@ def test_the_command_is_noted_without_its_folder(monkeypatch):
     assert Metrics("n4").record()["command"] == ["n4.py", "a", "--strength", "0.5"]
 
 
+def test_a_task_that_is_tried_again_says_so(monkeypatch):
+    monkeypatch.delenv("OCTANE_ATTEMPT", raising=False)
+    assert Metrics("n4").record()["attempt"] == 1
+    monkeypatch.setenv("OCTANE_ATTEMPT", "2")
+    assert Metrics("n4").record()["attempt"] == 2
+
+
 def test_seconds_and_bytes_add_up_over_threads():
     metrics = Metrics("x")
 

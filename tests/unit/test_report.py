@@ -1,24 +1,26 @@
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from _report_subject import Subject
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from octane import pictures
 from octane.errors import OctaneError
-from octane.metrics import Metrics
 from octane.params import STEPS, ExecutionParameters, ReportParameters
-from octane.report import outliers
 from octane.step_report import write_report
+from octane.summary import outliers
 
 VOID = {"meta", "link", "img", "br", "hr", "input", "source"}
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
@@ -63,166 +65,6 @@ class Page(HTMLParser):
                 yield base64.b64decode(data, validate=True)
 
 
-class Subject:
-    """Records and previews as the steps write them, with synthetic contents."""
-
-    def __init__(self, folder: Path, edge: int = 48) -> None:
-        self.folder, self.edge = folder, edge
-        self.rng = np.random.default_rng(3)
-        self.records: list[Path] = []
-        self.previews: list[Path] = []
-
-    def save(
-        self,
-        name: str,
-        figures: Mapping[str, object],
-        previews: Mapping[str, np.ndarray] | None = None,
-        settings: Mapping[str, object] | None = None,
-        warning: str = "",
-    ) -> None:
-        step = name.rsplit("_", 1)[-1]
-        metrics = Metrics(step, settings=STEPS[step](**settings or {}).model_dump(mode="json"))
-        metrics.figures.update(figures)
-        metrics.previews.update(previews or {})
-        metrics.timeline.track("main").seconds.update(read=1.5, write=0.5)
-        metrics.bytes.update(read=3_000_000, written=1_000_000)
-        if warning:
-            metrics.warnings.append(warning)
-        record = self.folder / f"{name}_metrics.json"
-        preview = self.folder / f"{name}_preview.npz" if previews else None
-        metrics.save(record, preview)
-        self.records.append(record)
-        if preview is not None:
-            self.previews.append(preview)
-
-    def image(self, *shape: int) -> np.ndarray:
-        speckle = self.rng.gamma(4, 0.25, shape)
-        return (1000 * np.hypot(*np.indices(shape)) / max(shape) * speckle).astype(np.float32)
-
-    def resample(self, number: int) -> None:
-        figures = {"voxel_size": [10.0] * 3, "source_voxel_size": [3.5, 4.0, 4.0]}
-        self.save(f"section_{number:02d}_resample", figures, settings={"resolution": 10})
-
-    def stitch(self, number: int, seam: float | None = None, uncovered: int = 0) -> None:
-        seam = 0.06 + 0.0001 * number if seam is None else seam
-        figures = {
-            "section": number,
-            "seam_median": seam,
-            "seam_max": 1.5 * seam,
-            "uncovered_pixels": uncovered,
-            "tiles": 9,
-            "shape": [15, 2 * self.edge, 3 * self.edge],
-        }
-        thumbnail = self.image(self.edge, 3 * self.edge // 2)
-        self.save(f"section_{number:02d}_stitch", figures, {"thumbnail": thumbnail})
-
-    def stack(self, sections: int, missing: tuple[int, ...] = ()) -> None:
-        listed = [
-            {
-                "name": f"section_{k:02d}.ome.zarr",
-                "number": k,
-                "start": 15 * (k - 1),
-                "stop": 15 * k,
-                "missing": k in missing,
-            }
-            for k in range(1, sections + 1)
-        ]
-        figures = {
-            "sections": listed,
-            "missing_sections": list(missing),
-            "shape": [15 * sections, 96, 144],
-            "voxel_size": [10.0] * 3,
-        }
-        self.save("stack", figures)
-
-    def n4(self, *, truth: bool = False, after: float = 0.1, by_section: bool = False) -> None:
-        before, kinds = 0.3, ["before", "after", "field"]
-        figures: dict[str, object] = {
-            "most_iterations": [5, 2],
-            "levels": [
-                {"iterations": 3, "convergence": [0.1, 0.01, 0.0009]},
-                {"iterations": 2, "convergence": [0.02, 0.01]},
-            ],
-            "cv_before": before,
-            "cv_after": after,
-            "field_min": 0.5,
-            "field_max": 1.75,
-            "mask_fraction": 0.4,
-            "shrunk_shape": [16, self.edge, self.edge],
-            "shrunk_spacing": [40.0] * 3,
-        }
-        if by_section:
-            figures |= {
-                "levels": [],
-                "most_iterations": [],
-                "mode": "per_section",
-                "sections": [
-                    {
-                        "name": "section_07",
-                        "planes": [14, 28],
-                        "levels": [{"iterations": 3, "convergence": []}] * 2,
-                        "field_min": 0.8,
-                        "field_max": 1.3,
-                    }
-                ],
-                "sections_skipped": ["section_09"],
-            }
-        if truth:
-            kinds.append("true_field")
-            figures["truth"] = {
-                "cv_against_truth_before": 0.31,
-                "cv_against_truth_after": 0.06,
-                "field_correlation": 0.98765,
-            }
-        arrays: dict[str, np.ndarray] = {}
-        for axis, shape in {
-            "z": (self.edge,) * 2,
-            "y": (16, self.edge),
-            "x": (16, self.edge),
-        }.items():
-            smooth = np.exp(np.hypot(*np.indices(shape)) / max(shape) - 0.5)
-            for kind in kinds:
-                image = smooth if kind.endswith("field") else self.image(*shape)
-                arrays[f"{kind}_{axis}"] = image * (0.2 if kind == "after" else 1)
-        arrays["profile_z"] = 40.0 * np.arange(16)
-        arrays["profile_before"] = np.append(np.linspace(900, 1100, 15), np.nan)
-        arrays["profile_after"] = np.append(np.full(15, 1000.0), np.nan)
-        arrays["histogram_edges"] = np.linspace(0, 2000, 33)
-        arrays["histogram_before"] = arrays["histogram_after"] = np.arange(32)
-        settings = {"mask": "tissue", "strength": 0.75, "iterations": [5, 2]}
-        self.save("n4", figures, arrays, settings)
-
-    def pyramid(self) -> None:
-        levels = [{"voxel_size": [v] * 3, "shape": [60, 96, 144], "bytes": 1e6} for v in (10, 25)]
-        arrays = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
-        self.save("pyramid", {"levels": levels, "preview_spacing": [10.0] * 3}, arrays)
-
-    def whole(self, sections: int, missing: tuple[int, ...] = ()) -> "Subject":
-        for k in range(1, sections + 1):
-            if k not in missing:
-                self.resample(k)
-                self.stitch(k)
-        self.stack(sections, missing)
-        self.n4(truth=True)
-        self.pyramid()
-        return self
-
-    def report(
-        self, *, subject: str = "sub-01", run: Mapping[str, str] | None = None, **parameters: str
-    ) -> Path:
-        destination = self.folder / "out" / "report.html"
-        write_report(
-            self.records,
-            self.previews,
-            destination,
-            ReportParameters(**parameters),
-            subject=subject,
-            run=run,
-            execution=ExecutionParameters(),
-        )
-        return destination
-
-
 @pytest.fixture
 def subject(tmp_path: Path) -> Subject:
     return Subject(tmp_path)
@@ -246,7 +88,7 @@ def test_the_page_is_well_formed_and_accessible(whole: Path) -> None:
     assert all(cell.get("scope") in ("row", "col") for cell in page.of("th"))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    named = {a["href"].removeprefix("#") for a in page.of("a")}
+    named = {a["href"].removeprefix("#") for a in page.of("a") if a["href"].startswith("#")}
     named |= {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a}
     assert named <= set(ids)
     assert page.of("html") == [{"lang": "en"}]
@@ -257,9 +99,12 @@ def test_the_page_is_well_formed_and_accessible(whole: Path) -> None:
 def test_the_page_needs_no_network_and_no_script(whole: Path) -> None:
     page = Page(whole)
     assert not page.of("script", "link", "iframe", "object", "base")
-    for _, attributes in page.tags:
+    for tag, attributes in page.tags:
         for name in ("src", "srcset", "href", "action", "data", "poster"):
-            assert attributes.get(name, "#").startswith(("#", "data:"))
+            address = attributes.get(name, "#")
+            # A link is followed when somebody asks for it, to a file beside the page.
+            beside = tag == "a" and not urlsplit(address).scheme and not address.startswith("/")
+            assert beside or address.startswith(("#", "data:"))
         assert not any(name.startswith("on") for name in attributes)
     assert "url(" not in page.css
     assert "@import" not in page.css
@@ -315,9 +160,11 @@ def test_before_and_after_share_one_scale_and_fields_another(
     scales: list[pictures.Scale] = []
     panel = pictures.panel
 
-    def watched(array: np.ndarray, spacing: tuple[float, float], scale: pictures.Scale):
+    def watched(
+        array: np.ndarray, spacing: tuple[float, float], scale: pictures.Scale, **more: bool
+    ):
         scales.append(scale)
-        return panel(array, spacing, scale)
+        return panel(array, spacing, scale, **more)
 
     monkeypatch.setattr(pictures, "panel", watched)
     subject.n4(truth=True)
@@ -419,11 +266,65 @@ def test_a_correction_that_made_it_worse_is_said(subject: Subject) -> None:
     assert "higher after N4" in text
 
 
+def test_sections_with_much_variation_left_are_marked(subject: Subject) -> None:
+    subject.n4(sections=(1, 2, 3))
+    record = json.loads(subject.records[0].read_text())
+    record["figures"]["variation"][1]["cv_after"] = 0.5
+    subject.records[0].write_text(json.dumps(record))
+    path = subject.report()
+    text = Page(path).text.replace("\xa0", " ")
+    assert "Section 2: variation in tissue above median" in text
+    assert text.count("▲ CV outlier") == 1
+    twin = json.loads(path.with_suffix(".json").read_text())
+    assert [s["cv_after"] for s in twin["sections"]] == pytest.approx([0.101, 0.5, 0.103])
+    assert twin["summary"]["flagged"] == ["Section 2"]
+
+
+def test_gpus_and_who_waited_for_them_are_shown(subject: Subject) -> None:
+    subject.whole(1)
+    assert "Did not end well" not in Page(subject.report()).text
+    record = json.loads(subject.records[0].read_text())
+    record["figures"]["gpu"] = {
+        "backend": "gpu",
+        "slot_wait_seconds": 75.0,
+        "attempts": [
+            {"outcome": "out of memory", "gpu": "GPU-1"},
+            {"outcome": "done", "gpu": "GPU-1"},
+        ],
+    }
+    record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
+    record["attempt"] = 2
+    subject.records[0].write_text(json.dumps(record))
+    shutil.rmtree(subject.folder / "out")
+    text = Page(subject.report()).text.replace("\xa0", " ")
+    assert "1 of 1 1 min 15 s 1 min 15 s 4 MB 2.0 s 2 1 × out of memory" in text
+    assert "section_01_resample: done at attempt 2" in text
+
+
+def test_links_lead_to_what_is_published(whole: Path) -> None:
+    links = [a["href"] for a in Page(whole).of("a") if not a["href"].startswith("#")]
+    beside = {path.name for path in whole.parent.iterdir()} - {whole.name}
+    # Steps publish the volume and the records.
+    published = {"sub-01.ome.zarr", "metrics"}
+    assert {unquote(link).rstrip("/") for link in links} == beside | published
+
+
+def test_the_crate_lists_what_stands_beside_it_and_describes_each_once(whole: Path) -> None:
+    graph = json.loads((whole.parent / "ro-crate-metadata.json").read_text())["@graph"]
+    names = [entity["@id"] for entity in graph]
+    assert len(names) == len(set(names))
+    parts = {part["@id"].rstrip("/") for part in graph[1]["hasPart"]}
+    beside = {path.name for path in whole.parent.iterdir()} - {"ro-crate-metadata.json"}
+    assert beside < parts
+    assert {"metrics/n4_metrics.json", "sub-01.ome.zarr", "main.nf"} <= parts
+
+
 def test_outlying_seams_and_uncovered_pixels_are_marked(subject: Subject) -> None:
     for k in range(1, 7):
         subject.stitch(k, seam=0.4 if k == 4 else None, uncovered=12 if k == 5 else 0)
     text = Page(subject.report()).text
-    assert text.count("▲ seam outlier") == 1
+    # On the card and in the table.
+    assert text.count("▲ seam outlier") == 2
     assert "Section 4: seams above median" in text
     assert "▲ 12 pixels uncovered" in text
 
@@ -522,6 +423,8 @@ def test_what_is_there_is_not_replaced_unasked(subject: Subject) -> None:
         "previews",
         "report.html",
         "report.json",
+        "report_general_mqc.json",
+        "report_sections_mqc.json",
         "report_trace.json.gz",
     ]
 

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Write the page over several subjects from the JSON twins of their reports."""
+
+from pathlib import Path
+
+from octane.cli import command, launch
+from octane.step_cohort_report import write_cohort_report
+
+app = command(__doc__)
+
+
+@app.default
+def main(
+    destination: Path,
+    /,
+    *,
+    reports: list[Path],
+    heading: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the page over several subjects from the JSON twins of their reports.
+
+    Parameters
+    ----------
+    destination
+        HTML file to be made; it links to SUBJECT/SUBJECT_report.html beside it.
+    reports
+        The subjects' SUBJECT_report.json files.
+    heading
+        Heading of the page; unset: how many subjects there are.
+    overwrite
+        Replace a page that exists.
+    """
+    write_cohort_report(reports, destination, heading=heading, overwrite=overwrite)
+
+
+if __name__ == "__main__":
+    launch(app)

@@ -1,0 +1,25 @@
+process COHORT_REPORT {
+    tag "${[reports].flatten().size()} subjects"
+    label 'process_single'
+    // Here and not in conf/: a plain value in a config does not see what a -c config sets.
+    publishDir { "${params.outdir}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: 'cohort_report.html'
+
+    input:
+    path reports, stageAs: 'reports/*'
+    val code
+
+    output:
+    path 'cohort_report.html', emit: report
+    path 'versions.yml', emit: versions
+
+    script:
+    """
+    cohort_report.py cohort_report.html --overwrite --reports reports/*.json
+    versions.py '${task.process}' > versions.yml
+    """
+
+    stub:
+    """
+    touch cohort_report.html versions.yml
+    """
+}
