@@ -58,3 +58,28 @@ def test_the_page_of_a_cohort(nextflow, project, tmp_path):
     write("the second", 7200.0)
     assert run().tasks("COMPLETED") == ["COHORT_REPORT (2 subjects)"]
     assert "2 h 0 min" in page.read_text(encoding="utf-8")
+
+
+WHOLE = """
+include { OCTANE } from './octane/main'
+
+workflow {
+    main:
+    mosaics = file(params.input)
+    OCTANE(channel.of([[id: '01'], mosaics, []], [[id: 'the second'], mosaics, []]))
+}
+"""
+
+
+def test_all_of_octane_on_two_subjects_ends_with_their_page(nextflow, project, phantom, tmp_path):
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "octane").symlink_to(project)
+    (host / "main.nf").write_text(WHOLE, encoding="utf-8")
+    included = f"includeConfig '{project}/nextflow.config'\n"
+    (host / "nextflow.config").write_text(included, encoding="utf-8")
+    run = nextflow(tmp_path, "-stub", "--input", phantom / "mosaics", code=host)
+    assert run.code == 0, run.output
+    assert len([task for task in run.tasks() if task.startswith("REPORT")]) == 2
+    assert "COHORT_REPORT (2 subjects)" in run.tasks()
+    assert (run.outdir / "cohort_report.html").exists()

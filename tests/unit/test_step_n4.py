@@ -698,3 +698,16 @@ def test_the_spline_distance_is_in_itks_order_and_sets_the_control_points(volume
     correct(volume, spline_distance_mm=(0.1, 0.2, 0.25), iterations=(2,))
     # 0.25, 0.36 and 0.43 mm along z, y and x.
     assert "4 x 5 x 8 control points (z y x)" in caplog.text
+
+
+def test_the_variation_of_each_section_is_noted(write_image, biased, correct):
+    source = write_image("v.ome.zarr", biased)
+    given = {"section_starts": STARTS, "shrink_factor": 1, "mask": None}
+    path, metrics = correct(source, **given)
+    found = metrics.figures["variation"]
+    assert [section["number"] for section in found] == [1, 2, 3]
+    stops = [*STARTS[1:], len(biased)]
+    for section, start, stop in zip(found, STARTS, stops, strict=True):
+        for name, voxels in (("cv_before", biased), ("cv_after", read(path))):
+            planes = voxels[start:stop].astype(np.float64)
+            assert section[name] == pytest.approx(planes.std() / planes.mean(), rel=1e-4)
