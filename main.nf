@@ -1,7 +1,5 @@
 #!/usr/bin/env nextflow
 
-include { PHANTOM } from './modules/phantom'
-include { COHORT } from './modules/cohort'
 include { PREFLIGHT } from './modules/preflight'
 include { RESAMPLE } from './modules/resample'
 include { STITCH } from './modules/stitch'
@@ -11,10 +9,9 @@ include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { ended } from './lib/ending'
-include { allOf ; asWritten ; checkLaunch ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; oneSubject ; optional ; own ; phantomSettings ; plansOf ; request ; runRecord ; subjectName ; subjectsOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { allOf ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; optional ; own ; plansOf ; runRecord ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { released ; taken } from './lib/outdir'
-include { requireProfiler } from './lib/profiling'
-include { cancelOrphans } from './lib/slurm'
+include { SUBJECTS } from './lib/subjects'
 
 workflow OCTANE {
     take:
@@ -79,22 +76,8 @@ workflow {
         log.info(helpText())
     }
     else {
-        requireProfiler()
-        checkLaunch()
-        cancelOrphans()
+        subjects = SUBJECTS()
         outdir = taken()
-        if (params.samplesheet || params.phantom) {
-            COHORT(optional(asWritten('samplesheet')), request(), codeVersion())
-            subjects = COHORT.out.cohort.flatMap { cohort -> subjectsOf(cohort) }
-        }
-        else {
-            subjects = channel.of(oneSubject())
-        }
-        if (params.phantom) {
-            phantom = [id: subjectName()]
-            PHANTOM(COHORT.out.cohort.map { _cohort -> phantom }, phantomSettings(), codeVersion())
-            subjects = PHANTOM.out.subject
-        }
         names = namesOf(subjects)
         workflow.onComplete {
             ended(names)

@@ -1,5 +1,6 @@
 """Bad input: one sentence that names the file or flag and what to do, exit code 1, nothing left."""
 
+import errno
 import json
 import os
 import re
@@ -214,9 +215,9 @@ def tree():
     return sorted(str(path) for path in Path().rglob("*"))
 
 
-def sentence_of(made):
+def sentence_of(made, code=1):
     """The one line on standard error that is no log line."""
-    assert made.returncode == 1, made.stderr
+    assert made.returncode == code, made.stderr
     assert made.stdout == ""
     lines = [
         line for line in made.stderr.splitlines() if not re.match(r"\d\d:\d\d:\d\d [A-Z]+ ", line)
@@ -266,7 +267,7 @@ def test_no_space(command, full_disk, tmp_path, name):
     )
     destination = full_disk / "out.zarr"
     more = {"resample": ["--resolution", "5"], "stitch": ["--overlap", "0"]}.get(name, [])
-    sentence = sentence_of(command(name, source, destination, *more))
+    sentence = sentence_of(command(name, source, destination, *more), code=errno.ENOSPC)
     assert "No space left on device" in sentence
     assert str(full_disk) in sentence
     assert "free some" in sentence
@@ -281,7 +282,8 @@ def test_no_space_for_a_file(command, full_disk, tmp_path, suffix):
     )
     done = command("n4", source, full_disk / f"out{suffix}", "--shrink-factor", "2")
     sentence = done.stderr.splitlines()[-1]
-    assert done.returncode == 1
+    # ITK itself does not say why it could not write the last two.
+    assert done.returncode in (1, errno.ENOSPC)
     assert sentence.startswith("error: ")
     assert str(full_disk) in sentence
     assert "free" in sentence

@@ -10,7 +10,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-LONGEST_WORKFLOW = 80
+LONGEST_WORKFLOW = 90
 LONGEST_PROCESS = 60
 LONGEST_MODULE = 400
 """Lines of main.nf, of a process file and of a file in bin/octane: a screen, a page, one idea."""
@@ -18,6 +18,8 @@ LONGEST_MODULE = 400
 OTHERS_FLAGS = {
     *("--add-opens", "--help", "--version", "--gpus", "--nv"),
     *("--account", "--gres", "--partition", "--qos", "--cuda-memory-usage", "--upgrade"),
+    *("--batch", "--comment", "--constraint", "--cpus-per-task", "--format", "--job-name", "--me"),
+    *("--mem", "--noheader", "--output", "--signal", "--time", "--trace"),
 }
 """Flags of other programs that the documents may mention: Java, Slurm, Docker, pip, nsys."""
 
