@@ -45,8 +45,7 @@ def test_a_chunk_of_the_input(
     words = last_words(run.output)
     assert "tissue.ome.zarr" in words
     assert "c/0/0/0" in words
-    # The one is seen before anything is queued; the other when it is read.
-    assert run.processes() == ({"PREFLIGHT"} if how == "gone" else {"PREFLIGHT", "N4"})
+    assert run.processes() == {"PREFLIGHT"}
     assert checksums(run.outdir) == {}
     again = nextflow(folder, *volume, "-resume", outdir=out)
     assert again.code == 0, again.output
@@ -55,9 +54,7 @@ def test_a_chunk_of_the_input(
     told(
         "lost and damaged data",
         f"a chunk of the input is {how}",
-        "PREFLIGHT names it before any work is queued"
-        if how == "gone"
-        else "the step that reads it names it, by its checksum or its length",
+        "PREFLIGHT names it before any work is queued",
         "error; restored, and with `-resume`, the same checksums",
         plain(words),
     )
