@@ -91,8 +91,8 @@ def test_the_output_is_full_when_results_are_copied_there(
     nextflow, small_disk, remount, volume, undisturbed, told, plain
 ):
     out = small_disk("out", "100k")
-    # All tasks are cached: only the results are copied. PREFLIGHT would refuse so small a disk; one that
-    # others fill meanwhile it cannot foresee.
+    # All tasks are cached: only the results are copied. PREFLIGHT would refuse so small a disk; one
+    # that others fill meanwhile it cannot foresee.
     arguments = (*volume, "--publish_dir_mode", "copy", "--check_space", "false", "-resume")
     run = nextflow(undisturbed.folder, *arguments, outdir=out / "results")
     assert run.code != 0
