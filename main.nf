@@ -9,7 +9,7 @@ include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { ended } from './lib/ending'
-include { allOf ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; optional ; own ; plansOf ; runRecord ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { allOf ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; optional ; own ; plansOf ; recordsOf ; runRecord ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { released ; taken } from './lib/outdir'
 include { SUBJECTS } from './lib/subjects'
 
@@ -60,7 +60,8 @@ workflow OCTANE {
     }
     report = channel.empty()
     if (!params.skip_report) {
-        REPORT(withSettings(together(records), settings, 'report'), runRecord(), code)
+        counts = plans.join(known).map { id, plan, meta, _input -> [id, recordsOf(meta, plan)] }
+        REPORT(withSettings(together(records, counts), settings, 'report'), runRecord(), code)
         report = REPORT.out.report
         COHORT_REPORT(ofMany(REPORT.out.twin), code)
     }

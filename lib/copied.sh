@@ -15,7 +15,17 @@ octane_listed() (
 )
 
 octane_sizes() (
-    cd "$1" && find -L "./$2" -type f -printf '%s\t%P\n' 2>/dev/null | LC_ALL=C sort
+    cd "$1" || return 0
+    # GNU's find, or on macOS one without -printf, beside a stat of its own.
+    if find . -maxdepth 0 -printf '' 2>/dev/null; then
+        find -L "./$2" -type f -printf '%s\t%P\n' 2>/dev/null
+    else
+        find -L "./$2" -type f -exec stat -f '%z%t%N' {} + 2>/dev/null |
+            while IFS=$'\t' read -r size file; do
+                file=${file#"./$2"}
+                printf '%s\t%s\n' "$size" "${file#/}"
+            done
+    fi | LC_ALL=C sort
 )
 
 octane_copied() {
@@ -32,7 +42,8 @@ octane_copied() {
             IFS=$'\t' read -r size file <<<"$short"
             file="$name${file:+/$file}"
             folder=$target
-            there=$(stat -c %s "$target/$file" 2>/dev/null) || there=0
+            there=0
+            [[ ! -e "$target/$file" ]] || there=$(wc -c <"$target/$file")
         fi
         more+=$(wc -l <<<"$short")
     done <<<"$listed"

@@ -16,6 +16,7 @@ def reason(exit) {
         '28': 'no space in its scratch folder',
         '104': 'terminated',
         '137': 'killed, most likely for its memory',
+        '140': 'out of its time',
         '143': 'terminated',
         '247': 'killed, most likely for its memory',
         '-': 'lost: it left no exit code',
@@ -40,25 +41,38 @@ def retried(tasks) {
     }
 }
 
-// The numbers of a subject's sections that STACK did not get.
-def missingOf(folder) {
-    def record = folder.resolve('metrics/stack_metrics.json')
-    return record.exists() && record.size() > 0 ? read(record).figures?.missing_sections ?: [] : []
+// Which steps this run has done for a subject: what an earlier run into the same folder left there is not
+// its result. Everything is taken for done where Nextflow's record is off.
+def done(tasks, subject, step) {
+    return !tasks || tasks.any { task -> task.status in ['COMPLETED', 'CACHED'] && (task.name == "${step} (${subject})" || task.name.startsWith("${step} (${subject}:")) }
 }
 
-def resultsOf(folder) {
+// The numbers of a subject's sections that STACK did not get.
+def missingOf(folder, tasks) {
+    def record = folder.resolve('metrics/stack_metrics.json')
+    return done(tasks, folder.name, 'STACK') && record.exists() && record.size() > 0 ? read(record).figures?.missing_sections ?: [] : []
+}
+
+// The step that makes a result, by its name.
+def makerOf(folder, name) {
+    def subject = folder.name
+    def makers = ["${subject}.ome.zarr": 'PYRAMID', "${subject}_n4.ome.zarr": 'N4', "${subject}_bias.ome.zarr": 'N4', "${subject}_stack.ome.zarr": 'STACK', "${subject}_report.html": 'REPORT'].collectEntries { file, step -> [file.toString(), step] }
+    return makers[name] ?: 'RESAMPLE'
+}
+
+def resultsOf(folder, tasks) {
     def found = []
     if (folder.exists()) {
-        folder.eachFile { path -> if (path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) { found << path } }
+        folder.eachFile { path -> if ((path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) && done(tasks, folder.name, makerOf(folder, path.name))) { found << path } }
     }
     return found.sort()
 }
 
-def succeeded(subjects) {
+def succeeded(subjects, tasks) {
     def outdir = file(params.outdir.toString()).toAbsolutePath()
     def folders = subjects.unique().sort().collect { name -> outdir.resolve(name) }
-    def found = folders.size() > few() ? folders.findAll { folder -> folder.exists() } : folders.collectMany { folder -> resultsOf(folder) }
-    def table = stepTable(folders)
+    def found = folders.size() > few() ? folders.findAll { folder -> folder.exists() } : folders.collectMany { folder -> resultsOf(folder, tasks) }
+    def table = stepTable(folders, { folder, record -> done(tasks, folder.name, record.step.toUpperCase()) })
     if (table) {
         log.info("Time is summed over tasks, bytes are of voxels:\n${table.collect { line -> "  ${line}" }.join('\n')}")
     }
@@ -67,7 +81,7 @@ def succeeded(subjects) {
         log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")
     }
     folders.each { folder ->
-        def missing = missingOf(folder)
+        def missing = missingOf(folder, tasks)
         if (missing) {
             log.warn("${folder.name} lacks section ${missing.join(', ')}: blank slabs stand there, as --allow_missing_sections ${params.allow_missing_sections} permits.")
         }
@@ -79,7 +93,7 @@ def failed(tasks) {
     def told = workflow.errorMessage ?: ''
     def report = workflow.errorReport ?: ''
     def name = (report =~ /Error executing process > '(?:[A-Z0-9_]+:)*(.+)'/).collect { match -> match[1] }.find { true }
-    def place = (report =~ /Work dir:\s+(\S+)/).collect { match -> match[1] }.find { true }
+    def place = (report =~ /Work dir:\s+(\S.*)/).collect { match -> match[1] }.find { true }
     def own = tasks.findAll { task -> task.name == name && task.status == 'FAILED' }
     def killed = workflow.exitStatus in [137, 247]
     if (told.contains('error: ')) {
@@ -101,7 +115,7 @@ def failed(tasks) {
 def ended(subjects) {
     def tasks = tasksOfRun()
     if (workflow.success) {
-        succeeded(subjects)
+        succeeded(subjects, tasks)
         retried(tasks)
     }
     else {

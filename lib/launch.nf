@@ -191,10 +191,14 @@ def told(ids, plans) {
     }
 }
 
+def isResampled(meta, plan) {
+    return own(meta, 'resolution') != null && !params.skip_resample && plan.kind != 'section'
+}
+
 // One [meta, file] for each input of a plan. An input that is not to be resampled, or that is whole
 // already, passes by.
 def items(meta, plan, input) {
-    def resample = own(meta, 'resolution') != null && !params.skip_resample && plan.kind != 'section'
+    def resample = isResampled(meta, plan)
     return plan.items.collect { item ->
         [[id: meta.id, section: item.id, kind: plan.kind, count: plan.items.size(), resample: resample], item.file ? input.resolve(item.file) : input]
     }
@@ -226,12 +230,22 @@ def wholeSubjects(sections) {
         .map { key, files -> [key.target, files] }
 }
 
-// All records of a subject in one list, in an order that does not depend on who was ready first.
-def together(records) {
+// How many records the steps of a subject will leave.
+def recordsOf(meta, plan) {
+    def inputs = plan.items.size()
+    def each = (isResampled(meta, plan) ? 1 : 0) + (plan.kind == 'mosaic' && !params.skip_stitch ? 1 : 0)
+    return inputs * each + [plan.kind != 'volume', !params.skip_n4, !params.skip_pyramid].count { step -> step }
+}
+
+// All records of a subject in one list, given as soon as the last of them is there, in an order that
+// does not depend on who was ready first.
+def together(records, counts) {
     return records
-        .map { meta, files -> [[id: meta.id], files] }
-        .groupTuple()
-        .map { meta, files -> [meta, files.flatten().sort { file -> file.name }] }
+        .map { meta, files -> [meta.id, files] }
+        .combine(counts, by: 0)
+        .map { id, files, count -> [groupKey([id: id], count), files] }
+        .groupTuple(remainder: true)
+        .map { key, files -> [key.target, files.flatten().sort { file -> file.name }] }
 }
 
 // All subjects' files in one list, in the order of their names; nothing where there is one subject.

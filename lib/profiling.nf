@@ -5,6 +5,10 @@ def requireProfiler() {
     if (!profiles.contains('profile_gpu')) {
         return
     }
+    if (workflow.containerEngine) {
+        log.warn('-profile profile_gpu: nsys must be in the container image; the one of the Dockerfile has none.')
+        return
+    }
     def there = System.getenv('PATH').tokenize(':').any { folder -> file("${folder}/nsys").exists() }
     if (!there && !profiles.contains('slurm')) {
         error('-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.')

@@ -28,13 +28,20 @@ def jobsOfSession() {
 // What a command of Slurm's says; nothing where there is none, as Nextflow itself will tell.
 def asked(words) {
     def told = new StringBuffer()
+    def complaint = new StringBuffer()
+    def command = null
     try {
-        def command = words.execute()
-        command.consumeProcessOutput(told, new StringBuffer())
+        command = words.execute()
+        command.consumeProcessOutput(told, complaint)
         command.waitForOrKill(20000)
     }
     catch (IOException problem) {
         log.warn("Jobs that an earlier start may have left cannot be looked for (${problem.message}).")
+        return ''
+    }
+    // Nobody's answer is not the answer that there is nobody.
+    if (words[0] == 'squeue' && command.exitValue() != 0) {
+        error("squeue gives no answer (${complaint.toString().trim() ?: 'none within 20 s'}), so that nobody knows whether jobs of this run's last start still work in its folders; run again with -resume when Slurm answers.")
     }
     return told.toString()
 }

@@ -2,7 +2,7 @@
 
 include { read } from './launch'
 
-def recordsOf(folder) {
+def stepRecords(folder) {
     def found = []
     def records = folder.resolve('metrics')
     if (records.exists()) {
@@ -22,9 +22,9 @@ def size(bytes) {
 
 // Lines of a table, one a step: its tasks, seconds and bytes summed over them, where it ran, and how long
 // it waited for a GPU. Nothing where no step left a record.
-def stepTable(folders) {
-    def order = ['resample', 'stitch', 'stack', 'n4', 'pyramid', 'report']
-    def records = folders.collectMany { folder -> recordsOf(folder) }.groupBy { record -> record.step }
+def stepTable(folders, isDone) {
+    def order = ['resample', 'stitch', 'stack', 'n4', 'pyramid']
+    def records = folders.collectMany { folder -> stepRecords(folder).findAll { record -> isDone.call(folder, record) } }.groupBy { record -> record.step }
     def rows = records.sort { a, b -> order.indexOf(a.key) <=> order.indexOf(b.key) }.collect { step, of ->
         def waited = of.sum { record -> record.figures?.gpu?.slot_wait_seconds ?: 0 }
         def devices = of.collect { record -> record.device?.backend == 'gpu' ? "GPU (${record.device.device})" : 'CPU' }.unique()

@@ -21,11 +21,16 @@ process PREFLIGHT {
     stub:
     """
     for place in \$(seq ${ids.size()}); do
-        stores=\$(find -L input/\$place -mindepth 2 -maxdepth 2 -name '*.zarr' -printf '{"id":"%f","file":"%f"}\\n' | sed 's/\\.ome\\.zarr","file/","file/' | sort | paste -sd,)
+        stores=
+        for store in input/\$place/*/*.zarr; do
+            [ -e "\$store" ] || continue
+            name=\$(basename "\$store")
+            stores="\$stores\${stores:+,}{\\"id\\":\\"\${name%.ome.zarr}\\",\\"file\\":\\"\$name\\"}"
+        done
         kind=mosaic
         if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
         s='{"input":{},"execution":{},"resample":{},"stitch":{},"stack":{},"n4":{},"pyramid":{},"report":{}}'
         echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"settings\\":\$s}"
-    done | paste -sd, | sed 's/.*/{"plans":[&]}/' > plans.json
+    done | paste -sd, - | sed 's/.*/{"plans":[&]}/' > plans.json
     """
 }

@@ -3,7 +3,7 @@ process RESAMPLE {
     label 'process_medium'
     label 'gpu_slot'
     // A volume is a result where no step follows.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, pattern: '*.ome.zarr', enabled: params.skip_n4 == true && params.skip_pyramid == true, saveAs: { name -> meta.kind == 'volume' ? name : null }
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, pattern: '*.ome.zarr', enabled: params.publish_dir_mode != null && params.skip_n4 == true && params.skip_pyramid == true, saveAs: { name -> meta.kind == 'volume' ? name : null }
     maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
     publishDir { "${params.outdir}/${meta.id}/profiles" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null && workflow.profile.contains('profile_gpu'), pattern: '*.nsys-rep'

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,9 +154,32 @@ def _alone(outdir: Path, *, dry_run: bool) -> Generator[None]:
     try:
         if not dry_run and not locked(descriptor, outdir):
             raise OctaneError(f"{outdir} is being made real by another process; wait for its end.")
-        yield
+        with _no_run(outdir) if not dry_run else nullcontext():
+            yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _no_run(outdir: Path) -> Generator[None]:
+    """Hold the lock that a run holds on its outdir: each would replace what the other writes."""
+    try:
+        stream = (outdir / "pipeline_info" / ".lock").open("r+b")
+    except OSError:
+        # No run has written here, or this user may not: there is nothing to hold.
+        yield
+        return
+    with stream:
+        try:
+            # As Java does it, and not flock, which does not see such locks.
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise OctaneError(
+                f"{outdir} is being written by a run of the workflow; wait for its end."
+            ) from error
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s)", stream.name, error.strerror)
+        yield
 
 
 def _walk(outdir: Path) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from octane.records import Record
 
@@ -44,7 +45,7 @@ Entity = dict[str, object]
 
 def _to(*names: str) -> Entity | list[Entity]:
     """References to entities: one, or a list."""
-    found: list[Entity] = [{"@id": name} for name in names]
+    found: list[Entity] = [{"@id": _uri(name)} for name in names]
     return found[0] if len(found) == 1 else found
 
 
@@ -69,6 +70,11 @@ def _text(value: object) -> str | int | float | bool:
     return value if isinstance(value, str | int | float | bool) else json.dumps(value)
 
 
+def _uri(name: str) -> str:
+    """A name of a file, with blanks and the like as URIs have them."""
+    return quote(name, safe="/:#?=&%@,;()!$*'~+")
+
+
 def _slug(text: str) -> str:
     """The text as a part of an entity's name."""
     return re.sub(r"[^\w.-]+", "_", text)
@@ -82,7 +88,7 @@ class _Graph:
 
     def add(self, name: str, kind: str | list[str], /, **properties: object) -> str:
         entity = {n: v for n, v in properties.items() if v is not None and v != []}
-        self.entities.setdefault(name, {"@id": name, "@type": kind, **entity})
+        self.entities.setdefault(name, {"@id": _uri(name), "@type": kind, **entity})
         return name
 
 
@@ -248,12 +254,14 @@ def _workflow(graph: _Graph, run: Mapping[str, str], records: Sequence[tuple[str
 
 
 def _run_settings(records: Sequence[tuple[str, Record]]) -> dict[str, object]:
-    """All steps' settings under the workflow's names, where tasks of a step agree."""
-    found: dict[str, object] = {}
+    """All steps' settings under the workflow's names, where all tasks of a step agree."""
+    found: dict[str, list[object]] = {}
     for _, record in records:
         for name, value in record.settings.items():
-            found.setdefault(f"{record.step}_{name}", value)
-    return {name: value for name, value in found.items() if value is not None}
+            values = found.setdefault(f"{record.step}_{name}", [])
+            if value not in values:
+                values.append(value)
+    return {name: of[0] for name, of in found.items() if len(of) == 1 and of[0] is not None}
 
 
 def _parameters(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:

@@ -36,6 +36,11 @@ def result_files(subject: str, records: Sequence[tuple[str, Record]]) -> dict[st
         if step in steps:
             found[f"{subject}{ending}.ome.zarr/"] = what
             break
+    else:
+        for name, record in records:
+            if record.step == "resample" and record.settings.get("layout") == "volume":
+                volume = name.removesuffix("_resample")
+                found[f"{volume}.ome.zarr/"] = "the resampled volume, OME-Zarr"
     if any("--save-bias-field" in record.command for _, record in records):
         found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
     for name, record in records:

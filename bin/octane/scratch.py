@@ -64,6 +64,12 @@ def require_scratch(scratch: bool | str) -> None:
         When it is no full path, is not there or cannot be written.
     """
     if isinstance(scratch, bool):
+        place = known_folder(scratch)
+        if place is not None and not os.access(place, os.W_OK | os.X_OK):
+            raise OctaneError(
+                f"--scratch_dir true takes TMPDIR, which is {place} here and cannot be written; "
+                "set TMPDIR, give a path, or false."
+            )
         return
     plain = VARIABLE.sub("", scratch)
     if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
