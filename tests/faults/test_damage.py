@@ -89,7 +89,7 @@ def test_a_chunk_between_two_steps(
         f"a chunk of N4's output in the work directory is {how} before PYRAMID reads it",
         "PYRAMID names it; without that task's folder, `-resume` makes it again",
         "error; with `-resume` the same checksums",
-        plain(words),
+        plain(words, TASK=task),
     )
 
 
