@@ -10,6 +10,7 @@ time of one.
 """
 
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -32,6 +33,7 @@ from octane.chunks import ChunkError, CorruptChunkError, MissingChunkError, chun
 from octane.encoding import Encoding
 from octane.geometry import Region
 from octane.shards import ABSENT, ShardIndexError, ShardLayout
+from octane.spans import moved
 
 __all__ = ["DirectReader"]
 
@@ -178,9 +180,11 @@ class DirectReader:
     def _opened(self, position: tuple[int, ...], space: Workspace) -> Generator[ChunkStream]:
         """The stream of a chunk, while its file is open."""
         encoding = self.encoding
+        start = time.perf_counter()
         try:
             file, key, offset, size = self._place(position)
             descriptor = _open(file, key)
+            moved("read", time.perf_counter() - start)
         except MissingChunkError as error:
             if not self._fill_missing:
                 raise

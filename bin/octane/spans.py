@@ -148,13 +148,13 @@ class Track:
         else:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + length
         start, end = self._since - self._start, now - self._start
-        last = self._pieces[-1] if self._pieces else None
+        pieces = self._pieces
         # One span that another interrupted for less than a clock's tick is still one.
-        if last is not None and last[2] == stage and start - last[1] < 1e-6:
-            self._pieces[-1] = (last[0], end, stage)
+        if pieces and pieces[-1][2] == stage and start - pieces[-1][1] < 1e-6:
+            pieces[-1] = (pieces[-1][0], end, stage)
             return
-        self._pieces.append((start, end, stage))
-        if len(self._pieces) > MOST:
+        pieces.append((start, end, stage))
+        if len(pieces) > MOST:
             span = end - self._pieces[0][0]
             self.grain = max(2 * self.grain, 2 * span / MOST)
             self._pieces = coarsened(self._pieces, self.grain)

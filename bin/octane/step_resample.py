@@ -284,12 +284,11 @@ def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
         for start in range(0, depth, plan.batch):
             with lane.timed("compute"):
                 planes = resampler.buffer(min(plan.batch, depth - start))
-            with lane.timed("read"):
-                stream.read_into(planes)
+            # It says by itself what was reading, and what decoding.
+            stream.read_into(planes)
             with lane.timed("compute"):
                 resampler.push(planes)
-        with lane.timed("read"):
-            stream.drain()
+        stream.drain()
     with lane.timed("compute"):
         return resampler.finish()
 
