@@ -98,6 +98,41 @@ def _gpus(record: dict) -> str:
     )
 
 
+def _lab_day(record: dict) -> str:
+    rows = []
+    for case in record["cases"]:
+        first, work = case["first"], case["work"]
+        rows.append(
+            (
+                f"{case['subjects']} x {case['sections']}",
+                str(case["tasks"]),
+                str(case["queueSize"]),
+                f"{first['seconds'] / 60:.1f}",
+                f"{case['ms_per_task']:.0f}",
+                f"{1000 * first['cpu_seconds'] / case['tasks']:.0f}",
+                f"{first['java_peak_bytes'] / 1e6:.0f}",
+                f"{work['files'] + work['folders'] + work.get('links', 0)}",
+                f"{work['bytes'] / 1e6:.0f}",
+                f"{case['resumed']['seconds']:.0f}",
+            )
+        )
+    return table(
+        (
+            "subjects x sections",
+            "tasks",
+            "at once",
+            "minutes",
+            "ms a task",
+            "ms of a core a task",
+            "Java, MB",
+            "files, folders and links in work",
+            "MB in work",
+            "`-resume`, s",
+        ),
+        rows,
+    )
+
+
 PERFORMANCE_TABLES: dict[str, Table] = {
     "profiling_where": measured("profiling", where()),
     "profiling_overhead": measured("profiling", _overhead),
@@ -108,4 +143,6 @@ PERFORMANCE_TABLES: dict[str, Table] = {
     "scaling_prefetch": measured("scaling", _prefetch),
     "scaling_processes": measured("scaling", _processes),
     "scaling_gpus": measured("scaling", _gpus),
+    "lab_day": measured("lab_day", _lab_day),
+    "lab_day_where": measured("lab_day", where()),
 }
