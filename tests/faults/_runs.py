@@ -142,11 +142,15 @@ class Started:
                 return None
             chosen = inner[0]
             while part != "python" and chosen in lines:
-                words = lines[chosen]
-                # The same script is called again inside, with the name of a function.
-                if words[-1].endswith(part):
+                above = parent(chosen)
+                # The same script is called again inside, with the name of a function, and its
+                # subshells are called as it is: the outermost is the one.
+                if (
+                    lines[chosen][-1].endswith(part)
+                    and lines.get(above, [""])[-1] != lines[chosen][-1]
+                ):
                     return chosen
-                chosen = parent(chosen)
+                chosen = above
             return chosen if part == "python" else None
 
         pid = waited(found, f"the {part} of {script}")
