@@ -102,7 +102,7 @@ def wrapper(folder, copies):
     """What Nextflow's wrapper does after a task, with a copy-out of one's own."""
     guard = Path(__file__).resolve().parents[2] / "lib" / "copied.sh"
     (folder / "scratch").mkdir()
-    (folder / "work").mkdir()
+    (folder / "task").mkdir()
     script = f"""
     set -u
     NXF_SCRATCH={folder}/scratch
@@ -114,11 +114,11 @@ def wrapper(folder, copies):
     ln -s records/metrics.json linked.json
     nxf_fs_copy() {{ cp -fRL "$1" "$2"; }}
     nxf_unstage() {{
-        cp .command.out {folder}/work/ || true
+        cp .command.out {folder}/task/ || true
         [[ ${{nxf_main_ret:=0}} != 0 ]] && return
         IFS=$'\\n'
         for name in 'a store' records linked.json; do
-            nxf_fs_copy "$name" {folder}/work || true
+            nxf_fs_copy "$name" {folder}/task || true
         done
         unset IFS
     }}
@@ -134,33 +134,33 @@ def wrapper(folder, copies):
     ("damage", "words"),
     [
         (
-            "truncate -s 999 'work/a store/0/chunk 2'",
+            "truncate -s 999 'task/a store/0/chunk 2'",
             "a store/0/chunk 2 has 999 of 7000 bytes, and 0 other",
         ),
-        ("rm -r 'work/a store/0'", "a store/0/chunk 2 has 0 of 7000 bytes, and 1 other"),
-        ("rm work/records/metrics.json", "records/metrics.json has 0 of 6 bytes, and 0 other"),
-        ("truncate -s 0 work/linked.json", "linked.json has 0 of 6 bytes"),
-        ("rm -r work/records 'work/a store' work/linked.json", "and 3 other"),
+        ("rm -r 'task/a store/0'", "a store/0/chunk 2 has 0 of 7000 bytes, and 1 other"),
+        ("rm task/records/metrics.json", "records/metrics.json has 0 of 6 bytes, and 0 other"),
+        ("truncate -s 0 task/linked.json", "linked.json has 0 of 6 bytes"),
+        ("rm -r task/records 'task/a store' task/linked.json", "and 3 other"),
     ],
 )
 def test_whatever_is_cut_short_is_named_and_removed(tmp_path, damage, words):
     done = wrapper(tmp_path, f"nxf_unstage\n(cd {tmp_path} && {damage})")
     assert done.returncode == 28
     assert words in done.stderr
-    left = [path.name for path in (tmp_path / "work").iterdir()]
+    left = [path.name for path in (tmp_path / "task").iterdir()]
     assert sorted(left) == [".command.err", ".command.out"]
-    assert words in (tmp_path / "work" / ".command.err").read_text()
+    assert words in (tmp_path / "task" / ".command.err").read_text()
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_copy_that_is_whole_and_a_task_that_failed_are_let_be(tmp_path, code):
     done = wrapper(tmp_path, f"nxf_unstage\nnxf_main_ret={code}")
     assert (done.returncode, done.stderr) == (code, "")
-    assert sorted(p.name for p in (tmp_path / "work").iterdir()) == [
+    assert sorted(p.name for p in (tmp_path / "task").iterdir()) == [
         ".command.out", "a store", "linked.json", "records",
     ]  # fmt: skip
 
 
 def test_nothing_is_looked_at_where_there_was_no_scratch(tmp_path):
-    done = wrapper(tmp_path, "nxf_unstage\nNXF_SCRATCH=\ntruncate -s 0 ../work/linked.json")
+    done = wrapper(tmp_path, "nxf_unstage\nNXF_SCRATCH=\ntruncate -s 0 ../task/linked.json")
     assert (done.returncode, done.stderr) == (0, "")
