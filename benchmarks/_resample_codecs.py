@@ -10,10 +10,10 @@ from shutil import rmtree
 from _common import cores, scratch_folder
 from _processes import run
 from _resample_end_to_end import command, warm_up
+from _resample_scaling import SIDES
 from _resample_stores import Mosaic, mosaic
 
 from octane.omezarr import open_image
-from octane.pipeline import SIDES
 from octane.tiles import run_tiles
 from octane.tiling import Tile, Tiling
 

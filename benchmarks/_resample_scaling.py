@@ -13,11 +13,12 @@ from _processes import run_script
 from _resample_end_to_end import request_of, warm_up
 from _resample_stores import Mosaic, mosaic
 
-from octane.pipeline import SIDES
-
-__all__ = ["scaling"]
+__all__ = ["SIDES", "scaling"]
 
 logger = logging.getLogger(__name__)
+
+SIDES = {"read": ("read", "decode"), "compute": ("copy", "compute"), "write": ("encode", "write")}
+"""Stages of the input, of the device and of the output."""
 
 TILE, COUNTS = (256, 256, 256), (4, 4)
 

@@ -1,6 +1,5 @@
 """What the commands in ``bin/`` share: flags from the models, one-sentence errors, logging."""
 
-import json
 import logging
 import os
 import signal
@@ -28,7 +27,7 @@ from octane.params import (
     LeaseParameters,
     StepParameters,
 )
-from octane.validation import spelled
+from octane.validation import read_object, spelled
 
 __all__ = ["FLAT", "RecordFile", "Settings", "command", "launch", "settle"]
 
@@ -78,12 +77,7 @@ def settle(given: Model | None, model: type[Model], settings: Path | None = None
     flags = given.model_dump(exclude_unset=True) if given is not None else {}
     if settings is None:
         return given if given is not None else model()
-    try:
-        stored = json.loads(settings.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OctaneError(f"{settings} cannot be read as JSON; correct it.") from error
-    if not isinstance(stored, dict):
-        raise OctaneError(f"{settings} holds no JSON object of parameters; correct it.")
+    stored = read_object(settings)
     # One file carries the step's parameters and the common ones: each model takes its own part,
     # and the step's refuses what nobody knows.
     common = {name for kind in COMMON for name in kind.model_fields}

@@ -5,7 +5,6 @@ what an unprivileged user may take; a quota that the file system does not count 
 """
 
 import logging
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import TypedDict
 
 from octane.errors import OctaneError
 from octane.scratch import known_folder
+from octane.sizes import shown
 from octane.space import Step
 from octane.tiles import cores
 
@@ -89,12 +89,6 @@ class Places:
         """Whether the scratch folder is on the work directory's file system."""
         folder = self.scratch_folder
         return folder is not None and _device(folder) == _device(self.work)
-
-
-def shown(size: float) -> str:
-    """Bytes as people write them."""
-    unit = min(4, max(1, math.floor(math.log10(max(size, 1)) / 3 + 1e-9)))
-    return f"{size / 1000**unit:.3g} {' kMGT'[unit]}B"
 
 
 def _existing(folder: Path) -> Path:

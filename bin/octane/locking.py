@@ -9,7 +9,7 @@ __all__ = ["locked"]
 logger = logging.getLogger(__name__)
 
 
-def locked(descriptor: int, path: Path) -> bool:
+def locked(descriptor: int, path: Path, *, posix: bool = False) -> bool:
     """Lock what is open; gives False where another process has it.
 
     Parameters
@@ -18,10 +18,14 @@ def locked(descriptor: int, path: Path) -> bool:
         Of the open file or folder.
     path
         What it is called in the log.
+    posix
+        Lock as Java does; neither kind of lock sees the other.
     """
+    # POSIX leaves open which of the two it is.
+    taken = (BlockingIOError, PermissionError) if posix else (BlockingIOError,)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        (fcntl.lockf if posix else fcntl.flock)(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except taken:
         return False
     except OSError as error:
         # Some network file systems have no locks; only then two processes would go unnoticed.

@@ -170,15 +170,10 @@ def _no_run(outdir: Path) -> Generator[None]:
         yield
         return
     with stream:
-        try:
-            # As Java does it, and not flock, which does not see such locks.
-            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
+        if not locked(stream.fileno(), Path(stream.name), posix=True):
             raise OctaneError(
                 f"{outdir} is being written by a run of the workflow; wait for its end."
-            ) from error
-        except OSError as error:
-            logger.warning("%s cannot be locked (%s)", stream.name, error.strerror)
+            )
         yield
 
 

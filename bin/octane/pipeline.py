@@ -29,12 +29,9 @@ from octane.progress import progress
 from octane.spans import Track, span
 from octane.tiles import run_tiles
 
-__all__ = ["SIDES", "Lane", "run_pipeline"]
+__all__ = ["Lane", "run_pipeline"]
 
 logger = logging.getLogger(__name__)
-
-SIDES = {"read": ("read", "decode"), "compute": ("copy", "compute"), "write": ("encode", "write")}
-"""Stages of the input, of the device and of the output."""
 
 Tile = TypeVar("Tile")
 Kept = TypeVar("Kept")

@@ -10,8 +10,8 @@ from typing import cast
 
 from octane.errors import OctaneError
 from octane.metrics import write_json
-from octane.step_cohort import read_request
 from octane.step_preflight import Plan, check_places, plan_of
+from octane.validation import read_object
 
 __all__ = ["make_plans"]
 
@@ -36,7 +36,7 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> list
     OctaneError
         With one line per problem of any subject; what concerns all of them is said once.
     """
-    asked = read_request(request)
+    asked = read_object(request)
     run = cast("dict[str, object]", asked["parameters"])
     subjects = cast("list[dict[str, object]]", asked["subjects"])
     plans: list[Plan] = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from octane.records import Record
+from octane.records import ORDER, Record
 
 __all__ = ["CRATE", "crate"]
 
@@ -37,8 +37,6 @@ PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
 WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 FORMATS = {"json": "application/json", "html": "text/html", "gz": "application/gzip"}
 BYTE = "https://qudt.org/vocab/unit/BYTE"
-ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
-"""Steps as they follow each other."""
 
 Entity = dict[str, object]
 

@@ -7,6 +7,7 @@ from octane.pictures import Band
 from octane.trace import Recorded
 
 __all__ = [
+    "ORDER",
     "AttemptFigures",
     "Context",
     "LeaseFigures",
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 Context = dict[str, object]
+ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
+"""Steps as they follow each other."""
+
 Shape = tuple[int, int, int]
 
 
@@ -72,7 +76,6 @@ class PipelineFigures(BaseModel):
     seconds: float
     lane_seconds: dict[str, float]
     cpu_seconds: float = 0.0
-    bound: str = ""
 
 
 class StitchFigures(BaseModel):

@@ -31,6 +31,7 @@ from octane.records import (
 from octane.summary import SectionQuality, Summary, outliers, qualities, summary_of
 from octane.timeline_picture import timeline_chart
 from octane.timing import Clock, occupancy
+from octane.validation import place_of
 
 __all__ = ["PREVIEWED", "Entry", "Report", "build"]
 
@@ -96,9 +97,8 @@ def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry
             try:
                 found.append((entry, model.model_validate(entry.record.figures)))
             except ValidationError as error:
-                place = ".".join(map(str, error.errors()[0]["loc"]))
                 raise OctaneError(
-                    f"{entry.name}_metrics.json has no usable figure '{place}'; "
+                    f"{entry.name}_metrics.json has no usable figure '{place_of(error)}'; "
                     f"run {step.upper()} again with this version of octane."
                 ) from error
     return found

@@ -1,8 +1,9 @@
 """Amounts of memory as people write them."""
 
+import math
 import re
 
-__all__ = ["bytes_of"]
+__all__ = ["bytes_of", "shown"]
 
 SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
 
@@ -21,3 +22,9 @@ def bytes_of(size: str) -> int:
     number, prefix, binary = match.groups()
     base = 1024 if binary else 1000
     return int(float(number) * base ** " kmgt".index(prefix.lower() or " "))
+
+
+def shown(size: float) -> str:
+    """Bytes as people write them."""
+    unit = min(4, max(1, math.floor(math.log10(max(size, 1)) / 3 + 1e-9)))
+    return f"{size / 1000**unit:.3g} {' kMGT'[unit]}B"

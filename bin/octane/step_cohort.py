@@ -7,7 +7,6 @@ subject alone.
 """
 
 import difflib
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,31 +19,14 @@ from octane.metrics import write_json
 from octane.params import MASK_WORDS
 from octane.samplesheet import Row, Sheet, is_subject_name, read_samplesheet
 from octane.schema import WorkflowModel, entries, is_path
-from octane.validation import spelled
+from octane.validation import read_object, spelled
 
-__all__ = ["Subject", "make_cohort", "read_request"]
+__all__ = ["Subject", "make_cohort"]
 
 logger = logging.getLogger(__name__)
 
 Subject = dict[str, object]
 """``subject``, ``told`` (where it was read) and ``given`` (its own parameters, as text)."""
-
-
-def read_request(path: Path) -> dict[str, object]:
-    """Parameters of a run, as JSON.
-
-    Raises
-    ------
-    OctaneError
-        When it is no JSON object.
-    """
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OctaneError(f"{path} cannot be read as JSON; correct it.") from error
-    if not isinstance(given, dict):
-        raise OctaneError(f"{path} holds no JSON object of parameters; correct it.")
-    return given
 
 
 def make_cohort(
@@ -69,7 +51,7 @@ def make_cohort(
     OctaneError
         With one line for each problem.
     """
-    run = read_request(request)
+    run = read_object(request)
     own = _problems_of(run)
     if samplesheet is None:
         if own:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from octane.atomic import writing
 from octane.cohort_page import Told, cohort_page
 from octane.errors import OctaneError
+from octane.validation import place_of
 
 __all__ = ["write_cohort_report"]
 
@@ -21,9 +22,8 @@ def _read(path: Path) -> Told:
     except OSError as error:
         raise OctaneError(f"{path} cannot be read ({error.strerror}); check the path.") from error
     except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
         raise OctaneError(
-            f"{path} is no JSON twin of a report ('{place}' is wrong or missing); "
+            f"{path} is no JSON twin of a report ('{place_of(error)}' is wrong or missing); "
             "give the SUBJECT_report.json files of this version of octane."
         ) from error
 

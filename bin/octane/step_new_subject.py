@@ -13,9 +13,11 @@ from shlex import quote
 
 from octane.atomic import writing
 from octane.errors import OctaneError
+from octane.geometry import spelled
 from octane.leases import gpu_source
 from octane.machine import Machine, Place, look_at_machine
 from octane.samplesheet import is_subject_name
+from octane.sizes import shown
 from octane.subject_config import Setting, config_text
 from octane.subject_row import add_row
 from octane.survey import Survey, survey
@@ -155,14 +157,6 @@ def settings_of(
     return settings
 
 
-def _sized(values: tuple[float, ...] | tuple[int, ...]) -> str:
-    return " x ".join(f"{value:g}" for value in values)
-
-
-def _bytes(size: float) -> str:
-    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
-
-
 def _spread(values: list[str]) -> str:
     """What all have in common, or that they differ."""
     kinds = sorted(set(values))
@@ -178,17 +172,17 @@ def _about(name: str, found: Survey) -> list[str]:
     config = quote(f"conf/subjects/{name}.config")
     lines = [
         f"Subject {name}. Run with: nextflow run main.nf -c {config}",
-        f"Found: {count} {what[found.kind]}{span}; {_bytes(found.on_disk)} on disk, "
-        f"{_bytes(found.decoded)} decoded.",
-        f"Voxels: {_sized(found.spacing)} micrometre (z y x), "
+        f"Found: {count} {what[found.kind]}{span}; {shown(found.on_disk)} on disk, "
+        f"{shown(found.decoded)} decoded.",
+        f"Voxels: {spelled(found.spacing)} micrometre (z y x), "
         f"{_spread([s.dtype for s in found.stores])}; {_spread([s.layout for s in found.stores])}.",
     ]
     if first.tiles is not None:
         lines.append(
-            f"Tiles, rows x columns: {_spread([_sized(s.tiles or ()) for s in found.stores])}."
+            f"Tiles, rows x columns: {_spread([spelled(s.tiles or ()) for s in found.stores])}."
         )
     else:
-        lines.append(f"Shape (z y x): {_spread([_sized(s.shape) for s in found.stores])}.")
+        lines.append(f"Shape (z y x): {_spread([spelled(s.shape) for s in found.stores])}.")
     if found.missing:
         lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
     lines.append("What is a comment has the default that it shows. The command line wins.")
@@ -203,7 +197,7 @@ def _named(missing: list[int]) -> str:
 def _resolution(found: Survey, wishes: Wishes) -> Setting:
     if wishes.resolution is not None:
         return Setting(wishes.resolution)
-    have = f"The voxels are {_sized(found.spacing)} micrometre."
+    have = f"The voxels are {spelled(found.spacing)} micrometre."
     suggested = next((level for level in LEVELS if level >= max(found.spacing)), None)
     if found.kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
@@ -267,7 +261,7 @@ def _missing(found: Survey) -> Setting:
 
 def _machine(machine: Machine, found: Survey, outdir: Path) -> dict[str, Setting]:
     memory = max(1, math.floor(machine.memory * USABLE / 1e9))
-    here = f"This machine has {machine.cores} core(s) and {_bytes(machine.memory)} of memory."
+    here = f"This machine has {machine.cores} core(s) and {shown(machine.memory)} of memory."
     cluster = "Leave it out where jobs run on other machines."
     settings = {
         "max_cpus": Setting(machine.cores, [here, cluster]),
@@ -279,14 +273,14 @@ def _machine(machine: Machine, found: Survey, outdir: Path) -> dict[str, Setting
             0, [f"No GPU is used here, because {machine.no_gpu}."], False
         )
         return settings
-    cards = ", ".join(f"{gpu.name} ({_bytes(gpu.total)})" for gpu in machine.gpus)
+    cards = ", ".join(f"{gpu.name} ({shown(gpu.total)})" for gpu in machine.gpus)
     settings["gpu_count"] = Setting(len(machine.gpus), [f"Found: {cards}."])
     settings["gpu_slots"] = Setting(1, ["Raise it where a GPU idles while tasks wait."])
     return settings
 
 
 def _room(place: Place) -> str:
-    return f"{place.kind or 'unknown'}, {_bytes(place.free)} free"
+    return f"{place.kind or 'unknown'}, {shown(place.free)} free"
 
 
 def _scratch(work: Place, outdir: Place, machine: Machine, found: Survey) -> Setting:

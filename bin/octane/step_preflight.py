@@ -29,12 +29,11 @@ from octane.resample_plan import target_of
 from octane.schema import WorkflowModel, entries, split
 from octane.scratch import read_scratch, require_scratch
 from octane.space import Step, predict
-from octane.step_cohort import read_request
 from octane.step_pyramid import plan_levels
 from octane.step_stack import gaps
 from octane.step_stitch import nominal_positions
 from octane.tiling import Tiling
-from octane.validation import spelled
+from octane.validation import read_object, spelled
 from octane.volumes import FORMATS, Volume, open_volume
 
 __all__ = ["Plan", "check_places", "find_inputs", "kind_of", "make_plan", "plan_of"]
@@ -164,7 +163,7 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     OctaneError
         With one line per problem.
     """
-    plan = plan_of(read_request(request), source, output.parent, positions)
+    plan = plan_of(read_object(request), source, output.parent, positions)
     write_json(output, {**asdict(plan), "space": check_places([plan], output.parent)})
     return plan
 

@@ -20,11 +20,12 @@ from octane.metrics import Metrics, as_json
 from octane.multiqc import general_content, sections_content
 from octane.params import STEPS, ExecutionParameters, ReportParameters
 from octane.provenance import CRATE, crate
-from octane.records import Record
+from octane.records import ORDER, Record
 from octane.report import PREVIEWED, Entry, Report, build
 from octane.result_files import result_files
 from octane.timing import spent_by
 from octane.trace import trace_content
+from octane.validation import place_of
 
 __all__ = ["write_report"]
 
@@ -46,8 +47,8 @@ UNREADABLE = (
 """What NumPy and zipfile raise for what is no NPZ, or has any of its bytes changed."""
 MULTIQC = {"_general_mqc.json": "general", "_sections_mqc.json": "sections"}
 """Those of the tables for MultiQC."""
-ORDER = ("preflight", "phantom", "resample", "stitch", "stack", "n4", "pyramid")
-"""Steps as they follow each other; the first two serve checks and tests."""
+BEFORE = ("preflight", "phantom")
+"""Steps that serve checks and tests."""
 
 
 def _read_record(path: Path) -> Record:
@@ -56,9 +57,8 @@ def _read_record(path: Path) -> Record:
     except OSError as error:
         raise OctaneError(f"{path} cannot be read ({error.strerror}); check the path.") from error
     except ValidationError as error:
-        place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
         raise OctaneError(
-            f"{path} is no record of an octane step ('{place}' is wrong or missing); "
+            f"{path} is no record of an octane step ('{place_of(error)}' is wrong or missing); "
             "give the *_metrics.json files that the steps wrote."
         ) from error
     # UnicodeDecodeError and JSONDecodeError are both ValueErrors.
@@ -175,7 +175,7 @@ def _device(facts: Mapping[str, object]) -> str:
 def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
     """What the tasks of each step add up to."""
     # Steps that ORDER does not know, from a later version, come after those that it does.
-    order = dict.fromkeys((*ORDER, *sorted(entry.record.step for entry in entries)))
+    order = dict.fromkeys((*BEFORE, *ORDER, *sorted(entry.record.step for entry in entries)))
     steps = {s: of for s in order if (of := [e for e in entries if e.record.step == s])}
     versions: dict[str, list[str]] = {}
     machines: dict[str, list[str]] = {}
@@ -199,7 +199,7 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
                 machines[text].append(step)
     return {
         "steps": steps,
-        "expected": ORDER[2:],
+        "expected": ORDER,
         "settings": {s: _settings(entries, s, workflow=workflow) for s in steps},
         "seconds": {
             s: sum(entry.record.seconds.get("total", 0.0) for entry in of)

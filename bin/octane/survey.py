@@ -11,7 +11,7 @@ from typing import cast
 import zarr
 
 from octane.errors import OctaneError
-from octane.geometry import Vector, section_number
+from octane.geometry import Vector, section_number, spelled
 from octane.omezarr import Image
 from octane.positions import COLUMNS
 from octane.step_preflight import find_inputs, kind_of
@@ -146,13 +146,9 @@ def _require_one_spacing(volumes: Sequence[Volume]) -> None:
     usual = sizes.most_common(1)[0][0]
     other = next(v for v in volumes if tuple(round(s, 6) for s in v.grid.spacing) != usual)
     raise OctaneError(
-        f"{other.path} has voxels of {_sized(other.grid.spacing)} micrometre and most of its "
-        f"neighbours of {_sized(usual)}; correct its metadata, or separate them."
+        f"{other.path} has voxels of {spelled(other.grid.spacing)} micrometre and most of its "
+        f"neighbours of {spelled(usual)}; correct its metadata, or separate them."
     )
-
-
-def _sized(values: Sequence[float]) -> str:
-    return " x ".join(f"{value:g}" for value in values)
 
 
 def _stored(volume: Volume, kind: str) -> Stored:
@@ -187,8 +183,8 @@ def _layout(array: zarr.Array) -> str:
         getattr(codec, "codec_id", None) or type(codec).__name__.removesuffix("Codec").lower()
         for codec in array.compressors
     ]
-    shards = f" in shards of {_sized(array.shards)}" if array.shards else ""
-    return f"chunks of {_sized(array.chunks)}{shards}, {' and '.join(codecs) or 'not compressed'}"
+    shards = f" in shards of {spelled(array.shards)}" if array.shards else ""
+    return f"chunks of {spelled(array.chunks)}{shards}, {' and '.join(codecs) or 'not compressed'}"
 
 
 def _bytes_below(path: Path) -> int:

@@ -1,12 +1,16 @@
 """What pydantic found wrong, in words for the person who gave the parameters."""
 
 import difflib
+import json
 from collections.abc import Collection
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
-__all__ = ["spelled"]
+from octane.errors import OctaneError
+
+__all__ = ["place_of", "read_object", "spelled"]
 
 Style = Literal["flag", "parameter", "key"]
 
@@ -55,3 +59,25 @@ def spelled(
             lines.append(f"{flag} is {problem['input']!r}: {message[0].lower()}{message[1:]}.")
     # Each member of a list that is wrong is a problem of its own, with the same words.
     return list(dict.fromkeys(lines))
+
+
+def place_of(error: ValidationError) -> str:
+    """Where in the content the first problem is, its names apart by dots."""
+    return ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
+
+
+def read_object(path: Path) -> dict[str, object]:
+    """Parameters that stand in a file as a JSON object.
+
+    Raises
+    ------
+    OctaneError
+        When it cannot be read, or is no JSON object.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OctaneError(f"{path} cannot be read as JSON; correct it.") from error
+    if not isinstance(found, dict):
+        raise OctaneError(f"{path} holds no JSON object of parameters; correct it.")
+    return found

@@ -6,7 +6,8 @@ import pytest
 
 from octane import free_space
 from octane.errors import OctaneError
-from octane.free_space import Places, check_space, require_links, shown
+from octane.free_space import Places, check_space, require_links
+from octane.sizes import shown
 from octane.space import Step
 
 STEPS = [
