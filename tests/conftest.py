@@ -182,6 +182,29 @@ def nextflow(start_nextflow: Callable[..., Started]) -> Nextflow:
     return run
 
 
+@pytest.fixture
+def stand_in_slurm(tmp_path: Path, environment: dict[str, str]) -> Callable[..., dict[str, str]]:
+    """Put a Slurm on the PATH that does what a line of shell does, and knows of no job.
+
+    ``fast.config`` has Nextflow look at it often, with more settings of its executor as given.
+    """
+
+    def put(submit: str, settings: str = "") -> dict[str, str]:
+        folder = tmp_path / "slurm"
+        folder.mkdir()
+        for name, script in (("sbatch", submit), ("squeue", "true"), ("scancel", "true")):
+            command = folder / name
+            command.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+            command.chmod(0o755)
+        (tmp_path / "fast.config").write_text(
+            "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms'\n" + settings + " }\n",
+            encoding="utf-8",
+        )
+        return {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}
+
+    return put
+
+
 @pytest.fixture(scope="session")
 def command(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command of ``bin/`` as a person would."""

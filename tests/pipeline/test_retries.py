@@ -188,30 +188,15 @@ def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
 
 
 @pytest.fixture
-def losing_slurm(tmp_path, environment):
+def losing_slurm(stand_in_slurm, tmp_path):
     """A Slurm whose node is lost while STACK runs for the first time."""
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    for name, script in (
-        (
-            "sbatch",
-            f'if grep -q STACK "${{@: -1}}" && mkdir {tmp_path}/lost 2> /dev/null; then\n'
-            '    touch "$(dirname "${@: -1}")/.command.begin"\nelse\n'
-            '    bash "${@: -1}" > /dev/null 2>&1 || true\nfi\n'
-            'echo "Submitted batch job $$"',
-        ),
-        ("squeue", "true"),
-        ("scancel", "true"),
-    ):
-        command = folder / name
-        command.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
-        command.chmod(0o755)
-    (tmp_path / "fast.config").write_text(
-        "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms'\n"
-        "exitReadTimeout = '1s' }\n",
-        encoding="utf-8",
+    return stand_in_slurm(
+        f'if grep -q STACK "${{@: -1}}" && mkdir {tmp_path}/lost 2> /dev/null; then\n'
+        '    touch "$(dirname "${@: -1}")/.command.begin"\nelse\n'
+        '    bash "${@: -1}" > /dev/null 2>&1 || true\nfi\n'
+        'echo "Submitted batch job $$"',
+        "exitReadTimeout = '1s'",
     )
-    return {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}
 
 
 def test_a_job_of_a_lost_node_is_tried_again(nextflow, phantom, losing_slurm, tmp_path):

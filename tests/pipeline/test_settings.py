@@ -124,22 +124,9 @@ def test_no_records_when_they_are_not_wanted(nextflow, phantom, tmp_path):
 
 
 @pytest.fixture
-def slurm(tmp_path, environment):
+def slurm(stand_in_slurm):
     """A PATH with a Slurm that runs each job at once."""
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    for name, script in (
-        ("sbatch", 'bash "${@: -1}" > /dev/null 2>&1 || true\necho "Submitted batch job $$"'),
-        ("squeue", "true"),
-        ("scancel", "true"),
-    ):
-        command = folder / name
-        command.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
-        command.chmod(0o755)
-    (tmp_path / "fast.config").write_text(
-        "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms' }\n", encoding="utf-8"
-    )
-    return {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}
+    return stand_in_slurm('bash "${@: -1}" > /dev/null 2>&1 || true\necho "Submitted batch job $$"')
 
 
 def test_options_of_slurm_reach_every_job(nextflow, phantom, slurm, tmp_path):
