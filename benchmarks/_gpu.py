@@ -104,14 +104,18 @@ class _Copier:
         else:
             self.source, self.to, self.kind = *addresses, self.runtime.memcpyDeviceToHost
 
-    def copy(self, times: int) -> None:
-        """Copy so often, and wait."""
+    def copy(self, times: int, *, waited: bool) -> None:
+        """Copy so often, and wait: for each, or for all of them."""
         for _ in range(times):
             self.runtime.memcpyAsync(self.to, self.source, self.size, self.kind, self.stream.ptr)
+            if waited:
+                self.stream.synchronize()
         self.stream.synchronize()
 
 
-def copy_rate(xp: ModuleType, size: int, directions: tuple[str, ...], *, pinned: bool) -> float:
+def copy_rate(
+    xp: ModuleType, size: int, directions: tuple[str, ...], *, pinned: bool, waited: bool = False
+) -> float:
     """Bytes a second between host and device, of all directions together (median of rounds).
 
     Every direction has a thread and a stream, so that copies of pageable memory, which hold up the
@@ -129,7 +133,10 @@ def copy_rate(xp: ModuleType, size: int, directions: tuple[str, ...], *, pinned:
             raise RuntimeError("the host refuses to page-lock memory")
 
         def work() -> None:
-            threads = [threading.Thread(target=c.copy, args=(times,)) for c in copiers]
+            threads = [
+                threading.Thread(target=c.copy, args=(times,), kwargs={"waited": waited})
+                for c in copiers
+            ]
             for thread in threads:
                 thread.start()
             for thread in threads:

@@ -1,16 +1,19 @@
 """Copies between host and GPU: GB/s from pageable and from page-locked memory.
 
-By size, in each direction alone and in both at once. Writes benchmarks/results/transfer.json.
+By size, in each direction alone and in both at once, each copy waited for or all of them; and what
+the link carries at most. Writes benchmarks/results/transfer.json.
 ``--quick`` takes three sizes. Without a GPU it says so, writes nothing and exits with 1.
 """
 
 import argparse
+import itertools
 import logging
 
 from _common import save
 from _gpu import DIRECTIONS, copy_rate, device_or_exit
 
 from octane import backend
+from octane.transfers import link_rate
 
 logger = logging.getLogger("transfer")
 
@@ -25,19 +28,31 @@ def main() -> None:
     quick = parser.parse_args().quick
     xp = device_or_exit("transfer")
     cases = []
-    for size in QUICK_SIZES if quick else SIZES:
-        for memory in ("pageable", "pinned"):
-            rates = {
-                name: copy_rate(xp, size, directions, pinned=memory == "pinned") / 1e9
-                for name, directions in {
-                    "to_device": DIRECTIONS[:1],
-                    "to_host": DIRECTIONS[1:],
-                    "both_at_once": DIRECTIONS,
-                }.items()
-            }
-            cases.append({"bytes": size, "memory": memory, "GB_per_s": rates})
-            logger.info("%d bytes, %s, GB/s: %s", size, memory, rates)
-    save("transfer", {"device": backend.describe(xp), "cases": cases}, quick=quick)
+    device = backend.describe(xp)
+    limit = link_rate(device)
+    sizes = QUICK_SIZES if quick else SIZES
+    for size, pinned, waited in itertools.product(sizes, (False, True), (True, False)):
+        rates = {
+            name: copy_rate(xp, size, directions, pinned=pinned, waited=waited) / 1e9
+            for name, directions in {
+                "to_device": DIRECTIONS[:1],
+                "to_host": DIRECTIONS[1:],
+                "both_at_once": DIRECTIONS,
+            }.items()
+        }
+        case = {
+            "bytes": size,
+            "memory": "pinned" if pinned else "pageable",
+            "waited": waited,
+            "GB_per_s": rates,
+            # Of one direction; both at once have the link twice.
+            "share_of_link": None
+            if limit is None
+            else {way: rates[way] * 1e9 / limit for way in DIRECTIONS},
+        }
+        cases.append(case)
+        logger.info("%s", case)
+    save("transfer", {"device": device, "link_bytes_per_s": limit, "cases": cases}, quick=quick)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,11 @@ def succeeded(subjects, tasks) {
     if (table) {
         log.info("Time is summed over tasks, bytes are of voxels:\n${table.collect { line -> "  ${line}" }.join('\n')}")
     }
+    def cohort = outdir.resolve('cohort_report.html')
+    // One of an earlier run into the same folder is not this run's.
+    if (folders.size() > 1 && cohort.exists() && (!tasks || tasks.any { task -> task.name.startsWith('COHORT_REPORT') })) {
+        found << cohort
+    }
     log.info("Results:\n${found.collect { path -> "  ${path}" }.join('\n')}")
     if (params.publish_dir_mode in ['symlink', 'rellink']) {
         log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 import pynvml
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Backend", "describe", "is_cupy", "namespace", "require_cpu", "to_host"]
 
 Backend = Literal["auto", "gpu", "cpu"]
+Told = TypeVar("Told")
 
 
 def is_cupy(array: object) -> bool:
@@ -81,8 +83,9 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     dict
         ``backend`` ('cpu' or 'gpu'), ``device`` (its name), ``driver`` (the driver's own version,
         None where NVML does not tell), ``cuda`` (the newest CUDA that the driver supports) and
-        ``runtime`` (the CUDA runtime), ``memory_bytes`` of the device, all None on a CPU, and
-        ``library`` (array module and version).
+        ``runtime`` (the CUDA runtime), ``memory_bytes`` of the device, ``pcie_generation`` and
+        ``pcie_width`` (lanes) of the best link that device and slot can have (None where NVML does
+        not tell), all None on a CPU, and ``library`` (array module and version).
     """
     library = f"{xp.__name__} {xp.__version__}"
     if xp is np:
@@ -93,6 +96,8 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
             "cuda": None,
             "runtime": None,
             "memory_bytes": None,
+            "pcie_generation": None,
+            "pcie_width": None,
             "library": library,
         }
     runtime = xp.cuda.runtime
@@ -101,25 +106,35 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     return {
         "backend": "gpu",
         "device": name.decode() if isinstance(name, bytes) else str(name),
-        "driver": _driver_version(),
+        "driver": _nvml(lambda: str(pynvml.nvmlSystemGetDriverVersion())),
         "cuda": _cuda_version(runtime.driverGetVersion()),
         "runtime": _cuda_version(runtime.runtimeGetVersion()),
         "memory_bytes": int(properties["totalGlobalMem"]),
+        # What it has now would not do: a GPU that rests lowers its link.
+        "pcie_generation": _nvml(lambda: _of(xp, pynvml.nvmlDeviceGetMaxPcieLinkGeneration)),
+        "pcie_width": _nvml(lambda: _of(xp, pynvml.nvmlDeviceGetMaxPcieLinkWidth)),
         "library": library,
     }
 
 
-def _driver_version() -> str | None:
-    """The driver's version as nvidia-smi shows it."""
+def _nvml(ask: Callable[[], Told]) -> Told | None:
+    """What NVML tells, if it does."""
     try:
         pynvml.nvmlInit()
         try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
+            return ask()
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError:
-        # Containers and WSL run CUDA without NVML.
+        # Containers and WSL run CUDA without NVML; a MIG instance has no link of its own.
         return None
+
+
+def _of(xp: ModuleType, ask: Callable[[object], int]) -> int:
+    """What NVML tells of the current device, which has another number there."""
+    runtime = xp.cuda.runtime
+    place = runtime.deviceGetPCIBusId(runtime.getDevice())
+    return ask(pynvml.nvmlDeviceGetHandleByPciBusId(place.encode()))
 
 
 def _cuda_version(number: int) -> str:

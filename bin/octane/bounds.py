@@ -5,9 +5,9 @@ workers' time says where an hour is best spent.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["DOING", "IDLE", "OTHER", "STAGES", "Spent", "bound_of"]
+__all__ = ["DOING", "IDLE", "OTHER", "STAGES", "Spent", "bound_of", "gap_of"]
 
 STAGES = ("read", "decode", "copy", "compute", "encode", "write")
 """What a worker does with a tile, in this order: input, device, output."""
@@ -55,6 +55,8 @@ class Spent:
         Decoded bytes that went in and out.
     gpu
         Whether a GPU computed.
+    gaps
+        Seconds of ``wall`` in which no worker computed, by what they did.
     """
 
     label: str
@@ -66,6 +68,7 @@ class Spent:
     read_bytes: int = 0
     written_bytes: int = 0
     gpu: bool = False
+    gaps: Mapping[str, float] = field(default_factory=dict)
 
     def share(self, stage: str) -> float:
         """Of the workers' time that went into a stage."""
@@ -108,6 +111,23 @@ def bound_of(spent: Spent) -> str:
     return f"{told}{f' ({beside})' if beside else ''}; {_remedy(spent)}."
 
 
+def gap_of(spent: Spent) -> str:
+    """Say how long the GPU, or the kernel on the cores, stood still, and what for.
+
+    Returns
+    -------
+    str
+        One sentence.
+    """
+    waited = sum(spent.gaps.values())
+    what = "the GPU" if spent.gpu else "the kernel"
+    told = f"{spent.label}: {what} stood still for {waited / max(spent.wall, 1e-9):.0%} of the time"
+    parts = {s: spent.gaps.get(s, 0.0) / max(waited, 1e-9) for s in DOING}
+    causes = sorted(parts, key=lambda stage: parts[stage], reverse=True)
+    shares = [f"{DOING[s]} {parts[s]:.0%}" for s in causes if parts[s] >= 0.05]
+    return f"{told}, the workers meanwhile {', '.join(shares)}." if shares else f"{told}."
+
+
 def _remedy(spent: Spent) -> str:
     if spent.cores_lack:
         return (
@@ -138,7 +158,10 @@ def _remedy(spent: Spent) -> str:
                 "choose the codec zstd, which makes fewer bytes"
             )
         case "idle":
-            return f"{spent.tiles} tiles are too few for {_counted(spent.workers)}: fewer cpus do"
+            if spent.workers == 1:
+                return "the tiles take less than what comes before and after them: no cpus help"
+            tiles = "1 tile is" if spent.tiles == 1 else f"{spent.tiles} tiles are"
+            return f"{tiles} too few for {spent.workers} workers: fewer cpus do"
         case _:
             return "the tiles are so small that Python's own time shows: use larger ones"
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from octane.records import Record
+from octane.records import PipelineFigures, Record
 from octane.summary import lease_of
+from octane.transfers import DIRECTIONS, Direction, link_rate
 
 __all__ = ["GpuUse", "gpu_use"]
 
@@ -22,7 +23,11 @@ class GpuUse(BaseModel):
     failed
         Tries that did not end well, in words, with how often.
     copied, copy_seconds
-        Bytes to and from GPUs, and the seconds that workers spent on it.
+        Bytes to and from GPUs, and the seconds that workers waited for it.
+    fastest
+        Bytes a second of the fastest of the largest copies, by direction.
+    link
+        Bytes a second that the GPU's link carries, where the driver tells.
     """
 
     tasks: int
@@ -32,6 +37,8 @@ class GpuUse(BaseModel):
     failed: dict[str, int]
     copied: int
     copy_seconds: float
+    fastest: dict[Direction, float]
+    link: float | None
 
 
 def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
@@ -61,7 +68,27 @@ def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
             failed=failed,
             copied=sum(record.traffic.get("copy", 0) for record in records),
             copy_seconds=sum(record.seconds.get("copy", 0.0) for record in records),
+            fastest=_fastest(records),
+            link=max(filter(None, (link_rate(record.device) for record in records)), default=None),
         )
         if use.on_gpu or use.waited or use.failed:
             found[step] = use
+    return found
+
+
+def _fastest(records: Sequence[Record]) -> dict[Direction, float]:
+    """Of the largest copies in each direction, which the calls themselves slow down least."""
+    copies = [
+        copy
+        for record in records
+        for figures in PipelineFigures.of(record).values()
+        for copy in figures.transfers
+    ]
+    found: dict[Direction, float] = {}
+    for direction in DIRECTIONS:
+        own = [copy for copy in copies if copy.direction == direction]
+        most = max((copy.size for copy in own), default=0)
+        rates = [copy.gigabytes_per_second["fastest"] for copy in own if copy.size == most]
+        if rates:
+            found[direction] = max(rates) * 1e9
     return found

@@ -9,7 +9,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.atomic import writing
+from octane.manifests import PLACE, measured
 from octane.spans import Timeline, span
 from octane.versions import versions
 
@@ -86,6 +87,7 @@ class Metrics:
             "step": self.step,
             "attempt": int(os.environ.get(ATTEMPT, "1")),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "inputs": _linked(sys.argv[1:]),
             "settings": self.settings,
             "figures": self.figures,
             "device": self.device or {"backend": "cpu"},
@@ -109,6 +111,24 @@ class Metrics:
         if preview is not None:
             with writing(preview, overwrite=True) as partial, partial.open("wb") as stream:
                 np.savez_compressed(stream, allow_pickle=False, **self.previews)
+
+
+def _linked(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What the arguments that are links lead to, as Nextflow stages a task's inputs.
+
+    A store of octane's own is known by the checksum of its list of files, wherever it lies.
+    """
+    found = {}
+    for argument in arguments:
+        # Path.is_symlink raises where an argument is too long for a name.
+        if not os.path.islink(argument):  # noqa: PTH114
+            continue
+        target = Path(argument).resolve()
+        found[argument] = {"path": str(target)}
+        listed = target / PLACE
+        if listed.is_file():
+            found[argument]["manifest_crc32c"] = f"{measured(listed).checksum:08x}"
+    return found
 
 
 def peak_memory() -> int:

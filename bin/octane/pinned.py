@@ -21,6 +21,8 @@ from types import ModuleType, TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from octane.transfers import Transfers
+
 __all__ = ["HostMemory", "whole_pages"]
 
 log = logging.getLogger(__name__)
@@ -53,12 +55,15 @@ class HostMemory:
     ----------
     pinned
         Whether memory is locked: as asked for, until the host refuses.
+    transfers
+        Takes the copies, whether from this memory or from other.
     """
 
     def __init__(
         self, xp: ModuleType, *, pinned: bool = True, warn: Callable[[str], None] = log.warning
     ) -> None:
         self.pinned = pinned and xp is not np
+        self.transfers = Transfers(xp)
         self._xp, self._warn = xp, warn
         # By their addresses: what was given out, and whether it is locked.
         self._given: dict[int, tuple[npt.NDArray[np.uint8], bool]] = {}
@@ -69,6 +74,15 @@ class HostMemory:
         """Bytes that are given out."""
         with self._lock:
             return sum(whole_pages(memory.nbytes) for memory, _ in self._given.values())
+
+    def is_pinned(self, array: npt.NDArray) -> bool:
+        """Whether an array lies in memory that was locked here."""
+        address = array.ctypes.data
+        with self._lock:
+            return any(
+                locked and 0 <= address - start < memory.nbytes
+                for start, (memory, locked) in self._given.items()
+            )
 
     def take(self, size: int) -> npt.NDArray[np.uint8]:
         """Memory of ``size`` bytes (at least one) that begins at a page."""

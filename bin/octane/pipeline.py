@@ -22,12 +22,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from octane.bounds import IDLE, OTHER, STAGES, Spent, bound_of
+from octane.bounds import IDLE, OTHER, STAGES, Spent, bound_of, gap_of
+from octane.idling import Idling
 from octane.metrics import Metrics
 from octane.pinned import HostMemory
 from octane.progress import progress
 from octane.spans import Track, span
 from octane.tiles import run_tiles
+from octane.transfers import Direction, Stream, slow_link
 
 __all__ = ["Lane", "run_pipeline"]
 
@@ -88,37 +90,43 @@ class Lane:
             held = self._buffers[name] = self.host.take(size)
         return held[:size].view(dtype).reshape(shape)
 
-    def copied(self, size: int) -> None:
-        """Count bytes that go to the device or come from it; on a CPU none do."""
-        if self.stream is not None:
-            self.metrics.count("copy", size)
-
     def to_device(self, array: npt.NDArray) -> npt.NDArray:
         """A copy on the device; on a CPU the array itself."""
         if self.stream is None:
             return array
-        self.copied(array.nbytes)
         with span("copy"):
+            array = np.ascontiguousarray(array)
             copy = self.xp.empty(array.shape, array.dtype)
-            copy.set(np.ascontiguousarray(array), stream=self.stream)
+            with self._timed(self.stream, array, "to_device"):
+                copy.set(array, stream=self.stream)
             # The array may be filled anew at once. Only this lane waits, and others go on.
             self.stream.synchronize()
+        self.host.transfers.settle(self.stream)
         return copy
 
     def to_host(self, array: npt.NDArray, name: str) -> npt.NDArray:
         """The array in the lane's buffer of that name; on a CPU the array itself."""
         if self.stream is None:
             return array
-        self.copied(array.nbytes)
         result = self.buffer(name, array.shape, array.dtype)
         with span("compute"):
             array = self.xp.ascontiguousarray(array)
             # So that the kernels are not taken for the copy, which waits for them.
             self.stream.synchronize()
         with span("copy"):
-            array.get(stream=self.stream, out=result)
+            with self._timed(self.stream, result, "to_host"):
+                array.get(stream=self.stream, out=result)
             self.stream.synchronize()
+        self.host.transfers.settle(self.stream)
         return result
+
+    def _timed(
+        self, stream: Stream, array: npt.NDArray, direction: Direction
+    ) -> AbstractContextManager[None]:
+        """Within it, a copy from or to an array on the host is asked for."""
+        return self.host.transfers.timed(
+            stream, array.nbytes, direction, pinned=self.host.is_pinned(array), waited=True
+        )
 
 
 def run_pipeline(
@@ -172,6 +180,9 @@ def run_pipeline(
     tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
     before, moved = _seconds(tracks), dict(metrics.bytes)
     start, cpu = time.perf_counter(), time.process_time()
+    idling = Idling(start)
+    for track in tracks:
+        track.watch(idling)
 
     with (
         HostMemory(xp, pinned=pinned, warn=metrics.warn) as host,
@@ -199,10 +210,16 @@ def run_pipeline(
             workers=max(1, len(lanes)),
             describe=lambda index: describe(tiles[index]),
         )
-    wall = time.perf_counter() - start
+    end = time.perf_counter()
+    wall = end - start
     after = _seconds(tracks)
     seconds = {stage: after[stage] - before[stage] for stage in after}
     seconds[IDLE] = max(0.0, len(lanes) * wall - sum(seconds.values()))
+    gaps: dict[str, float] = {}
+    for track in tracks:
+        for stage, waited in track.meanwhile.items():
+            gaps[stage] = gaps.get(stage, 0.0) + waited / len(tracks)
+    gaps[IDLE] = max(0.0, idling.at(end) - sum(gaps.values()))
     spent = Spent(
         label,
         seconds,
@@ -212,9 +229,17 @@ def run_pipeline(
         len(lanes),
         *(metrics.bytes.get(s, 0) - moved.get(s, 0) for s in ("read", "written")),
         gpu=xp is not np,
+        gaps=gaps,
     )
     sentence = bound_of(spent)
     logger.info(sentence)
+    if spent.gpu:
+        logger.info(gap_of(spent))
+    transfers = host.transfers.found()
+    if transfers:
+        metrics.count("copy", sum(transfer.bytes for transfer in transfers))
+    for warning in slow_link(transfers, metrics.device):
+        metrics.warn(f"{label}: {warning}")
     told = metrics.figures.setdefault("pipeline", {})
     assert isinstance(told, dict)
     told[label] = {
@@ -225,9 +250,12 @@ def run_pipeline(
         "megabytes_per_second": advance.bytes / wall / 1e6,
         # Seconds of all lanes: what they waited for, and what they were without a tile.
         "lane_seconds": seconds,
+        # Seconds in which no lane computed, by what they did.
+        "gap_seconds": gaps,
         "cpu_seconds": spent.cpu_seconds,
         "bound_by": spent.stage,
         "bound": sentence,
+        "transfers": [transfer.model_dump() for transfer in transfers],
     }
 
 

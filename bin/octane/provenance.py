@@ -14,8 +14,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import quote
 
+from octane.manifests import PLACE
 from octane.records import ORDER, Record
 
 __all__ = ["CRATE", "crate"]
@@ -36,6 +38,7 @@ CONTEXT = [
 PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
 WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 FORMATS = {"json": "application/json", "html": "text/html", "gz": "application/gzip"}
+TERMS = "https://w3id.org/ro/terms/workflow-run#"
 BYTE = "https://qudt.org/vocab/unit/BYTE"
 
 Entity = dict[str, object]
@@ -126,7 +129,8 @@ def crate(
         form = FORMATS.get(name.rsplit(".", 1)[-1])
         graph.add(name, kind, name=name.rstrip("/"), description=what, encodingFormat=form)
     workflow = _workflow(graph, run, records)
-    actions = _actions(graph, records)
+    image = _image(graph, run)
+    actions = _actions(graph, records, image)
     final = next((name for name in files if name.endswith(".ome.zarr/")), None)
     whole = graph.add(
         "#run",
@@ -137,6 +141,7 @@ def crate(
         endTime=_time(max(ended)) if ended else None,
         object=_to(*_inputs(graph, records), *_values(graph, _run_settings(records))),
         result=_to(final) if final else None,
+        containerImage=_to(image) if image else None,
         description=", ".join(f"{name}: {value}" for name, value in run.items()),
     )
     engine = graph.add(
@@ -302,19 +307,40 @@ def _inputs(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:
 
 
 def _read(graph: _Graph, record: Record) -> list[str]:
-    """Inputs as the task was given them: staged, by names that end in the original's."""
-    staged = [part for part in record.command[1:] if part.startswith("input/")]
-    return [
-        graph.add(
-            f"#input-{_slug(part.removeprefix('input/'))}",
-            "CreativeWork",
-            name=part.removeprefix("input/"),
+    """What the task was given: where it lies, and of a store of octane's own what it holds."""
+    found = []
+    for known in record.inputs.values():
+        place = Path(known["path"])
+        listed = known.get("manifest_crc32c")
+        found.append(
+            graph.add(
+                place.as_uri(),
+                "CreativeWork",
+                name=place.name,
+                identifier=None if listed is None else f"crc32c of {PLACE}: {listed}",
+            )
         )
-        for part in staged
-    ]
+    return found
 
 
-def _actions(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:
+def _image(graph: _Graph, run: Mapping[str, str]) -> str | None:
+    """The container's image, in which all tasks ran; None where they ran without."""
+    if not run.get("image"):
+        return None
+    name, _, tag = run["image"].rpartition(":")
+    # What stands behind the last colon may be a registry's port, or a path without any.
+    named = name and "/" not in tag
+    engine = run.get("container")
+    return graph.add(
+        "#container",
+        "ContainerImage",
+        additionalType=_to(TERMS + ("DockerImage" if engine == "docker" else "SIFImage")),
+        name=name if named else run["image"],
+        tag=tag if named else None,
+    )
+
+
+def _actions(graph: _Graph, records: Sequence[tuple[str, Record]], image: str | None) -> list[str]:
     """The run of each task."""
     found = []
     for name, record in records:
@@ -344,6 +370,7 @@ def _actions(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:
                 object=[_to(n) for n in (*_read(graph, record), *_values(graph, own))],
                 result=_to(made),
                 resourceUsage=[_to(n) for n in usage],
+                containerImage=_to(image) if image else None,
                 description=" ".join(record.command),
             )
         )

@@ -1,10 +1,13 @@
 """What the report reads of the steps' records: the figures that each step notes."""
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, Field
 
 from octane.geometry import Vector
 from octane.pictures import Band
 from octane.trace import Recorded
+from octane.transfers import Transfer
 
 __all__ = [
     "ORDER",
@@ -38,6 +41,7 @@ class Record(BaseModel):
     step: str
     attempt: int = 1
     command: list[str] = []
+    inputs: dict[str, dict[str, str]] = {}
     settings: Context = {}
     figures: Context = {}
     device: Context = {}
@@ -75,7 +79,16 @@ class PipelineFigures(BaseModel):
     workers: int
     seconds: float
     lane_seconds: dict[str, float]
+    gap_seconds: dict[str, float] = {}
     cpu_seconds: float = 0.0
+    transfers: list[Transfer] = []
+
+    @classmethod
+    def of(cls, record: Record) -> "dict[str, PipelineFigures]":
+        """Of all tile pipelines of a step, by what their work is called."""
+        told = record.figures.get("pipeline")
+        pipelines = told.items() if isinstance(told, Mapping) else ()
+        return {str(label): cls.model_validate(figures) for label, figures in pipelines}
 
 
 class StitchFigures(BaseModel):

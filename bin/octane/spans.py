@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from threading import Lock, current_thread, local, main_thread
 from types import ModuleType
 
+from octane.idling import COMPUTE, Idling
+
 __all__ = ["PROFILED", "Piece", "Timeline", "Track", "coarsened", "moved", "span"]
 
 MOST = 4096
@@ -93,6 +95,8 @@ class Track:
         What it is called.
     seconds
         Of each stage, those of spans within it left out.
+    meanwhile
+        Of each stage, the seconds in which no thread computed, as far as it is watched for that.
     grain
         Width of the grid on which its pieces lie, seconds; 0 while they are exact.
     """
@@ -100,27 +104,37 @@ class Track:
     def __init__(self, name: str, start: float) -> None:
         self.name = name
         self.seconds: dict[str, float] = {}
+        self.meanwhile: dict[str, float] = {}
         self.grain = 0.0
+        self._idling: Idling | None = None
+        self._passed = 0.0
         self._start = start
         self._pieces: list[Piece] = []
         self._open: list[str] = []
         self._since = 0.0
         self._moved: dict[str, float] = {}
 
+    def watch(self, idling: Idling) -> None:
+        """Tell a clock when this thread computes, and read from it; between spans alone."""
+        self._idling = idling
+        self.meanwhile = {}
+
     def begin(self, stage: str) -> None:
         """Open a span; the one around it stands still."""
         now = time.perf_counter()
+        passed = self._turn(now, stage)
         if self._open:
-            self._close(now)
+            self._close(now, passed)
         self._open.append(stage)
-        self._since = now
+        self._since, self._passed = now, passed
 
     def end(self) -> None:
         """Close the innermost span; the one around it goes on."""
         now = time.perf_counter()
-        self._close(now)
+        passed = self._turn(now, self._open[-2] if len(self._open) > 1 else None)
+        self._close(now, passed)
         self._open.pop()
-        self._since = now
+        self._since, self._passed = now, passed
 
     def move(self, stage: str, seconds: float) -> None:
         """Count seconds of the open span to another stage."""
@@ -135,8 +149,21 @@ class Track:
             made = coarsened(made, grain)
         return made
 
-    def _close(self, now: float) -> None:
+    def _turn(self, now: float, becomes: str | None) -> float:
+        if self._idling is None:
+            return 0.0
+        was = self._open[-1] if self._open else None
+        return self._idling.turn(now, leaves=was == COMPUTE, enters=becomes == COMPUTE)
+
+    def _close(self, now: float, passed: float) -> None:
         stage, length = self._open[-1], now - self._since
+        if passed > self._passed:
+            rest = share = passed - self._passed
+            for other, seconds in self._moved.items():
+                part = share * min(1.0, seconds / length)
+                self.meanwhile[other] = self.meanwhile.get(other, 0.0) + part
+                rest -= part
+            self.meanwhile[stage] = self.meanwhile.get(stage, 0.0) + rest
         if self._moved:
             for other, seconds in self._moved.items():
                 self.seconds[other] = self.seconds.get(other, 0.0) + seconds

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from octane.atomic import writing
-from octane.bounds import bound_of
+from octane.bounds import bound_of, gap_of
 from octane.errors import OctaneError
 from octane.gpu_table import gpu_use
 from octane.metrics import Metrics, as_json
@@ -208,9 +208,10 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
         "traffic": {s: _sums(entry.record.traffic for entry in of) for s, of in steps.items()},
         "stages": stages,
         "bounds": [
-            bound_of(spent)
+            sentence
             for of in steps.values()
             for spent in spent_by(entry.record for entry in of).values()
+            for sentence in (bound_of(spent), *([gap_of(spent)] if spent.gaps else []))
         ],
         "devices": {
             s: dict.fromkeys(_device(entry.record.device) for entry in of)

@@ -225,7 +225,6 @@ def _resample_mosaic(
                 shard = stack.enter_context(writer.shard(piece.position))
                 for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
                     result = _resampled(plan, tile, lane)
-                    lane.copied(result.nbytes)
                     with lane.timed("write"):
                         shard[chunk] = result
                     metrics.count("written", result.nbytes)
@@ -267,7 +266,6 @@ def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
     depth = region[0].stop
     size = math.prod(r.stop - r.start for r in region) * image.dtype.itemsize
     lane.metrics.count("read", size)
-    lane.copied(size)
     operators = plan.operators_of(tile)
     if image.reader is None:
         with lane.timed("read"):

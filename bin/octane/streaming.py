@@ -197,7 +197,6 @@ def stream_resample(
             with lane.timed("read"):
                 slab = source.read((slice(start, stop), *across), memory)
             metrics.count("read", slab.nbytes)
-            lane.copied(slab.nbytes)
             with lane.timed("compute"):
                 resampler.push(slab)
             start = stop
@@ -208,7 +207,6 @@ def stream_resample(
             if finished is not None:
                 finished.add(region, state)
         metrics.count("written", result.nbytes)
-        lane.copied(result.nbytes)
         return result.nbytes
 
     with metrics.timed("load"):

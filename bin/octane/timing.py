@@ -42,17 +42,11 @@ def spent_by(records: Iterable[Record]) -> dict[str, Spent]:
     """
     found: dict[str, Spent] = {}
     for record in records:
-        pipelines = record.figures.get("pipeline")
-        for label, told in (pipelines if isinstance(pipelines, Mapping) else {}).items():
-            figures = PipelineFigures.model_validate(told)
-            before = found.get(str(label), Spent(str(label), {}, 0.0, 0.0, 0, 0))
-            stages = (*before.seconds, *figures.lane_seconds)
-            found[str(label)] = Spent(
-                str(label),
-                {
-                    s: before.seconds.get(s, 0.0) + figures.lane_seconds.get(s, 0.0)
-                    for s in dict.fromkeys(stages)
-                },
+        for label, figures in PipelineFigures.of(record).items():
+            before = found.get(label, Spent(label, {}, 0.0, 0.0, 0, 0))
+            found[label] = Spent(
+                label,
+                _sum(before.seconds, figures.lane_seconds),
                 before.cpu_seconds + figures.cpu_seconds,
                 before.wall + figures.seconds,
                 before.tiles + figures.tiles,
@@ -60,8 +54,13 @@ def spent_by(records: Iterable[Record]) -> dict[str, Spent]:
                 before.read_bytes + record.traffic.get("read", 0),
                 before.written_bytes + record.traffic.get("written", 0),
                 before.gpu or record.device.get("backend") == "gpu",
+                _sum(before.gaps, figures.gap_seconds),
             )
     return found
+
+
+def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    return {s: first.get(s, 0.0) + second.get(s, 0.0) for s in dict.fromkeys((*first, *second))}
 
 
 @dataclass(frozen=True)

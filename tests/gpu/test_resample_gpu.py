@@ -5,12 +5,14 @@ import threading
 import numpy as np
 import pytest
 
+from octane.backend import describe
 from octane.dtypes import as_dtype
 from octane.operators import resampler
 from octane.pinned import HostMemory
 from octane.resample import resample
 from octane.resample_cuda import CudaResampler
 from octane.resample_sizes import TYPES, device_bytes
+from octane.transfers import link_rate
 
 pytestmark = pytest.mark.gpu
 
@@ -142,6 +144,23 @@ def test_memory_is_page_locked_where_the_host_allows_it(cupy):
         taken = memory.take(10_000_000)
         taken[...] = 1
         assert memory.pinned, told
+
+
+def test_copies_are_timed_and_no_faster_than_the_link(cupy, memory, resampler_):
+    array = voxels("f4", (64, 512, 512))
+    operators = operators_of(array.shape, FACTORS["10 over 3.5"])
+    result = by_kernel(resampler_, array, operators, batch=16)
+    found = memory.transfers.found()
+    ways = {t.direction: t for t in found}
+    assert {way: t.copies for way, t in ways.items()} == {"to_device": 4, "to_host": 1}
+    assert ways["to_device"].bytes == array.nbytes
+    assert ways["to_host"].bytes == result.nbytes
+    limit = link_rate(describe(cupy))
+    for copy in found:
+        assert copy.memory == "pinned"
+        rate = copy.gigabytes_per_second["fastest"] * 1e9
+        assert rate > 1e8
+        assert limit is None or rate < 1.1 * limit
 
 
 def test_several_workers_resample_at_once(cupy, memory):

@@ -139,6 +139,7 @@ def test_a_yaml_sheet_and_stubs(nextflow, data, tmp_path):
     assert run.code == 0, run.output
     assert (run.outdir / "01" / "01.ome.zarr").is_dir()
     assert (run.outdir / "two b" / "two b.ome.zarr").is_dir()
+    assert f"  {run.outdir / 'cohort_report.html'}\n" in run.output
     # Only one of them has a resolution.
     resampled = [task for task in run.tasks() if task.startswith("RESAMPLE")]
     assert resampled == ["RESAMPLE (01:section_01)", "RESAMPLE (01:section_02)"]

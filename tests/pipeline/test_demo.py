@@ -2,7 +2,8 @@
 
 import json
 import re
-from urllib.parse import unquote
+from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 import numpy as np
 import ome_zarr_models
@@ -153,6 +154,11 @@ def test_the_provenance_names_the_results_and_every_task(results):
     assert [p for p in parts if p != workflow and not (results / p).exists()] == []
     tasks = {path.name.removesuffix("_metrics.json") for path in (results / "metrics").iterdir()}
     assert {f"#action-{task}" for task in tasks} <= entities.keys()
+    read = [part["@id"] for part in entities["#run"]["object"] if "file:" in part["@id"]]
+    assert read
+    for name in read:
+        assert Path(unquote(urlparse(name).path), "0", "zarr.json").exists()
+        assert entities[name]["identifier"].startswith("crc32c of 0/octane-manifest.tsv: ")
 
 
 def test_results_are_links_and_the_last_words_say_so(demo, results):

@@ -34,6 +34,7 @@ def fake_cupy(devices=1, error=None):
                 CUDARuntimeError=CUDARuntimeError,
                 getDeviceCount=count,
                 getDevice=lambda: 0,
+                deviceGetPCIBusId={0: "0000:3B:00.0"}.__getitem__,
                 getDeviceProperties=lambda _: {
                     "name": b"NVIDIA A6000",
                     "totalGlobalMem": 48 << 30,
@@ -76,10 +77,22 @@ def test_a_step_of_the_cpu_refuses_a_gpu():
         backend.require_cpu("gpu", "STITCH")
 
 
-def test_describe_a_gpu(monkeypatch):
-    monkeypatch.setattr(backend.pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(backend.pynvml, "nvmlShutdown", lambda: None)
-    monkeypatch.setattr(backend.pynvml, "nvmlSystemGetDriverVersion", lambda: "570.86.15")
+@pytest.fixture
+def nvml(monkeypatch):
+    """An NVML that knows one GPU by its place on the bus."""
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "570.86.15",
+        "nvmlDeviceGetHandleByPciBusId": {b"0000:3B:00.0": "handle"}.__getitem__,
+        "nvmlDeviceGetMaxPcieLinkGeneration": {"handle": 4}.__getitem__,
+        "nvmlDeviceGetMaxPcieLinkWidth": {"handle": 16}.__getitem__,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(backend.pynvml, name, answer)
+
+
+def test_describe_a_gpu(nvml):
     assert backend.describe(fake_cupy()) == {
         "backend": "gpu",
         "device": "NVIDIA A6000",
@@ -87,8 +100,19 @@ def test_describe_a_gpu(monkeypatch):
         "cuda": "12.4",
         "runtime": "12.8",
         "memory_bytes": 48 << 30,
+        "pcie_generation": 4,
+        "pcie_width": 16,
         "library": "cupy 13.6.0",
     }
+
+
+def test_a_gpu_without_a_link_of_its_own_has_no_width(nvml, monkeypatch):
+    def unsupported(_):
+        raise backend.pynvml.NVMLError(backend.pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    monkeypatch.setattr(backend.pynvml, "nvmlDeviceGetMaxPcieLinkWidth", unsupported)
+    found = backend.describe(fake_cupy())
+    assert (found["driver"], found["pcie_width"]) == ("570.86.15", None)
 
 
 def test_describe_a_cpu():

@@ -1,10 +1,12 @@
 """What bounds a step: the sentence names the largest share, and a remedy that fits it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.bounds import DOING, IDLE, OTHER, STAGES, Spent, bound_of
+from octane.bounds import DOING, IDLE, OTHER, STAGES, Spent, bound_of, gap_of
 
 
 def spent(**changes: float) -> Spent:
@@ -63,6 +65,29 @@ def test_having_no_tile_is_the_bound_only_where_it_is_most_of_all():
     assert spent(idle=20.0, read=3.0).stage == IDLE
 
 
+@pytest.mark.parametrize(
+    ("tiles", "workers", "told"),
+    [
+        (1, 4, "1 tile is too few for 4 workers: fewer cpus do."),
+        (1, 1, "the tiles take less than what comes before and after them: no cpus help."),
+    ],
+)
+def test_one_tile_or_worker_is_told_as_such(tiles, workers, told):
+    seconds = dict.fromkeys((*STAGES, OTHER), 0.01) | {IDLE: 5.0}
+    assert bound_of(Spent("N4", seconds, 1.0, 5.0, tiles, workers)).endswith(told)
+
+
+def test_a_kernel_that_stood_still_is_told_with_what_it_waited_for():
+    gaps = {"decode": 1.5, "read": 0.9, IDLE: 0.54, "copy": 0.06}
+    some = replace(spent(), gaps=gaps)
+    assert gap_of(some) == (
+        f"RESAMPLE: the kernel stood still for {3.0 / some.wall:.0%} of the time, the workers "
+        "meanwhile decoding 50%, waiting for the input's files 30%, having no tile 18%."
+    )
+    assert "the GPU stood still" in gap_of(replace(some, gpu=True))
+    assert gap_of(replace(some, gaps={"read": 0.0})).endswith(" for 0% of the time.")
+
+
 def test_rates_are_those_of_the_wall():
     assert f"{500 / 6.75:.0f} MB/s came in" in bound_of(spent(read=20.0))
 
@@ -74,6 +99,8 @@ def test_any_seconds_make_a_sentence(values):
     )
     assert told.startswith("N4: ")
     assert "nan" not in told
+    gaps = dict(zip((*STAGES, OTHER, IDLE), values, strict=True))
+    assert "nan" not in gap_of(Spent("N4", {}, 1.0, 1.0, 1, 1, gaps=gaps))
 
 
 def test_runs_made_slow_in_one_place_are_told_so(tmp_path, monkeypatch):

@@ -23,6 +23,30 @@ def test_waits_copies_and_tries_are_summed():
     assert (use.tasks, use.on_gpu, use.waited, use.longest) == (2, 2, 120.0, 90.0)
     assert use.failed == {"taken by another": 1}
     assert (use.copied, use.copy_seconds) == (10, pytest.approx(1))
+    assert (use.fastest, use.link) == ({}, None)
+
+
+def copies(direction, size, rate):
+    return {
+        "direction": direction,
+        "memory": "pinned",
+        "waited": False,
+        "size": size,
+        "copies": 3,
+        "bytes": 3 * size,
+        "seconds": 1.0,
+        "gigabytes_per_second": {"median": rate / 2, "fastest": rate},
+    }
+
+
+def test_the_largest_copies_show_what_the_link_gives():
+    record = task(device={"backend": "gpu", "pcie_generation": 4, "pcie_width": 16})
+    own = [copies("to_device", 1 << 24, 20.0), copies("to_device", 1 << 10, 30.0)]
+    pipeline = {"tiles": 1, "workers": 1, "seconds": 1.0, "lane_seconds": {}, "transfers": own}
+    record.figures["pipeline"] = {"RESAMPLE": pipeline}
+    use = gpu_use({"resample": [record, task()]})["resample"]
+    assert use.fastest == {"to_device": pytest.approx(20e9)}
+    assert use.link == pytest.approx(31.5e9, rel=0.01)
 
 
 @pytest.mark.parametrize(

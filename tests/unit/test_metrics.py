@@ -35,6 +35,25 @@ def test_the_command_is_noted_without_its_folder(monkeypatch):
     assert Metrics("n4").record()["command"] == ["n4.py", "a", "--strength", "0.5"]
 
 
+def test_the_originals_of_staged_inputs_are_noted(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    store = tmp_path / "data" / "a.ome.zarr"
+    (store / "0").mkdir(parents=True)
+    (store / "0" / "octane-manifest.tsv").write_bytes(b"123456789")
+    mask = tmp_path / "data" / "mask.npy"
+    mask.touch()
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "a.ome.zarr").symlink_to(store)
+    (tmp_path / "mask.npy").symlink_to(mask)
+    given = ["input/a.ome.zarr", "out", "--mask", "mask.npy", "--text", "x" * 5000]
+    monkeypatch.setattr(sys, "argv", ["n4.py", *given])
+    assert Metrics("n4").record()["inputs"] == {
+        # The checksum's own check value.
+        "input/a.ome.zarr": {"path": str(store), "manifest_crc32c": "e3069283"},
+        "mask.npy": {"path": str(mask)},
+    }
+
+
 def test_a_task_that_is_tried_again_says_so(monkeypatch):
     monkeypatch.delenv("OCTANE_ATTEMPT", raising=False)
     assert Metrics("n4").record()["attempt"] == 1

@@ -8,6 +8,7 @@ import pytest
 from octane.errors import OctaneError
 from octane.metrics import Metrics
 from octane.pipeline import run_pipeline
+from octane.records import PipelineFigures, Record
 
 
 @pytest.fixture
@@ -163,3 +164,18 @@ def test_the_metrics_tell_where_the_lanes_spent_their_time(run, metrics):
     assert spent["read"] > spent["compute"] > spent["write"] == 0
     assert sum(spent.values()) == pytest.approx(told["workers"] * told["seconds"], rel=1e-6)
     assert told["megabytes_per_second"] == pytest.approx(4 / told["seconds"])
+
+
+def test_the_time_in_which_no_lane_computes_is_noted_by_what_they_did(run, metrics):
+    def work(tile, lane):
+        with lane.timed("read"):
+            threading.Event().wait(0.01)
+        with lane.timed("compute"):
+            return 1
+
+    run(list(range(20)), work, workers=2)
+    (figures,) = PipelineFigures.of(Record.model_validate(metrics.record())).values()
+    gaps = figures.gap_seconds
+    assert gaps["read"] > 0.8 * sum(gaps.values())
+    assert "compute" not in gaps
+    assert 0.09 < sum(gaps.values()) <= figures.seconds

@@ -10,10 +10,12 @@ from octane.result_files import result_files
 RUN = {"Nextflow": "24.10.0", "octane": "0.1.0", "script": "/code/main.nf", "container": "docker"}
 
 
-def record(step: str, start: float, *command: str, **settings: object) -> Record:
+def record(step: str, start: float, source: str, **settings: object) -> Record:
+    known = {"path": f"/data/{source}"} | ({"manifest_crc32c": "0123abcd"} if step == "n4" else {})
     return Record(
         step=step,
-        command=[f"{step}.py", *command],
+        command=[f"{step}.py", f"input/{source}"],
+        inputs={f"input/{source}": known},
         settings=settings,
         device={"backend": "gpu", "device": "A GPU", "driver": "550.1", "memory_bytes": 8},
         seconds={"total": 10.0},
@@ -24,9 +26,9 @@ def record(step: str, start: float, *command: str, **settings: object) -> Record
 
 
 RECORDS = [
-    ("n4", record("n4", 1.7e9 + 100, "input/s.ome.zarr", strength=1.0, mask=None)),
-    ("section_01_resample", record("resample", 1.7e9, "input/a.ome.zarr", resolution=[10.0])),
-    ("section_02_resample", record("resample", 1.7e9 + 5, "input/b c.ome.zarr", resolution=[10.0])),
+    ("n4", record("n4", 1.7e9 + 100, "s.ome.zarr", strength=1.0, mask=None)),
+    ("section_01_resample", record("resample", 1.7e9, "a.ome.zarr", resolution=[10.0])),
+    ("section_02_resample", record("resample", 1.7e9 + 5, "b c.ome.zarr", resolution=[10.0])),
 ]
 
 
@@ -96,10 +98,13 @@ def test_every_task_has_a_run_with_what_it_ran_on(entities):
 def test_the_run_has_its_inputs_its_settings_and_its_result(entities):
     run = entities["#run"]
     told = [entities[part["@id"]] for part in run["object"]]
-    assert [e["name"] for e in told if e["@type"] == "CreativeWork"] == [
-        "a.ome.zarr",
-        "b c.ome.zarr",
-    ]
+    assert {e["@id"]: e["name"] for e in told if e["@type"] == "CreativeWork"} == {
+        "file:///data/a.ome.zarr": "a.ome.zarr",
+        "file:///data/b%20c.ome.zarr": "b c.ome.zarr",
+    }
+    # A store of octane's own is known wherever it lies.
+    found = entities["file:///data/s.ome.zarr"]
+    assert found["identifier"] == "crc32c of 0/octane-manifest.tsv: 0123abcd"
     values = {e["name"]: e["value"] for e in told if e["@type"] == "PropertyValue"}
     # What is unset has no value.
     assert values == {"n4_strength": 1.0, "resample_resolution": "[10.0]"}
@@ -112,6 +117,29 @@ def test_a_workflow_of_a_repository_has_its_address():
     run = {**RUN, "repository": "https://example.org/lab/octane.git", "revision": "abc"}
     (root,) = (entity for entity in graph_of(run) if entity["@id"] == "./")
     assert root["mainEntity"]["@id"] == "https://example.org/lab/octane/blob/abc/main.nf"
+
+
+@pytest.mark.parametrize(
+    ("engine", "image", "kind", "name", "tag"),
+    [
+        ("docker", "lab/octane:0.1.0", "DockerImage", "lab/octane", "0.1.0"),
+        ("docker", "registry:5000/octane", "DockerImage", "registry:5000/octane", None),
+        ("apptainer", "/images/octane.sif", "SIFImage", "/images/octane.sif", None),
+    ],
+)
+def test_tasks_in_a_container_name_its_image(engine, image, kind, name, tag):
+    entities = {e["@id"]: e for e in graph_of({**RUN, "container": engine, "image": image})}
+    found = entities["#container"]
+    assert found["@type"] == "ContainerImage"
+    assert found["additionalType"]["@id"].endswith(f"#{kind}")
+    assert (found["name"], found.get("tag")) == (name, tag)
+    for action in of(entities, "CreateAction"):
+        assert action["containerImage"] == {"@id": "#container"}
+
+
+def test_without_a_container_none_is_named(entities):
+    assert "#container" not in entities
+    assert all("containerImage" not in action for action in of(entities, "CreateAction"))
 
 
 def test_the_same_records_make_the_same_crate():

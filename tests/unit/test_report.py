@@ -293,11 +293,25 @@ def test_gpus_and_who_waited_for_them_are_shown(subject: Subject) -> None:
         ],
     }
     record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
+    record["device"] = {"backend": "gpu", "pcie_generation": 3, "pcie_width": 8}
+    (pipeline,) = record["figures"]["pipeline"].values()
+    pipeline["transfers"] = [
+        {
+            "direction": "to_device",
+            "memory": "pinned",
+            "waited": False,
+            "size": 1 << 20,
+            "copies": 3,
+            "bytes": 4_000_000,
+            "seconds": 0.001,
+            "gigabytes_per_second": {"median": 4.0, "fastest": 6.0},
+        }
+    ]
     record["attempt"] = 2
     subject.records[0].write_text(json.dumps(record))
     shutil.rmtree(subject.folder / "out")
     text = Page(subject.report()).text.replace("\xa0", " ")
-    assert "1 of 1 1 min 15 s 1 min 15 s 4 MB 2.0 s 2 1 × out of memory" in text
+    assert "1 of 1 1 min 15 s 1 min 15 s 4 MB 2.0 s 6 – 7.88 1 × out of memory" in text
     assert "section_01_resample: done at attempt 2" in text
 
 

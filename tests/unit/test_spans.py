@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octane import spans
+from octane.idling import Idling
 from octane.spans import MOST, RECORDED, Timeline, coarsened, moved, span
 
 STAGE = st.sampled_from(("read", "compute", "write"))
@@ -57,6 +58,99 @@ def test_seconds_are_moved_to_another_stage_and_the_piece_is_the_longer_ones(clo
             moved("read", 1)
     assert timeline.seconds() == {"read": 4, "decode": 4}
     assert [stage for *_, stage in timeline.tracks["main"].pieces()] == ["read", "decode"]
+
+
+@pytest.fixture
+def watched(clock):
+    """Two lanes of a timeline, and the clock that runs while neither computes."""
+    timeline, idling = Timeline(), Idling(0.0)
+    lanes = [timeline.track(f"lane {k}") for k in range(2)]
+    for lane in lanes:
+        lane.watch(idling)
+    return clock, idling, lanes
+
+
+def test_what_lanes_did_while_none_computed_is_counted(watched):
+    clock, idling, (first, second) = watched
+    clock(1)
+    first.begin("decode")
+    clock(2)
+    second.begin("read")
+    second.begin("compute")
+    clock(4)
+    first.end()
+    first.begin("compute")
+    clock(8)
+    second.end()
+    clock(16)
+    first.end()
+    clock(32)
+    second.end()
+    assert idling.at(64.0) == 1 + 2 + 32 + 1
+    assert first.meanwhile == {"decode": 2}
+    assert second.meanwhile == {"read": 32}
+    # Each has its own seconds as well.
+    assert first.seconds == {"decode": 6, "compute": 24}
+
+
+def test_moved_seconds_take_their_share_of_what_was_waited(watched):
+    clock, _, (first, second) = watched
+    first.begin("decode")
+    clock(2)
+    second.begin("compute")
+    clock(2)
+    first.move("read", 3)
+    first.end()
+    second.end()
+    assert first.meanwhile == {"read": 1.5, "decode": 0.5}
+
+
+def test_a_lane_that_is_watched_anew_begins_anew(watched):
+    clock, _, (first, _) = watched
+    first.begin("read")
+    clock(2)
+    first.end()
+    first.watch(Idling(2.0))
+    first.begin("read")
+    clock(3)
+    first.end()
+    assert first.meanwhile == {"read": 3}
+    assert first.seconds == {"read": 5}
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), STAGE, st.floats(0, 10)), max_size=60))
+def test_the_idle_clock_is_that_of_a_walk_through_all_moments(steps):
+    """Against the oracle that looks at all lanes after every step."""
+    now = 0.0
+    timeline, idling = Timeline(), Idling(0.0)
+    lanes = [timeline.track(f"lane {k}") for k in range(3)]
+    open_: list[list[str]] = [[], [], []]
+    expected, parts = 0.0, [dict[str, float](), {}, {}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spans.time, "perf_counter", lambda: now)
+        for lane in lanes:
+            lane.watch(idling)
+        for number, stage, seconds in steps:
+            if len(open_[number]) == 2:
+                lanes[number].end()
+                open_[number].pop()
+            else:
+                lanes[number].begin(stage)
+                open_[number].append(stage)
+            now += seconds
+            if not any(stages and stages[-1] == "compute" for stages in open_):
+                expected += seconds
+                for stages, part in zip(open_, parts, strict=True):
+                    if stages:
+                        part[stages[-1]] = part.get(stages[-1], 0.0) + seconds
+        for lane, stages in zip(lanes, open_, strict=True):
+            for _ in stages:
+                lane.end()
+    assert idling.at(now) == pytest.approx(expected)
+    for lane, part in zip(lanes, parts, strict=True):
+        assert {s: v for s, v in lane.meanwhile.items() if v > 1e-9} == pytest.approx(
+            {s: v for s, v in part.items() if v > 1e-9}
+        )
 
 
 def test_a_thread_without_a_track_works_as_well():

@@ -10,8 +10,9 @@ from octane.timing import KINDS, OWN, PAUSE, Clock, occupancy, spent_by
 from octane.trace import Recorded
 
 
-def task(seconds: float, **lanes: float) -> Record:
+def task(seconds: float, gaps: dict[str, float] | None = None, **lanes: float) -> Record:
     told = {"tiles": 3, "workers": 2, "seconds": seconds, "lane_seconds": lanes, "cpu_seconds": 1.5}
+    told["gap_seconds"] = gaps or {}
     return Record.model_validate(
         {"step": "resample", "figures": {"pipeline": {"RESAMPLE": told}}, "bytes": {"read": 10}}
     )
@@ -28,6 +29,11 @@ def test_tasks_of_a_step_are_added_up():
     assert of.seconds == {"read": 4, "compute": 1, "write": 2}
     assert (of.wall, of.tiles, of.workers, of.cpu_seconds, of.read_bytes) == (3, 6, 2, 3.0, 20)
     assert not of.gpu
+
+
+def test_gaps_of_tasks_are_added_up():
+    (of,) = spent_by([task(2, {"read": 1.0}), task(1, {"read": 0.5, "idle": 0.2})]).values()
+    assert of.gaps == {"read": 1.5, "idle": 0.2}
 
 
 def test_a_clock_leaves_out_what_nothing_ran_in():

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -65,19 +66,30 @@ class Stream:
 
 
 class Event:
-    """A place in a stream's work."""
+    """A place in a stream's work: somebody sleeps until it is reached, or it tells when it was."""
 
-    def __init__(self, *, block, disable_timing):
-        assert block
-        assert disable_timing
-        self.stream = None
+    def __init__(self, *, block=False, disable_timing=False):
+        assert block == disable_timing
+        self.stream, self.timed, self.moment = None, not disable_timing, None
 
     def record(self, stream):
         self.stream, self.place = stream, stream.asked
+        if self.timed:
+            stream.queue.append(self.reached)
+
+    def reached(self):
+        self.moment = time.perf_counter()
 
     def synchronize(self):
         if self.stream is not None:
             self.stream.synchronize(self.place)
+
+
+def elapsed(begin, end):
+    """Milliseconds between two events; CUDA refuses them before both are reached."""
+    assert begin.moment is not None, "not reached yet"
+    assert end.moment is not None, "not reached yet"
+    return 1e3 * (end.moment - begin.moment)
 
 
 class Runtime:
@@ -179,6 +191,7 @@ class Device(ModuleType):
             Device=functools.partial(TheDevice, self.streams),
             Stream=functools.partial(Stream, self),
             Event=Event,
+            get_elapsed_time=elapsed,
             runtime=Runtime(self),
         )
 

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from octane.dtypes import as_dtype
 from octane.geometry import Grid
+from octane.metrics import Metrics
 from octane.operators import AxisOperator, resampled, resampler
 from octane.pinned import HostMemory
+from octane.pipeline import run_pipeline
+from octane.records import PipelineFigures, Record
 from octane.resample import resample, resample_arrays
 from octane.resample_cuda import CudaResampler
 from octane.resample_sizes import TYPES, device_bytes
@@ -54,6 +57,15 @@ def by_kernel(resampler, array, operators, dtype=None, batch=None, padding=(0, 0
         buffer[...] = planes
         resampler.push(buffer)
     return resampler.finish().copy()
+
+
+def transfers_of(memory):
+    """Copies and bytes by direction, memory and waiting, whatever their sizes."""
+    found = {}
+    for t in memory.transfers.found():
+        copies, size = found.get((t.direction, t.memory, t.waited), (0, 0))
+        found[t.direction, t.memory, t.waited] = copies + t.copies, size + t.bytes
+    return found
 
 
 def voxels(shape, dtype, seed=0):
@@ -265,8 +277,9 @@ def test_a_buffer_is_handed_out_again_when_its_copy_is_done_and_not_before(resam
         resampler_.push(buffer)
     assert len(set(given)) == 2
     assert given[:2] * 3 == given
-    # A copy and a pass a plane: the newest plane's are still to be done each time.
-    assert [asked - done for done, asked in seen[2:]] == [3, 3, 3, 3]
+    # A copy between two events of the clock and a pass a plane: the newest plane's four are still
+    # to be done each time, and the pass of the one before.
+    assert [asked - done for done, asked in seen[2:]] == [5, 5, 5, 5]
     np.testing.assert_array_equal(resampler_.finish(), array)
 
 
@@ -372,6 +385,46 @@ def test_where_the_host_refuses_to_lock_memory_the_result_is_the_same(
         np.testing.assert_array_equal(result, expected)
         assert len(told) == 1
         own.close()
+
+
+def test_copies_are_counted_with_the_memory_that_they_came_from(cuda_on_cpu):
+    array = voxels((9, 10, 12), "u2")
+    operators = operators_of(array.shape, (2.0, 2.0, 2.0))
+    plane = array[0].nbytes
+    with HostMemory(cuda_on_cpu) as memory:
+        own = CudaResampler(cuda_on_cpu, memory)
+        result = by_kernel(own, array, operators, batch=4)
+        own.begin(operators, array.shape[1:], array.dtype, array.dtype)
+        own.push(array)
+        assert all(t.memory == "pinned" for t in memory.transfers.found())
+        own.finish()
+        own.close()
+        found = transfers_of(memory)
+    assert found == {
+        ("to_device", "pageable", True): (1, 9 * plane),
+        ("to_device", "pinned", False): (3, 9 * plane),
+        ("to_host", "pinned", True): (2, 2 * result.nbytes),
+    }
+
+
+def test_a_pipeline_notes_its_copies_and_warns_of_a_slow_link(cuda_on_cpu):
+    array = voxels((64, 160, 256), "u2")
+    operators = operators_of(array.shape, (1.0, 1.0, 1.0))
+    # As fast as memory is, a link that carries so much is never reached.
+    metrics = Metrics("resample", device={"pcie_generation": 6, "pcie_width": 10**6})
+
+    def work(tile, lane):
+        own = lane.keep("resampler", lambda: CudaResampler(cuda_on_cpu, lane.host))
+        by_kernel(own, array, operators)
+        return 1
+
+    run_pipeline(range(3), work, label="RESAMPLE", workers=1, xp=cuda_on_cpu, metrics=metrics)
+    assert metrics.bytes["copy"] == 3 * 2 * array.nbytes
+    record = Record.model_validate(metrics.record())
+    transfers = PipelineFigures.of(record)["RESAMPLE"].transfers
+    assert {t.direction: t.copies for t in transfers} == {"to_device": 3, "to_host": 3}
+    assert len(metrics.warnings) == 2
+    assert metrics.warnings[0].startswith("RESAMPLE: Copies to the GPU reached ")
 
 
 def test_memory_is_given_back_when_copies_that_an_error_left_are_done(cuda_on_cpu):
