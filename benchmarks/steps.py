@@ -110,7 +110,7 @@ def n4_plan(folder: Path) -> str:
             *("--mask", "none", "--shrink-factor", "auto", "--iterations", "auto"),
             *("--memory", MEMORY["n4"], "--workers", "8", "--dry-run"),
         ]
-    ).output
+    ).output.replace(f"{volume}: ", "")
 
 
 def main() -> None:
