@@ -4,6 +4,9 @@ from _table_parts import Table, measured, table, where
 
 __all__ = ["PERFORMANCE_TABLES"]
 
+SIDES = {"read": "reading and decoding", "compute": "computing", "write": "encoding and writing"}
+SHOWN_SHARE = 0.05
+
 
 def _overhead(record: dict) -> str:
     found = record["overhead"]
@@ -54,12 +57,13 @@ def _cache(record: dict) -> str:
 
 def _prefetch(record: dict) -> str:
     return table(
-        ("tiles fetched ahead", "seconds", "speed-up"),
+        ("tiles fetched ahead", "seconds", "speed-up", "the sentence"),
         [
             (
                 f"**{case['prefetch']}** (derived)" if case["derived"] else str(case["prefetch"]),
                 f"{case['seconds']:.2f}",
                 f"{case['speed_up']:.2f}",
+                case["bound"],
             )
             for case in record["prefetch"]["cases"]
         ],
@@ -68,13 +72,14 @@ def _prefetch(record: dict) -> str:
 
 def _processes(record: dict) -> str:
     return table(
-        ("sections at once", "seconds of all", "speed-up", "efficiency"),
+        ("sections at once", "seconds of all", "speed-up", "efficiency", "most time goes into"),
         [
             (
                 str(case["processes"]),
                 f"{case['seconds_of_all']:.2f}",
                 f"{case['speed_up']:.2f}",
                 f"{case['efficiency']:.2f}",
+                SIDES[case["bound_by"]],
             )
             for case in record["processes"]
         ],
@@ -83,15 +88,30 @@ def _processes(record: dict) -> str:
 
 def _gpus(record: dict) -> str:
     return table(
-        ("GPUs (simulated)", "slots", "seconds", "speed-up", "GPU busy", "median wait, s"),
+        (
+            "GPUs (simulated)",
+            "slots",
+            "seconds",
+            "speed-up",
+            "efficiency",
+            "GPU busy",
+            "median wait, s",
+            "the slots' time is",
+        ),
         [
             (
                 str(case["gpus"]),
                 str(case["slots"]),
                 f"{case['seconds']:.1f}",
                 f"{case['speed_up']:.2f}",
+                f"{case['efficiency']:.2f}",
                 f"{case['gpu_busy']:.0%}",
                 f"{case['median_wait']:.2f}",
+                "; ".join(
+                    f"{name} {share:.0%}"
+                    for name, share in case["share_of_slots"].items()
+                    if share >= SHOWN_SHARE
+                ),
             )
             for case in record["gpus"]["cases"]
         ],

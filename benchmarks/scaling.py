@@ -20,7 +20,7 @@ from unittest import mock
 
 from _common import cores, save, scratch_folder
 from _resample_end_to_end import warm_up
-from _resample_scaling import sections
+from _resample_scaling import sections, summary
 from _resample_stores import RESOLUTION, Mosaic, mosaic
 
 from octane.direct_read import DirectReader
@@ -37,7 +37,7 @@ GPUS = ((1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 2))
 
 ANSWER = 0.15
 """Seconds until the simulated storage begins to give a file, unless it was asked for before."""
-ON_GPU, OFF_GPU, TASKS = 0.2, 0.2, 24
+ON_GPU, OFF_GPU, TASKS = 1.0, 1.0, 24
 """Seconds of a simulated task on its GPU and beside it, under one lease, and number of tasks."""
 
 
@@ -102,8 +102,14 @@ def by_processes(runs: int, counts: tuple[int, int]) -> list[dict[str, object]]:
                 for source in sources:
                     source.warm()
                 found = [sections(folder, sources, small, 1) for _ in range(runs)]
-                seconds = statistics.median(run["seconds"] for run in found)
-                rows.append({"processes": processes, "seconds_of_all": seconds})
+                told = summary(found)
+                rows.append(
+                    {
+                        "processes": processes,
+                        "seconds_of_all": told["seconds"],
+                        "bound_by": told["bound_by"],
+                    }
+                )
     alone = rows[0]["seconds_of_all"]
     assert isinstance(alone, float)
     for row in rows:
@@ -184,6 +190,7 @@ def by_prefetch(source: Mosaic, runs: int) -> list[dict[str, object]]:
             "derived": ahead == cores(),
             "seconds": median(runs)["seconds"],
             "speed_up": none / median(runs)["seconds"],
+            "bound": median(runs)["bound"],
         }
         for ahead, runs in zip(AHEAD, found, strict=True)
     ]
@@ -198,19 +205,29 @@ def by_gpus(tasks: int) -> list[dict[str, object]]:
             source = SimulatedGpus(f"{gpus}x40GB")
             busy = {gpu.uuid: threading.Lock() for gpu in source.read()}
             waits: list[float] = []
+            queues: list[float] = []
 
             def task(_: int) -> None:
                 with lease("10GB", source=source, folder=folder, slots=slots) as held:  # noqa: B023
                     waits.append(held.waited)  # noqa: B023
                     time.sleep(OFF_GPU)
                     assert held.gpu is not None
+                    asked = time.perf_counter()
                     with busy[held.gpu.uuid]:  # noqa: B023
+                        queues.append(time.perf_counter() - asked)  # noqa: B023
                         time.sleep(ON_GPU)
 
             start = time.perf_counter()
             with ThreadPoolExecutor(2 * gpus * slots) as pool:
                 list(pool.map(task, range(tasks)))
             seconds = time.perf_counter() - start
+            spent = {
+                "computing on the GPU": tasks * ON_GPU,
+                "work beside the GPU": tasks * OFF_GPU,
+                "the GPU, which another slot computes on": sum(queues),
+            }
+            # The next has not looked yet, or there is none.
+            spent["a slot that nobody holds"] = gpus * slots * seconds - sum(spent.values())
             rows.append(
                 {
                     "gpus": gpus,
@@ -218,14 +235,16 @@ def by_gpus(tasks: int) -> list[dict[str, object]]:
                     "seconds": seconds,
                     "gpu_busy": tasks * ON_GPU / seconds / gpus,
                     "median_wait": statistics.median(waits),
+                    "share_of_slots": {n: s / gpus / slots / seconds for n, s in spent.items()},
                 }
             )
     alone = rows[0]["seconds"]
     assert isinstance(alone, float)
-    for row in rows:
+    for row, (gpus, slots) in zip(rows, GPUS, strict=True):
         seconds = row["seconds"]
         assert isinstance(seconds, float)
         row["speed_up"] = alone / seconds
+        row["efficiency"] = alone / seconds / gpus / slots
     return rows
 
 

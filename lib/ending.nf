@@ -78,7 +78,7 @@ def succeeded(subjects, tasks) {
     }
     def cohort = outdir.resolve('cohort_report.html')
     // One of an earlier run into the same folder is not this run's.
-    if (folders.size() > 1 && cohort.exists() && (!tasks || tasks.any { task -> task.name.startsWith('COHORT_REPORT') })) {
+    if (folders.size() > 1 && cohort.exists() && (!tasks || tasks.any { task -> task.status in ['COMPLETED', 'CACHED'] && task.name.startsWith('COHORT_REPORT') })) {
         found << cohort
     }
     log.info("Results:\n${found.collect { path -> "  ${path}" }.join('\n')}")

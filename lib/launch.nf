@@ -294,18 +294,15 @@ def unchanged(volume, watched) {
 // What the report says of the run. Nothing in it may change when nothing else does, or the report
 // would never be cached: no run name, no time.
 def runRecord() {
-    return groovy.json.JsonOutput.toJson(
-        [
-            'Nextflow': nextflow.version.toString(),
-            'octane': workflow.manifest.version,
-            'revision': workflow.commitId ?: '',
-            'profile': workflow.profile,
-            'repository': workflow.repository ?: '',
-            'script': workflow.scriptFile.toString(),
-            'container': workflow.containerEngine ?: '',
-            'image': workflow.container ? workflow.container.toString() : '',
-        ].findAll { _key, value -> value }
-    )
+    return [
+        'Nextflow': nextflow.version.toString(),
+        'octane': workflow.manifest.version,
+        'revision': workflow.commitId ?: '',
+        'profile': workflow.profile,
+        'repository': workflow.repository ?: '',
+        'script': workflow.scriptFile.toString(),
+        'container': workflow.containerEngine ?: '',
+    ].findAll { _key, value -> value }
 }
 
 def helpText() {

@@ -17,12 +17,14 @@ process REPORT {
     path 'versions.yml', emit: versions
 
     script:
+    // Only a task knows its image: workflow.container is filled before there are parameters.
+    def known = run + (run.container ? [image: task.container.toString()] : [:])
     """
     cat > settings.json <<'END_SETTINGS'
     ${settings}
     END_SETTINGS
     cat > run.json <<'END_RUN'
-    ${run}
+    ${groovy.json.JsonOutput.toJson(known)}
     END_RUN
     report.py '${meta.id}_report.html' --subject '${meta.id}' --settings settings.json --run run.json \\
         --records records/*.json --previews records/*.npz

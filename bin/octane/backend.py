@@ -11,8 +11,9 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pynvml
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Backend", "describe", "is_cupy", "namespace", "require_cpu", "to_host"]
 
 Backend = Literal["auto", "gpu", "cpu"]
-Told = TypeVar("Told")
 
 
 def is_cupy(array: object) -> bool:
@@ -106,35 +106,43 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     return {
         "backend": "gpu",
         "device": name.decode() if isinstance(name, bytes) else str(name),
-        "driver": _nvml(lambda: str(pynvml.nvmlSystemGetDriverVersion())),
         "cuda": _cuda_version(runtime.driverGetVersion()),
         "runtime": _cuda_version(runtime.runtimeGetVersion()),
         "memory_bytes": int(properties["totalGlobalMem"]),
-        # What it has now would not do: a GPU that rests lowers its link.
-        "pcie_generation": _nvml(lambda: _of(xp, pynvml.nvmlDeviceGetMaxPcieLinkGeneration)),
-        "pcie_width": _nvml(lambda: _of(xp, pynvml.nvmlDeviceGetMaxPcieLinkWidth)),
+        **_from_nvml(xp),
         "library": library,
     }
 
 
-def _nvml(ask: Callable[[], Told]) -> Told | None:
-    """What NVML tells, if it does."""
+def _from_nvml(xp: ModuleType) -> dict[str, str | int | None]:
+    """What NVML tells of driver and link, as far as it does."""
+    runtime = xp.cuda.runtime
+    # Its number there is another; of a MIG instance this is the place of the GPU that was split.
+    place = runtime.deviceGetPCIBusId(runtime.getDevice()).encode()
+    questions: dict[str, Callable[[], str | int]] = {
+        "driver": lambda: str(pynvml.nvmlSystemGetDriverVersion()),
+        # The best that device and slot can have: what it has now falls while a GPU rests.
+        "pcie_generation": lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(
+            pynvml.nvmlDeviceGetHandleByPciBusId(place)
+        ),
+        "pcie_width": lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(
+            pynvml.nvmlDeviceGetHandleByPciBusId(place)
+        ),
+    }
+    found: dict[str, str | int | None] = dict.fromkeys(questions)
     try:
         pynvml.nvmlInit()
-        try:
-            return ask()
-        finally:
-            pynvml.nvmlShutdown()
     except pynvml.NVMLError:
-        # Containers and WSL run CUDA without NVML; a MIG instance has no link of its own.
-        return None
-
-
-def _of(xp: ModuleType, ask: Callable[[object], int]) -> int:
-    """What NVML tells of the current device, which has another number there."""
-    runtime = xp.cuda.runtime
-    place = runtime.deviceGetPCIBusId(runtime.getDevice())
-    return ask(pynvml.nvmlDeviceGetHandleByPciBusId(place.encode()))
+        # Containers and WSL run CUDA without NVML.
+        return found
+    try:
+        for name, ask in questions.items():
+            # Another question may have an answer all the same.
+            with suppress(pynvml.NVMLError):
+                found[name] = ask()
+    finally:
+        pynvml.nvmlShutdown()
+    return found
 
 
 def _cuda_version(number: int) -> str:

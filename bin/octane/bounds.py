@@ -112,7 +112,9 @@ def bound_of(spent: Spent) -> str:
 
 
 def gap_of(spent: Spent) -> str:
-    """Say how long the GPU, or the kernel on the cores, stood still, and what for.
+    """Say for how long no worker computed, or waited for a GPU to, and what they did meanwhile.
+
+    It is the host's view: what a GPU still computes while its worker reads on is not in it.
 
     Returns
     -------
@@ -120,12 +122,12 @@ def gap_of(spent: Spent) -> str:
         One sentence.
     """
     waited = sum(spent.gaps.values())
-    what = "the GPU" if spent.gpu else "the kernel"
-    told = f"{spent.label}: {what} stood still for {waited / max(spent.wall, 1e-9):.0%} of the time"
+    what = "no worker waited for the GPU to compute" if spent.gpu else "no worker computed"
+    told = f"{spent.label}: for {waited / max(spent.wall, 1e-9):.0%} of the time {what}"
     parts = {s: spent.gaps.get(s, 0.0) / max(waited, 1e-9) for s in DOING}
     causes = sorted(parts, key=lambda stage: parts[stage], reverse=True)
     shares = [f"{DOING[s]} {parts[s]:.0%}" for s in causes if parts[s] >= 0.05]
-    return f"{told}, the workers meanwhile {', '.join(shares)}." if shares else f"{told}."
+    return f"{told}; what they did instead: {', '.join(shares)}." if shares else f"{told}."
 
 
 def _remedy(spent: Spent) -> str:
@@ -159,9 +161,8 @@ def _remedy(spent: Spent) -> str:
             )
         case "idle":
             if spent.workers == 1:
-                return "the tiles take less than what comes before and after them: no cpus help"
-            tiles = "1 tile is" if spent.tiles == 1 else f"{spent.tiles} tiles are"
-            return f"{tiles} too few for {spent.workers} workers: fewer cpus do"
+                return "what comes before and after the tiles is longer: more cpus do not help"
+            return f"{spent.tiles} tiles are too few for {spent.workers} workers: fewer cpus do"
         case _:
             return "the tiles are so small that Python's own time shows: use larger ones"
 

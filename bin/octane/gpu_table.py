@@ -6,9 +6,32 @@ from pydantic import BaseModel
 
 from octane.records import PipelineFigures, Record
 from octane.summary import lease_of
-from octane.transfers import DIRECTIONS, Direction, link_rate
+from octane.transfers import Direction, Transfer, link_rate
 
-__all__ = ["GpuUse", "gpu_use"]
+__all__ = ["Copies", "GpuUse", "gpu_use"]
+
+
+class Copies(BaseModel):
+    """Copies of a kind.
+
+    Attributes
+    ----------
+    direction, memory, waited, size
+        As of :class:`octane.transfers.Transfer`.
+    number, bytes
+        How many, and their sum.
+    mean, fastest
+        Bytes a second.
+    """
+
+    direction: Direction
+    memory: str
+    waited: bool
+    size: int
+    number: int
+    bytes: int
+    mean: float
+    fastest: float
 
 
 class GpuUse(BaseModel):
@@ -24,8 +47,8 @@ class GpuUse(BaseModel):
         Tries that did not end well, in words, with how often.
     copied, copy_seconds
         Bytes to and from GPUs, and the seconds that workers waited for it.
-    fastest
-        Bytes a second of the fastest of the largest copies, by direction.
+    copies
+        The same by kind, of all tasks.
     link
         Bytes a second that the GPU's link carries, where the driver tells.
     """
@@ -37,7 +60,7 @@ class GpuUse(BaseModel):
     failed: dict[str, int]
     copied: int
     copy_seconds: float
-    fastest: dict[Direction, float]
+    copies: list[Copies]
     link: float | None
 
 
@@ -68,7 +91,7 @@ def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
             failed=failed,
             copied=sum(record.traffic.get("copy", 0) for record in records),
             copy_seconds=sum(record.seconds.get("copy", 0.0) for record in records),
-            fastest=_fastest(records),
+            copies=_copies(records),
             link=max(filter(None, (link_rate(record.device) for record in records)), default=None),
         )
         if use.on_gpu or use.waited or use.failed:
@@ -76,19 +99,22 @@ def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
     return found
 
 
-def _fastest(records: Sequence[Record]) -> dict[Direction, float]:
-    """Of the largest copies in each direction, which the calls themselves slow down least."""
-    copies = [
-        copy
-        for record in records
-        for figures in PipelineFigures.of(record).values()
-        for copy in figures.transfers
+def _copies(records: Sequence[Record]) -> list[Copies]:
+    kinds: dict[tuple[Direction, str, bool, int], list[Transfer]] = {}
+    for record in records:
+        for figures in PipelineFigures.of(record).values():
+            for t in figures.transfers:
+                kinds.setdefault((t.direction, t.memory, t.waited, t.size), []).append(t)
+    return [
+        Copies(
+            direction=direction,
+            memory=memory,
+            waited=waited,
+            size=size,
+            number=sum(t.copies for t in of),
+            bytes=sum(t.bytes for t in of),
+            mean=sum(t.bytes for t in of) / sum(t.seconds for t in of),
+            fastest=max(t.gigabytes_per_second["fastest"] for t in of) * 1e9,
+        )
+        for (direction, memory, waited, size), of in sorted(kinds.items())
     ]
-    found: dict[Direction, float] = {}
-    for direction in DIRECTIONS:
-        own = [copy for copy in copies if copy.direction == direction]
-        most = max((copy.size for copy in own), default=0)
-        rates = [copy.gigabytes_per_second["fastest"] for copy in own if copy.size == most]
-        if rates:
-            found[direction] = max(rates) * 1e9
-    return found

@@ -1,8 +1,8 @@
 """How long nothing was computed, and what the workers did meanwhile.
 
-With many workers the sums of their seconds do not tell whether the kernels, or the GPU, ever stood
-still: one may decode while another's tile is computed. What does is the time in which none of them
-computes, shared out among what each of them did in it.
+With many workers the sums of their seconds do not tell how often nobody computed: one may decode
+while another's tile is computed. What does is the time in which none of them computes, or waits for
+a GPU to, shared out among what each of them did in it.
 """
 
 from threading import Lock

@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -47,6 +47,9 @@ class Metrics:
         Small arrays for the report's pictures.
     timeline
         Who did what when.
+    inputs
+        What a task was given, by the argument that names it: where it lies, and of a store of
+        octane's own the checksum of its list of files, by which it is known wherever it lies.
     """
 
     step: str
@@ -57,6 +60,7 @@ class Metrics:
     bytes: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
+    inputs: dict[str, dict[str, str]] = field(default_factory=lambda: _staged(sys.argv[1:]))
     _start: float = field(default_factory=time.perf_counter)
     _lock: Lock = field(default_factory=Lock)
 
@@ -87,7 +91,7 @@ class Metrics:
             "step": self.step,
             "attempt": int(os.environ.get(ATTEMPT, "1")),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-            "inputs": _linked(sys.argv[1:]),
+            "inputs": self.inputs,
             "settings": self.settings,
             "figures": self.figures,
             "device": self.device or {"backend": "cpu"},
@@ -113,21 +117,22 @@ class Metrics:
                 np.savez_compressed(stream, allow_pickle=False, **self.previews)
 
 
-def _linked(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What the arguments that are links lead to, as Nextflow stages a task's inputs.
+def _staged(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Inputs of a task: links, as Nextflow stages them, or what it copied into ``input/``.
 
-    A store of octane's own is known by the checksum of its list of files, wherever it lies.
+    Looked at when the step begins, before it makes anything.
     """
     found = {}
     for argument in arguments:
         # Path.is_symlink raises where an argument is too long for a name.
-        if not os.path.islink(argument):  # noqa: PTH114
+        linked = os.path.islink(argument)  # noqa: PTH114
+        if not linked and not argument.startswith("input/"):
             continue
         target = Path(argument).resolve()
         found[argument] = {"path": str(target)}
-        listed = target / PLACE
-        if listed.is_file():
-            found[argument]["manifest_crc32c"] = f"{measured(listed).checksum:08x}"
+        # What cannot be read here ends the step where it is read.
+        with suppress(OSError):
+            found[argument]["manifest_crc32c"] = f"{measured(target / PLACE).checksum:08x}"
     return found
 
 

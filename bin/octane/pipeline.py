@@ -115,7 +115,8 @@ class Lane:
             self.stream.synchronize()
         with span("copy"):
             with self._timed(self.stream, result, "to_host"):
-                array.get(stream=self.stream, out=result)
+                # Otherwise CuPy waits for it before the end of the copy is asked for.
+                array.get(stream=self.stream, out=result, blocking=False)
             self.stream.synchronize()
         self.host.transfers.settle(self.stream)
         return result
@@ -204,12 +205,17 @@ def run_pipeline(
         if fetch is not None:
             for tile in tiles[:ahead]:
                 fetch(tile)
-        run_tiles(
-            range(len(tiles)),
-            one,
-            workers=max(1, len(lanes)),
-            describe=lambda index: describe(tiles[index]),
-        )
+        try:
+            run_tiles(
+                range(len(tiles)),
+                one,
+                workers=max(1, len(lanes)),
+                describe=lambda index: describe(tiles[index]),
+            )
+        finally:
+            # Of a try that failed as well, whose seconds are counted too.
+            if host.transfers.bytes:
+                metrics.count("copy", host.transfers.bytes)
     end = time.perf_counter()
     wall = end - start
     after = _seconds(tracks)
@@ -236,9 +242,7 @@ def run_pipeline(
     if spent.gpu:
         logger.info(gap_of(spent))
     transfers = host.transfers.found()
-    if transfers:
-        metrics.count("copy", sum(transfer.bytes for transfer in transfers))
-    for warning in slow_link(transfers, metrics.device):
+    for warning in slow_link(transfers, metrics.device, pinned=host.pinned):
         metrics.warn(f"{label}: {warning}")
     told = metrics.figures.setdefault("pipeline", {})
     assert isinstance(told, dict)

@@ -39,6 +39,11 @@ PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
 WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 FORMATS = {"json": "application/json", "html": "text/html", "gz": "application/gzip"}
 TERMS = "https://w3id.org/ro/terms/workflow-run#"
+IMAGE = (
+    r"(?:docker://)?(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?"
+    r"(?P<name>.*?)(?::(?P<tag>[\w.-]+))?(?:@sha256:(?P<sha256>[0-9a-f]+))?"
+)
+"""Of Docker's: a registry has a dot or a port, which tells it from a name's first part."""
 BYTE = "https://qudt.org/vocab/unit/BYTE"
 
 Entity = dict[str, object]
@@ -325,18 +330,22 @@ def _read(graph: _Graph, record: Record) -> list[str]:
 
 def _image(graph: _Graph, run: Mapping[str, str]) -> str | None:
     """The container's image, in which all tasks ran; None where they ran without."""
-    if not run.get("image"):
+    image = run.get("image")
+    if not image:
         return None
-    name, _, tag = run["image"].rpartition(":")
-    # What stands behind the last colon may be a registry's port, or a path without any.
-    named = name and "/" not in tag
-    engine = run.get("container")
+    if image.endswith(".sif"):
+        kind = TERMS + "SIFImage"
+        return graph.add("#container", "ContainerImage", additionalType=_to(kind), name=image)
+    found = re.fullmatch(IMAGE, image)
+    assert found is not None, "every text is an image's name"
     return graph.add(
         "#container",
         "ContainerImage",
-        additionalType=_to(TERMS + ("DockerImage" if engine == "docker" else "SIFImage")),
-        name=name if named else run["image"],
-        tag=tag if named else None,
+        additionalType=_to(TERMS + "DockerImage"),
+        registry=found["registry"],
+        name=found["name"],
+        tag=found["tag"],
+        sha256=found["sha256"],
     )
 
 

@@ -21,8 +21,8 @@ from octane.pinned import whole_pages
 __all__ = ["BATCH_BYTES", "TYPES", "Footprint", "Layout", "aligned", "device_bytes", "identity_of"]
 
 BATCH_BYTES = 8 << 20
-"""Pushed together on a GPU. A push holds the interpreter's lock for some tens of microseconds (14
-without CuPy's part), so that smaller ones would bound many workers; larger ones take memory."""
+"""Pushed together on a GPU. A push holds the interpreter's lock for some tens of microseconds, so
+that smaller ones would bound many workers; larger ones take memory."""
 
 # What CuPy's memory pool rounds up to.
 ALIGNMENT = 512

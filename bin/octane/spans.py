@@ -160,7 +160,7 @@ class Track:
         if passed > self._passed:
             rest = share = passed - self._passed
             for other, seconds in self._moved.items():
-                part = share * min(1.0, seconds / length)
+                part = share * min(1.0, seconds / max(length, 1e-12))
                 self.meanwhile[other] = self.meanwhile.get(other, 0.0) + part
                 rest -= part
             self.meanwhile[stage] = self.meanwhile.get(stage, 0.0) + rest
@@ -298,7 +298,7 @@ class span:
 def moved(stage: str, seconds: float) -> None:
     """Count seconds of this thread's open span to another stage.
 
-    For what is too short for a span of its own: a span took 1.5 µs, this a tenth of it.
+    For what is too short for a span of its own: this takes a tenth of its microseconds.
     """
     track = getattr(_here, "track", None)
     if track is not None:

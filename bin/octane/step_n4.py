@@ -337,7 +337,7 @@ def _apply(
                     with_field=field_writer is not None,
                 )  # fmt: skip
                 if mask is not None:
-                    corrected = xp.where(xp.asarray(mask(region)), corrected, dtype.type(0))
+                    corrected = xp.where(lane.to_device(mask(region)), corrected, dtype.type(0))
                 corrected = lane.to_host(corrected, "corrected")
                 if field is not None:
                     field = lane.to_host(field, "field")

@@ -1,9 +1,9 @@
 """Copies between host and GPU: how many, how large, and how fast by the GPU's own clock.
 
 Two events in the stream of a copy tell what it took there, whether a worker waits for it or not. A
-copy that had to wait for another worker's in the same direction is timed with that wait: with many
-workers most look slower while the link carries as much. The fastest had it to themselves, so that
-the link is judged by them.
+copy that had to wait for another worker's in the same direction is timed with that wait, and in a
+stream that has nothing else to do with the host's microseconds between its calls as well: most look
+slower than the link. The fastest had it to themselves, so that the link is judged by them.
 """
 
 import math
@@ -39,11 +39,11 @@ SHORTEST = 5e-7
 STEP = 1.05
 """Ratio of neighbouring rates in the counts from which a median comes."""
 
-LARGE = 4 << 20
+LARGE = 1 << 20
 """Bytes from which a copy's rate is its link's; below, the microseconds of each call show."""
 
 SMALL_SHARE = 0.3
-"""Of a link's limit, below which copies are called slow: ordinary memory reaches about half."""
+"""Of a link's limit, below which copies are called slow: more than headers and calls can cost."""
 
 LANE_RATES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Bytes a second that one lane carries in either direction, by the generation of PCIe."""
@@ -150,7 +150,10 @@ class Transfers:
     def timed(
         self, stream: Stream, size: int, direction: Direction, *, pinned: bool, waited: bool
     ) -> Generator[None]:
-        """The block asks for one copy in ``stream``, of ``size`` bytes (at least one)."""
+        """The block asks for one copy in ``stream``, of ``size`` bytes."""
+        if not size:
+            yield
+            return
         begin, end = (self._xp.cuda.Event() for _ in range(2))
         begin.record(stream)
         yield
@@ -166,8 +169,16 @@ class Transfers:
                 seconds = self._xp.cuda.get_elapsed_time(begin, end) / 1e3
                 self._sums.setdefault(kind, _Sum()).add(size, max(seconds, SHORTEST))
 
+    @property
+    def bytes(self) -> int:
+        """Of all copies that were counted."""
+        with self._lock:
+            return sum(summed.bytes for summed in self._sums.values())
+
     def found(self) -> list[Transfer]:
         """What was counted, in order of direction, memory and size."""
+        with self._lock:
+            sums = sorted(self._sums.items())
         return [
             Transfer(
                 direction=kind.direction,
@@ -182,7 +193,7 @@ class Transfers:
                     "fastest": summed.fastest / 1e9,
                 },
             )
-            for kind, summed in sorted(self._sums.items())
+            for kind, summed in sums
         ]
 
 
@@ -206,7 +217,9 @@ def link_rate(device: Mapping[str, object]) -> float | None:
     return None if rate is None else rate * width
 
 
-def slow_link(transfers: Sequence[Transfer], device: Mapping[str, object]) -> list[str]:
+def slow_link(
+    transfers: Sequence[Transfer], device: Mapping[str, object], *, pinned: bool
+) -> list[str]:
     """What to say of directions in which large copies took a small share of what the link carries.
 
     Parameters
@@ -215,6 +228,9 @@ def slow_link(transfers: Sequence[Transfer], device: Mapping[str, object]) -> li
         Of a step.
     device
         From :func:`octane.backend.describe`.
+    pinned
+        Whether host memory was page-locked. Copies from other memory all the same, as of a volume
+        that is kept in memory, are not told: nobody who runs the step can change them.
 
     Returns
     -------
@@ -226,7 +242,13 @@ def slow_link(transfers: Sequence[Transfer], device: Mapping[str, object]) -> li
         return []
     told = []
     for direction, where in zip(DIRECTIONS, ("to the GPU", "from the GPU"), strict=True):
-        large = [t for t in transfers if t.direction == direction and t.size >= LARGE]
+        large = [
+            t
+            for t in transfers
+            if t.direction == direction
+            and t.size >= LARGE
+            and t.memory == ("pinned" if pinned else "pageable")
+        ]
         if not large:
             continue
         best = max(large, key=lambda t: t.gigabytes_per_second["fastest"])
@@ -236,7 +258,7 @@ def slow_link(transfers: Sequence[Transfer], device: Mapping[str, object]) -> li
         remedy = (
             "give the task cores of the socket that the GPU hangs on (nvidia-smi topo -m), and see "
             "that nobody else fills the link"
-            if best.memory == "pinned"
+            if pinned
             else "leave --pinned on, and let the task lock memory (ulimit -l)"
         )
         told.append(

@@ -101,20 +101,23 @@ def calls(log, command):
 
 
 CASES = {
-    "docker": ("octane:0.1.0", "--gpus all", "-v"),
-    "apptainer": ("{project}/octane-0.1.0.sif", "--nv", "-B"),
+    "docker": (None, "octane:0.1.0", "--gpus all", "-v"),
+    "docker, own image": ("lab/octane:7", "lab/octane:7", "--gpus all", "-v"),
+    "apptainer": (None, "{project}/octane-0.1.0.sif", "--nv", "-B"),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_the_tasks_find_all_they_need_in_their_containers(
-    name, engine, nextflow, project, quick, phantom, tmp_path
+    case, engine, nextflow, project, quick, phantom, tmp_path
 ):
-    image, gpu, mount = CASES[name]
-    env, log = engine(name, image.format(project=project))
+    asked, image, gpu, mount = CASES[case]
+    name, image = case.split(",")[0], image.format(project=project)
+    env, log = engine(name, image)
     profiles = f"test,{name}"
-    given = [*quick[2:], "--input", phantom / "mosaics", "--skip_n4", "--skip_report"]
+    given = [*quick[2:], "--input", phantom / "mosaics", "--skip_n4"]
+    given += ["--container", asked] if asked else []
     given += ["--gpu_count", "2", "--gpu_slots", "3", "--gpu_lock_dir", "/var/tmp"]
     run = nextflow(tmp_path, "-profile", profiles, *given, env=env)
     assert run.code == 0, run.output
@@ -123,6 +126,9 @@ def test_the_tasks_find_all_they_need_in_their_containers(
     assert (tmp_path / "work" / "resume").is_dir()
     resampled, stitched = calls(log, "resample.py"), calls(log, "stitch.py")
     assert len(resampled) == len(stitched) == 2
+    crate = json.loads((run.outdir / "mosaics" / "ro-crate-metadata.json").read_text("utf-8"))
+    (named,) = (entity for entity in crate["@graph"] if entity["@id"] == "#container")
+    assert ":".join(filter(None, (named["name"], named.get("tag")))) == image
     assert all(gpu in call and f"{mount} /var/tmp" in call for call in resampled)
     assert not any(gpu in call or "/var/tmp" in call for call in stitched)
     again = nextflow(*(tmp_path, "-profile", profiles, *given, "-resume"), env=env)

@@ -1,5 +1,6 @@
 """The demonstration subject from end to end, and a second run that has nothing to do."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -135,6 +136,21 @@ def test_the_report_holds_the_metrics_of_every_step(results):
     assert n4["figures"]["field_min"] > 0
     assert n4["versions"]["octane"]
     assert list((results / "previews").glob("*.png"))
+
+
+def test_the_trace_is_as_viewers_take_it(results):
+    trace = json.loads(gzip.decompress((results / "phantom_trace.json.gz").read_bytes()))
+    events = trace["traceEvents"]
+    named = {(e["ph"], e["name"], e["pid"]) for e in events if e["ph"] == "M"}
+    pieces = [e for e in events if e["ph"] == "X"]
+    assert {"read", "compute", "write"} <= {e["name"] for e in pieces}
+    for event in pieces:
+        assert event["ts"] >= 0
+        assert event["dur"] >= 0
+        assert ("M", "process_name", event["pid"]) in named
+        assert ("M", "thread_name", event["pid"]) in named
+    # The five steps, of two sections each where they work on sections.
+    assert len({e["pid"] for e in pieces}) == 7
 
 
 def test_every_link_of_the_report_leads_to_a_result(results):

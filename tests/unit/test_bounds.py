@@ -68,24 +68,24 @@ def test_having_no_tile_is_the_bound_only_where_it_is_most_of_all():
 @pytest.mark.parametrize(
     ("tiles", "workers", "told"),
     [
-        (1, 4, "1 tile is too few for 4 workers: fewer cpus do."),
-        (1, 1, "the tiles take less than what comes before and after them: no cpus help."),
+        (4, 4, "4 tiles are too few for 4 workers: fewer cpus do."),
+        (1, 1, "what comes before and after the tiles is longer: more cpus do not help."),
     ],
 )
-def test_one_tile_or_worker_is_told_as_such(tiles, workers, told):
+def test_workers_without_tiles_are_told(tiles, workers, told):
     seconds = dict.fromkeys((*STAGES, OTHER), 0.01) | {IDLE: 5.0}
     assert bound_of(Spent("N4", seconds, 1.0, 5.0, tiles, workers)).endswith(told)
 
 
-def test_a_kernel_that_stood_still_is_told_with_what_it_waited_for():
+def test_the_time_without_computing_is_told_with_what_was_done_instead():
     gaps = {"decode": 1.5, "read": 0.9, IDLE: 0.54, "copy": 0.06}
     some = replace(spent(), gaps=gaps)
     assert gap_of(some) == (
-        f"RESAMPLE: the kernel stood still for {3.0 / some.wall:.0%} of the time, the workers "
-        "meanwhile decoding 50%, waiting for the input's files 30%, having no tile 18%."
+        f"RESAMPLE: for {3.0 / some.wall:.0%} of the time no worker computed; what they did "
+        "instead: decoding 50%, waiting for the input's files 30%, having no tile 18%."
     )
-    assert "the GPU stood still" in gap_of(replace(some, gpu=True))
-    assert gap_of(replace(some, gaps={"read": 0.0})).endswith(" for 0% of the time.")
+    assert "no worker waited for the GPU to compute; " in gap_of(replace(some, gpu=True))
+    assert gap_of(replace(some, gaps={"read": 0.0})).endswith("0% of the time no worker computed.")
 
 
 def test_rates_are_those_of_the_wall():

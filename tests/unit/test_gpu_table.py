@@ -23,7 +23,7 @@ def test_waits_copies_and_tries_are_summed():
     assert (use.tasks, use.on_gpu, use.waited, use.longest) == (2, 2, 120.0, 90.0)
     assert use.failed == {"taken by another": 1}
     assert (use.copied, use.copy_seconds) == (10, pytest.approx(1))
-    assert (use.fastest, use.link) == ({}, None)
+    assert (use.copies, use.link) == ([], None)
 
 
 def copies(direction, size, rate):
@@ -39,13 +39,17 @@ def copies(direction, size, rate):
     }
 
 
-def test_the_largest_copies_show_what_the_link_gives():
+def test_copies_of_tasks_are_added_up_by_kind_and_held_against_the_link():
     record = task(device={"backend": "gpu", "pcie_generation": 4, "pcie_width": 16})
     own = [copies("to_device", 1 << 24, 20.0), copies("to_device", 1 << 10, 30.0)]
     pipeline = {"tiles": 1, "workers": 1, "seconds": 1.0, "lane_seconds": {}, "transfers": own}
     record.figures["pipeline"] = {"RESAMPLE": pipeline}
-    use = gpu_use({"resample": [record, task()]})["resample"]
-    assert use.fastest == {"to_device": pytest.approx(20e9)}
+    other = record.model_copy(deep=True)
+    use = gpu_use({"resample": [record, other, task()]})["resample"]
+    small, large = use.copies
+    assert (small.size, small.fastest) == (1 << 10, pytest.approx(30e9))
+    assert (large.size, large.number, large.bytes) == (1 << 24, 6, 6 << 24)
+    assert large.mean == pytest.approx(3 << 24)
     assert use.link == pytest.approx(31.5e9, rel=0.01)
 
 

@@ -44,12 +44,18 @@ def test_the_originals_of_staged_inputs_are_noted(monkeypatch, tmp_path):
     mask.touch()
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "a.ome.zarr").symlink_to(store)
+    (tmp_path / "input" / "copied").mkdir()
+    (tmp_path / "input" / "lost").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "here").mkdir()
     (tmp_path / "mask.npy").symlink_to(mask)
-    given = ["input/a.ome.zarr", "out", "--mask", "mask.npy", "--text", "x" * 5000]
+    given = ["input/a.ome.zarr", "input/copied", "input/lost", "here", "out"]
+    given += ["--mask", "mask.npy", "--text", "x" * 5000]
     monkeypatch.setattr(sys, "argv", ["n4.py", *given])
     assert Metrics("n4").record()["inputs"] == {
         # The checksum's own check value.
         "input/a.ome.zarr": {"path": str(store), "manifest_crc32c": "e3069283"},
+        "input/copied": {"path": str(tmp_path / "input" / "copied")},
+        "input/lost": {"path": str(tmp_path / "nowhere")},
         "mask.npy": {"path": str(mask)},
     }
 

@@ -120,19 +120,23 @@ def test_a_workflow_of_a_repository_has_its_address():
 
 
 @pytest.mark.parametrize(
-    ("engine", "image", "kind", "name", "tag"),
+    ("image", "kind", "parts"),
     [
-        ("docker", "lab/octane:0.1.0", "DockerImage", "lab/octane", "0.1.0"),
-        ("docker", "registry:5000/octane", "DockerImage", "registry:5000/octane", None),
-        ("apptainer", "/images/octane.sif", "SIFImage", "/images/octane.sif", None),
+        ("lab/octane:0.1.0", "DockerImage", (None, "lab/octane", "0.1.0", None)),
+        ("octane", "DockerImage", (None, "octane", None, None)),
+        ("host:5000/octane", "DockerImage", ("host:5000", "octane", None, None)),
+        ("docker://ghcr.io/a/b:1", "DockerImage", ("ghcr.io", "a/b", "1", None)),
+        ("ghcr.io/a/b:1@sha256:0af", "DockerImage", ("ghcr.io", "a/b", "1", "0af")),
+        ("a/b@sha256:0af", "DockerImage", (None, "a/b", None, "0af")),
+        ("/images/a:b.sif", "SIFImage", (None, "/images/a:b.sif", None, None)),
     ],
 )
-def test_tasks_in_a_container_name_its_image(engine, image, kind, name, tag):
-    entities = {e["@id"]: e for e in graph_of({**RUN, "container": engine, "image": image})}
+def test_tasks_in_a_container_name_its_image(image, kind, parts):
+    entities = {e["@id"]: e for e in graph_of({**RUN, "container": "docker", "image": image})}
     found = entities["#container"]
     assert found["@type"] == "ContainerImage"
     assert found["additionalType"]["@id"].endswith(f"#{kind}")
-    assert (found["name"], found.get("tag")) == (name, tag)
+    assert tuple(found.get(n) for n in ("registry", "name", "tag", "sha256")) == parts
     for action in of(entities, "CreateAction"):
         assert action["containerImage"] == {"@id": "#container"}
 

@@ -293,25 +293,41 @@ def test_gpus_and_who_waited_for_them_are_shown(subject: Subject) -> None:
         ],
     }
     record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
-    record["device"] = {"backend": "gpu", "pcie_generation": 3, "pcie_width": 8}
-    (pipeline,) = record["figures"]["pipeline"].values()
-    pipeline["transfers"] = [
-        {
-            "direction": "to_device",
-            "memory": "pinned",
-            "waited": False,
-            "size": 1 << 20,
-            "copies": 3,
-            "bytes": 4_000_000,
-            "seconds": 0.001,
-            "gigabytes_per_second": {"median": 4.0, "fastest": 6.0},
+    record["device"] = {
+        "backend": "gpu",
+        "device": "Some GPU",
+        "pcie_generation": 3,
+        "pcie_width": 8,
+    }
+    copies = {
+        "direction": "to_device",
+        "memory": "pinned",
+        "waited": False,
+        "size": 1 << 20,
+        "copies": 3,
+        "bytes": 4_000_000,
+        "seconds": 0.001,
+        "gigabytes_per_second": {"median": 4.0, "fastest": 6.0},
+    }
+    record["figures"]["pipeline"] = {
+        "RESAMPLE": {
+            "tiles": 3,
+            "workers": 2,
+            "seconds": 4.0,
+            "lane_seconds": {"decode": 6.0, "compute": 2.0},
+            "gap_seconds": {"decode": 1.0},
+            "transfers": [copies],
         }
-    ]
+    }
     record["attempt"] = 2
     subject.records[0].write_text(json.dumps(record))
     shutil.rmtree(subject.folder / "out")
     text = Page(subject.report()).text.replace("\xa0", " ")
-    assert "1 of 1 1 min 15 s 1 min 15 s 4 MB 2.0 s 6 – 7.88 1 × out of memory" in text
+    assert "1 of 1 1 min 15 s 1 min 15 s 4 MB 2.0 s 1 × out of memory" in text
+    assert "to the GPU pinned no 1.05 MB 3 4 MB 4 6 7.88" in text
+    assert (
+        "for 25% of the time no worker waited for the GPU to compute; what they did instead" in text
+    )
     assert "section_01_resample: done at attempt 2" in text
 
 

@@ -93,6 +93,32 @@ def test_what_lanes_did_while_none_computed_is_counted(watched):
     assert first.seconds == {"decode": 6, "compute": 24}
 
 
+def test_threads_share_the_idle_clock():
+    idling = Idling(time.perf_counter())
+    together = Barrier(4)
+
+    def work(number: int) -> list[float]:
+        track = Timeline().track(str(number))
+        track.watch(idling)
+        together.wait()
+        seen = []
+        for _ in range(300):
+            track.begin("compute" if number % 2 else "read")
+            seen.append(idling.at(time.perf_counter()))
+            track.end()
+        return seen
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(4) as pool:
+        seen = list(pool.map(work, range(4)))
+    # Nobody computes any more: it runs again, as fast as the clock.
+    first = time.perf_counter()
+    passed = idling.at(first)
+    assert idling.at(first + 1) == pytest.approx(passed + 1)
+    assert all(0 <= value <= passed + 1e-3 for values in seen for value in values)
+    assert passed <= first - start + 1
+
+
 def test_moved_seconds_take_their_share_of_what_was_waited(watched):
     clock, _, (first, second) = watched
     first.begin("decode")

@@ -36,6 +36,19 @@ class DeviceArray(np.ndarray):
     def data(self):
         return SimpleNamespace(ptr=self.ctypes.data)
 
+    def set(self, array, stream):
+        assert array.flags.c_contiguous
+        assert array.dtype == self.dtype
+        stream.queue.append(lambda: np.copyto(self.view(np.ndarray), array))
+
+    def get(self, stream, out, *, blocking=True):
+        assert self.flags.c_contiguous
+        assert out.flags.c_contiguous
+        stream.queue.append(lambda: np.copyto(out, self.view(np.ndarray)))
+        if blocking:
+            stream.synchronize()
+        return out
+
 
 DeviceArray.__module__ = "cupy"
 

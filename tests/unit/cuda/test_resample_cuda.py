@@ -427,6 +427,49 @@ def test_a_pipeline_notes_its_copies_and_warns_of_a_slow_link(cuda_on_cpu):
     assert metrics.warnings[0].startswith("RESAMPLE: Copies to the GPU reached ")
 
 
+def test_a_lane_copies_there_and_back_and_counts_both(cuda_on_cpu):
+    array = voxels((5, 6, 7), "f4")
+    found = []
+
+    def work(tile, lane):
+        block = lane.buffer("block", array.shape, array.dtype)
+        block[...] = array + tile
+        device = lane.to_device(block)
+        # A lane's buffer may be filled anew at once.
+        block[...] = -1
+        found.append(lane.to_host(device * 2, "result").copy())
+        lane.to_device(array)
+        return 1
+
+    metrics = Metrics("n4")
+    run_pipeline(range(3), work, label="N4", workers=1, xp=cuda_on_cpu, metrics=metrics)
+    for tile, result in enumerate(found):
+        np.testing.assert_array_equal(result, (array + tile) * 2)
+    record = Record.model_validate(metrics.record())
+    transfers = PipelineFigures.of(record)["N4"].transfers
+    assert {(t.direction, t.memory, t.waited): (t.copies, t.bytes) for t in transfers} == {
+        ("to_device", "pinned", True): (3, 3 * array.nbytes),
+        ("to_device", "pageable", True): (3, 3 * array.nbytes),
+        ("to_host", "pinned", True): (3, 3 * array.nbytes),
+    }
+
+
+def test_bytes_of_a_try_that_failed_are_counted_as_its_seconds_are(cuda_on_cpu):
+    array = voxels((5, 6, 7), "f4")
+    metrics = Metrics("n4")
+
+    def work(tile, lane):
+        lane.to_device(array)
+        if tile:
+            raise MemoryError
+        return 1
+
+    with pytest.raises(MemoryError):
+        run_pipeline([0, 1], work, label="N4", workers=1, xp=cuda_on_cpu, metrics=metrics)
+    assert metrics.bytes["copy"] == 2 * array.nbytes
+    assert "copy" in metrics.seconds
+
+
 def test_memory_is_given_back_when_copies_that_an_error_left_are_done(cuda_on_cpu):
     array = voxels((6, 5, 7), "f4")
     with HostMemory(cuda_on_cpu) as memory:
