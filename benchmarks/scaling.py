@@ -28,6 +28,7 @@ from octane.leases import lease
 from octane.metrics import Metrics
 from octane.params import ExecutionParameters, InputParameters, ResampleParameters
 from octane.simulated_gpus import SimulatedGpus
+from octane.spans import span
 from octane.step_resample import resample_image
 
 WORKERS = (1, 2, 3, 4, 8)
@@ -164,7 +165,8 @@ def slow_to_answer() -> Generator[None]:
 
     @contextmanager
     def opened(self: DirectReader, position: tuple[int, ...]) -> Generator:
-        time.sleep(max(0.0, first(position) + ANSWER - time.monotonic()))
+        with span("read"):
+            time.sleep(max(0.0, first(position) + ANSWER - time.monotonic()))
         with stream(self, position) as chunk:
             yield chunk
 
