@@ -189,6 +189,45 @@ class Subject:
         self.pyramid()
         return self
 
+    def on_gpu(self) -> None:
+        """The first section's first task was on a GPU, which did not go well at once."""
+        record = json.loads(self.records[0].read_text(encoding="utf-8"))
+        tries = ({"outcome": outcome, "gpu": "GPU-1"} for outcome in ("out of memory", "done"))
+        record["figures"]["gpu"] = {
+            "backend": "gpu",
+            "slot_wait_seconds": 75.0,
+            "attempts": list(tries),
+        }
+        record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
+        record["device"] = {
+            "backend": "gpu",
+            "device": "Some GPU",
+            "pcie_generation": 3,
+            "pcie_width": 8,
+        }
+        copies = {
+            "direction": "to_device",
+            "memory": "pinned",
+            "waited": False,
+            "size": 1 << 20,
+            "copies": 3,
+            "bytes": 4_000_000,
+            "seconds": 0.001,
+            "gigabytes_per_second": {"median": 4.0, "fastest": 6.0},
+        }
+        record["figures"]["pipeline"] = {
+            "RESAMPLE": {
+                "tiles": 3,
+                "workers": 2,
+                "seconds": 4.0,
+                "lane_seconds": {"decode": 6.0, "compute": 2.0},
+                "gap_seconds": {"decode": 1.0},
+                "transfers": [copies],
+            }
+        }
+        record["attempt"] = 2
+        self.records[0].write_text(json.dumps(record), encoding="utf-8")
+
     def report(
         self, *, subject: str = "sub-01", run: Mapping[str, str] | None = None, **parameters: str
     ) -> Path:

@@ -66,6 +66,7 @@ def pages(tmp_path_factory):
     """A small subject in which much went wrong, one of 80 sections that went well, and a cohort."""
     troubled = Subject(tmp_path_factory.mktemp("few"), edge=96)
     troubled.whole(6, missing=(2, 3), outlier=5)
+    troubled.on_gpu()
     many = Subject(tmp_path_factory.mktemp("many"), edge=216).whole(80)
     run = {"Nextflow": "24.10.0", "revision": "0123456789abcdef" * 3}
     few = troubled.report(subject="sub-01", run=run)
@@ -100,7 +101,7 @@ def test_the_report_fits_a_phone(show, pages, name):
     assert page.evaluate(WIDE) == {"page": 0, "parts": []}
 
 
-@pytest.mark.parametrize("name", ["few", "cohort"])
+@pytest.mark.parametrize("name", ["few", "many", "cohort"])
 def test_pictures_and_tables_have_names_and_headings_an_order(show, pages, name):
     page = show(pages[name], width=DESK)
     images = page.roles("image")
@@ -116,7 +117,7 @@ def test_pictures_and_tables_have_names_and_headings_an_order(show, pages, name)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["few", "cohort"])
+@pytest.mark.parametrize("name", ["few", "many", "cohort"])
 def test_all_texts_can_be_read(show, pages, name, dark):
     page = show(pages[name], width=DESK, dark=dark)
     page.evaluate(OPENED)

@@ -283,44 +283,7 @@ def test_sections_with_much_variation_left_are_marked(subject: Subject) -> None:
 def test_gpus_and_who_waited_for_them_are_shown(subject: Subject) -> None:
     subject.whole(1)
     assert "Did not end well" not in Page(subject.report()).text
-    record = json.loads(subject.records[0].read_text())
-    record["figures"]["gpu"] = {
-        "backend": "gpu",
-        "slot_wait_seconds": 75.0,
-        "attempts": [
-            {"outcome": "out of memory", "gpu": "GPU-1"},
-            {"outcome": "done", "gpu": "GPU-1"},
-        ],
-    }
-    record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
-    record["device"] = {
-        "backend": "gpu",
-        "device": "Some GPU",
-        "pcie_generation": 3,
-        "pcie_width": 8,
-    }
-    copies = {
-        "direction": "to_device",
-        "memory": "pinned",
-        "waited": False,
-        "size": 1 << 20,
-        "copies": 3,
-        "bytes": 4_000_000,
-        "seconds": 0.001,
-        "gigabytes_per_second": {"median": 4.0, "fastest": 6.0},
-    }
-    record["figures"]["pipeline"] = {
-        "RESAMPLE": {
-            "tiles": 3,
-            "workers": 2,
-            "seconds": 4.0,
-            "lane_seconds": {"decode": 6.0, "compute": 2.0},
-            "gap_seconds": {"decode": 1.0},
-            "transfers": [copies],
-        }
-    }
-    record["attempt"] = 2
-    subject.records[0].write_text(json.dumps(record))
+    subject.on_gpu()
     shutil.rmtree(subject.folder / "out")
     text = Page(subject.report()).text.replace("\xa0", " ")
     assert "1 of 1 1 min 15 s 1 min 15 s 4 MB 2.0 s 1 × out of memory" in text
