@@ -6,8 +6,8 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,6 +156,16 @@ class Started:
         pid = waited(found, f"the {part} of {script}")
         assert isinstance(pid, int)
         return pid
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Within it Nextflow stands still, so that it is there however fast its tasks are."""
+        pid = self.launcher()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def orphans(self) -> list[list[str]]:
         """Command lines of what it left running."""
