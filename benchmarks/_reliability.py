@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from _common import PROJECT, save
+from _common import COMMIT, PROJECT, save
 from _table_parts import table
 
 __all__ = ["RECORD", "Row", "fault_table", "note", "rows", "writing"]
@@ -55,10 +55,16 @@ class Row:
 
 def rows() -> dict[str, Row]:
     """The rows that are kept, by the tests that saw them."""
+    return {
+        test: Row(**{name: text for name, text in row.items() if name != "commit"})
+        for test, row in _kept().items()
+    }
+
+
+def _kept() -> dict[str, dict[str, str]]:
     if not RECORD.exists():
         return {}
-    kept = json.loads(RECORD.read_text(encoding="utf-8"))["rows"]
-    return {test: Row(**row) for test, row in kept.items()}
+    return json.loads(RECORD.read_text(encoding="utf-8"))["rows"]
 
 
 def writing() -> bool:
@@ -73,8 +79,9 @@ def note(test: str, row: Row) -> None:
     folder = os.open(RECORD.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        kept = {**rows(), test: row}
-        save("reliability", {"rows": {key: asdict(kept[key]) for key in sorted(kept)}})
+        # Rows of tests that were not run stay, each with the commit that it is of.
+        kept = {**_kept(), test: {**asdict(row), "commit": COMMIT}}
+        save("reliability", {"rows": {key: kept[key] for key in sorted(kept)}})
     finally:
         os.close(folder)
 
@@ -84,7 +91,7 @@ def fault_table(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
     kept = record["rows"]
     found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
     return table(
-        ("fault", "what octane does", "result", "what was observed", "shown by"),
+        ("fault", "what octane does", "result", "what was observed", "shown by", "at commit"),
         [
             (
                 kept[test]["fault"],
@@ -92,6 +99,7 @@ def fault_table(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
                 kept[test]["result"],
                 kept[test]["observed"].replace("|", "\\|"),
                 f"`{test}`",
+                kept[test]["commit"],
             )
             for test in found
         ],

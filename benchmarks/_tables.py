@@ -42,6 +42,22 @@ def filled(text: str, results: Path = RESULTS) -> str:
     return MARKED.sub(lambda found: found[1] + TABLES[found[2]](results), text)
 
 
+def _durability(record: dict) -> str:
+    found = record["seconds"]
+    return table(
+        ("MB", "files", "left to the system, s", "brought to the disk, s", "ratio"),
+        [
+            (
+                f"{record['bytes'] / 1e6:.0f}",
+                str(record["files"]),
+                f"{found['left']:.2f}",
+                f"{found['flushed']:.2f}",
+                f"{record['ratio']:.1f}",
+            )
+        ],
+    )
+
+
 def _phantom(record: dict) -> str:
     levels = record["n4_by_fitting_levels"]
     before = levels["1"]["truth"]["cv_against_truth_before"]
@@ -230,6 +246,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "n4-memory": measured("n4_memory", _memory),
     "n4-memory-where": measured("n4_memory", where("SimpleITK")),
     "faults": measured("reliability", fault_table),
+    "durability": measured("durability", _durability),
+    "durability-where": measured("durability", where()),
     **RESAMPLE_TABLES,
     **LEASE_TABLES,
     **PERFORMANCE_TABLES,

@@ -1,6 +1,6 @@
 # Sees that what a task made in a scratch folder has come to its work folder whole. Nextflow copies it
-# there with `cp … || true`: with the disk full, a task ended with 608 of its 1001 files cut short, exit
-# code 0 and status COMPLETED, and a copy that is cut short also stays and fills the disk.
+# there with `cp … || true`: with the disk full, a task ends with most of its files cut short, exit code 0
+# and status COMPLETED, and a copy that is cut short also stays and fills the disk.
 #
 # Sourced as afterScript, after that copy, by the task's wrapper: bash, coreutils and find alone,
 # because it runs outside of containers, with the scratch folder as current folder. What was to be

@@ -315,5 +315,5 @@ def helpText() {
         }
         "${group.title}\n${lines.join('\n')}"
     }
-    return "nextflow run main.nf --input MOSAICS_OR_VOLUME --outdir DIR [parameters]\n\n${groups.join('\n\n')}"
+    return "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]\n\n${groups.join('\n\n')}"
 }

@@ -12,8 +12,7 @@
 #
 # The watcher ends with the task: its standard input is a pipe whose other end every process of the task
 # inherits, so that its end comes with the last of them. It keeps nothing else open, starts nothing
-# while it waits, and stands above the tree that Nextflow measures and kills. Measured with all cores busy:
-# half a millisecond of a core when a task begins, and 0.4 ms every two seconds, a fiftieth of a percent.
+# while it waits, and stands above the tree that Nextflow measures and kills.
 
 octane_parent_of() { # PROCESS: sets $parent, to nothing where the process is gone
     local stat=

@@ -668,7 +668,9 @@ class WorkflowParameters(StepParameters):
             "with the columns subject, input, and parameters that differ."
         ),
     ] = None
-    outdir: Annotated[Path | None, parameter("Folder for the results.")] = None
+    outdir: Annotated[Path, parameter("Folder for the results; made where it is not there.")] = (
+        Path("results")
+    )
     subject: Annotated[
         str | None,
         parameter(

@@ -96,7 +96,9 @@ def split(values: BaseModel) -> dict[str, dict[str, object]]:
 
 
 def plain(default: object) -> object:
-    """A default as a file holds it: lists become strings, as a command line gives them."""
+    """A default as a file holds it: lists and paths are strings, as a command line gives them."""
+    if isinstance(default, Path):
+        return str(default)
     if isinstance(default, SEQUENCES):
         values = list(cast("list[object]", default))
         equal = len(values) == 3 and len(set(values)) == 1

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import time
 
@@ -12,6 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 SEED = 7
 ROUNDS = 3
+BEGUN = re.compile("(?:Submitted|Cached) process >")
 LONG = ("--n4_iterations", "500000", "--n4_convergence_threshold", "1e-30")
 """N4 that does not end while a test lasts."""
 
@@ -50,28 +52,30 @@ def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_pa
 def test_nextflow_at_random_points(started, nextflow, mosaics, undisturbed_mosaics, told, tmp_path):
     chosen = random.Random(SEED)
     moments = []
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         run = started(tmp_path, *mosaics, "-resume")
-        run.says("Submitted process")
-        moments.append(round(chosen.uniform(0.2, 6), 2))
-        time.sleep(moments[-1])
-        if run.process.poll() is not None:
-            break
+        # Of eight tasks, so that each kill finds more of them done.
+        tasks, moment = chosen.randint(2, 3) + 2 * number, round(chosen.uniform(0, 1.5), 2)
+        moments.append(f"{moment:g} s after task {tasks}")
+        waited(lambda run=run, tasks=tasks: len(BEGUN.findall(run.output)) >= tasks, moments[-1])
+        time.sleep(moment)
+        assert run.process.poll() is None, f"it was over before: {moments}"
         run.kill()
         waited(lambda run=run: not run.orphans(), "the end of what Nextflow left running")
         # A name that is there is whole, whenever the kill came.
         whole(tmp_path / "work")
     again = nextflow(tmp_path, *mosaics, "-resume")
     assert again.code == 0, again.output
+    # Six or more had begun before the last kill, and they need those before them.
+    assert len(again.tasks("CACHED")) >= 3
     assert checksums(again.outdir) == undisturbed_mosaics.sums
     told(
         "kills",
         f"Nextflow is killed at random points, {ROUNDS} times in a row",
         "its tasks end within seconds; `-resume` goes on; the lock on the output is gone with it",
         "recovery with `-resume`; the same checksums",
-        f"killed {', '.join(f'{moment:g}' for moment in moments)} s after a task began (seed "
-        f"{SEED}); in the last run {len(again.tasks('CACHED'))} tasks were cached and "
-        f"{len(again.tasks('COMPLETED'))} ran",
+        f"killed {', '.join(moments)} began (seed {SEED}); in the last run "
+        f"{len(again.tasks('CACHED'))} tasks were cached and {len(again.tasks('COMPLETED'))} ran",
     )
 
 

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from octane.manifests import manifest_text
 
 COMMAND = Path(__file__).resolve().parents[2] / "bin" / "materialize.py"
@@ -37,7 +39,8 @@ def contents(folder):
     }
 
 
-def test_killed_again_and_again_nothing_is_lost_or_half_made(tmp_path):
+@pytest.mark.fault
+def test_killed_again_and_again_nothing_is_lost_or_half_made(told, tmp_path):
     outdir = published(tmp_path)
     expected, chance, kills = contents(outdir), random.Random(5), 0
     while kills < KILLS:
@@ -62,3 +65,10 @@ def test_killed_again_and_again_nothing_is_lost_or_half_made(tmp_path):
     assert {path.name for path in outdir.iterdir()} == {"a.ome.zarr", "b.ome.zarr"}
     assert not any(path.is_symlink() for path in outdir.iterdir())
     assert contents(outdir) == expected
+    told(
+        "kills",
+        "`materialize.py` is killed at random points, again and again",
+        "a result is a link or a whole copy at any moment; the next call ends the work",
+        "recovery; the same files, and no link is left",
+        f"killed {kills} times",
+    )

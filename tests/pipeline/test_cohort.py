@@ -145,6 +145,15 @@ def test_a_yaml_sheet_and_stubs(nextflow, data, tmp_path):
     assert resampled == ["RESAMPLE (01:section_01)", "RESAMPLE (01:section_02)"]
 
 
+def test_results_come_into_the_launch_folder_where_no_other_is_given(nextflow, data, tmp_path):
+    sheet = tmp_path / "cohort.csv"
+    sheet.write_text(f"subject,input\n01,{data}/01\n", encoding="utf-8")
+    run = nextflow(tmp_path, "-stub", "--samplesheet", "cohort.csv", give_outdir=False)
+    assert run.code == 0, run.output
+    assert (tmp_path / "results" / "01" / "01.ome.zarr").is_dir()
+    assert (tmp_path / "results" / "pipeline_info" / "trace.txt").exists()
+
+
 def test_every_problem_of_a_sheet_is_named_before_any_other_task(nextflow, data, tmp_path):
     sheet = data / "bad.csv"
     sheet.write_text(

@@ -63,7 +63,10 @@ def test_preflight_refuses_before_any_other_task(
             ["--input", "nowhere"], "nowhere does not exist; check the path.", True, id="nowhere"
         ),
         pytest.param(
-            ["--phantom"], "--outdir is missing; give a folder for the results.", False, id="outdir"
+            ["--phantom", "--outdir="],
+            "--outdir is missing; give a folder for the results.",
+            False,
+            id="outdir",
         ),
         pytest.param(
             ["--phantom", "no"], "--phantom is 'no': write true or false.", True, id="phantom-no"

@@ -53,7 +53,13 @@ def until(there: Callable[[], bool], what: str) -> None:
 
 
 class OnSlurm:
-    """The workflow through the slurm profile, on one phantom, from one folder."""
+    """The workflow through the slurm profile, from one folder.
+
+    Attributes
+    ----------
+    given
+        Arguments of each run: the small phantom.
+    """
 
     def __init__(self, cluster: SlurmCluster, folder: Path, start, given: list[object]) -> None:
         self.cluster = cluster
@@ -61,7 +67,7 @@ class OnSlurm:
         self.environment = dict(cluster.environment)
         self._start = start
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._given = given
+        self.given = given
 
     def end(self) -> None:
         """End what still runs, as it does after a test that failed."""
@@ -74,7 +80,7 @@ class OnSlurm:
         path = self.folder / "quick.config"
         path.write_text(QUICK_EXECUTOR + config, encoding="utf-8")
         started = self._start(
-            *(self.folder, "-profile", profiles, "-c", path, *self._given, *arguments),
+            *(self.folder, "-profile", profiles, "-c", path, *self.given, *arguments),
             env={**self.environment, **(env or {})},
         )
         self._processes.append(started.process)

@@ -1,4 +1,4 @@
-"""The container's recipe: all of it is pinned, and it is the image that the profiles ask for."""
+"""The container's recipe: Python and its packages are pinned, and the profiles ask for it."""
 
 import re
 from pathlib import Path
