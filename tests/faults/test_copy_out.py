@@ -97,13 +97,14 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     assert undisturbed.code == 0, undisturbed.output
     results = [made.outdir / "s" / "s.ome.zarr" for made in (resumed, undisturbed)]
     assert stamps(results[0]) == stamps(results[1])
+    said = re.findall(r"The results could not be copied[^;]*", words)
     told(
         "no space",
         "the work directory fills up while N4's results are copied there from the scratch folder, "
         "which Nextflow does not notice",
         "each file is held against what was made; the task fails by name and leaves nothing cut",
         "error; with space and `-resume` the same files",
-        f"exit {row['exit']}: {' '.join(re.findall(r'The results could not be copied[^;]*', words)[:1])}",
+        f"exit {row['exit']}: {said[0]}",
     )
 
 
