@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ def start(folder: Path, log: int, taker: int) -> int:
         try:
             take(folder, log, taker)
         finally:
+            # The child must not go on as its parent does, whatever it was.
+            traceback.print_exc()
             os._exit(1)
     return child
 

@@ -31,7 +31,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -212,8 +212,13 @@ class LeaseFolder:
                 raise self._refused(error, name) from error
             status = os.fstat(fd)
             # A second name would let what is written here appear in somebody's own file. The mutex
-            # has one for a moment while it is made, and is never written.
-            if stat.S_ISREG(status.st_mode) and (status.st_nlink == 1 or name == MUTEX):
+            # has one for a moment while it is made, and is never written; others keep the name that
+            # they are made under where their maker is killed just then.
+            if stat.S_ISREG(status.st_mode) and (
+                name == MUTEX
+                or status.st_nlink == 1
+                or status.st_nlink == 1 + self._swept(name, status.st_ino)
+            ):
                 return fd
             os.close(fd)
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
@@ -224,12 +229,40 @@ class LeaseFolder:
             "give another --gpu-lock-dir."
         )
 
+    def _swept(self, name: str, inode: int | None = None) -> int:
+        """Remove what makers of a file left that were killed; to be called under the mutex.
+
+        Parameters
+        ----------
+        name
+            Of the file.
+        inode
+            Of the file, for its own other names alone; None for all that was made to become it.
+
+        Returns
+        -------
+        int
+            How many there were. In a sticky folder those of other users stay, and do no harm.
+        """
+        with os.scandir(self._fd) as entries:
+            left = [
+                entry.name
+                for entry in entries
+                if entry.name.startswith(f".{name}-") and inode in (None, entry.inode())
+            ]
+        for partial in left:
+            with suppress(OSError):
+                os.unlink(partial, dir_fd=self._fd)
+        return len(left)
+
     def _create(self, name: str) -> None:
         # Under another name first: with its own, it would for a moment have the rights that the
         # umask left, which lock out other users. Never O_CREAT on what may exist: the kernel
         # refuses that for other users' files in such a folder (fs.protected_regular).
         partial = f".{name}-{os.getpid()}-{random.getrandbits(48):x}"
         try:
+            if name != MUTEX:
+                self._swept(name)
             fd = os.open(partial, OPEN | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._fd)
             try:
                 os.fchmod(fd, SHARED_FILE)

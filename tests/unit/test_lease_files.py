@@ -256,7 +256,23 @@ def test_a_slot_that_was_removed_is_made_anew(folder):
         folder.take("GPU-0", record()).release()
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling link", "second name", "fifo", "folder"])
+@pytest.mark.parametrize("named", [False, True], ids=["before its name", "between its names"])
+def test_what_a_killed_maker_left_is_removed_and_the_file_serves(folder, named):
+    partial = folder.path / ".GPU-0.0-17-ab"
+    partial.touch()
+    if named:
+        (folder.path / "GPU-0.0").hardlink_to(partial)
+    with folder.mutex():
+        slot = folder.take("GPU-0", record())
+        assert slot.name == "GPU-0.0"
+        assert [name for name, _ in folder.held("GPU-0")] == ["GPU-0.0"]
+        slot.release()
+    assert sorted(p.name for p in folder.path.iterdir()) == ["GPU-0.0", "mutex"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["link", "dangling link", "second name", "third name", "fifo", "folder"]
+)
 def test_a_trick_in_place_of_a_file_is_refused_and_what_it_aims_at_stays(folder, tmp_path, kind):
     victim, bait = tmp_path / "victim", folder.path / "GPU-0.0"
     victim.write_text("precious")
@@ -267,6 +283,9 @@ def test_a_trick_in_place_of_a_file_is_refused_and_what_it_aims_at_stays(folder,
             bait.symlink_to(tmp_path / "made")
         case "second name":
             bait.hardlink_to(victim)
+        case "third name":
+            bait.hardlink_to(victim)
+            (folder.path / ".GPU-0.0-17-ab").hardlink_to(victim)
         case "fifo":
             os.mkfifo(bait)
         case "folder":
