@@ -286,9 +286,6 @@ def _in_workflow(problem: str) -> str:
 
 
 def _check_output(outdir: object, problems: list[str]) -> None:
-    if outdir is None:
-        problems.append("--outdir is missing; give a folder for the results.")
-        return
     folder = Path(str(outdir))
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
