@@ -116,6 +116,11 @@ def gap_of(spent: Spent) -> str:
 
     It is the host's view: what a GPU still computes while its worker reads on is not in it.
 
+    Parameters
+    ----------
+    spent
+        Of the step's tile pipeline, with its gaps.
+
     Returns
     -------
     str

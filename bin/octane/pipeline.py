@@ -27,7 +27,7 @@ from octane.idling import Idling
 from octane.metrics import Metrics
 from octane.pinned import HostMemory
 from octane.progress import progress
-from octane.spans import Track, span
+from octane.spans import Track, span, summed
 from octane.tiles import run_tiles
 from octane.transfers import Direction, Stream, slow_link
 
@@ -214,17 +214,15 @@ def run_pipeline(
             )
         finally:
             # Of a try that failed as well, whose seconds are counted too.
-            if host.transfers.bytes:
-                metrics.count("copy", host.transfers.bytes)
+            if copied := host.transfers.bytes:
+                metrics.count("copy", copied)
     end = time.perf_counter()
     wall = end - start
     after = _seconds(tracks)
     seconds = {stage: after[stage] - before[stage] for stage in after}
     seconds[IDLE] = max(0.0, len(lanes) * wall - sum(seconds.values()))
-    gaps: dict[str, float] = {}
-    for track in tracks:
-        for stage, waited in track.meanwhile.items():
-            gaps[stage] = gaps.get(stage, 0.0) + waited / len(tracks)
+    waited = summed(track.meanwhile for track in tracks)
+    gaps = {stage: seconds / len(tracks) for stage, seconds in waited.items()}
     gaps[IDLE] = max(0.0, idling.at(end) - sum(gaps.values()))
     spent = Spent(
         label,

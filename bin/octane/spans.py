@@ -11,14 +11,14 @@ coarser, a piece then being the stage that took most of its time. Sums stay exac
 
 import os
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from threading import Lock, current_thread, local, main_thread
 from types import ModuleType
 
 from octane.idling import COMPUTE, Idling
 
-__all__ = ["PROFILED", "Piece", "Timeline", "Track", "coarsened", "moved", "span"]
+__all__ = ["PROFILED", "Piece", "Timeline", "Track", "coarsened", "moved", "span", "summed"]
 
 MOST = 4096
 """Pieces that a track holds before it becomes coarser: 400 kB of memory."""
@@ -48,6 +48,15 @@ def _load_nvtx() -> ModuleType | None:
 
 
 _nvtx = _load_nvtx()
+
+
+def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Of each name that any part has, the sum; names in the order in which they come."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total
 
 
 def coarsened(pieces: Iterable[Piece], grain: float) -> list[Piece]:
@@ -248,11 +257,7 @@ class Timeline:
 
     def seconds(self) -> dict[str, float]:
         """Of each stage, summed over the tracks."""
-        summed: dict[str, float] = {}
-        for track in self.tracks.values():
-            for stage, seconds in track.seconds.items():
-                summed[stage] = summed.get(stage, 0.0) + seconds
-        return summed
+        return summed(track.seconds for track in self.tracks.values())
 
 
 def _written(pieces: list[Piece]) -> dict[str, str]:

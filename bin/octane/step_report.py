@@ -4,7 +4,7 @@ import json
 import logging
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from octane.provenance import CRATE, crate
 from octane.records import ORDER, Record
 from octane.report import PREVIEWED, Entry, Report, build
 from octane.result_files import result_files
+from octane.spans import summed
 from octane.timing import spent_by
 from octane.trace import trace_content
 from octane.validation import place_of
@@ -181,8 +182,8 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
     machines: dict[str, list[str]] = {}
     stages: dict[str, dict[str, tuple[float | None, float | None]]] = {}
     for step, of in steps.items():
-        spent = _sums(entry.record.seconds for entry in of)
-        moved = _sums(entry.record.traffic for entry in of)
+        spent = summed(entry.record.seconds for entry in of)
+        moved = summed(entry.record.traffic for entry in of)
         # The seconds of writing and the bytes written go under two names.
         names = dict.fromkeys("written" if n == "write" else n for n in (*spent, *moved))
         stages[step] = {
@@ -205,7 +206,7 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
             s: sum(entry.record.seconds.get("total", 0.0) for entry in of)
             for s, of in steps.items()
         },
-        "traffic": {s: _sums(entry.record.traffic for entry in of) for s, of in steps.items()},
+        "traffic": {s: summed(entry.record.traffic for entry in of) for s, of in steps.items()},
         "stages": stages,
         "bounds": [
             sentence
@@ -265,14 +266,6 @@ def _twin(
             {"name": e.name, **e.record.model_dump(mode="json", by_alias=True)} for e in entries
         ],
     }
-
-
-def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for part in parts:
-        for name, value in part.items():
-            total[name] = total.get(name, 0) + value
-    return total
 
 
 def write_report(

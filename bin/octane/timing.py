@@ -4,7 +4,7 @@ Tasks of one step ran beside each other, on several days where a run was resumed
 report leaves out the time in which nothing ran, so that what ran can be seen.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from octane.bounds import STAGES, Spent
 from octane.records import PipelineFigures, Record
+from octane.spans import summed
 from octane.trace import Recorded
 
 __all__ = ["KINDS", "LEASE", "OWN", "Clock", "occupancy", "spent_by"]
@@ -46,7 +47,7 @@ def spent_by(records: Iterable[Record]) -> dict[str, Spent]:
             before = found.get(label, Spent(label, {}, 0.0, 0.0, 0, 0))
             found[label] = Spent(
                 label,
-                _sum(before.seconds, figures.lane_seconds),
+                summed((before.seconds, figures.lane_seconds)),
                 before.cpu_seconds + figures.cpu_seconds,
                 before.wall + figures.seconds,
                 before.tiles + figures.tiles,
@@ -54,13 +55,9 @@ def spent_by(records: Iterable[Record]) -> dict[str, Spent]:
                 before.read_bytes + record.traffic.get("read", 0),
                 before.written_bytes + record.traffic.get("written", 0),
                 before.gpu or record.device.get("backend") == "gpu",
-                _sum(before.gaps, figures.gap_seconds),
+                summed((before.gaps, figures.gap_seconds)),
             )
     return found
-
-
-def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
-    return {s: first.get(s, 0.0) + second.get(s, 0.0) for s in dict.fromkeys((*first, *second))}
 
 
 @dataclass(frozen=True)
