@@ -9,19 +9,36 @@ def few() {
     return 5
 }
 
-// Why a task that left this exit code was tried again.
-def reason(exit) {
-    def known = [
-        '1': 'no space in its scratch folder',
-        '28': 'no space in its scratch folder',
-        '104': 'terminated',
-        '137': 'killed, most likely for its memory',
-        '140': 'out of its time',
-        '143': 'terminated',
-        '247': 'killed, most likely for its memory',
+// What ended a task that could not say so itself, by the exit code it left.
+def ends() {
+    return [
+        '104': 'ended from outside (exit 104), as by its machine going down',
+        '137': 'killed (exit 137), most likely for its memory',
+        '140': 'out of its time (exit 140)',
+        '143': 'ended from outside (exit 143), as a cancelled job is',
+        '247': 'killed (exit 247), most likely for its memory',
         '-': 'lost: it left no exit code',
     ]
-    return known[exit] ? "${known[exit]}${exit == '-' ? '' : " (exit ${exit})"}" : "exit ${exit}"
+}
+
+// Why a task that left this exit code was tried again.
+def reason(exit) {
+    return ends()[exit] ?: exit in ['1', '28'] ? "without space in its scratch folder (exit ${exit})" : "ended with exit code ${exit}"
+}
+
+def had(tasks, field) {
+    return tasks.collect { task -> task[field] }.join(', then ')
+}
+
+// What to do about such ends, where there is more than to go on.
+def remedy(own, exit, place) {
+    if (exit in ['137', '247']) {
+        return ["  It had ${had(own, 'memory')} of memory, and more is not to be had: raise --max_memory or take a larger machine."]
+    }
+    if (exit == '140') {
+        return ["  It took ${had(own, 'realtime')}: let it have more time, as docs/hpc.md says."]
+    }
+    return ends()[exit] ? ["  ${place}/.command.log may say why."] : []
 }
 
 // Nextflow's record of this run's tasks, with the name of the process alone; none where it is off.
@@ -100,20 +117,21 @@ def failed(tasks) {
     def name = (report =~ /Error executing process > '(?:[A-Z0-9_]+:)*(.+)'/).collect { match -> match[1] }.find { true }
     def place = (report =~ /Work dir:\s+(\S.*)/).collect { match -> match[1] }.find { true }
     def own = tasks.findAll { task -> task.name == name && task.status == 'FAILED' }
-    def killed = workflow.exitStatus in [137, 247]
-    if (told.contains('error: ')) {
+    def exit = own ? own.last().exit : workflow.exitStatus?.toString()
+    def spoke = told.contains('error: ')
+    if (spoke) {
         log.error("octane stopped: ${told.substring(told.indexOf('error: ') + 'error: '.length())}")
     }
-    else if (name && killed) {
-        log.error("octane stopped: ${name} was killed (exit ${workflow.exitStatus}), most likely for its memory.")
+    else if (name && ends()[exit]) {
+        log.error("octane stopped: ${name} was ${ends()[exit]}.")
     }
     if (!name) {
         return
     }
-    def memory = killed && own ? ["  It had ${own.collect { task -> task.memory }.join(', then ')} of memory, and more is not to be had: raise --max_memory or take a larger machine."] : []
-    def tries = own.size() > 1 && !killed ? ["  Tried ${own.size()} times, before: ${own.init().collect { task -> reason(task.exit) }.join('; ')}."] : []
+    def what = spoke || !own ? [] : remedy(own, exit, place)
+    def tries = own.size() > 1 ? ["  Tried ${own.size()} times, before: ${own.init().collect { task -> reason(task.exit) }.join('; ')}."] : []
     def again = workflow.commandLine.contains(' -resume') ? workflow.commandLine : "${workflow.commandLine} -resume"
-    log.info((["${name} failed in ${place}"] + memory + tries + ["  What is done is kept. Once the cause is gone, go on with:", "  ${again}"]).join('\n'))
+    log.info((["${name} failed in ${place}"] + what + tries + ["  What is done is kept. Once the cause is gone, go on with:", "  ${again}"]).join('\n'))
 }
 
 // `subjects` are the names of this run's subjects; others may have results in the same folder.

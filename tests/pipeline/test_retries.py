@@ -1,8 +1,10 @@
 """What is tried again, with what, and what is not."""
 
 import os
+import re
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -47,7 +49,7 @@ def test_a_task_killed_for_its_memory_gets_more_as_far_as_there_is(stubs):
         ("PREFLIGHT", "COMPLETED", "3 GB"),
     ]
     assert "Tried again, and then done:" in run.output
-    assert "PREFLIGHT (mosaics): killed, most likely for its memory (exit 137)" in run.output
+    assert "PREFLIGHT (mosaics): killed (exit 137), most likely for its memory" in run.output
 
 
 def test_where_memory_cannot_grow_it_is_not_tried_in_vain_and_said(stubs):
@@ -71,7 +73,7 @@ def test_a_task_that_was_terminated_is_tried_again(stubs, code):
     run = stubs("STACK", once(f"exit {code}"), "--max_memory", "2 GB")
     assert run.code == 0, run.output
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    assert f"STACK (mosaics): terminated (exit {code})" in run.output
+    assert f"STACK (mosaics): ended from outside (exit {code})" in run.output
 
 
 def test_a_killed_wrapper_is_tried_again_though_memory_cannot_grow(stubs):
@@ -94,7 +96,18 @@ def test_a_lost_task_stops_after_the_third_try(stubs):
     run = stubs("STACK", "'exit 143'")
     assert run.code == 1
     assert len(tries(run, "STACK")) == 3
-    assert "Tried 3 times, before: terminated (exit 143); terminated (exit 143)." in run.output
+    ended = "ended from outside (exit 143), as a cancelled job is"
+    assert f"octane stopped: STACK (mosaics) was {ended}." in run.output
+    assert f"Tried 3 times, before: {ended}; {ended}." in run.output
+    (log,) = re.findall(r"(/\S+/\.command\.log) may say why\.", run.output)
+    assert Path(log).is_file()
+
+
+def test_a_task_that_is_out_of_time_each_time_says_so(stubs):
+    run = stubs("STACK", "'exit 140'")
+    assert run.code == 1
+    assert "octane stopped: STACK (mosaics) was out of its time (exit 140)." in run.output
+    assert "let it have more time, as docs/hpc.md says." in run.output
 
 
 def test_a_users_config_still_decides(stubs, tmp_path):
@@ -151,7 +164,7 @@ def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
     )
     assert run.code == 0, run.output
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    assert "STACK (mosaics): no space in its scratch folder (exit 28)" in run.output
+    assert "STACK (mosaics): without space in its scratch folder (exit 28)" in run.output
 
 
 @pytest.mark.parametrize(("left", "code_left"), [("rm filler;", "28"), ("", "1")])
@@ -179,7 +192,7 @@ def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
     )
     assert run.code == 0, run.output
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    assert f"STACK (mosaics): no space in its scratch folder (exit {code_left})" in run.output
+    assert f"STACK (mosaics): without space in its scratch folder (exit {code_left})" in run.output
     wrapper = (run.folder / "work").glob("*/*/.command.run")
     texts = [w.read_text(encoding="utf-8") for w in wrapper]
     stacks = [t for t in texts if "STACK (mosaics)" in t]
