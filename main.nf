@@ -9,7 +9,7 @@ include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { ended } from './lib/ending'
-include { allOf ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; optional ; own ; plansOf ; recordsOf ; runRecord ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
+include { allOf ; codeVersion ; fingerprint ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; optional ; own ; plansOf ; recordsOf ; runRecord ; statesOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { released ; taken } from './lib/outdir'
 include { SUBJECTS } from './lib/subjects'
 
@@ -19,7 +19,7 @@ workflow OCTANE {
 
     main:
     code = codeVersion()
-    watched = subjects.map { meta, input, truth -> [meta, input, truth, fingerprint(input)] }
+    watched = subjects.map { meta, input, truth -> [meta, input, statesOf(meta, input, truth)] }
     all = allOf(watched)
     PREFLIGHT(all.data, all.request, code)
     PREFLIGHT.out.plans.subscribe { ids, found -> told(ids, found) }

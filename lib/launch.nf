@@ -136,14 +136,14 @@ def allOf(watched) {
         .toSortedList { a, b -> a[0].id <=> b[0].id }
         .filter { all -> all.size() > 0 }
         .multiMap { all ->
-            def tables = all.collect { meta, _input, _truth, _state -> optional(own(meta, 'positions')) }
+            def tables = all.collect { meta, _input, _states -> optional(own(meta, 'positions')) }
             def asked = all.withIndex().collect { subject, place ->
                 def meta = subject[0]
                 def number = tables.take(place + 1).count { table -> table }
                 [subject: meta.id, given: meta.given ?: [:], told: meta.told ?: '', table: tables[place] ? number : null]
             }
-            def inputs = all.collect { _meta, input, _truth, _state -> input }
-            data: [asked.collect { subject -> subject.subject }, inputs, all.collect { subject -> subject[3] }, tables.findAll { table -> table }]
+            def inputs = all.collect { _meta, input, _states -> input }
+            data: [asked.collect { subject -> subject.subject }, inputs, all.collect { _meta, input, states -> states[input] }, tables.findAll { table -> table }]
             request: groovy.json.JsonOutput.toJson([parameters: parameters(), subjects: asked])
         }
 }
@@ -277,15 +277,22 @@ def inStep(prepared, files) {
         }
 }
 
-// Each [meta, file], once the input that it was made of is seen to be what it was at the start: a task
-// that read other chunks than those it is cached by would be wrong, in this run alone, with no sign of it.
+// Each file and folder of a subject's that the run reads, with its fingerprint.
+def statesOf(meta, input, truth) {
+    def given = [input, truth, optional(own(meta, 'positions')), params.skip_n4 ? [] : maskOf(meta)]
+    return given.flatten().collectEntries { path -> [path, fingerprint(path)] }
+}
+
+// Each [meta, file], once all that it was made of is seen to be what it was at the start: a task that
+// read other chunks than those it is cached by would be wrong, in this run alone, with no sign of it.
 def unchanged(volume, watched) {
     return volume
         .map { meta, file -> [meta.id, meta, file] }
-        .join(watched.map { meta, input, _truth, before -> [meta.id, input, before] })
-        .map { _id, meta, file, input, before ->
-            if (fingerprint(input) != before) {
-                error("${input} changed while the run read it, so that the results mix two states of it; run again with -resume, which makes anew what changed.")
+        .join(watched.map { meta, _input, states -> [meta.id, states] })
+        .map { _id, meta, file, states ->
+            def changed = states.keySet().findAll { path -> !path.exists() || fingerprint(path) != states[path] }
+            if (changed) {
+                error("${changed.join(', ')} changed while the run read it, so that the results mix two states of it; run again with -resume, which makes anew what changed.")
             }
             [meta, file]
         }

@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+import zarr
 from _runs import checksums, last_words
 
 from octane.verifying import accept
@@ -76,6 +77,33 @@ def test_the_input_changes_during_a_run(
         "sizes and times of all its files are looked at again at the end; the run fails",
         "error; with `-resume` the same checksums",
         plain(words, INPUT=source),
+    )
+
+
+def test_a_mask_changes_during_a_run(started, nextflow, volume, phantom, told, plain, tmp_path):
+    mask = shutil.copytree(phantom / "truth" / "bias.ome.zarr", tmp_path / "mask.ome.zarr")
+    zarr.open_array(mask, path="0", mode="r+")[:] = 1
+    accept(mask)
+    given = [*volume, "--n4_mask", mask]
+    run = started(tmp_path, *given)
+    run.of_task("python", "n4.py")
+    os.utime(mask / "0" / "c" / "0" / "0" / "0")
+    assert run.end() == 1
+    words = last_words(run.output)
+    assert f"{mask} changed while the run read it" in words
+    again = nextflow(tmp_path, *given, "-resume")
+    assert again.code == 0, again.output
+    assert "N4 (tissue)" in again.tasks("COMPLETED")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    straight = nextflow(elsewhere, *given)
+    assert straight.code == 0, straight.output
+    assert checksums(again.outdir) == checksums(straight.outdir)
+    told(
+        "changes",
+        "a mask is written while N4 reads it",
+        "as for the input, so for a mask, a table of positions and the truth; the run fails",
+        "error; with `-resume` the same checksums",
+        plain(words, MASK=mask),
     )
 
 

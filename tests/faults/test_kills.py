@@ -17,6 +17,8 @@ BEGUN = re.compile("(?:Submitted|Cached) process >")
 LONG = ("--n4_iterations", "500000", "--n4_convergence_threshold", "1e-30")
 """N4 that does not end while a test lasts."""
 
+SECONDS_LONG = ("--n4_iterations", "60000", "--n4_convergence_threshold", "1e-30")
+"""N4 that takes some seconds, so that there are moments to choose from."""
 
 PARTS = {"python": "resample.py", ".command.sh": "stack.py", ".command.run": "n4.py"}
 """What is killed of which step's task."""
@@ -46,6 +48,40 @@ def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_pa
         "recovery in the same run; the same checksums",
         f"{len(retried)} tasks ended with 137 and were tried again; no process, no half-written "
         "file and no scratch folder was left",
+    )
+
+
+def test_a_task_and_its_wrapper_at_random_points(
+    started, nextflow, volume, told, tmp_path, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    growing = folder / "growing.config"
+    # A task that was killed, perhaps for its memory, is tried again only where it can have more.
+    growing.write_text("process { withName: N4 { memory = { 1.GB * task.attempt } } }\n")
+    given = (*volume, *SECONDS_LONG, "-c", growing)
+    undisturbed = nextflow(folder, *given)
+    assert undisturbed.code == 0, undisturbed.output
+    chosen = random.Random(SEED)
+    run = started(tmp_path, *given)
+    moments = []
+    for count, part in enumerate(("python", ".command.run"), 1):
+        pid, moment = run.of_task(part, "n4.py"), round(chosen.uniform(0.5, 4), 2)
+        moments.append(f"{part} {moment:g} s")
+        time.sleep(moment)
+        os.kill(pid, signal.SIGKILL)
+        waited(lambda count=count: run.output.count("Execution is retried") >= count, part)
+    assert run.end() == 0, run.output
+    assert run.output.count("error exit status (137)") == len(moments), run.output
+    assert checksums(tmp_path / "out") == checksums(undisturbed.outdir)
+    assert partial_files(tmp_path) == []
+    assert run.orphans() == []
+    told(
+        "kills",
+        "N4's Python, and at the next attempt its wrapper, are killed at random points",
+        "the task is tried again each time; nothing of an attempt that was killed is taken",
+        "recovery in the same run; the same checksums",
+        f"killed after it began: {', '.join(moments)} (seed {SEED}); two attempts ended with 137, "
+        "the third is the result",
     )
 
 
