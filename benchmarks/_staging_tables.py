@@ -29,9 +29,25 @@ def _published(record: dict) -> str:
     )
 
 
+def _space(record: dict) -> str:
+    return table(
+        ("step", "predicted, MB", "written, MB", "ratio"),
+        [
+            (
+                name,
+                f"{found['predicted_bytes'] / 1e6:.2f}",
+                f"{found['written_bytes'] / 1e6:.2f}",
+                f"{found['predicted_bytes'] / found['written_bytes']:.2f}",
+            )
+            for name, found in record["space"].items()
+        ],
+    )
+
+
 STAGING_TABLES: dict[str, Table] = {
     "staging-scratch": measured("staging", _scratch),
     "staging-published": measured("staging", _published),
+    "staging-space": measured("staging", _space),
     "staging-where": measured("staging", where()),
 }
 """Names that the page marks, and what makes each table."""

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from _common import PROJECT, save, scratch_folder
+from _staging_space import predicted_and_written
 
 OTHER = Path("/dev/shm")
 UNITS = {"B": 0, "KB": 1, "MB": 2, "GB": 3}
@@ -97,6 +98,11 @@ def main() -> None:
             for index, (name, setting) in enumerate(settings.items())
         }
         first = folder / "run0"
+        trace = first / "out" / "pipeline_info" / "trace.txt"
+        space = {
+            name: {"predicted_bytes": predicted, "written_bytes": found}
+            for name, (predicted, found) in predicted_and_written(first / "work", trace).items()
+        }
         published = {}
         for mode in ("symlink", "rellink", "link", "copy"):
             before = inodes(first / "work")
@@ -109,6 +115,7 @@ def main() -> None:
                 "one_file_system": OTHER.stat().st_dev == folder.stat().st_dev,
                 "input_bytes": held(mosaics),
                 "scratch": scratch,
+                "space": space,
                 "published": published,
             },
             quick=quick,

@@ -7,21 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from _staging_space import held_blocks, predicted_and_written
 
 from octane.scratch import OFF, ON, read_scratch
 
-BLOCK = 4096
-
 READINGS = [False, True, None, 0, 1, "/fast/own", "$DISK/own", *OFF, *ON, *map(str.title, OFF + ON)]
-
-
-def held(folder):
-    """Bytes that a file system gives out for a folder; links and what is linked left out."""
-    found = [folder, *(p for p in folder.rglob("*") if not p.is_symlink())]
-    return sum(
-        BLOCK if p.is_dir() else -(-p.stat().st_size // BLOCK) * BLOCK * (p.stat().st_nlink == 1)
-        for p in found
-    )
 
 
 def closure(project, name):
@@ -118,22 +108,13 @@ def test_each_step_of_the_demo_writes_what_was_predicted_within_a_fifth(nextflow
     )
     assert run.code == 0, run.output
     plan = json.loads(run.task_file("PREFLIGHT", "plans.json").read_text(encoding="utf-8"))
-    predicted = {step["name"]: step["bytes"] for step in plan["space"]["steps"]}
-    written = dict.fromkeys(predicted, 0)
-    for row in run.trace:
-        name = row["name"].removeprefix("OCTANE:").split(" ")[0]
-        if name in written:
-            (folder,) = (run.folder / "work").glob(f"{row['hash']}*")
-            written[name] += held(folder)
-    # N4's volume, which PYRAMID's finest level is a link to, is N4's.
-    (volume,) = (run.folder / "work").glob("*/*/phantom_n4.ome.zarr/0/c/0/0/0")
-    assert volume.stat().st_nlink == 2
-    written["N4"] += volume.stat().st_size
-    differences = {name: size / written[name] - 1 for name, size in predicted.items()}
+    steps = predicted_and_written(run.folder / "work", run.outdir / "pipeline_info" / "trace.txt")
+    differences = {name: size / written - 1 for name, (size, written) in steps.items()}
+    assert len(differences) == 6
     assert all(abs(d) < 0.2 for d in differences.values()), differences
     need = plan["space"]["need_bytes"]
-    assert need["work"] == pytest.approx(sum(written.values()), rel=0.1)
-    assert need["output"] == pytest.approx(held(run.outdir), rel=0.2)
+    assert need["work"] == pytest.approx(sum(written for _, written in steps.values()), rel=0.1)
+    assert need["output"] == pytest.approx(held_blocks(run.outdir), rel=0.2)
     told = f"phantom will write about {need['work'] / 1e6:.3g} MB in the work directory"
     assert told in run.output
 
