@@ -1,6 +1,7 @@
 // What a run says at its end: where the results are, what is missing in them, what was tried again, and
 // what to do after a failure.
 
+include { outputFolder } from './inputs'
 include { read } from './launch'
 include { stepTable } from './steps'
 
@@ -33,7 +34,8 @@ def had(tasks, field) {
 // What to do about such ends, where there is more than to go on.
 def remedy(own, exit, place) {
     if (exit in ['137', '247']) {
-        return ["  It had ${had(own, 'memory')} of memory, and more is not to be had: raise --max_memory or take a larger machine."]
+        // A task that may have more is tried three times.
+        return ["  It had ${had(own, 'memory')} of memory${own.size() < 3 ? ', and more is not to be had: raise --max_memory or take a larger machine.' : ': let it have more, as docs/hpc.md says.'}"]
     }
     if (exit == '140') {
         return ["  It took ${had(own, 'realtime')}: let it have more time, as docs/hpc.md says."]
@@ -43,7 +45,7 @@ def remedy(own, exit, place) {
 
 // Nextflow's record of this run's tasks, with the name of the process alone; none where it is off.
 def tasksOfRun() {
-    def trace = params.outdir ? file("${params.outdir}/pipeline_info/trace.txt") : null
+    def trace = params.outdir ? outputFolder().resolve('pipeline_info/trace.txt') : null
     if (params.trace_report != true || !trace?.exists()) {
         return []
     }
@@ -58,10 +60,14 @@ def retried(tasks) {
     }
 }
 
-// Which steps this run has done for a subject: what an earlier run into the same folder left there is not
-// its result. Everything is taken for done where Nextflow's record is off.
+// Whether this run has done a task, or found it done: what an earlier run into the same folder left there is
+// not its result. Everything is taken for done where Nextflow's record is off.
+def ran(tasks, name) {
+    return !tasks || tasks.any { task -> task.status in ['COMPLETED', 'CACHED'] && task.name == name }
+}
+
 def done(tasks, subject, step) {
-    return !tasks || tasks.any { task -> task.status in ['COMPLETED', 'CACHED'] && (task.name == "${step} (${subject})" || task.name.startsWith("${step} (${subject}:")) }
+    return tasks.any { task -> task.name.startsWith("${step} (${subject}:") && ran(tasks, task.name) } || ran(tasks, "${step} (${subject})".toString())
 }
 
 // The numbers of a subject's sections that STACK did not get.
@@ -86,10 +92,10 @@ def resultsOf(folder, tasks) {
 }
 
 def succeeded(subjects, tasks) {
-    def outdir = file(params.outdir.toString()).toAbsolutePath()
+    def outdir = outputFolder()
     def folders = subjects.unique().sort().collect { name -> outdir.resolve(name) }
     def found = folders.size() > few() ? folders.findAll { folder -> folder.exists() } : folders.collectMany { folder -> resultsOf(folder, tasks) }
-    def table = stepTable(folders, { folder, record -> done(tasks, folder.name, record.step.toUpperCase()) })
+    def table = stepTable(folders, { name -> ran(tasks, name) })
     if (table) {
         log.info("Time is summed over tasks, bytes are of voxels:\n${table.collect { line -> "  ${line}" }.join('\n')}")
     }
@@ -105,7 +111,7 @@ def succeeded(subjects, tasks) {
     folders.each { folder ->
         def missing = missingOf(folder, tasks)
         if (missing) {
-            log.warn("${folder.name} lacks section ${missing.join(', ')}: blank slabs stand there, as --allow_missing_sections ${params.allow_missing_sections} permits.")
+            log.warn("${folder.name} lacks section ${missing.join(', ')}: blank slabs stand there, as --allow_missing_sections permits.")
         }
     }
 }

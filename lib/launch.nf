@@ -1,5 +1,7 @@
 // Functions of the launch: no work on data, only what connects parameters, plans and processes.
 
+include { apart ; fingerprint ; outputFolder } from './inputs'
+
 // A hash of all code that tasks import: Nextflow hashes a script of bin/ that a task names, and
 // never the package beside it, so that an edited package would leave stale results "cached".
 def codeVersion() {
@@ -9,36 +11,12 @@ def codeVersion() {
     return files.sort { path -> path.toString() }.collect { path -> "${root.relativize(path)} ${path.text.md5()}" }.join('\n').md5()
 }
 
-// Names, sizes and times of all files below a path: Nextflow looks at a folder's own time alone,
-// which an edited chunk deep inside leaves as it was.
-def fingerprint(input) {
-    def found = []
-    if (!input) {
-        return ''
-    }
-    def root = input.toRealPath()
-    if (root.isDirectory()) {
-        root.eachFileRecurse { path ->
-            if (!path.exists()) {
-                error("${path} is a link to what is not there; restore that, or remove the link.")
-            }
-            if (!path.isDirectory()) {
-                found << "${root.relativize(path)} ${path.size()} ${path.lastModified()}"
-            }
-        }
-    }
-    else {
-        found << "${root.name} ${root.size()} ${root.lastModified()}"
-    }
-    return found.sort().join('\n').md5()
-}
-
 // A path parameter as a file, or an empty list: what a process takes for an input that is not there.
 def optional(path) {
     if (!path) {
         return []
     }
-    def found = file(path.toString(), type: 'any')
+    def found = file(path.toString(), type: 'any', glob: false)
     if (!found.exists()) {
         error("${path} does not exist; check the path.")
     }
@@ -92,7 +70,7 @@ def asWritten(name) {
 
 // It becomes a folder and a part of file names, also in task scripts.
 def subjectName() {
-    def name = asWritten('subject') ?: (params.phantom ? 'phantom' : file(asWritten('input') ?: 'input').simpleName)
+    def name = asWritten('subject') ?: (params.phantom ? 'phantom' : file(asWritten('input') ?: 'input', glob: false).simpleName)
     if (!(name ==~ /[\p{L}\p{M}\p{N} ._()-]+/) || name ==~ /[.-].*/) {
         error("'${name}' is no name for a subject: use letters, digits, blanks and ._()-, with no . or - first; give another --subject.")
     }
@@ -101,14 +79,14 @@ def subjectName() {
 
 // The subjects of a run without a samplesheet: one.
 def oneSubject() {
-    return [[id: subjectName()], optional(asWritten('input')), optional(params.truth)]
+    return [[id: subjectName()], apart(optional(asWritten('input'))), optional(params.truth)]
 }
 
 // Those of a samplesheet, as COHORT found them; `given` is what is a subject's own and not the run's.
 def subjectsOf(cohort) {
     return read(cohort).collect { row ->
         def meta = [id: row.subject, given: row.given, told: row.told]
-        [meta, optional(row.given.input), optional(own(meta, 'truth'))]
+        [meta, apart(optional(row.given.input)), optional(own(meta, 'truth'))]
     }
 }
 
@@ -152,7 +130,7 @@ def allOf(watched) {
 def parameters() {
     // Nextflow keeps a second spelling (someName for some-name) of every parameter with a dash.
     def given = params.findAll { key, _value -> !(key.contains('-') && params.containsKey(key.replaceAll(/-(.)/) { all -> all[1].toUpperCase() })) }
-    def outdir = params.outdir ? file(params.outdir.toString()).toAbsolutePath().toString() : null
+    def outdir = params.outdir ? outputFolder().toString() : null
     def sheet = params.samplesheet ? optional(asWritten('samplesheet')).toAbsolutePath().toString() : null
     return given + [outdir: outdir, samplesheet: sheet, input: asWritten('input')?.toString(), subject: null]
 }

@@ -3,9 +3,11 @@
 // The lock is the kernel's, on an open file: it goes with the launcher, whatever ends that, and asks
 // neither clocks nor numbers of processes. The file's content is for people alone.
 
+include { outputFolder } from './inputs'
+
 // Takes the outdir for this run. What it gives is to be kept until the run is over: the lock goes with it.
 def taken() {
-    def folder = file(params.outdir.toString()).toAbsolutePath().resolve('pipeline_info')
+    def folder = outputFolder().resolve('pipeline_info')
     if (!java.nio.file.Files.isWritable(workflow.workDir)) {
         error("${workflow.workDir} cannot be written, and tasks work there; choose another -work-dir.")
     }

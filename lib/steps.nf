@@ -2,11 +2,21 @@
 
 include { read } from './launch'
 
-def stepRecords(folder) {
+// The task that left a record, section_01_stitch_metrics.json for one.
+def taskOf(folder, record) {
+    def parts = record.name - '_metrics.json'
+    def step = parts.tokenize('_').last()
+    def section = parts.size() > step.size() ? ":${parts.take(parts.size() - step.size() - 1)}" : ''
+    return "${step.toUpperCase()} (${folder.name}${section})".toString()
+}
+
+// The records in a subject's folder of the tasks that were done in this run. Links to those of an earlier
+// one may lead nowhere.
+def stepRecords(folder, isDone) {
     def found = []
     def records = folder.resolve('metrics')
     if (records.exists()) {
-        records.eachFile { path -> if (path.name.endsWith('_metrics.json') && path.size() > 0) { found << read(path) } }
+        records.eachFile { path -> if (path.name.endsWith('_metrics.json') && isDone.call(taskOf(folder, path)) && path.exists() && path.size() > 0) { found << read(path) } }
     }
     return found
 }
@@ -24,7 +34,7 @@ def size(bytes) {
 // it waited for a GPU. Nothing where no step left a record.
 def stepTable(folders, isDone) {
     def order = ['resample', 'stitch', 'stack', 'n4', 'pyramid']
-    def records = folders.collectMany { folder -> stepRecords(folder).findAll { record -> isDone.call(folder, record) } }.groupBy { record -> record.step }
+    def records = folders.collectMany { folder -> stepRecords(folder, isDone) }.groupBy { record -> record.step }
     def rows = records.sort { a, b -> order.indexOf(a.key) <=> order.indexOf(b.key) }.collect { step, of ->
         def waited = of.sum { record -> record.figures?.gpu?.slot_wait_seconds ?: 0 }
         def devices = of.collect { record -> record.device?.backend == 'gpu' ? "GPU (${record.device.device})" : 'CPU' }.unique()

@@ -19,6 +19,7 @@ process REPORT {
     script:
     // Only a task knows its image: workflow.container is filled before there are parameters.
     def known = run + (run.container ? [image: task.container.toString()] : [:])
+    def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
     cat > settings.json <<'END_SETTINGS'
     ${settings}
@@ -27,7 +28,7 @@ process REPORT {
     ${groovy.json.JsonOutput.toJson(known)}
     END_RUN
     report.py '${meta.id}_report.html' --subject '${meta.id}' --settings settings.json --run run.json \\
-        --records records/*.json --previews records/*.npz
+        --records records/*.json ${previews}
     versions.py '${task.process}' > versions.yml
     """
 

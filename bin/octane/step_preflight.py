@@ -13,10 +13,13 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
+from octane.dtypes import output_type
 from octane.errors import OctaneError
 from octane.free_space import Places, Space, check_space, require_links
-from octane.geometry import section_number
+from octane.geometry import vector
+from octane.inputs import as_given, find_inputs, kind_of
 from octane.metrics import write_json
+from octane.numbering import Voxels, gaps, number_of, require_alike
 from octane.omezarr import Image
 from octane.params import (
     N4Parameters,
@@ -30,13 +33,12 @@ from octane.schema import WorkflowModel, entries, split
 from octane.scratch import read_scratch, require_scratch
 from octane.space import Step, predict
 from octane.step_pyramid import plan_levels
-from octane.step_stack import gaps
 from octane.step_stitch import nominal_positions
 from octane.tiling import Tiling
 from octane.validation import read_object, spelled
 from octane.volumes import FORMATS, Volume, open_volume
 
-__all__ = ["Plan", "check_places", "find_inputs", "kind_of", "make_plan", "plan_of"]
+__all__ = ["Plan", "check_places", "make_plan", "plan_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,64 +78,6 @@ class Plan:
     items: list[Item]
     settings: dict[str, dict[str, object]]
     steps: list[Step]
-
-
-def is_store(path: Path) -> bool:
-    """Whether a folder is a zarr store, whatever its name."""
-    return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs", ".zarray"))
-
-
-def find_inputs(source: Path) -> list[Path]:
-    """Stores or files that ``source`` stands for: itself, or a folder's OME-Zarr stores.
-
-    Raises
-    ------
-    OctaneError
-        When there is nothing to be read.
-    """
-    if not source.exists():
-        raise OctaneError(f"{source} does not exist; check --input.")
-    if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
-        return [source]
-    found = sorted(
-        p
-        for p in source.iterdir()
-        # What begins with a dot is the left-over of a killed run, or a Mac's own.
-        if not p.name.startswith(".") and (p.name.endswith(".zarr") or (p.is_dir() and is_store(p)))
-    )
-    if not found:
-        raise OctaneError(
-            f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
-            f"a volume ({', '.join(FORMATS)})."
-        )
-    return found
-
-
-def kind_of(volumes: list[Volume], asked: str) -> str:
-    """What an input is: ``mosaic``, ``section`` or ``volume``.
-
-    Raises
-    ------
-    OctaneError
-        When its stores are of several kinds.
-    """
-    if asked != "auto":
-        return asked
-    noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
-    if len(noted) == 1:
-        return noted.pop()
-    if len(noted) > 1:
-        raise OctaneError(
-            f"{volumes[0].path.parent} mixes {' and '.join(sorted(noted))} stores; separate them."
-        )
-    first = volumes[0]
-    if len(volumes) > 1:
-        return "mosaic"
-    if not isinstance(first, Image):
-        return "volume"
-    chunks, shape = first.array.chunks, first.grid.shape
-    cut = chunks[0] >= shape[0] and (chunks[1] < shape[1] or chunks[2] < shape[2])
-    return "mosaic" if cut else "volume"
 
 
 def _stem(path: Path) -> str:
@@ -195,7 +139,7 @@ def plan_of(
             try:
                 volumes.append(
                     open_volume(
-                        path.resolve(),
+                        as_given(source, path),
                         input_unit=str(unit) if unit else None,
                         missing="fill" if missing == "fill" else "error",
                     )
@@ -213,6 +157,7 @@ def plan_of(
         _check_volume(volume, kind, settings, positions, problems)
     if kind != "volume":
         _check_numbers(volumes, settings, problems)
+        _check_alike(volumes, kind, settings, problems)
     files = find_inputs(source)
     single = len(files) == 1 and files[0] == source
     subject = str(workflow["subject"] or _stem(source.resolve()))
@@ -345,9 +290,7 @@ def _check_numbers(
     """Sections must be numbered, differ, and leave no gap that was not allowed."""
     numbers: dict[int, Path] = {}
     for volume in volumes:
-        noted = volume.attributes.get("section")
-        number = noted.get("number") if isinstance(noted, dict) else None
-        number = section_number(volume.path.name) if number is None else int(number)
+        number = number_of(volume)
         if number is None:
             if len(volumes) > 1:
                 problems.append(
@@ -367,3 +310,24 @@ def _check_numbers(
             f"{volumes[0].path.parent} lacks section {shown} of {min(numbers)} to {max(numbers)}; "
             f"add what is missing, or give --allow_missing_sections {len(missing)}."
         )
+
+
+def _check_alike(
+    volumes: list[Volume], kind: str, settings: dict[str, dict[str, object]], problems: list[str]
+) -> None:
+    """Sections must have one voxel size and one type by the time that STACK gets them."""
+    p = ResampleParameters.model_validate(settings["resample"])
+    target = None
+    if kind == "mosaic" and p.resolution is not None and not settings["workflow"]["skip_resample"]:
+        target = vector(*p.resolution)
+    try:
+        require_alike(
+            [
+                Voxels(v.path, v.grid.spacing, v.dtype)
+                if target is None
+                else Voxels(v.path, target, output_type(p.dtype, v.dtype))
+                for v in volumes
+            ]
+        )
+    except OctaneError as error:
+        problems.append(str(error))

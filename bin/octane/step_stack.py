@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -13,8 +12,9 @@ import numpy.typing as npt
 from octane.backend import require_cpu
 from octane.dtypes import as_dtype, working_type
 from octane.errors import OctaneError
-from octane.geometry import Grid, Region, Vector, blocks, section_number, vector
+from octane.geometry import Grid, Region, Vector, blocks, vector
 from octane.metrics import Metrics
+from octane.numbering import Voxels, gaps, number_of, require_alike
 from octane.omezarr import Attributes, Image, Level, create_image, open_image
 from octane.operators import interpolator
 from octane.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
@@ -23,14 +23,9 @@ from octane.resample import apply
 from octane.sections import Section, noted_sections
 from octane.tiles import plan_workers
 
-__all__ = ["gaps", "stack_sections", "volume_depth"]
+__all__ = ["stack_sections", "volume_depth"]
 
 logger = logging.getLogger(__name__)
-
-
-def gaps(numbers: list[int]) -> list[int]:
-    """Numbers that are missing between the first and the last."""
-    return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 
 
 @dataclass(frozen=True)
@@ -59,15 +54,12 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
 
 
 def _number(image: Image) -> int:
-    noted = cast("Mapping[str, int | None]", image.attributes.get("section", {}))
-    number = noted.get("number")
-    if number is None:
-        number = section_number(image.path.name)
+    number = number_of(image)
     if number is None:
         raise OctaneError(
             f"{image.path} has no number in its name; name sections like section_01.ome.zarr."
         )
-    return int(number)
+    return number
 
 
 def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
@@ -251,16 +243,7 @@ def stack_sections(
         for path in sources
     ]
     first = images[0]
-    for image in images[1:]:
-        if not np.allclose(image.grid.spacing, first.grid.spacing, rtol=1e-6):
-            raise OctaneError(
-                f"{image.path} has another voxel size than {first.path}; "
-                "resample all sections to one --resolution."
-            )
-        if image.dtype != first.dtype:
-            raise OctaneError(
-                f"{image.path} is {image.dtype} and {first.path} is {first.dtype}; convert one."
-            )
+    require_alike([Voxels(image.path, image.grid.spacing, image.dtype) for image in images])
     slabs = _slabs(images, parameters)
     grid = _volume_grid(slabs, first.grid.spacing)
     planes = [_planes(slab, grid) for slab in slabs]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from octane.backend import describe, require_cpu
 from octane.dtypes import as_dtype
 from octane.errors import OctaneError
-from octane.geometry import Region, blocks, section_number
+from octane.geometry import Region, blocks
 from octane.layout import Layout
 from octane.metrics import Metrics
 from octane.mosaic import (
@@ -22,6 +22,7 @@ from octane.mosaic import (
     seam,
     solve,
 )
+from octane.numbering import number_of
 from octane.omezarr import Image, Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
 from octane.pipeline import Lane, run_pipeline
@@ -52,7 +53,7 @@ def nominal_positions(
         When none of the three is there: an overlap is never guessed.
     """
     if positions is not None:
-        return read_positions(positions, _number(image), tiling)
+        return read_positions(positions, number_of(image), tiling)
     if parameters.overlap is not None:
         y, x = (
             extent * (1 - overlap)
@@ -65,13 +66,6 @@ def nominal_positions(
         f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
         "0 where they abut) or --positions."
     )
-
-
-def _number(image: Image) -> int | None:
-    noted = image.attributes.get("section")
-    if isinstance(noted, dict) and isinstance(noted.get("number"), int):
-        return noted["number"]
-    return section_number(image.path.name)
 
 
 def _in_memory(image: Image, tiling: Tiling, workers: int) -> ArrayVolume:
@@ -309,7 +303,7 @@ def stitch_section(
         )
     values = list(seams.values())
     metrics.figures.update(
-        section=_number(image),
+        section=number_of(image),
         shape=list(layout.grid.shape),
         tiles=len(tiling.tiles),
         seam_median=float(np.median(values)) if values else None,
@@ -324,7 +318,7 @@ def stitch_section(
 
 def _noted_section(image: Image) -> dict[str, object]:
     noted = image.attributes.get("section")
-    return {"number": _number(image), **(noted if isinstance(noted, dict) else {})}
+    return {"number": number_of(image), **(noted if isinstance(noted, dict) else {})}
 
 
 def _meets(places: tuple[Placement, ...], region: Region) -> bool:

@@ -11,11 +11,11 @@ from typing import cast
 import zarr
 
 from octane.errors import OctaneError
-from octane.geometry import Vector, section_number, spelled
+from octane.geometry import Vector, spelled
+from octane.inputs import find_inputs, kind_of
+from octane.numbering import gaps, number_of
 from octane.omezarr import Image
 from octane.positions import COLUMNS
-from octane.step_preflight import find_inputs, kind_of
-from octane.step_stack import gaps
 from octane.tiling import Tiling
 from octane.volumes import Volume, open_volume
 
@@ -153,12 +153,11 @@ def _require_one_spacing(volumes: Sequence[Volume]) -> None:
 
 def _stored(volume: Volume, kind: str) -> Stored:
     noted = cast("Mapping[str, float]", volume.attributes.get("section") or {})
-    number = noted.get("number")
     tiling = Tiling.of(volume) if kind == "mosaic" and isinstance(volume, Image) else None
     shape = volume.grid.shape
     return Stored(
         volume.path.name,
-        section_number(volume.path.name) if number is None else int(number),
+        number_of(volume),
         shape,
         volume.grid.spacing,
         str(volume.dtype),

@@ -1,6 +1,7 @@
 """A run may start at any step whose input exists, and end where the steps are switched off."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -49,6 +50,22 @@ def test_mosaics_by_a_relative_path_with_blanks_and_positions(nextflow, phantom,
     }
 
 
+def test_a_folder_of_mosaics_may_be_the_place_of_everything(nextflow, phantom, quick, tmp_path):
+    # Results, work directory and Nextflow's logs come into the folder of the input while it is
+    # read, and no sign in its name is a pattern.
+    folder = tmp_path / "data [1]"
+    shutil.copytree(phantom / "mosaics", folder)
+    given = (*quick, "--input", ".", "--subject", "brain", "--skip_pyramid")
+    run = nextflow(folder, *given)
+    assert run.code == 0, run.output
+    assert run.outdir.parent == folder
+    assert (run.outdir / "brain" / "brain_n4.ome.zarr" / "zarr.json").is_file()
+    again = nextflow(folder, *given, "-resume")
+    assert again.code == 0, again.output
+    # PREFLIGHT takes the folder itself, whose time has changed.
+    assert again.processes("COMPLETED") == {"PREFLIGHT"}
+
+
 def test_one_mosaic_up_to_the_stacked_volume(nextflow, phantom, quick, tmp_path):
     run = nextflow(
         *(tmp_path, *quick, "--input", phantom / "mosaics" / "section_01.ome.zarr"),
@@ -64,10 +81,11 @@ def test_one_mosaic_up_to_the_stacked_volume(nextflow, phantom, quick, tmp_path)
 def test_a_volume_that_is_only_resampled(nextflow, phantom, quick, tmp_path):
     run = nextflow(
         *(tmp_path, *quick, "--input", phantom / "truth" / "tissue.ome.zarr", "--resolution", "20"),
-        *("--skip_n4", "--skip_pyramid", "--skip_report"),
+        *("--skip_n4", "--skip_pyramid"),
     )
     assert run.code == 0, run.output
-    assert run.processes() == {"PREFLIGHT", "RESAMPLE"}
+    # Whose report has no picture to show.
+    assert run.processes() == {"PREFLIGHT", "RESAMPLE", "REPORT"}
     (result,) = (run.outdir / "tissue").glob("*.zarr")
     before = volume_of(phantom / "truth" / "tissue.ome.zarr").shape
     assert volume_of(result).shape == tuple(round(n / 2) for n in before)

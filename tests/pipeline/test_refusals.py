@@ -100,6 +100,17 @@ def test_the_launch_refuses_what_is_not_there(nextflow, arguments, sentence, giv
     assert not run.trace
 
 
+def test_an_output_inside_the_store_that_is_read_is_refused(nextflow, phantom, tmp_path):
+    store = phantom / "truth" / "tissue.ome.zarr"
+    run = nextflow(tmp_path, "--input", store, outdir=store / "results")
+    assert run.code == 1
+    assert f"\n{store}/results lies inside {store}, which the run reads" in run.output
+    assert "choose another --outdir." in run.output
+    # Nextflow's own record of the run, which begins before a line of the workflow is read.
+    assert [path.name for path in (store / "results").iterdir()] == ["pipeline_info"]
+    assert not run.trace
+
+
 def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_path):
     image = sitk.GetImageFromArray(np.full((12, 16, 16), 7, np.float32))
     image.SetSpacing((0.01, 0.01, 0.01))

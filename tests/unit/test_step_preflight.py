@@ -17,7 +17,7 @@ from octane.params import (
     StackParameters,
     StitchParameters,
 )
-from octane.step_preflight import find_inputs, make_plan
+from octane.step_preflight import make_plan
 from octane.verifying import accept
 
 
@@ -285,6 +285,59 @@ def test_a_gap_is_refused_unless_allowed(problems, plan, write_mosaic, tmp_path)
     plan(tmp_path / "gap", allow_missing_sections=2)
 
 
+def test_a_number_may_stand_in_the_name_of_a_link(plan, problems, write_mosaic, tmp_path):
+    # As Nextflow stages it: a link to a folder, in which the links have the numbers.
+    (tmp_path / "mosaics").mkdir()
+    for number, name in ((1, "scan_0931"), (3, "scan_0940")):
+        store = write_mosaic(
+            f"scans/{name}.ome.zarr",
+            np.ones((4, 20, 30), np.float32),
+            (4, 10, 10),
+            pitch=(100, 100),
+        )
+        (tmp_path / "mosaics" / f"section_0{number}.ome.zarr").symlink_to(store)
+    (tmp_path / "task").mkdir()
+    staged = tmp_path / "task" / "mosaics"
+    staged.symlink_to(tmp_path / "mosaics")
+    made = plan(staged, resolution=25, allow_missing_sections=1)
+    assert [item["id"] for item in made["items"]] == ["section_01", "section_03"]
+    (tmp_path / "plan.json").unlink()
+    (line,) = problems(staged, resolution=25)
+    assert line.startswith(f"{tmp_path}/mosaics lacks section 2 of 1 to 3")
+
+
+def test_sections_that_cannot_be_stacked_are_refused_at_once(
+    problems, plan, write_mosaic, tmp_path
+):
+    for number, kind in ((1, np.float32), (2, np.uint16)):
+        write_mosaic(
+            f"mosaics/section_0{number}.ome.zarr",
+            np.ones((4, 20, 30), kind),
+            (4, 10, 10),
+            pitch=(100, 100),
+        )
+    (line,) = problems(tmp_path / "mosaics", resolution=25)
+    assert "section_02.ome.zarr is uint16 and" in line
+    assert line.endswith("or resample all to one type (--resample_dtype).")
+    assert plan(tmp_path / "mosaics", resolution=25, resample_dtype="float32")["kind"] == "mosaic"
+
+
+def test_sections_of_two_voxel_sizes_are_refused_unless_resampled(
+    problems, plan, write_mosaic, tmp_path
+):
+    for number, size in ((1, 10.0), (2, 12.0)):
+        write_mosaic(
+            f"mosaics/section_0{number}.ome.zarr",
+            np.ones((4, 20, 30), np.float32),
+            (4, 10, 10),
+            pitch=(100, 100),
+            spacing=(size, size, size),
+        )
+    (line,) = problems(tmp_path / "mosaics")
+    assert "section_02.ome.zarr has another voxel size than" in line
+    assert plan(tmp_path / "mosaics", resolution=25)["kind"] == "mosaic"
+
+
 def test_two_sections_of_one_number_are_refused(problems, write_mosaic, tmp_path):
     for name in ("a_1", "b_1"):
         write_mosaic(
@@ -398,20 +451,8 @@ def test_a_scratch_folder_or_a_switch_is_taken(plan, volume, tmp_path):
         plan(volume, scratch_dir=scratch)
 
 
-def test_stores_in_a_folder_are_found_in_order(mosaics, tmp_path):
-    (mosaics / "notes.txt").write_text("")
-    (mosaics / "other").mkdir()
-    assert [p.name for p in find_inputs(mosaics)] == ["section_01.ome.zarr", "section_02.ome.zarr"]
-    assert find_inputs(mosaics / "section_01.ome.zarr") == [mosaics / "section_01.ome.zarr"]
-
-
 @pytest.mark.parametrize("name", ["sub'01", "a b; rm", "sub/01", "$(id)"])
 def test_a_name_that_a_shell_would_read_is_refused(problems, volume, name):
     (line,) = problems(volume, subject=name)
     assert name in line
     assert "--subject" in line
-
-
-def test_leftovers_of_a_killed_run_are_no_input(mosaics):
-    (mosaics / ".partial-99-section_02.ome.zarr").mkdir()
-    assert [p.name for p in find_inputs(mosaics)] == ["section_01.ome.zarr", "section_02.ome.zarr"]

@@ -10,7 +10,7 @@ from octane.errors import OctaneError
 from octane.omezarr import open_image
 from octane.params import ExecutionParameters, StackParameters
 from octane.sections import read_sections
-from octane.step_stack import gaps, stack_sections
+from octane.step_stack import stack_sections
 
 
 @pytest.fixture
@@ -112,12 +112,6 @@ def test_a_thickness_beyond_the_imaged_depth_leaves_blank_planes_and_says_so(wri
     image, metrics = stack([write_section(n, thickness=100.0) for n in (1, 2)])
     assert planes(image) == [1] * 8 + [0] * 2 + [2] * 8 + [0] * 2
     assert "--section-thickness" in metrics.warnings[0]
-
-
-def test_gaps_are_the_numbers_between():
-    assert gaps([4, 1, 7]) == [2, 3, 5, 6]
-    assert gaps([5]) == []
-    assert gaps([]) == []
 
 
 def test_a_gap_is_refused_and_named(write_section, stack, tmp_path):

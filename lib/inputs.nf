@@ -1,0 +1,58 @@
+// What a run reads and no task made: which files belong to it, and whether they have changed; and where
+// its results go, which must be elsewhere.
+
+// Whether a folder is a zarr store, as bin/octane/inputs.py tells.
+def isStore(folder) {
+    return folder.name.endsWith('.zarr') || ['zarr.json', '.zgroup', '.zattrs', '.zarray'].any { name -> folder.resolve(name).exists() }
+}
+
+// What is read of an input: of a folder its stores alone, because results, a work directory and what
+// else there is in it may change meanwhile. What begins with a dot is no input either.
+def partsOf(input) {
+    if (!input.isDirectory() || isStore(input)) {
+        return [input]
+    }
+    return input.listFiles().findAll { path -> !path.name.startsWith('.') && path.isDirectory() && isStore(path) }
+}
+
+// Names, sizes and times of all files of an input: Nextflow looks at a folder's own time alone, which
+// an edited chunk deep inside leaves as it was.
+def fingerprint(input) {
+    if (!input) {
+        return ''
+    }
+    def found = []
+    partsOf(input).each { part ->
+        def root = part.toRealPath()
+        if (!root.isDirectory()) {
+            found << "${part.name} ${root.size()} ${root.lastModified()}"
+            return
+        }
+        root.eachFileRecurse { path ->
+            if (!path.exists()) {
+                error("${path} is a link to what is not there; restore that, or remove the link.")
+            }
+            if (!path.isDirectory()) {
+                found << "${part.name} ${root.relativize(path)} ${path.size()} ${path.lastModified()}"
+            }
+        }
+    }
+    return found.sort().join('\n').md5()
+}
+
+// With no sign in it read as a pattern: [1] is a name.
+def outputFolder() {
+    return file(params.outdir.toString(), glob: false).toAbsolutePath()
+}
+
+// An input that the run does not write into: that would be taken for a part of its stores.
+def apart(input) {
+    def written = ['--outdir': outputFolder(), '-work-dir': workflow.workDir, 'folder to start it in': workflow.launchDir]
+    written.each { what, place ->
+        def inside = partsOf(input).find { part -> isStore(part) && place.normalize().startsWith(part.toAbsolutePath().normalize()) }
+        if (inside) {
+            error("${place} lies inside ${inside}, which the run reads; choose another ${what}.")
+        }
+    }
+    return input
+}
