@@ -1,7 +1,7 @@
 // What a run reads and no task made: which files belong to it, and whether they have changed; and where
 // its results go, which must be elsewhere.
 
-// Whether a folder is a zarr store, as bin/octane/inputs.py tells.
+// Whether a folder is a zarr store, as bin/octane/manifests.py tells.
 def isStore(folder) {
     return folder.name.endsWith('.zarr') || ['zarr.json', '.zgroup', '.zattrs', '.zarray'].any { name -> folder.resolve(name).exists() }
 }

@@ -3,15 +3,11 @@
 from pathlib import Path
 
 from octane.errors import OctaneError
+from octane.manifests import is_store
 from octane.omezarr import Image
 from octane.volumes import FORMATS, Volume
 
-__all__ = ["as_given", "find_inputs", "is_store", "kind_of"]
-
-
-def is_store(path: Path) -> bool:
-    """Whether a folder is a zarr store, whatever its name."""
-    return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs", ".zarray"))
+__all__ = ["as_given", "find_inputs", "kind_of"]
 
 
 def find_inputs(source: Path) -> list[Path]:

@@ -30,6 +30,7 @@ import google_crc32c
 from octane.errors import OctaneError
 
 __all__ = [
+    "METADATA",
     "PLACE",
     "READ_BYTES",
     "Manifest",
@@ -37,6 +38,7 @@ __all__ = [
     "check",
     "differing",
     "files_of",
+    "is_store",
     "is_task_folder",
     "manifest_text",
     "measured",
@@ -52,6 +54,7 @@ PLACE = "0/octane-manifest.tsv"
 """Where a store keeps its manifest."""
 
 METADATA = "zarr.json"
+"""What a group or an array of zarr v3 is described in."""
 
 READ_BYTES = 1 << 22
 """Read at once for a checksum."""
@@ -277,6 +280,11 @@ def task_folder(path: Path) -> Path | None:
         if is_task_folder(folder):
             return folder
     return None
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder has the metadata of a zarr store, whatever its name."""
+    return any((folder / name).exists() for name in (METADATA, ".zgroup", ".zattrs", ".zarray"))
 
 
 def is_task_folder(folder: Path) -> bool:

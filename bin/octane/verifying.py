@@ -10,9 +10,11 @@ from pathlib import Path
 from octane.atomic import write_object
 from octane.errors import OctaneError
 from octane.manifests import (
+    METADATA,
     PLACE,
     Stamp,
     differing,
+    is_store,
     is_task_folder,
     manifest_text,
     read_manifest,
@@ -74,7 +76,7 @@ def verify_stores(folder: Path) -> Verified:
                 )
             manifest = read_manifest(store)
             if manifest is None:
-                require_noted(store, noted(store))
+                _require_unlisted(store)
                 unlisted += 1
                 continue
         except OctaneError as error:
@@ -108,18 +110,37 @@ def verify_stores(folder: Path) -> Verified:
 
 def _stores(folder: Path) -> Iterator[Path]:
     """Stores below a folder; links into a work directory are followed, and others are not."""
-    if (folder / PLACE).is_file() or (folder / "zarr.json").is_file():
+    if _is_meant(folder):
         yield folder
         return
     for path in sorted(folder.iterdir()):
         # A work directory may lie in here as well.
         if is_task_folder(path) or (path.is_symlink() and task_folder(path) is None):
             continue
-        if path.is_dir():
+        if path.name.startswith(".") and path.is_dir() and _is_meant(path):
+            logger.warning("%s is not verified: its name is that of an unfinished store", path)
+        elif path.is_dir():
             yield from _stores(path)
         elif path.name.endswith(".zarr") and not path.exists():
             # A link whose store is gone: reading it will say so.
             yield path
+
+
+def _is_meant(folder: Path) -> bool:
+    """Whether a folder is a store, or was to be one: what is copied last may not have arrived."""
+    named = folder.name.endswith(".zarr") or folder.resolve().name.endswith(".zarr")
+    return named or is_store(folder) or (folder / PLACE).is_file()
+
+
+def _require_unlisted(store: Path) -> None:
+    """See that a store without a manifest is one of others, and not the first part of a copy."""
+    if not is_store(store):
+        raise OctaneError(
+            f"{store} lacks its metadata (zarr.json; .zgroup in zarr v2), as where a copy was cut "
+            "short; copy the store again from where it is whole."
+        )
+    if (store / METADATA).exists():
+        require_noted(store, noted(store))
 
 
 def noted(store: Path) -> dict[str, object]:
@@ -130,7 +151,7 @@ def noted(store: Path) -> dict[str, object]:
     OctaneError
         When the metadata cannot be read.
     """
-    file = store / "zarr.json"
+    file = store / METADATA
     try:
         root = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

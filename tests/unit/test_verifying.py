@@ -1,7 +1,9 @@
 """Stores verified in full, and changes that are accepted."""
 
+import contextlib
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,6 +73,53 @@ def test_a_link_whose_store_is_gone_is_named(store, tmp_path):
     (tmp_path / "b.ome.zarr").symlink_to(gone)
     with pytest.raises(OctaneError, match=f"{tmp_path / 'b.ome.zarr'} led to files"):
         verify_stores(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arrived", [(), ("0/c",), ("0/c", "0/zarr.json"), ("0/octane-manifest.tsv",)]
+)
+def test_a_copy_that_was_cut_short_before_its_metadata_is_no_whole_one(
+    write_image, tmp_path, arrived
+):
+    voxels = np.ones((4, 4, 4), np.float32)
+    write_image("out/a.ome.zarr", voxels)
+    whole = write_image("whole/b.ome.zarr", voxels)
+    copy = tmp_path / "out/s/b.ome.zarr"
+    copy.mkdir(parents=True)
+    for key in arrived:
+        file = whole / key
+        if file.is_dir():
+            shutil.copytree(file, copy / key)
+        else:
+            (copy / key).parent.mkdir(exist_ok=True)
+            shutil.copy(file, copy / key)
+    with pytest.raises(OctaneError, match=f"^{copy}.*; copy .* again") as caught:
+        verify_stores(tmp_path / "out")
+    assert len(str(caught.value).splitlines()) == 1
+    # From within it has no name of its own.
+    with contextlib.chdir(copy), pytest.raises(OctaneError, match=r"; copy .* again"):
+        verify_stores(Path())
+
+
+def test_a_store_of_octanes_that_lost_its_list_is_refused(store, tmp_path):
+    (store / PLACE).unlink()
+    with pytest.raises(OctaneError, match=f"{store} has lost {PLACE}"):
+        verify_stores(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["c.zarr", "whatever"])
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_stores_of_others_are_counted_each_once(write_foreign, tmp_path, name, version):
+    write_foreign(f"out/{name}", np.ones((4, 4, 4), np.float32), version=version)
+    found = verify_stores(tmp_path / "out")
+    assert (found.stores, found.unlisted) == (0, 1)
+
+
+def test_what_a_killed_call_left_is_named_and_no_result(store, tmp_path, caplog):
+    left = tmp_path / ".partial-99-b.ome.zarr"
+    (left / "0" / "c").mkdir(parents=True)
+    assert verify_stores(tmp_path).stores == 1
+    assert f"{left} is not verified" in caplog.text
 
 
 def test_where_there_is_no_store_nothing_is_verified(tmp_path):
