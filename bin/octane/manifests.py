@@ -275,7 +275,8 @@ def restore(store: Path) -> str:
 
 def task_folder(path: Path) -> Path | None:
     """The folder of the Nextflow task that a path lies in, links followed; None outside of any."""
-    real = path.resolve()
+    # Not Path.resolve, which a link to itself is an error for.
+    real = Path(os.path.realpath(path))
     for folder in (real, *real.parents):
         if is_task_folder(folder):
             return folder

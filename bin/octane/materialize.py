@@ -31,7 +31,6 @@ from octane.manifests import (
     Manifest,
     Stamp,
     check,
-    is_task_folder,
     measured,
     require_noted,
     restore,
@@ -39,7 +38,8 @@ from octane.manifests import (
 )
 from octane.progress import Advance, progress
 from octane.tiles import run_tiles
-from octane.verifying import READERS, noted
+from octane.verifying import READERS, noted, nowhere, unreadable
+from octane.walking import walk
 
 __all__ = ["Made", "materialize"]
 
@@ -69,6 +69,15 @@ class _Link:
 
 
 @dataclass(frozen=True)
+class _Found:
+    """Links to be made real, those that lead elsewhere, and what stays undone, a sentence each."""
+
+    links: list[_Link]
+    others: list[Path]
+    undone: list[str]
+
+
+@dataclass(frozen=True)
 class Made:
     """What was done, or is to be done.
 
@@ -89,7 +98,7 @@ class Made:
 def materialize(outdir: Path, *, dry_run: bool = False) -> Made:
     """Make real files of the links below a folder that lead into a Nextflow work directory.
 
-    Links elsewhere are let be.
+    Links elsewhere are let be; in the folders that they lead to, links are made real as well.
 
     Parameters
     ----------
@@ -101,8 +110,8 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> Made:
     Raises
     ------
     OctaneError
-        When a link leads nowhere (those that do not are made real first), a store or a copy is not
-        what its manifest says, or another process is at it.
+        When a link leads nowhere, or a folder cannot be read or written (all other links are made
+        real first), a store or a copy is not what its manifest says, or another process is at it.
     NoSpaceError
         When the copies would not fit; nothing is begun then.
     """
@@ -114,25 +123,25 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> Made:
     with _alone(outdir, dry_run=dry_run):
         if not dry_run:
             _tidy(outdir)
-        links, dangling, others = _found(outdir)
+        found = _found(outdir)
+        links = found.links
         parts = [part for link in links for part in link.parts]
         total = sum(part.size for part in parts)
-        if others:
-            logger.info("%d links lead elsewhere than into a work directory: let be", others)
+        _tell(found.others)
         shared = 0
         if dry_run:
             for link in links:
                 size = sum(part.size for part in link.parts)
                 logger.info("%s: %d files, %.6f GB", link.path, len(link.parts), size / 1e9)
         elif parts:
-            _require_space(outdir, links, total)
+            _require_space(links)
             with progress("Copying", len(parts), "files") as advance:
                 shared = sum(_make(link, advance) for link in links)
-        if dangling:
-            raise OctaneError(_dangling(dangling))
+        if found.undone:
+            raise OctaneError("\n".join(found.undone))
     made = Made(len(links), len(parts), total, shared)
     if not links:
-        logger.info("%s: nothing is to do, no result is a link into a work directory", outdir)
+        logger.info("%s: nothing is to do, nothing there is a link into a work directory", outdir)
     elif dry_run:
         logger.info(
             "%s: %d links, %d files of %.6f GB to be made real",
@@ -177,21 +186,15 @@ def _no_run(outdir: Path) -> Generator[None]:
         yield
 
 
-def _walk(outdir: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """As :func:`os.walk`, less the folders of tasks: a work directory may lie in here as well."""
-    for folder, folders, files in os.walk(outdir):
-        folders[:] = [name for name in folders if not is_task_folder(Path(folder, name))]
-        yield folder, folders, files
-
-
 def _tidy(outdir: Path) -> None:
     """Remove what a call that was killed left, and give links their names again."""
     pattern = re.compile(f"({re.escape(PARTIAL)}|{re.escape(REPLACED)})[0-9]+-(.+)")
-    for folder, folders, files in _walk(outdir):
+    # What cannot be read is said by the search that follows.
+    for folder, folders, files in walk(outdir, []):
         left = [match for name in [*folders, *files] if (match := pattern.fullmatch(name))]
         # The links first: what was to take their place is told by them.
         for match in sorted(left, key=lambda match: match[1] == PARTIAL):
-            path, proper = Path(folder, match[0]), Path(folder, match[2])
+            path, proper = folder / match[0], folder / match[2]
             if match[1] == REPLACED and path.is_symlink():
                 if proper.exists():
                     path.unlink()
@@ -204,24 +207,46 @@ def _tidy(outdir: Path) -> None:
                 path.unlink()
 
 
-def _found(outdir: Path) -> tuple[list[_Link], list[Path], int]:
-    """Links into a work directory, those of them that lead nowhere, and the number of others."""
+def _found(outdir: Path) -> _Found:
+    """The links below a folder."""
     links: list[_Link] = []
     dangling: list[Path] = []
-    others = 0
-    for folder, folders, files in _walk(outdir):
+    others: list[Path] = []
+    closed: set[Path] = set()
+    unread: list[OSError] = []
+    for folder, folders, files in walk(outdir, unread):
+        if folder != outdir and folder.is_symlink():
+            real = folder.resolve()
+            logger.info("%s leads to %s: what lies there is looked at as well", folder, real)
         for name in sorted([*folders, *files]):
-            path = Path(folder, name)
+            path = folder / name
             if not path.is_symlink():
                 continue
             if task_folder(path) is None:
-                others += 1
+                others.append(path)
             elif not path.exists():
                 dangling.append(path)
+            elif not os.access(folder, os.W_OK | os.X_OK):
+                closed.add(folder)
             else:
                 target = path.resolve()
                 links.append(_Link(path, target, tuple(_parts(target, "", (target,)))))
-    return links, dangling, others
+    undone = [_dangling(dangling)] if dangling else []
+    undone += [
+        f"{folder} cannot be written, and holds links into a work directory; check your rights, or "
+        "have its owner call this command."
+        for folder in sorted(closed)
+    ]
+    return _Found(links, others, [*undone, *map(unreadable, unread)])
+
+
+def _tell(others: list[Path]) -> None:
+    """Say what becomes of links that lead elsewhere than into a work directory."""
+    if others:
+        logger.info("%d links lead elsewhere than into a work directory: let be", len(others))
+    for link in others:
+        if not link.exists():
+            logger.warning("%s", nowhere(link))
 
 
 def _parts(path: Path, place: str, above: tuple[Path, ...]) -> Iterator[_Part]:
@@ -247,15 +272,22 @@ def _dangling(links: list[Path]) -> str:
     )
 
 
-def _require_space(outdir: Path, links: list[_Link], total: int) -> None:
-    if all(_shares(link) for link in links):
-        return
-    free = shutil.disk_usage(outdir).free
-    if total > free:
-        raise NoSpaceError(
-            f"{outdir}: the results take {total / 1e9:.3f} GB and {free / 1e9:.3f} GB are free; "
-            "free some, or copy them elsewhere with cp -rL. Nothing was changed."
-        )
+def _require_space(links: list[_Link]) -> None:
+    """See that there is room on each disk that links lie on."""
+    disks: dict[int, list[_Link]] = {}
+    for link in links:
+        disks.setdefault(link.path.parent.stat().st_dev, []).append(link)
+    for disk in disks.values():
+        if all(_shares(link) for link in disk):
+            continue
+        folder = disk[0].path.parent
+        total = sum(part.size for link in disk for part in link.parts)
+        free = shutil.disk_usage(folder).free
+        if total > free:
+            raise NoSpaceError(
+                f"{folder}: the results there take {total / 1e9:.3f} GB and {free / 1e9:.3f} GB "
+                "are free; free some, or copy them elsewhere with cp -rL. Nothing was changed."
+            )
 
 
 def _shares(link: _Link) -> bool:

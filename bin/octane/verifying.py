@@ -15,7 +15,6 @@ from octane.manifests import (
     Stamp,
     differing,
     is_store,
-    is_task_folder,
     manifest_text,
     read_manifest,
     require_noted,
@@ -24,8 +23,17 @@ from octane.manifests import (
 )
 from octane.progress import progress
 from octane.tiles import run_tiles
+from octane.walking import walk
 
-__all__ = ["READERS", "Verified", "accept", "noted", "verify_stores"]
+__all__ = [
+    "READERS",
+    "Verified",
+    "accept",
+    "noted",
+    "nowhere",
+    "unreadable",
+    "verify_stores",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -54,12 +62,13 @@ class Verified:
 def verify_stores(folder: Path) -> Verified:
     """Read every file of every store below a folder and compare it with the store's manifest.
 
-    Links are followed where they lead into a Nextflow work directory.
+    Links are followed, and each store is read once.
 
     Raises
     ------
     OctaneError
-        With one line for each store that is not as it was written; when there is no store.
+        With one line for each store that is not as it was written, and for each folder that cannot
+        be read; when there is no store.
     """
     wrong: dict[Path, list[str]] = {}
     lost: list[str] = []
@@ -67,13 +76,11 @@ def verify_stores(folder: Path) -> Verified:
     stores = unlisted = 0
     if not folder.is_dir():
         raise OctaneError(f"{folder} is no folder; give the --outdir of a run, or a store.")
-    for store in _stores(folder):
+    unread: list[OSError] = []
+    for store in _stores(folder, unread):
         try:
             if not store.exists():
-                raise OctaneError(
-                    f"{store} led to files in a work directory that are gone; run the workflow "
-                    "with the same parameters, which makes them anew."
-                )
+                raise OctaneError(_gone(store))
             manifest = read_manifest(store)
             if manifest is None:
                 _require_unlisted(store)
@@ -84,6 +91,7 @@ def verify_stores(folder: Path) -> Verified:
             continue
         stores += 1
         lines += [(store, key, stamp) for key, stamp in manifest.items()]
+    lost += [unreadable(error) for error in unread]
     with progress("Verifying", len(lines), "files") as advance:
 
         def read(line: tuple[Path, str, Stamp]) -> None:
@@ -108,22 +116,41 @@ def verify_stores(folder: Path) -> Verified:
     return found
 
 
-def _stores(folder: Path) -> Iterator[Path]:
-    """Stores below a folder; links into a work directory are followed, and others are not."""
-    if _is_meant(folder):
-        yield folder
-        return
-    for path in sorted(folder.iterdir()):
-        # A work directory may lie in here as well.
-        if is_task_folder(path) or (path.is_symlink() and task_folder(path) is None):
+def _stores(top: Path, unread: list[OSError]) -> Iterator[Path]:
+    """Stores below a folder, and links whose store is gone: reading them will say so."""
+    for folder, folders, files in walk(top, unread, tasks=True):
+        if _is_meant(folder):
+            folders.clear()
+            if folder != top and folder.name.startswith("."):
+                logger.warning("%s is not verified: it is named as unfinished ones are", folder)
+            else:
+                yield folder
             continue
-        if path.name.startswith(".") and path.is_dir() and _is_meant(path):
-            logger.warning("%s is not verified: its name is that of an unfinished store", path)
-        elif path.is_dir():
-            yield from _stores(path)
-        elif path.name.endswith(".zarr") and not path.exists():
-            # A link whose store is gone: reading it will say so.
-            yield path
+        for path in (folder / name for name in sorted(files)):
+            if path.is_symlink() and not path.exists():
+                if path.name.endswith(".zarr"):
+                    yield path
+                else:
+                    logger.warning("%s", _gone(path))
+
+
+def _gone(link: Path) -> str:
+    if task_folder(link) is None:
+        return nowhere(link)
+    return (
+        f"{link} led to files in a work directory that are gone; run the workflow with the same "
+        "parameters, which makes them anew."
+    )
+
+
+def nowhere(link: Path) -> str:
+    """What is said of a link out of a work directory that leads nowhere."""
+    return f"{link} leads to nothing that is there; bring back {link.readlink()}, or remove it."
+
+
+def unreadable(error: OSError) -> str:
+    """What is said of a folder that cannot be read."""
+    return f"{error.filename} cannot be read ({error.strerror}); check your rights and the disk."
 
 
 def _is_meant(folder: Path) -> bool:

@@ -107,6 +107,89 @@ def test_links_elsewhere_are_let_be(outdir, tmp_path, log):
     materialize(outdir)
     assert set(links(outdir)) == {outdir / "raw", outdir / "lost"}
     assert "2 links lead elsewhere" in log.text
+    assert f"{outdir / 'lost'} leads to nothing that is there" in log.text
+
+
+@pytest.fixture
+def moved(outdir, tmp_path):
+    """The subject's folder lies on another disk, and a link leads there."""
+    (tmp_path / "disk2").mkdir()
+    (outdir / "s").rename(tmp_path / "disk2" / "s")
+    # A link is relative to where it is.
+    link = tmp_path / "disk2/s/metrics/metrics.json"
+    target = outdir.parent / "work/ab/0123456789abcdef0123456789abcd/metrics.json"
+    link.unlink()
+    link.symlink_to(target)
+    (outdir / "s").symlink_to(tmp_path / "disk2" / "s")
+    return tmp_path / "disk2" / "s"
+
+
+def test_links_in_a_folder_that_is_itself_a_link_are_made_real_as_well(outdir, moved, task, log):
+    before = content(outdir)
+    assert materialize(outdir, dry_run=True).links == 3
+    assert materialize(outdir).links == 3
+    assert f"{outdir / 's'} leads to {moved}: what lies there is looked at as well" in log.text
+    assert links(outdir) == [outdir / "s"]
+    assert not links(moved)
+    shutil.rmtree(task)
+    assert content(outdir) == before
+    assert verify_stores(outdir).stores == 1
+    materialize(outdir)
+    assert "nothing is to do" in log.messages[-1]
+
+
+def test_what_a_killed_call_left_in_a_linked_folder_is_cleared_away(outdir, moved):
+    (moved / "s.ome.zarr").rename(moved / ".replaced-99-s.ome.zarr")
+    shutil.copytree(moved / ".replaced-99-s.ome.zarr", moved / ".partial-99-s.ome.zarr")
+    materialize(outdir)
+    names = {path.name for path in moved.iterdir()}
+    assert names == {"metrics", "own.txt", "previews", "s.ome.zarr"}
+
+
+def test_space_is_looked_for_on_the_disk_that_a_link_lies_on(outdir, moved, monkeypatch):
+    asked = []
+
+    def usage(path):
+        asked.append(path.resolve())
+        return SimpleNamespace(free=1000)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(NoSpaceError, match=r"0\.000 GB are free"):
+        materialize(outdir)
+    assert asked
+    assert all(path.is_relative_to(moved) for path in asked)
+
+
+def test_a_folder_that_cannot_be_written_is_named_when_the_others_are_done(
+    outdir, task, tmp_path, monkeypatch
+):
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive/a.json").symlink_to(task / "metrics.json")
+    (outdir / "archive").symlink_to(tmp_path / "archive")
+    allowed = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: "archive" not in str(path) and allowed(path, mode)
+    )
+    with pytest.raises(OctaneError, match=f"{outdir / 'archive'} cannot be written, and holds"):
+        materialize(outdir)
+    assert not links(outdir / "s")
+    assert links(tmp_path / "archive")
+
+
+def test_a_folder_that_cannot_be_read_is_named_when_the_others_are_done(outdir, monkeypatch):
+    (outdir / "closed").mkdir()
+    look = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"):
+        materialize(outdir)
+    monkeypatch.undo()
+    assert not links(outdir)
 
 
 def test_links_that_lead_nowhere_are_named_and_the_others_made_real(outdir, task):

@@ -75,6 +75,56 @@ def test_a_link_whose_store_is_gone_is_named(store, tmp_path):
         verify_stores(tmp_path)
 
 
+def test_stores_in_a_folder_that_is_itself_a_link_are_verified_once(write_image, tmp_path):
+    voxels = np.ones((4, 4, 4), np.float32)
+    store = write_image("disk2/s/b.ome.zarr", voxels)
+    (tmp_path / "out").mkdir()
+    for name in ("s", "t"):
+        (tmp_path / "out" / name).symlink_to(tmp_path / "disk2" / "s")
+    (tmp_path / "disk2/s/back").symlink_to(tmp_path / "out")
+    assert verify_stores(tmp_path / "out").stores == 1
+    (store / "0/c/0/0/0").unlink()
+    with pytest.raises(OctaneError, match=r"out/s/b.ome.zarr: chunk 0/c/0/0/0 is missing"):
+        verify_stores(tmp_path / "out")
+
+
+def test_a_link_within_a_work_directory_that_leads_up_ends(write_image, tmp_path):
+    task = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd"
+    write_image("a.ome.zarr", np.ones((4, 4, 4), np.float32))
+    (task / "all" / "more").mkdir(parents=True)
+    (tmp_path / "a.ome.zarr").rename(task / "all" / "a.ome.zarr")
+    (task / "all" / "more" / "up").symlink_to(task / "all")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "all").symlink_to(task / "all")
+    assert verify_stores(tmp_path / "out").stores == 1
+
+
+@pytest.mark.parametrize("name", ["b.ome.zarr", "s2"])
+def test_a_link_to_a_disk_that_is_not_there_is_named(store, tmp_path, name, caplog):
+    link = tmp_path / name
+    link.symlink_to(tmp_path / "disk2" / name)
+    if name.endswith(".zarr"):
+        with pytest.raises(OctaneError, match=f"{link} leads to nothing that is there"):
+            verify_stores(tmp_path)
+    else:
+        verify_stores(tmp_path)
+        assert f"{link} leads to nothing that is there" in caplog.text
+
+
+def test_a_folder_that_cannot_be_read_is_wrong(store, tmp_path, monkeypatch):
+    (tmp_path / "closed").mkdir()
+    look = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"):
+        verify_stores(tmp_path)
+
+
 @pytest.mark.parametrize(
     "arrived", [(), ("0/c",), ("0/c", "0/zarr.json"), ("0/octane-manifest.tsv",)]
 )
