@@ -18,7 +18,7 @@ import numpy.typing as npt
 import zstandard
 from numcodecs import Blosc, Zstd
 
-from octane.chunks import CorruptChunkError
+from octane.chunks import CorruptChunkError, reading
 from octane.encoding import Encoding
 from octane.shards import CHECKSUM_BYTES, crc32c
 from octane.spans import moved, span
@@ -90,6 +90,8 @@ class StoredBytes:
     ------
     CorruptChunkError
         When they are not all in the file.
+    UnreadableChunkError
+        When the system does not give them; also while they are read.
     """
 
     def __init__(
@@ -98,7 +100,8 @@ class StoredBytes:
         self.key = key
         self._descriptor = descriptor
         self._offset = offset
-        available = os.fstat(descriptor).st_size - offset
+        with reading(key):
+            available = os.fstat(descriptor).st_size - offset
         self.left = (available if size is None else size) - CHECKSUM_BYTES * checked
         if self.left < 0 or (size is not None and size > available):
             raise CorruptChunkError(key, "its bytes are not all in the file")
@@ -134,15 +137,13 @@ class StoredBytes:
     def _read(self, memory: Bytes) -> None:
         start = time.perf_counter()
         done = 0
-        while done < len(memory):
-            try:
+        with reading(self.key):
+            while done < len(memory):
                 count = os.preadv(self._descriptor, [memory[done:].data], self._offset)
-            except OSError as error:
-                raise CorruptChunkError(self.key, str(error)) from error
-            if not count:
-                raise CorruptChunkError(self.key, "its file was cut short while it was read")
-            done += count
-            self._offset += count
+                if not count:
+                    raise CorruptChunkError(self.key, "its file was cut short while it was read")
+                done += count
+                self._offset += count
         moved("read", time.perf_counter() - start)
 
 

@@ -4,7 +4,9 @@ zarr gives the fill value for a chunk that is not there, which in a mosaic of mo
 that nobody sees.
 """
 
-from collections.abc import Iterator
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,9 +22,11 @@ __all__ = [
     "CorruptChunkError",
     "MissingChunkError",
     "StoredObject",
+    "UnreadableChunkError",
     "chunk_key",
     "missing_keys",
     "owned_shape",
+    "reading",
     "stored_objects",
 ]
 
@@ -50,6 +54,33 @@ class MissingChunkError(ChunkError):
 
 class CorruptChunkError(ChunkError):
     """A chunk that is there and cannot be decoded."""
+
+
+class UnreadableChunkError(ChunkError):
+    """A chunk that the system does not give: for lack of rights, or of a disk or a server."""
+
+
+@contextmanager
+def reading(key: str) -> Generator[None]:
+    """Make what the system says against reading a chunk an error that names the chunk.
+
+    Raises
+    ------
+    MissingChunkError
+        When it is not there.
+    CorruptChunkError
+        When a folder is in its place.
+    UnreadableChunkError
+        For all else, which tells nothing of the bytes themselves.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingChunkError(key, "is missing") from error
+    except IsADirectoryError as error:
+        raise CorruptChunkError(key, "a folder is in its place") from error
+    except OSError as error:
+        raise UnreadableChunkError(key, error.strerror or str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -98,14 +129,29 @@ def stored_objects(array: zarr.Array, store: Path, region: Region) -> Iterator[S
 
 
 def missing_keys(array: zarr.Array, store: Path, region: Region) -> Iterator[str]:
-    """Keys of the objects and inner chunks of ``region`` that are not in the store."""
+    """Keys of the objects and inner chunks of ``region`` that are not in the store.
+
+    Raises
+    ------
+    UnreadableChunkError
+        When one is there, or may be, and cannot be looked at.
+    """
     layout = ShardLayout.of(array)
     for stored in stored_objects(array, store, region):
-        if not stored.file.is_file():
+        if not _is_there(stored):
             yield stored.key
         elif layout is not None:
             for inner in _missing_inner(array, layout, stored, region):
                 yield f"{stored.key} (inner chunk {inner})"
+
+
+def _is_there(stored: StoredObject) -> bool:
+    # Not Path.is_file, for which from Python 3.14 on a file that is denied is not there.
+    try:
+        with reading(stored.key):
+            return stat.S_ISREG(stored.file.stat().st_mode)
+    except MissingChunkError:
+        return False
 
 
 def _missing_inner(
@@ -113,7 +159,7 @@ def _missing_inner(
 ) -> Iterator[str]:
     """Inner chunks that a shard's index marks absent."""
     try:
-        with stored.file.open("rb") as stream:
+        with reading(stored.key), stored.file.open("rb") as stream:
             index = layout.read_index(stream.fileno())
     except ShardIndexError:
         yield "index"

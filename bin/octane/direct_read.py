@@ -29,7 +29,13 @@ from octane.chunk_streams import (
     decoded_stream,
     workspace,
 )
-from octane.chunks import ChunkError, CorruptChunkError, MissingChunkError, chunk_key
+from octane.chunks import (
+    ChunkError,
+    CorruptChunkError,
+    MissingChunkError,
+    chunk_key,
+    reading,
+)
 from octane.encoding import Encoding
 from octane.geometry import Region
 from octane.shards import ABSENT, ShardIndexError, ShardLayout
@@ -109,6 +115,8 @@ class DirectReader:
             When the chunk is not in the store and is not to be filled.
         octane.chunks.CorruptChunkError
             When it cannot be decoded; also from the stream.
+        octane.chunks.UnreadableChunkError
+            When the system does not give it; also from the stream.
         """
         with workspace() as space, self._opened(position, space) as stream:
             yield stream
@@ -215,17 +223,14 @@ class DirectReader:
     def _read_index(self, shard: ShardLayout, key: str) -> npt.NDArray[np.uint64]:
         descriptor = _open(self.encoding.folder / key, key)
         try:
-            return shard.read_index(descriptor)
-        except (ShardIndexError, OSError) as error:
+            with reading(key):
+                return shard.read_index(descriptor)
+        except ShardIndexError as error:
             raise CorruptChunkError(key, str(error)) from error
         finally:
             os.close(descriptor)
 
 
 def _open(file: Path, key: str) -> int:
-    try:
+    with reading(key):
         return os.open(file, os.O_RDONLY)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingChunkError(key, "is missing") from error
-    except OSError as error:
-        raise CorruptChunkError(key, str(error)) from error

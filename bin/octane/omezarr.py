@@ -24,8 +24,10 @@ from zarr.core.common import JSON
 
 from octane.atomic import write_object, writing
 from octane.chunks import (
+    ChunkError,
     CorruptChunkError,
     MissingChunkError,
+    UnreadableChunkError,
     missing_keys,
     owned_shape,
     stored_objects,
@@ -165,7 +167,7 @@ class Image:
         Raises
         ------
         OctaneError
-            When a chunk in it is missing or cannot be decoded; names the chunk's key.
+            When a chunk in it is missing or cannot be read or decoded; names the chunk's key.
         """
         if self.reader is not None:
             with self.naming_chunks():
@@ -175,7 +177,7 @@ class Image:
         try:
             voxels = np.asarray(self.array[region])
         except DECODING_ERRORS as error:
-            raise self._undecodable(self._broken_chunk(region), type(error).__name__) from error
+            raise self._named(self._broken_chunk(region, error)) from error
         if out is None:
             return voxels
         out[...] = voxels
@@ -186,45 +188,55 @@ class Image:
         """Make what :attr:`reader` finds wrong with a chunk an OctaneError that says what to do."""
         try:
             yield
-        except MissingChunkError as error:
-            raise self._missing(error.key) from error
-        except CorruptChunkError as error:
-            raise self._undecodable(error.key, error.reason) from error
+        except ChunkError as error:
+            raise self._named(error) from error
 
     def require_chunks(self, region: Region) -> None:
         """Raise an OctaneError naming the first chunk of ``region`` that is not in the store."""
-        for key in missing_keys(self.array, self.path, region):
-            raise self._missing(key)
+        with self.naming_chunks():
+            for key in missing_keys(self.array, self.path, region):
+                raise MissingChunkError(key, "is missing")
 
     def missing_chunks(self) -> list[str]:
         """Keys of all chunks that are not in the store."""
         whole = tuple(slice(0, n) for n in self.array.shape)
-        return list(missing_keys(self.array, self.path, whole))
+        with self.naming_chunks():
+            return list(missing_keys(self.array, self.path, whole))
 
-    def _missing(self, key: str) -> OctaneError:
-        return OctaneError(
-            f"{self.path}: chunk {key} is missing; restore it, "
-            "or give --missing-chunks fill if empty chunks were left out on purpose."
-        )
-
-    def _undecodable(self, key: str, reason: str) -> OctaneError:
-        return OctaneError(
-            f"{self.path}: chunk {key} cannot be decoded ({reason}); {self._restore()}"
-        )
+    def _named(self, error: ChunkError) -> OctaneError:
+        match error:
+            case MissingChunkError():
+                what = (
+                    "is missing; restore it, or give --missing-chunks fill if empty chunks were "
+                    "left out on purpose."
+                )
+            case UnreadableChunkError():
+                what = (
+                    f"cannot be read ({error.reason}); check your rights, the disk and the "
+                    "network, and run again (a workflow with -resume)."
+                )
+            case _:
+                what = f"cannot be decoded ({error.reason}); {self._restore()}"
+        return OctaneError(f"{self.path}: chunk {error.key} {what}")
 
     def _restore(self) -> str:
         if self.manifest is not None:
             return restore(self.path)
         return "write it again or restore it from the original."
 
-    def _broken_chunk(self, region: Region) -> str:
-        """Key of the first stored object in ``region`` that cannot be decoded."""
+    def _broken_chunk(self, region: Region, error: Exception) -> ChunkError:
+        """What an error of zarr's means, and the first stored object that raises one."""
+        key = f"in {[[r.start, r.stop] for r in region]}"
         for stored in stored_objects(self.array, self.path, region):
             try:
                 self.array[stored.region]
-            except DECODING_ERRORS:
-                return stored.key
-        return f"in {[[r.start, r.stop] for r in region]}"
+            except DECODING_ERRORS as own:
+                key, error = stored.key, own
+                break
+        # Codecs raise OSErrors as well, which have no number of the system's.
+        if isinstance(error, OSError) and error.errno is not None:
+            return UnreadableChunkError(key, error.strerror or str(error))
+        return CorruptChunkError(key, type(error).__name__)
 
 
 def _group(path: Path) -> zarr.Group:

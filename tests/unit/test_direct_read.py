@@ -1,5 +1,7 @@
 """Chunks read directly equal what zarr reads, bit for bit; what is missing is named."""
 
+import errno
+import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from octane.chunks import CorruptChunkError, MissingChunkError
+from octane.chunks import CorruptChunkError, MissingChunkError, UnreadableChunkError
 from octane.direct_read import DirectReader
 
 SHAPE = (20, 50, 25)
@@ -206,6 +208,39 @@ def test_many_threads_may_read(stores):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(read, range(8)))
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "shards"),
+    [
+        ("open", errno.EACCES, "plain"),
+        ("open", errno.EACCES, "2x2"),
+        ("fstat", errno.ESTALE, "plain"),
+        ("fstat", errno.ESTALE, "2x2"),
+        ("preadv", errno.EIO, "plain"),
+        ("preadv", errno.EIO, "2x2"),
+        # By which an index is read.
+        ("pread", errno.EIO, "2x2"),
+    ],
+)
+def test_what_the_system_does_not_give_is_not_called_corrupt(
+    tmp_path, call, number, shards, create_v3, any_bits, monkeypatch
+):
+    codecs = [ZstdCodec()]
+    array = create_v3(tmp_path / "s.zarr", codecs, SHAPE, CHUNKS, shards=SHARDS[shards])
+    array[:] = voxels = any_bits("f4", SHAPE)
+    reader = DirectReader(array)
+
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        with pytest.raises(UnreadableChunkError) as caught:
+            reader.read(whole(SHAPE))
+    assert caught.value.key.startswith("a/0/c/0/0/0")
+    assert caught.value.reason == os.strerror(number)
+    same(reader.read(whole(SHAPE)), voxels)
 
 
 def test_a_folder_in_place_of_a_chunk_is_named(tmp_path, create_v3, any_bits):
