@@ -71,7 +71,7 @@ def is_subject_name(name: str) -> bool:
     return bool(name) and signs and name[0] not in ".-"
 
 
-def read_samplesheet(path: Path, name: str | None = None) -> Sheet:
+def read_samplesheet(path: Path, name: str | None = None, *, may_be_empty: bool = False) -> Sheet:
     """Read a samplesheet.
 
     Parameters
@@ -80,6 +80,8 @@ def read_samplesheet(path: Path, name: str | None = None) -> Sheet:
         CSV (separated by commas, semicolons or tabs), YAML or JSON, in UTF-8.
     name
         How sentences name it; unset: its path.
+    may_be_empty
+        Whether it may hold no subject yet.
 
     Returns
     -------
@@ -89,7 +91,7 @@ def read_samplesheet(path: Path, name: str | None = None) -> Sheet:
     Raises
     ------
     OctaneError
-        When it cannot be read as a table at all, or holds no subject.
+        When it cannot be read as a table at all, or holds no subject and is to.
     """
     sheet = Sheet(name or str(path))
     suffix = path.suffix.lower()
@@ -107,7 +109,7 @@ def read_samplesheet(path: Path, name: str | None = None) -> Sheet:
         _read_yaml(text, sheet)
     else:
         _read_csv(text, sheet)
-    if not sheet.rows and not sheet.problems:
+    if not (sheet.rows or sheet.problems or may_be_empty):
         raise OctaneError(f"{sheet.name} holds no subject; add a row for each.")
     return sheet
 

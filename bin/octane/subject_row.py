@@ -16,6 +16,9 @@ __all__ = ["add_row"]
 COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
 """Of a sheet that is made; others where a subject needs them."""
 
+MARK = "\ufeff"
+"""The byte order mark."""
+
 
 def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
     """Append what is stated of a subject to a samplesheet, which is made if it is not there.
@@ -44,21 +47,23 @@ def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
         text, columns = _before(sheet, row)
         separator = separator_of(text)
     else:
-        text, separator = "", ","
-        columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
+        text, columns, separator = "", [], ","
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
-    if not text:
+    if not columns:
+        # Of blanks nothing is kept but the mark by which a spreadsheet knows UTF-8.
+        text = text[:1] if text.startswith(MARK) else ""
+        columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
         writer.writerow(columns)
     writer.writerow(row.get(column, "") for column in columns)
     with writing(sheet, overwrite=True) as partial:
-        end = "" if not text or text.endswith("\n") else "\n"
+        end = "" if text in ("", MARK) or text.endswith("\n") else "\n"
         partial.write_bytes((text + end + stream.getvalue()).encode())
 
 
 def _before(sheet: Path, row: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The sheet's text and columns, if the row fits it."""
-    found = read_samplesheet(sheet)
+    """The sheet's text and columns, if the row fits it; no columns where it is still empty."""
+    found = read_samplesheet(sheet, may_be_empty=True)
     if found.problems:
         raise OctaneError("\n".join(found.problems))
     for other in found.rows:
@@ -68,7 +73,7 @@ def _before(sheet: Path, row: Mapping[str, str]) -> tuple[str, list[str]]:
                 "correct that row, or give another --name."
             )
     lacking = [name for name in row if name not in found.columns]
-    if lacking:
+    if found.columns and lacking:
         raise OctaneError(
             f"{sheet} has no column {', '.join(lacking)}; add it to the first line, and a "
             "separator to the others."

@@ -28,6 +28,25 @@ def test_a_sheet_is_made_and_goes_on(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
+        ("\n,,\n", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
+        ("\ufeff", "\ufeffsubject,input,resolution,overlap,positions,section_thickness\n01,"),
+        ("resolution;input;subject", "resolution;input;subject\n10;"),
+        ("resolution;input;subject\r\n\r\n", "resolution;input;subject\r\n\r\n10;"),
+    ],
+)
+def test_a_sheet_without_a_row_gets_its_first(tmp_path, before, after):
+    sheet = tmp_path / "cohort.csv"
+    sheet.write_bytes(before.encode())
+    add_row(sheet, SETTINGS)
+    assert sheet.read_bytes().decode().startswith(after)
+    (row,) = read_samplesheet(sheet).rows
+    assert row.cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
+
+
 def test_a_spreadsheets_own_separator_and_mark_stay(tmp_path):
     sheet = tmp_path / "cohort.csv"
     before = "\ufeffinput;subject;resolution\r\nx;a;".encode()
@@ -41,6 +60,7 @@ def test_a_spreadsheets_own_separator_and_mark_stay(tmp_path):
     ("text", "sentence"),
     [
         ("subject,input\n07,x\n", "has no column resolution; add it to the first line"),
+        ("subject,input\n", "has no column resolution; add it to the first line"),
         ("subject,input,resolution\n01,x,\n", "line 2: the subject 01 is there already;"),
         ("subject,input\n01\n", "line 2: there are 1 cells and 2 columns"),
     ],
