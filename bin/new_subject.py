@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
 """Look at a subject's data and at this machine, and write its config."""
 
-import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import cyclopts
 
-from octane.cli import command, launch
+from octane.cli import RecordFile, command, launch
 from octane.params import Unit
-from octane.step_new_subject import PROJECT, Wishes, write_subject
+from octane.step_new_subject import Wishes, near, next_call, write_subject
 
 app = command(__doc__)
 
@@ -31,10 +29,11 @@ def main(
         Literal["auto", "mosaic", "section", "volume"],
         cyclopts.Parameter(show_default=False, show_choices=False),
     ] = "auto",
+    config: RecordFile = None,
     samplesheet: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Look at a subject's data and at this machine, and write conf/subjects/NAME.config.
+    """Look at a subject's data and at this machine, and write its config for nextflow run -c.
 
     Parameters
     ----------
@@ -54,24 +53,20 @@ def main(
         Unit of the axes, where the data state none: micrometer, millimeter and so on.
     input_kind
         What the data are, where that cannot be told: mosaic, section or volume.
+    config
+        File to write; unset: conf/subjects/NAME.config where octane lies.
     samplesheet
         Append a row to this CSV file, or make it, in place of writing a config.
     overwrite
         Replace a config that exists.
     """
     wishes = Wishes(outdir, resolution, overlap, section_thickness, input_unit, input_kind)
-    written = write_subject(data, name, wishes, samplesheet=samplesheet, overwrite=overwrite)
-    words = [_near(PROJECT / "main.nf"), "-c", _near(written)]
-    if samplesheet is not None:
-        results = ["--outdir", str(outdir or "results")]
-        words = [_near(PROJECT / "main.nf"), "--samplesheet", _near(written.absolute()), *results]
-    sys.stdout.write(f"Wrote {_near(written)}. Look through it, then:\n")
-    sys.stdout.write(f"    nextflow run {shlex.join(words)}\n")
-
-
-def _near(path: Path) -> str:
-    """A path as it is shortest from the current folder."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    written = write_subject(
+        data, name, wishes, config=config, samplesheet=samplesheet, overwrite=overwrite
+    )
+    results = None if samplesheet is None else outdir or Path("results")
+    sys.stdout.write(f"Wrote {near(written)}. Look through it, then:\n")
+    sys.stdout.write(f"    {next_call(written, results)}\n")
 
 
 if __name__ == "__main__":

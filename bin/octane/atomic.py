@@ -97,7 +97,11 @@ def _left(kept: Path | None) -> str:
 
 @contextmanager
 def writing(
-    destination: Path, *, overwrite: bool = False, kept: Path | None = None
+    destination: Path,
+    *,
+    overwrite: bool = False,
+    kept: Path | None = None,
+    remedy: str = "choose another place for the output",
 ) -> Generator[Path]:
     """Give a temporary path beside ``destination`` and rename it when the block ends well.
 
@@ -113,6 +117,8 @@ def writing(
     kept
         Folder to write into in place of a temporary path; it stays when the block raises, and may
         hold what an earlier block wrote. On another file system it is copied at the end.
+    remedy
+        What to do where the folder cannot be written, as the end of a sentence.
 
     Raises
     ------
@@ -131,8 +137,7 @@ def writing(
         partial.unlink()
     except OSError as error:
         raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
-            f"{destination.parent} cannot be written ({error.strerror}); "
-            "choose another place for the output."
+            f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
         ) from error
     try:
         yield partial if kept is None else kept

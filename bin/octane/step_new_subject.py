@@ -9,7 +9,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 
 from octane.atomic import writing
 from octane.errors import OctaneError
@@ -22,7 +22,7 @@ from octane.subject_config import Setting, config_text
 from octane.subject_row import add_row
 from octane.survey import Survey, survey
 
-__all__ = ["Wishes", "settings_of", "write_subject"]
+__all__ = ["Wishes", "near", "next_call", "settings_of", "write_subject"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ USABLE = 0.8
 """Part of the memory that tasks may ask for; the rest is the system's."""
 TO_DECIDE = ("TO BE DECIDED", "MISSING")
 """How sentences begin on what a person must look at."""
+CLOSING = "What is a comment has the default that it shows. The command line wins."
 LISTED = 20
 """So many missing sections are named one by one."""
 
@@ -62,11 +63,12 @@ def write_subject(
     name: str | None = None,
     wishes: Wishes | None = None,
     *,
+    config: Path | None = None,
     samplesheet: Path | None = None,
     project: Path = PROJECT,
     overwrite: bool = False,
 ) -> Path:
-    """Look at a subject's data and at this machine, and write ``conf/subjects/NAME.config``.
+    """Look at a subject's data and at this machine, and write its config.
 
     Parameters
     ----------
@@ -76,6 +78,8 @@ def write_subject(
         Of the subject; None: the data's own.
     wishes
         What a person knows already.
+    config
+        The file to write; None: ``conf/subjects/NAME.config`` in the project.
     samplesheet
         A CSV file that gets a row, in place of the config.
     project
@@ -102,7 +106,9 @@ def write_subject(
             f"'{name}' is no name for a subject; give --name of letters, digits, blanks and "
             "._()-, with no . or - first, and not 'template'."
         )
-    destination = project / "conf" / "subjects" / f"{name}.config"
+    if config is not None and samplesheet is not None:
+        raise OctaneError("--config and --samplesheet exclude each other; give one.")
+    destination = config or project / "conf" / "subjects" / f"{name}.config"
     if samplesheet is None and destination.exists() and not overwrite:
         raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
     if set(str(source)) & set("$\n"):
@@ -113,18 +119,38 @@ def write_subject(
     found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
     outdir = Path(os.path.abspath(wishes.outdir or Path("results")))  # noqa: PTH100
     settings = settings_of(name, source, outdir, found, look_at_machine(gpu_source()), wishes)
+    about = _about(found)
     if samplesheet is None:
-        with writing(destination, overwrite=overwrite) as partial:
-            partial.write_text(config_text(_about(name, found), settings), encoding="utf-8")
+        call = f"nextflow run main.nf -c {quote(f'conf/subjects/{name}.config')}"
+        if config is not None:
+            place = os.path.abspath(config)  # noqa: PTH100
+            call = f"nextflow run {join([f'{project}/main.nf', '-c', place])}"
+        remedy = "give --config FILE to write the config elsewhere"
+        with writing(destination, overwrite=overwrite, remedy=remedy) as partial:
+            head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
+            partial.write_text(config_text(head, settings), encoding="utf-8")
     else:
         add_row(samplesheet, settings)
-    for line in _about(name, found)[1:-1]:
+    for line in about:
         logger.info("%s", line)
     for setting in settings.values():
         for line in setting.found:
             if line.startswith(TO_DECIDE):
                 logger.warning("%s", line)
     return samplesheet or destination
+
+
+def next_call(written: Path, outdir: Path | None = None) -> str:
+    """The call of Nextflow for a config, or for a samplesheet whose results go to ``outdir``."""
+    words = ["nextflow", "run", near(PROJECT / "main.nf")]
+    if outdir is None:
+        return join([*words, "-c", near(written)])
+    return join([*words, "--samplesheet", near(written.absolute()), "--outdir", near(outdir)])
+
+
+def near(path: Path) -> str:
+    """A path as it is shortest from the current folder."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def settings_of(
@@ -163,15 +189,13 @@ def _spread(values: list[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
 
 
-def _about(name: str, found: Survey) -> list[str]:
+def _about(found: Survey) -> list[str]:
     """What was found, a sentence or a line each."""
     first, count = found.stores[0], len(found.stores)
     numbers = [s.number for s in found.stores if s.number is not None]
     what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
     span = f", numbered {min(numbers)} to {max(numbers)}" if numbers and count > 1 else ""
-    config = quote(f"conf/subjects/{name}.config")
     lines = [
-        f"Subject {name}. Run with: nextflow run main.nf -c {config}",
         f"Found: {count} {what[found.kind]}{span}; {shown(found.on_disk)} on disk, "
         f"{shown(found.decoded)} decoded.",
         f"Voxels: {spelled(found.spacing)} micrometre (z y x), "
@@ -185,7 +209,6 @@ def _about(name: str, found: Survey) -> list[str]:
         lines.append(f"Shape (z y x): {_spread([spelled(s.shape) for s in found.stores])}.")
     if found.missing:
         lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
-    lines.append("What is a comment has the default that it shows. The command line wins.")
     return lines
 
 

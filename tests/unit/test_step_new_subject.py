@@ -1,6 +1,7 @@
 """A new subject's config: what data and machine determine is stated, the rest is asked for."""
 
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from octane.errors import OctaneError
 from octane.gpus import Gpu
 from octane.machine import Machine, Place
-from octane.step_new_subject import Wishes, settings_of, write_subject
+from octane.step_new_subject import PROJECT, Wishes, next_call, settings_of, write_subject
 from octane.survey import survey
 
 VOXELS = np.ones((4, 20, 30), np.float32)
@@ -148,6 +149,37 @@ def test_a_config_is_not_overwritten_unless_asked(known, made):
     assert path.read_text(encoding="utf-8") == "mine"
     write_subject(known, "sub", project=made, overwrite=True)
     assert "input = " in path.read_text(encoding="utf-8")
+
+
+def test_a_config_is_written_where_it_is_asked_for(known, made, tmp_path):
+    place = tmp_path / "my configs" / "one.config"
+    assert write_subject(known, "sub", config=place, project=made) == place
+    text = place.read_text(encoding="utf-8").replace("\n// ", " ")
+    assert "\n    subject = 'sub'\n" in text
+    assert f"nextflow run {made}/main.nf -c '{place}'" in text
+    assert not list((made / "conf/subjects").iterdir())
+    with pytest.raises(OctaneError, match=r"one.config exists already; give --overwrite"):
+        write_subject(known, "sub", config=place, project=made)
+    with pytest.raises(OctaneError, match="exclude each other; give one"):
+        write_subject(known, "sub", config=place, samplesheet=tmp_path / "c.csv", project=made)
+
+
+def test_where_configs_cannot_be_written_another_place_can_be_given(known, made):
+    (made / "conf/subjects").rmdir()
+    # A folder's rights would not hold root back.
+    (made / "conf/subjects").write_text("")
+    with pytest.raises(OctaneError, match=r"conf/subjects cannot be written \(.*--config FILE"):
+        write_subject(known, "sub", project=made)
+
+
+def test_what_to_do_with_what_was_written_is_a_line_for_the_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main = shlex.quote(str(PROJECT / "main.nf"))
+    assert next_call(Path("my sub.config")) == f"nextflow run {main} -c 'my sub.config'"
+    assert next_call(tmp_path / "a/b.config") == f"nextflow run {main} -c a/b.config"
+    assert next_call(Path("c.csv"), tmp_path / "results") == (
+        f"nextflow run {main} --samplesheet c.csv --outdir results"
+    )
 
 
 @pytest.mark.parametrize("name", ["../x", "a'b", ".x", "template"])
