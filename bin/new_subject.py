@@ -9,7 +9,7 @@ import cyclopts
 
 from octane.cli import RecordFile, command, launch
 from octane.params import Unit
-from octane.step_new_subject import Wishes, near, next_call, write_subject
+from octane.step_new_subject import Wishes, near, next_call, results_folder, write_subject
 
 app = command(__doc__)
 
@@ -42,7 +42,7 @@ def main(
     name
         Name of the subject; unset: the name of the data.
     outdir
-        Folder for the results; unset: results in the current folder.
+        Folder for the results; unset: results in the current folder, or beside data that it is in.
     resolution
         Target voxel size in micrometres.
     overlap
@@ -64,7 +64,7 @@ def main(
     written = write_subject(
         data, name, wishes, config=config, samplesheet=samplesheet, overwrite=overwrite
     )
-    results = None if samplesheet is None else outdir or Path("results")
+    results = None if samplesheet is None else results_folder(data, outdir)
     sys.stdout.write(f"Wrote {near(written)}. Look through it, then:\n")
     sys.stdout.write(f"    {next_call(written, results)}\n")
 

@@ -22,7 +22,7 @@ from octane.subject_config import Setting, config_text
 from octane.subject_row import add_row
 from octane.survey import Survey, survey
 
-__all__ = ["Wishes", "near", "next_call", "settings_of", "write_subject"]
+__all__ = ["Wishes", "near", "next_call", "results_folder", "settings_of", "write_subject"]
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def write_subject(
             "rename it, or give a link to it."
         )
     found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
-    outdir = Path(os.path.abspath(wishes.outdir or Path("results")))  # noqa: PTH100
+    outdir = results_folder(source, wishes.outdir)
     settings = settings_of(name, source, outdir, found, look_at_machine(gpu_source()), wishes)
     about = _about(found)
     if samplesheet is None:
@@ -138,6 +138,15 @@ def write_subject(
             if line.startswith(TO_DECIDE):
                 logger.warning("%s", line)
     return samplesheet or destination
+
+
+def results_folder(data: Path, wished: Path | None = None) -> Path:
+    """Where results go: as wished, else in the current folder, or beside data that it lies in."""
+    folder = Path(os.path.abspath(wished or "results"))  # noqa: PTH100
+    source = data.resolve()
+    if wished is None and folder.resolve().is_relative_to(source):
+        return source.parent / ("octane" if source.name == folder.name else folder.name)
+    return folder
 
 
 def next_call(written: Path, outdir: Path | None = None) -> str:

@@ -11,7 +11,14 @@ import pytest
 from octane.errors import OctaneError
 from octane.gpus import Gpu
 from octane.machine import Machine, Place
-from octane.step_new_subject import PROJECT, Wishes, next_call, settings_of, write_subject
+from octane.step_new_subject import (
+    PROJECT,
+    Wishes,
+    next_call,
+    results_folder,
+    settings_of,
+    write_subject,
+)
 from octane.survey import survey
 
 VOXELS = np.ones((4, 20, 30), np.float32)
@@ -139,6 +146,29 @@ def test_paths_are_written_absolute_and_the_file_is_found_by_its_name(
     assert "\n    subject = '01'\n" in text
     # The name of the data, where none is given.
     assert write_subject(Path("known"), project=made).name == "known.config"
+
+
+@pytest.mark.parametrize("inside", [".", "section_01.ome.zarr", "section_01.ome.zarr/0"])
+def test_results_are_never_below_the_data_they_are_made_of(
+    known, made, tmp_path, monkeypatch, inside
+):
+    monkeypatch.chdir(known / inside)
+    text = write_subject(known, "sub", project=made).read_text(encoding="utf-8")
+    assert f"\n    outdir = '{tmp_path}/results'\n" in text
+    # By a link as well.
+    (tmp_path / "link").symlink_to(known)
+    assert results_folder(tmp_path / "link") == tmp_path / "results"
+    # What a person says is a person's.
+    assert results_folder(known, Path("out")) == known / inside / "out"
+
+
+def test_results_beside_a_store_that_the_command_is_called_in(write_image, tmp_path, monkeypatch):
+    store = write_image("brain.ome.zarr", VOXELS)
+    monkeypatch.chdir(store)
+    assert results_folder(Path()) == tmp_path / "results"
+    # And where the data have that name themselves.
+    store.rename(tmp_path / "results")
+    assert results_folder(tmp_path / "results") == tmp_path / "octane"
 
 
 def test_a_config_is_not_overwritten_unless_asked(known, made):
