@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from octane.bounds import IDLE, OTHER, STAGES, Spent, bound_of, gap_of
+from octane.bounds import IDLE, OTHER, STAGES, Spent, bound_of, codec_of, gap_of
 from octane.idling import Idling
 from octane.metrics import Metrics
 from octane.pinned import HostMemory
@@ -234,6 +234,8 @@ def run_pipeline(
         *(metrics.bytes.get(s, 0) - moved.get(s, 0) for s in ("read", "written")),
         gpu=xp is not np,
         gaps=gaps,
+        codec=codec_of(metrics.settings),
+        looks_ahead=fetch is not None,
     )
     sentence = bound_of(spent)
     logger.info(sentence)
@@ -255,6 +257,9 @@ def run_pipeline(
         # Seconds in which no lane computed, by what they did.
         "gap_seconds": gaps,
         "cpu_seconds": spent.cpu_seconds,
+        "read_bytes": spent.read_bytes,
+        "written_bytes": spent.written_bytes,
+        "looks_ahead": spent.looks_ahead,
         "bound_by": spent.stage,
         "bound": sentence,
         "transfers": [transfer.model_dump() for transfer in transfers],

@@ -73,7 +73,7 @@ class LeaseFigures(BaseModel):
 
 
 class PipelineFigures(BaseModel):
-    """Of a step's tile pipeline."""
+    """Of a step's tile pipeline; bytes are 0 where an earlier version did not count them."""
 
     tiles: int
     workers: int
@@ -81,6 +81,9 @@ class PipelineFigures(BaseModel):
     lane_seconds: dict[str, float]
     gap_seconds: dict[str, float] = {}
     cpu_seconds: float = 0.0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    looks_ahead: bool = False
     transfers: list[Transfer] = []
 
     @classmethod

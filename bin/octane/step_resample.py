@@ -233,10 +233,12 @@ def _resample_mosaic(
                     done.add(region, state)
             return math.prod(r.stop - r.start for r in source) * image.dtype.itemsize
 
+        reader = image.reader
+
         def fetch(piece: Piece) -> None:
             for tile in piece.tiles:
-                if image.reader is not None:
-                    image.reader.fetch((0, *tile))
+                if reader is not None:
+                    reader.fetch((0, *tile))
 
         with metrics.timed("load"):
             load(share.xp, image.dtype, plan.dtype)
@@ -249,7 +251,7 @@ def _resample_mosaic(
             metrics=metrics,
             active=share.active,
             describe=lambda piece: f"{piece} of {image.path}",
-            fetch=fetch,
+            fetch=None if reader is None else fetch,
             ahead=plan.ahead,
             pinned=execution.pinned,
         )

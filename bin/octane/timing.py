@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octane.bounds import STAGES, Spent
+from octane.bounds import STAGES, Spent, codec_of
 from octane.records import PipelineFigures, Record
 from octane.spans import summed
 from octane.trace import Recorded
@@ -44,7 +44,7 @@ def spent_by(records: Iterable[Record]) -> dict[str, Spent]:
     found: dict[str, Spent] = {}
     for record in records:
         for label, figures in PipelineFigures.of(record).items():
-            before = found.get(label, Spent(label, {}, 0.0, 0.0, 0, 0))
+            before = found.get(label, Spent(label, {}, 0.0, 0.0, 0, 0, tasks=0))
             found[label] = Spent(
                 label,
                 summed((before.seconds, figures.lane_seconds)),
@@ -52,10 +52,13 @@ def spent_by(records: Iterable[Record]) -> dict[str, Spent]:
                 before.wall + figures.seconds,
                 before.tiles + figures.tiles,
                 max(before.workers, figures.workers),
-                before.read_bytes + record.traffic.get("read", 0),
-                before.written_bytes + record.traffic.get("written", 0),
+                before.read_bytes + figures.read_bytes,
+                before.written_bytes + figures.written_bytes,
                 before.gpu or record.device.get("backend") == "gpu",
                 summed((before.gaps, figures.gap_seconds)),
+                before.tasks + 1,
+                codec_of(record.settings),
+                before.looks_ahead or figures.looks_ahead,
             )
     return found
 

@@ -166,6 +166,19 @@ def test_the_metrics_tell_where_the_lanes_spent_their_time(run, metrics):
     assert told["megabytes_per_second"] == pytest.approx(4 / told["seconds"])
 
 
+def test_the_bytes_of_a_pipeline_are_its_own(run, metrics):
+    def work(tile, lane):
+        metrics.count("read", 10)
+        metrics.count("written", 3)
+        return 1
+
+    metrics.count("read", 1000)
+    run(list(range(4)), work, fetch=lambda tile: None)
+    told = metrics.figures["pipeline"]["TEST"]
+    assert (told["read_bytes"], told["written_bytes"]) == (40, 12)
+    assert told["looks_ahead"]
+
+
 def test_the_time_in_which_no_lane_computes_is_noted_by_what_they_did(run, metrics):
     def work(tile, lane):
         with lane.timed("read"):

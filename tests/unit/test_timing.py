@@ -1,20 +1,33 @@
 """Where the seconds of a run went: tasks are added up, and pauses between them left out."""
 
+import json
+from dataclasses import replace
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octane.bounds import bound_of
+from octane.metrics import as_json
+from octane.params import PyramidParameters
 from octane.records import Record
+from octane.step_pyramid import build_pyramid
 from octane.timing import KINDS, OWN, PAUSE, Clock, occupancy, spent_by
 from octane.trace import Recorded
 
 
 def task(seconds: float, gaps: dict[str, float] | None = None, **lanes: float) -> Record:
     told = {"tiles": 3, "workers": 2, "seconds": seconds, "lane_seconds": lanes, "cpu_seconds": 1.5}
-    told["gap_seconds"] = gaps or {}
+    told |= {"gap_seconds": gaps or {}, "read_bytes": 10, "looks_ahead": True}
     return Record.model_validate(
-        {"step": "resample", "figures": {"pipeline": {"RESAMPLE": told}}, "bytes": {"read": 10}}
+        {
+            "step": "resample",
+            "settings": {"codec": "none"},
+            "figures": {"pipeline": {"RESAMPLE": told}},
+            "bytes": {"read": 70},
+        }
     )
 
 
@@ -29,6 +42,40 @@ def test_tasks_of_a_step_are_added_up():
     assert of.seconds == {"read": 4, "compute": 1, "write": 2}
     assert (of.wall, of.tiles, of.workers, of.cpu_seconds, of.read_bytes) == (3, 6, 2, 3.0, 20)
     assert not of.gpu
+    assert (of.tasks, of.codec, of.looks_ahead) == (2, "none", True)
+
+
+def test_the_report_says_of_each_level_of_a_pyramid_what_the_log_said(
+    write_image, rng, tmp_path, reading, execution
+):
+    source = write_image("v.ome.zarr", rng.random((40, 48, 56), np.float32))
+    resolutions = PyramidParameters(resolutions=(10, 20, 50))
+    metrics = build_pyramid(source, tmp_path / "p.ome.zarr", resolutions, reading, execution)
+    record = Record.model_validate(json.loads(as_json(metrics.record())))
+    spent = spent_by([record])
+    pipelines = cast("dict[str, dict[str, str]]", record.figures["pipeline"])
+    logged = {label: of["bound"] for label, of in pipelines.items()}
+    assert list(logged) == [f"PYRAMID {n} um" for n in (10, 20, 50)]
+    assert {label: bound_of(of) for label, of in spent.items()} == logged
+    read, written = (
+        [getattr(of, f"{name}_bytes") for of in spent.values()] for name in ("read", "written")
+    )
+    assert sum(read) == record.traffic["read"]
+    assert written == [4 * 40 * 48 * 56, 4 * 20 * 24 * 28, 4 * 8 * 10 * 11]
+    for stage in ("read", "write"):
+        # The sentences that tell the rates, whatever bounded it here.
+        slow = {n: replace(of, seconds={stage: 1.0}) for n, of in spent.items()}
+        rates = [float(bound_of(of).split("; ")[1].split(" MB/s")[0]) for of in slow.values()]
+        sizes = read if stage == "read" else written
+        walls = [of.wall for of in spent.values()]
+        assert rates == [round(n / s / 1e6) for n, s in zip(sizes, walls, strict=True)]
+
+
+def test_records_that_tell_no_bytes_of_each_pipeline_are_told_without_a_rate():
+    old = {"tiles": 1, "workers": 1, "seconds": 1.0, "lane_seconds": {"write": 1.0}}
+    record = {"step": "pyramid", "figures": {"pipeline": {"PYRAMID 50 um": old}}}
+    (of,) = spent_by([Record.model_validate(record | {"bytes": {"written": 9}})]).values()
+    assert "MB/s" not in bound_of(of)
 
 
 def test_gaps_of_tasks_are_added_up():
