@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from octane.errors import OctaneError
+from octane.image_files import FORMATS
 from octane.manifests import is_store
 from octane.omezarr import Image
-from octane.volumes import FORMATS, Volume
+from octane.volumes import Volume
 
 __all__ = ["as_given", "find_inputs", "kind_of"]
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from octane.errors import OctaneError
 from octane.gathering import gather
 from octane.geometry import Region
+from octane.image_files import FileVolume
 from octane.masks import enlarged, tissue_mask
 from octane.metrics import Metrics
 from octane.n4_plan import Plan, within
@@ -89,6 +90,8 @@ def _companion(path: Path, volume: Volume, what: str) -> Volume:
             f"{path} has the shape {stored.grid.shape} and {volume.path} {volume.grid.shape} "
             f"(z y x); give a {what} on the volume's grid."
         )
+    if isinstance(stored, FileVolume):
+        stored.load()
     return stored
 
 

@@ -38,7 +38,7 @@ class Finished:
         self._owned = owned_shape(writer.array)
         self._lock = Lock()
         self.kept = 0
-        # Other formats are read whole, when they are opened.
+        # Other formats are read whole, before.
         self._whole = "" if isinstance(source, Image) else _state([source.path])
 
     def has(self, region: Region, state: str) -> bool:

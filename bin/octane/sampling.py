@@ -6,6 +6,7 @@ blosc-lz4 and 0.88 with zstd; the phantom in uint16 takes 0.5 to 0.7, by tile. S
 resampled here and written with the very codecs to a temporary store.
 """
 
+import logging
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,12 +19,15 @@ import numpy.typing as npt
 from octane.dtypes import as_dtype, output_type
 from octane.errors import OctaneError
 from octane.geometry import Grid, Region, Vector, blocks
+from octane.image_files import FileVolume
 from octane.omezarr import Codec, Level, create_image
 from octane.operators import resampler
 from octane.resample import resample_arrays
 from octane.volumes import Volume
 
 __all__ = ["Ratios", "sampled"]
+
+logger = logging.getLogger(__name__)
 
 SAMPLES = 12
 """Pieces that are looked at, spread over sections and places: a chunk of 67 MB takes 0.1 s."""
@@ -106,7 +110,7 @@ def _spread(count: int, most: int) -> list[int]:
 
 def _regions(volumes: Sequence[Volume], *, mosaic: bool) -> Iterator[tuple[Volume, Region]]:
     """Pieces of the input: chunks, cut to their middle in y and x but with all planes."""
-    each = -(-SAMPLES // len(volumes))
+    each = -(-SAMPLES // max(1, len(volumes)))
     for index in _spread(len(volumes), SAMPLES):
         volume = volumes[index]
         size = volume.chunks if mosaic else tuple(min(c, 128) for c in volume.chunks)
@@ -115,6 +119,18 @@ def _regions(volumes: Sequence[Volume], *, mosaic: bool) -> Iterator[tuple[Volum
             z, *others = places[place]
             edge = max(16, math.isqrt(VOXELS // (z.stop - z.start)))
             yield volume, (z, *(_middle(r, edge) for r in others))
+
+
+def _parted(volume: Volume) -> bool:
+    """Whether pieces can be read without the rest, which would take the memory of a step."""
+    if not isinstance(volume, FileVolume) or volume.by_region:
+        return True
+    logger.info(
+        "%s: its format is read whole or not at all, so that no piece is looked at here: what is "
+        "made of it is predicted as if it did not compress",
+        volume.path,
+    )
+    return False
 
 
 def _middle(span: slice, most: int) -> slice:
@@ -126,7 +142,7 @@ def _middle(span: slice, most: int) -> slice:
 def sampled(
     volumes: Sequence[Volume], target: Vector | None, dtype: str, folder: Path, *, mosaic: bool
 ) -> Ratios:
-    """Look at some of the input.
+    """Look at some of the input, as far as it can be read in pieces.
 
     Parameters
     ----------
@@ -142,7 +158,7 @@ def sampled(
         Whether chunks are tiles, to be resampled each alone.
     """
     pieces = []
-    for volume, region in _regions(volumes, mosaic=mosaic):
+    for volume, region in _regions([v for v in volumes if _parted(v)], mosaic=mosaic):
         try:
             voxels = np.asarray(volume.read(region))
         except OctaneError:

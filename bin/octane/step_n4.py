@@ -36,7 +36,7 @@ from octane.n4_plan import Plan, plan_n4, within
 from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.pipeline import Lane, run_pipeline
 from octane.sections import Section
-from octane.volumes import Volume, create_volume, is_ome_zarr, open_volume
+from octane.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
 
 __all__ = ["correct_bias"]
 
@@ -103,6 +103,7 @@ def correct_bias(
         metrics.warn("No iterations were asked for: the field is 1 everywhere.")
     _single_axes(plan, metrics)
     finite = p.nonfinite == "error"
+    bring_in(volume, metrics)
     if plan.kept:
         volume = kept(volume, plan, finite, metrics)
         finite = False  # looked at already

@@ -17,6 +17,7 @@ from octane.dtypes import output_type
 from octane.errors import OctaneError
 from octane.free_space import Places, Space, check_space, require_links
 from octane.geometry import vector
+from octane.image_files import FORMATS
 from octane.inputs import as_given, find_inputs, kind_of
 from octane.metrics import write_json
 from octane.numbering import Voxels, gaps, number_of, require_alike
@@ -36,7 +37,7 @@ from octane.step_pyramid import plan_levels
 from octane.step_stitch import nominal_positions
 from octane.tiling import Tiling
 from octane.validation import read_object, spelled
-from octane.volumes import FORMATS, Volume, open_volume
+from octane.volumes import Volume, open_volume
 
 __all__ = ["Plan", "check_places", "make_plan", "plan_of"]
 

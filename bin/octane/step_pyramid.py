@@ -23,7 +23,7 @@ from octane.operators import AxisOperator, resampled
 from octane.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import plan_stream, stream_resample
-from octane.volumes import Volume, open_volume
+from octane.volumes import Volume, bring_in, open_volume
 
 __all__ = ["build_pyramid", "plan_levels"]
 
@@ -105,6 +105,7 @@ def build_pyramid(
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.model_dump(mode="json"))
     metrics.device = describe(np)
+    bring_in(image, metrics)
     levels = [Level.volume(grid) for grid, _ in planned]
     sections = read_sections(image.attributes, image.grid.shape[0])
     factor = planned[0][0].spacing[0] / image.grid.spacing[0]

@@ -39,7 +39,7 @@ from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import stream_resample
 from octane.tiles import cores
 from octane.tiling import Tile
-from octane.volumes import Volume, open_volume
+from octane.volumes import Volume, bring_in, open_volume
 
 __all__ = ["resample_image"]
 
@@ -97,6 +97,7 @@ def resample_image(
     if dry_run:
         sys.stdout.write("\n".join(first.lines()) + "\n")
         return metrics
+    bring_in(image, metrics)
 
     def work(share: Share) -> MosaicPlan | VolumePlan:
         on_gpu = share.device is not None

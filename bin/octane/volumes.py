@@ -1,10 +1,10 @@
-"""One volume, whatever the file: OME-Zarr read by region, NIfTI, MHA and TIFF through SimpleITK."""
+"""One volume, whatever the file: OME-Zarr, or NIfTI, MHA, NRRD and TIFF through SimpleITK."""
 
 import gzip
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -14,29 +14,28 @@ import SimpleITK as sitk
 
 from octane.atomic import writing
 from octane.errors import NoSpaceError, OctaneError
-from octane.geometry import MICROMETERS, Grid, Region, vector
+from octane.geometry import Grid, Region
+from octane.image_files import (
+    MILLIMETER,
+    TAKEN,
+    UNITLESS,
+    FileVolume,
+    open_file,
+    require_format,
+)
+from octane.metrics import Metrics
 from octane.omezarr import CHUNK, SHARD, Attributes, Codec, Level, create_image, open_image
 
 __all__ = [
-    "FORMATS",
     "ArrayVolume",
     "Volume",
     "Writer",
+    "bring_in",
     "create_volume",
     "is_ome_zarr",
     "open_volume",
 ]
 
-FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
-"""Suffixes of files that SimpleITK reads and writes in full."""
-
-UNITLESS = (".tif", ".tiff")
-"""Formats whose lengths have no unit that could be relied on."""
-
-TAKEN = (16, 256, 256)
-"""Voxels taken at once of a volume that is in memory: few enough planes to stay in the cache."""
-
-MILLIMETER = MICROMETERS["millimeter"]
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
@@ -81,38 +80,6 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True)
-class FileVolume:
-    """A volume that SimpleITK read whole: these formats cannot be read by region in general."""
-
-    path: Path
-    image: sitk.Image
-    grid: Grid
-    attributes: Attributes = field(default_factory=dict)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the voxels."""
-        return self.voxels.dtype
-
-    @property
-    def voxels(self) -> npt.NDArray:
-        """All voxels, a view."""
-        return sitk.GetArrayViewFromImage(self.image)
-
-    @property
-    def chunks(self) -> tuple[int, int, int]:
-        """Voxels that are best taken at once."""
-        return TAKEN
-
-    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, a copy."""
-        if out is None:
-            return np.array(self.voxels[region])
-        out[...] = self.voxels[region]
-        return out
-
-
-@dataclass(frozen=True)
 class ArrayVolume:
     """A volume that is in memory already."""
 
@@ -137,16 +104,8 @@ class ArrayVolume:
 
 
 def is_ome_zarr(path: Path) -> bool:
-    """Whether ``path`` names an OME-Zarr store rather than a file of :data:`FORMATS`."""
+    """Whether ``path`` names an OME-Zarr store rather than a file of another format."""
     return path.name.endswith(".zarr") or path.is_dir()
-
-
-def _require_format(path: Path) -> None:
-    if not path.name.lower().endswith(FORMATS):
-        raise OctaneError(
-            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(FORMATS)} "
-            "(for .mhd with its second file: .mha)."
-        )
 
 
 def open_volume(
@@ -160,7 +119,8 @@ def open_volume(
     Parameters
     ----------
     path
-        OME-Zarr store, or a file of :data:`FORMATS`, whose lengths ITK gives in millimetres.
+        OME-Zarr store, or a file of :data:`octane.image_files.FORMATS`, of which no more
+        than the header is read until voxels are asked for.
     input_unit, missing
         As in :func:`octane.omezarr.open_image`.
 
@@ -173,29 +133,14 @@ def open_volume(
         return open_image(path, input_unit=input_unit, missing=missing)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
-    _require_format(path)
-    try:
-        image = sitk.ReadImage(str(path))
-    except RuntimeError as error:
-        raise OctaneError(f"{path} cannot be read as an image; convert or restore it.") from error
-    components = image.GetNumberOfComponentsPerPixel()
-    if image.GetDimension() != 3 or components != 1:
-        raise OctaneError(
-            f"{path} has {image.GetDimension()} dimensions and {components} components a voxel; "
-            "octane takes one 3-D volume: extract it."
-        )
-    unit = MILLIMETER
-    if path.name.lower().endswith(UNITLESS):
-        if input_unit is None:
-            raise OctaneError(
-                f"{path} is a TIFF, which states no unit; give --input-unit, for example "
-                "--input-unit micrometer."
-            )
-        unit = MICROMETERS[input_unit]
-    spacing = [s * unit for s in reversed(image.GetSpacing())]
-    origin = [o * unit for o in reversed(image.GetOrigin())]
-    nx, ny, nz = image.GetSize()
-    return FileVolume(path, image, Grid((nz, ny, nx), vector(*spacing), vector(*origin)))
+    return open_file(path, input_unit=input_unit)
+
+
+def bring_in(volume: Volume, metrics: Metrics) -> None:
+    """Read a file whose format is not OME-Zarr into memory, for a step that takes all of it."""
+    if isinstance(volume, FileVolume):
+        with metrics.timed("read"):
+            volume.load()
 
 
 @contextmanager
@@ -233,7 +178,7 @@ def create_volume(
         ) as (writer,):
             yield writer, level.owned
         return
-    _require_format(destination)
+    require_format(destination)
     with writing(destination, overwrite=overwrite) as partial:
         native = np.dtype(dtype).newbyteorder("=")
         # What the format cannot hold shows itself before the work and not after it.
@@ -244,7 +189,9 @@ def create_volume(
         yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
         image = sitk_image(voxels, destination)
         if isinstance(like, FileVolume):
-            image.CopyInformation(like.image)
+            image.SetSpacing(like.frame.GetSpacing())
+            image.SetOrigin(like.frame.GetOrigin())
+            image.SetDirection(like.frame.GetDirection())
         else:
             image.SetSpacing([s / MILLIMETER for s in reversed(like.grid.spacing)])
             image.SetOrigin([o / MILLIMETER for o in reversed(like.grid.origin)])

@@ -15,6 +15,7 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from octane.geometry import Grid, vector
+from octane.image_files import FileVolume
 from octane.omezarr import Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.step_phantom import make_phantom
@@ -42,6 +43,23 @@ def execution():
 def reading():
     """Nothing but the defaults."""
     return InputParameters()
+
+
+@pytest.fixture
+def files_read_once(monkeypatch):
+    """Fail where a step takes part after part of a file; gives the files that were read whole."""
+    read, read_all = FileVolume.read, FileVolume._read_all
+    names = []
+
+    def part(volume, region, out=None):
+        assert volume._voxels is not None, f"a part of {volume.path.name} was read"
+        return read(volume, region, out)
+
+    monkeypatch.setattr(FileVolume, "read", part)
+    monkeypatch.setattr(
+        FileVolume, "_read_all", lambda self: names.append(self.path.name) or read_all(self)
+    )
+    return names
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import SimpleITK as sitk
 
 from octane.errors import OctaneError
 from octane.geometry import Grid
+from octane.image_files import FileVolume
 from octane.omezarr import Level, create_image
 from octane.params import (
     ExecutionParameters,
@@ -43,7 +44,8 @@ def steps(tmp_path):
         settings = split(WorkflowModel.model_validate({"outdir": "out", **parameters}))
         settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
         before = sorted(tmp_path.iterdir())
-        volumes = [open_volume(path) for path in sources]
+        unit = parameters.get("input_unit")
+        volumes = [open_volume(path, input_unit=unit) for path in sources]
         made = predict(volumes, kind, settings, tmp_path, positions)
         assert sorted(tmp_path.iterdir()) == before
         return {step.name: step for step in made}
@@ -147,6 +149,24 @@ def test_without_compression_chunks_are_stored_with_their_padding(tmp_path):
     with create_image(path, [level], np.uint16, codec="none") as (writer,):
         writer[slice(20), slice(300), slice(130)] = np.ones((20, 300, 130), np.uint16)
     assert stored(level, np.dtype(np.uint16), "none", 1.0) == pytest.approx(held(path), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["v.nii.gz", "v.nrrd", "v.tif"])
+def test_what_cannot_be_read_in_part_is_predicted_as_if_it_did_not_compress(
+    steps, tmp_path, monkeypatch, caplog, name
+):
+    voxels = np.zeros((64, 64, 64), np.float32)
+    for file in (name, "v.nii"):
+        sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / file)
+    monkeypatch.setattr(FileVolume, "load", lambda self: pytest.fail("voxels were read"))
+    told = {"skip_n4": True, "pyramid_resolutions": [1000.0], "input_unit": "millimeter"}
+    with caplog.at_level("INFO"):
+        looked_at = steps([tmp_path / "v.nii"], "volume", **told)["PYRAMID"].bytes
+        assert "not compress" not in caplog.text
+        assumed = steps([tmp_path / name], "volume", **told)["PYRAMID"].bytes
+    assert assumed > voxels.nbytes > looked_at
+    assert f"{tmp_path / name}" in caplog.text
+    assert "predicted as if it did not compress" in caplog.text
 
 
 def test_a_file_that_is_no_store_is_no_mosaic(write_image, steps, tmp_path):

@@ -199,6 +199,25 @@ def test_a_file_keeps_its_geometry(write_file, correct, biased, suffix):
     assert metrics.figures["voxel_size"] == pytest.approx([40.0, 30.0, 25.0], rel=1e-6)
 
 
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".mha"])
+def test_files_are_read_once_each(
+    write_file, correct, biased, true_tissue, suffix, files_read_once
+):
+    source = write_file(f"v{suffix}", biased)
+    mask = write_file(f"mask{suffix}", (true_tissue > 100).astype(np.uint8))
+    _, metrics = correct(source, mask=str(mask))
+    assert files_read_once == [f"v{suffix}", f"mask{suffix}"]
+    assert metrics.seconds["read"] > 0
+
+
+def test_no_voxel_is_read_for_a_dry_run(
+    write_file, biased, reading, execution, tmp_path, files_read_once
+):
+    source, out = write_file("v.nii.gz", biased), tmp_path / "o.ome.zarr"
+    correct_bias(source, out, N4Parameters(), reading, execution, dry_run=True)
+    assert files_read_once == []
+
+
 def test_from_a_file_to_ome_zarr_and_back(write_file, correct, biased):
     source = write_file("v.nii.gz", biased)
     zarr_path, _ = correct(source)

@@ -282,11 +282,15 @@ def test_section_boundaries_are_those_of_the_first_level(write_image, voxels, bu
     assert abs(first.stop - border) <= 0.5
 
 
-def test_a_file_of_another_format_becomes_a_pyramid(voxels, build, tmp_path):
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_file_of_another_format_becomes_a_pyramid(
+    voxels, build, tmp_path, suffix, files_read_once
+):
     image = sitk.GetImageFromArray(voxels)
     image.SetSpacing((0.01, 0.01, 0.01))
-    sitk.WriteImage(image, tmp_path / "v.nii.gz")
-    levels = Levels(build(tmp_path / "v.nii.gz", resolutions=(10, 25))[0])
+    sitk.WriteImage(image, tmp_path / f"v{suffix}")
+    levels = Levels(build(tmp_path / f"v{suffix}", resolutions=(10, 25))[0])
+    assert files_read_once == [f"v{suffix}"]
     # NIfTI's spacing is a float32: not quite 10 um, and the voxels are to be kept all the same.
     np.testing.assert_array_equal(levels.arrays[0], voxels)
     assert levels.grids[0].spacing == (10.0, 10.0, 10.0)

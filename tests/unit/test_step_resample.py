@@ -241,14 +241,16 @@ def test_too_little_memory_is_said(write_mosaic, run):
         run(source, 20.0, execution=ExecutionParameters(backend="cpu", memory="1MB"))
 
 
-def test_a_plain_volume_is_no_mosaic(tmp_path, run):
+def test_a_plain_volume_is_no_mosaic(tmp_path, run, files_read_once):
     import SimpleITK as sitk
 
     sitk.WriteImage(sitk.GetImageFromArray(np.ones((4, 8, 8), np.float32)), tmp_path / "a.mha")
     with pytest.raises(OctaneError, match="--layout volume"):
         run(tmp_path / "a.mha", 2000.0)
+    assert files_read_once == []
     image, _ = run(tmp_path / "a.mha", 2000.0, layout="volume")
     assert image.grid.shape == (2, 4, 4)
+    assert files_read_once == ["a.mha"]
 
 
 def test_the_metrics_say_what_was_done(write_mosaic, run):

@@ -9,8 +9,9 @@ import SimpleITK as sitk
 from octane import omezarr, volumes
 from octane.errors import OctaneError
 from octane.geometry import blocks
+from octane.metrics import Metrics
 from octane.omezarr import Image
-from octane.volumes import create_volume, is_ome_zarr, open_volume
+from octane.volumes import bring_in, create_volume, is_ome_zarr, open_volume
 
 SUFFIXES = [".nii", ".nii.gz", ".mha", ".nrrd"]
 
@@ -65,6 +66,40 @@ def test_what_is_read_is_a_copy(write_file, voxels):
     volume = open_volume(write_file("a.mha", voxels))
     volume.read(whole(voxels.shape))[:] = 0
     np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+
+
+def test_voxels_of_a_file_are_read_when_they_are_asked_for(write_file, voxels, monkeypatch):
+    path = write_file("a.nrrd", voxels)
+    monkeypatch.setattr(sitk, "ReadImage", lambda *_: pytest.fail("voxels were read"))
+    volume = open_volume(path)
+    with pytest.raises(pytest.fail.Exception, match="voxels were read"):
+        volume.read(whole(voxels.shape))
+
+
+def test_a_file_is_brought_in_for_a_step_that_takes_all_of_it(write_file, write_image, voxels):
+    metrics = Metrics("test")
+    store = open_volume(write_image("a.ome.zarr", voxels))
+    bring_in(store, metrics)
+    assert metrics.seconds == {}
+    path = write_file("a.nii", voxels)
+    volume = open_volume(path)
+    bring_in(volume, metrics)
+    assert list(metrics.seconds) == ["read"]
+    path.unlink()
+    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".mha", ".nrrd"])
+def test_what_is_made_of_a_file_lies_and_turns_as_it_does(write_file, voxels, tmp_path, suffix):
+    source = write_file(f"a{suffix}", voxels)
+    image = sitk.ReadImage(source)
+    image.SetDirection((0, 1, 0, 0, 0, -1, -1, 0, 0))
+    sitk.WriteImage(image, source)
+    with create_volume(tmp_path / f"b{suffix}", open_volume(source), "f4") as (writer, _size):
+        writer[whole(voxels.shape)] = voxels
+    image, made = sitk.ReadImage(source), sitk.ReadImage(tmp_path / f"b{suffix}")
+    for told in ("GetSpacing", "GetOrigin", "GetDirection"):
+        assert getattr(made, told)() == getattr(image, told)()
 
 
 def test_a_store_is_read_as_an_image(write_image, voxels):
