@@ -2,7 +2,7 @@
 
 import errno
 
-__all__ = ["NO_SPACE", "NoSpaceError", "OctaneError"]
+__all__ = ["NO_SPACE", "NoSpaceError", "OctaneError", "unreadable"]
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """A full disk and a full quota."""
@@ -25,3 +25,11 @@ class NoSpaceError(OctaneError):
 
     # The error's own number, by which the workflow tells it from an error in the data.
     code = errno.ENOSPC
+
+
+def unreadable(error: OSError) -> OctaneError:
+    """The error for a file or folder that is there and that the system does not give to be read."""
+    return OctaneError(
+        f"{error.filename} cannot be read ({error.strerror or error}); check your rights, the disk "
+        "and the network, and run again (a workflow with -resume)."
+    )

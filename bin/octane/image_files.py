@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from octane.errors import OctaneError
+from octane.errors import OctaneError, unreadable
 from octane.geometry import MICROMETERS, Grid, Region, vector
 from octane.omezarr import Attributes
 
@@ -169,6 +169,11 @@ def open_file(path: Path, *, input_unit: str | None = None) -> FileVolume:
         When it cannot be read as a 3-D volume; names the file and what to do.
     """
     require_format(path)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        # To ITK it would be no image.
+        raise unreadable(error) from error
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     with _told(path):

@@ -23,7 +23,7 @@ from pathlib import Path
 import google_crc32c
 
 from octane.atomic import PARTIAL, REPLACED, writing
-from octane.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
 from octane.locking import locked
 from octane.manifests import (
     PLACE,
@@ -38,7 +38,7 @@ from octane.manifests import (
 )
 from octane.progress import Advance, progress
 from octane.tiles import run_tiles
-from octane.verifying import READERS, noted, nowhere, unreadable
+from octane.verifying import READERS, noted, nowhere
 from octane.walking import walk
 
 __all__ = ["Made", "materialize"]
@@ -237,7 +237,7 @@ def _found(outdir: Path) -> _Found:
         "have its owner call this command."
         for folder in sorted(closed)
     ]
-    return _Found(links, others, [*undone, *map(unreadable, unread)])
+    return _Found(links, others, [*undone, *(str(unreadable(error)) for error in unread)])
 
 
 def _tell(others: list[Path]) -> None:

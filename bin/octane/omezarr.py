@@ -35,7 +35,7 @@ from octane.chunks import (
 from octane.direct_read import DirectReader
 from octane.direct_write import DirectWriter
 from octane.encoding import NotDirectError
-from octane.errors import OctaneError
+from octane.errors import OctaneError, unreadable
 from octane.geometry import Grid, Region
 from octane.manifests import PLACE, Manifest, check, manifest_text, require_noted, restore
 from octane.ngff import finest_dataset
@@ -220,9 +220,8 @@ class Image:
         return OctaneError(f"{self.path}: chunk {error.key} {what}")
 
     def _restore(self) -> str:
-        if self.manifest is not None:
-            return restore(self.path)
-        return "write it again or restore it from the original."
+        own = self.manifest is not None
+        return restore(self.path) if own else "write it again or restore it from the original."
 
     def _broken_chunk(self, region: Region, error: Exception) -> ChunkError:
         """What an error of zarr's means, and the first stored object that raises one."""
@@ -244,11 +243,13 @@ def _group(path: Path) -> zarr.Group:
         raise OctaneError(f"{path} does not exist; check the path.")
     try:
         return zarr.open_group(path, mode="r")
-    except (zarr.errors.BaseZarrError, FileNotFoundError, ValueError, OSError) as error:
+    except (zarr.errors.BaseZarrError, FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise OctaneError(
             f"{path} is not an OME-Zarr image (no zarr group in it); give the folder that holds "
             "zarr.json or .zgroup."
         ) from error
+    except OSError as error:
+        raise unreadable(error) from error
 
 
 def open_image(

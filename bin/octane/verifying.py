@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octane.atomic import write_object
-from octane.errors import OctaneError
+from octane.errors import OctaneError, unreadable
 from octane.manifests import (
     METADATA,
     PLACE,
@@ -31,7 +31,6 @@ __all__ = [
     "accept",
     "noted",
     "nowhere",
-    "unreadable",
     "verify_stores",
 ]
 
@@ -91,7 +90,7 @@ def verify_stores(folder: Path) -> Verified:
             continue
         stores += 1
         lines += [(store, key, stamp) for key, stamp in manifest.items()]
-    lost += [unreadable(error) for error in unread]
+    lost += [str(unreadable(error)) for error in unread]
     with progress("Verifying", len(lines), "files") as advance:
 
         def read(line: tuple[Path, str, Stamp]) -> None:
@@ -148,11 +147,6 @@ def nowhere(link: Path) -> str:
     return f"{link} leads to nothing that is there; bring back {link.readlink()}, or remove it."
 
 
-def unreadable(error: OSError) -> str:
-    """What is said of a folder that cannot be read."""
-    return f"{error.filename} cannot be read ({error.strerror}); check your rights and the disk."
-
-
 def _is_meant(folder: Path) -> bool:
     """Whether a folder is a store, or was to be one: what is copied last may not have arrived."""
     named = folder.name.endswith(".zarr") or folder.resolve().name.endswith(".zarr")
@@ -181,10 +175,12 @@ def noted(store: Path) -> dict[str, object]:
     file = store / METADATA
     try:
         root = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise OctaneError(
             f"{file} cannot be read as JSON; restore it from the original."
         ) from error
+    except OSError as error:
+        raise unreadable(error) from error
     attributes = root.get("attributes") if isinstance(root, dict) else None
     noted = attributes.get("octane") if isinstance(attributes, dict) else None
     return noted if isinstance(noted, dict) else {}

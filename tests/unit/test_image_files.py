@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -240,3 +241,14 @@ def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_pa
     assert peaks[-1] < 600e6
     for path in tmp_path.iterdir():
         path.unlink()
+
+
+def test_a_file_that_cannot_be_read_is_not_called_no_image(write, voxels, monkeypatch):
+    path = write("a.nii", voxels)
+
+    def refuse(self, *_, **__):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(OctaneError, match=r"a.nii cannot be read \(Permission denied\); check"):
+        open_file(path)

@@ -346,6 +346,14 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_
         )
 
 
+def test_metadata_that_cannot_be_read_is_not_called_no_image(chunked, monkeypatch):
+    denied(monkeypatch, zarr, "open_group", "a.ome.zarr")
+    with pytest.raises(
+        OctaneError, match=r"a.ome.zarr cannot be read \(Permission denied\); check"
+    ):
+        open_image(chunked)
+
+
 def test_a_chunk_that_only_zarr_can_read_and_cannot_be_is_not_called_corrupt(
     write_foreign, voxels, monkeypatch
 ):

@@ -11,7 +11,7 @@ import pytest
 from octane.errors import OctaneError
 from octane.manifests import PLACE
 from octane.omezarr import open_image
-from octane.verifying import accept, verify_stores
+from octane.verifying import accept, noted, verify_stores
 
 
 @pytest.fixture
@@ -123,6 +123,15 @@ def test_a_folder_that_cannot_be_read_is_wrong(store, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"):
         verify_stores(tmp_path)
+
+
+def test_metadata_that_cannot_be_read_is_not_called_broken(store, monkeypatch):
+    def refuse(path, *_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(OctaneError, match=r"zarr.json cannot be read \(Permission denied\)"):
+        noted(store)
 
 
 @pytest.mark.parametrize(
