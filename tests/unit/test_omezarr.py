@@ -348,9 +348,7 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_
 
 def test_metadata_that_cannot_be_read_is_not_called_no_image(chunked, monkeypatch):
     denied(monkeypatch, zarr, "open_group", "a.ome.zarr")
-    with pytest.raises(
-        OctaneError, match=r"a.ome.zarr cannot be read \(Permission denied\); check"
-    ):
+    with pytest.raises(OctaneError, match=r"cannot be read \(Permission denied\); check"):
         open_image(chunked)
 
 
