@@ -346,6 +346,7 @@ def _apply(
                 writer[region] = corrected
                 if field_writer is not None and field is not None:
                     field_writer[region] = field
+                    metrics.count("written", field.nbytes)
             metrics.count("written", corrected.nbytes)
             return block.nbytes
 

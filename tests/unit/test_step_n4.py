@@ -273,6 +273,7 @@ def test_many_blocks_give_the_bits_of_one(
     np.testing.assert_array_equal(read(many), read(one))
     np.testing.assert_array_equal(*map(read, fields))
     assert metrics.bytes["read"] == biased.astype(dtype).nbytes
+    assert metrics.bytes["written"] == biased.astype(dtype).nbytes + biased.size * 4
 
 
 def test_a_repeat_gives_the_same_bits(volume, correct):
