@@ -13,10 +13,10 @@ def _shown(record: dict) -> str:
 
 
 def _shown_where(record: dict) -> str:
-    commits = ", ".join(sorted({row["commit"] for row in record["shown"]}))
+    commits = sorted({row["commit"] for row in record["shown"]})
     return (
         f"Shown on {record['date']} with Slurm {record['slurm']} on {record['cores']} cores, at "
-        f"commits {commits}.\n"
+        f"{'commits' if len(commits) > 1 else 'commit'} {', '.join(commits)}.\n"
     )
 
 
