@@ -1,6 +1,6 @@
 process RESAMPLE {
     tag "${meta.id}:${meta.section}"
-    label 'process_medium'
+    label 'process_low'
     label 'gpu_slot'
     // A volume is a result where no step follows.
     publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, pattern: '*.ome.zarr', enabled: params.publish_dir_mode != null && params.skip_n4 == true && params.skip_pyramid == true, saveAs: { name -> meta.kind == 'volume' ? name : null }

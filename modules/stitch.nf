@@ -1,6 +1,6 @@
 process STITCH {
     tag "${meta.id}:${meta.section}"
-    label 'process_medium'
+    label 'process_low'
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
     publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
 
