@@ -101,6 +101,16 @@ def test_the_report_fits_a_phone(show, pages, name):
     assert page.evaluate(WIDE) == {"page": 0, "parts": []}
 
 
+NAMELESS = """
+[...document.querySelectorAll('a, summary, [tabindex]')].filter(
+    one => !(one.getAttribute('aria-label') || one.getAttribute('aria-labelledby')
+             || one.textContent.trim())
+           || one.hasAttribute('tabindex') && !one.hasAttribute('role')
+).map(one => one.outerHTML.slice(0, 80))
+"""
+"""What the keyboard stops at, without a name or without a role."""
+
+
 @pytest.mark.parametrize("name", ["few", "many", "cohort"])
 def test_pictures_and_tables_have_names_and_headings_an_order(show, pages, name):
     page = show(pages[name], width=DESK)
@@ -110,6 +120,7 @@ def test_pictures_and_tables_have_names_and_headings_an_order(show, pages, name)
     regions = page.roles("region")
     assert regions
     assert all(region["name"].strip() for region in regions)
+    assert page.evaluate(NAMELESS) == []
     levels = [heading["level"] for heading in page.roles("heading")]
     assert levels[0] == 1
     assert levels.count(1) == 1
