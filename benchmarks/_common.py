@@ -3,7 +3,6 @@
 import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 # Last on the path, because commands in bin/ have the names of benchmarks.
 sys.path.append(str(PROJECT / "bin"))
 
+from octane.backend import processor  # noqa: E402
 from octane.versions import versions  # noqa: E402
 
 __all__ = ["PROJECT", "cores", "save", "scratch_folder"]
@@ -21,16 +21,6 @@ __all__ = ["PROJECT", "cores", "save", "scratch_folder"]
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def processor() -> str:
-    """The processor's name as Linux knows it, or the architecture."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def commit() -> str:

@@ -1,7 +1,7 @@
 """N4 on a GPU: the kernels against arrays on the same GPU, and SimpleITK on the host's cores.
 
 Writes benchmarks/results/n4_gpu.json. ``--quick`` takes the small volume alone. Without a GPU it
-says so, writes nothing and exits with 1. All do the same number of iterations (threshold 0).
+says so, writes nothing and exits with 3. All do the same number of iterations (threshold 0).
 
 SimpleITK's fit of the large volume takes many minutes, so a part of the iterations of every level
 is timed and scaled to all (``--itk-iterations``; the result says so).

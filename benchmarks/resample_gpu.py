@@ -1,7 +1,7 @@
 """Resampling on a GPU: the kernel, tiles from memory, and whole mosaics, each against its floor.
 
 Writes benchmarks/results/resample_gpu.json. ``--quick`` takes the small tile, and mosaics of 16
-tiles at most. Without a GPU it says so, writes nothing and exits with 1.
+tiles at most. Without a GPU it says so, writes nothing and exits with 3.
 
 The floors are measured in the same run: a copy on the device for the bytes that the kernel must
 move, a copy from page-locked memory for what goes over PCIe, and reading and decoding alone for a

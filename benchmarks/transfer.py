@@ -2,7 +2,7 @@
 
 By size, in each direction alone and in both at once, each copy waited for or all of them; and what
 the link carries at most. Writes benchmarks/results/transfer.json.
-``--quick`` takes three sizes. Without a GPU it says so, writes nothing and exits with 1.
+``--quick`` takes three sizes. Without a GPU it says so, writes nothing and exits with 3.
 """
 
 import argparse

@@ -38,7 +38,7 @@ def main(
     previews
         The steps' previews, NPZ.
     run
-        JSON of what is known about the run: command line, Nextflow's version, profile.
+        JSON of what is known about the run: versions of Nextflow and of the code, profile.
     """
     write_report(
         records,

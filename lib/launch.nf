@@ -276,13 +276,29 @@ def unchanged(volume, watched) {
         }
 }
 
+// The commit of a checkout, marked where it has changes; nothing where there is no repository or no git.
+def commitOf(folder) {
+    if (!folder.resolve('.git').exists()) {
+        return ''
+    }
+    try {
+        def git = ['git', '-C', folder.toString(), 'describe', '--always', '--dirty', '--exclude', '*'].execute()
+        def told = git.text.trim()
+        return git.waitFor() == 0 ? told : ''
+    }
+    catch (IOException _no_git) {
+        return ''
+    }
+}
+
 // What the report says of the run. Nothing in it may change when nothing else does, or the report
 // would never be cached: no run name, no time.
 def runRecord() {
     return [
         'Nextflow': nextflow.version.toString(),
         'octane': workflow.manifest.version,
-        'revision': workflow.commitId ?: '',
+        'revision': workflow.commitId ?: commitOf(workflow.projectDir),
+        'code': codeVersion().take(12),
         'profile': workflow.profile,
         'repository': workflow.repository ?: '',
         'script': workflow.scriptFile.toString(),

@@ -12,6 +12,7 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
@@ -70,6 +71,16 @@ def require_cpu(backend: Backend, step: str) -> None:
         raise OctaneError(f"{step} runs on the CPU; leave --backend gpu to RESAMPLE and N4.")
 
 
+def processor() -> str:
+    """The processor's name as Linux knows it, else the architecture."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or "cpu"
+
+
 def describe(xp: ModuleType) -> dict[str, str | int | None]:
     """Describe the current device for the metrics.
 
@@ -91,7 +102,7 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     if xp is np:
         return {
             "backend": "cpu",
-            "device": platform.processor() or platform.machine() or "cpu",
+            "device": processor(),
             "driver": None,
             "cuda": None,
             "runtime": None,

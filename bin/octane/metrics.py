@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.atomic import writing
+from octane.backend import processor
 from octane.manifests import PLACE, measured
 from octane.spans import Timeline, span
 from octane.versions import versions
@@ -96,9 +97,11 @@ class Metrics:
             "figures": self.figures,
             "device": self.device or {"backend": "cpu"},
             "host": {
+                "node": platform.node(),
+                "processor": processor(),
                 "cores": os.cpu_count(),
                 "machine": platform.machine(),
-                "system": platform.system(),
+                "system": f"{platform.system()} {platform.release()}",
             },
             "seconds": {"total": time.perf_counter() - self._start, **self.seconds},
             "timeline": self.timeline.record(),

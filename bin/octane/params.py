@@ -42,6 +42,7 @@ __all__ = [
     "Unit",
     "WorkflowParameters",
     "bytes_of",
+    "recorded",
 ]
 
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
@@ -186,6 +187,10 @@ class InputParameters(StepParameters):
     ] = "error"
 
 
+PER_TASK = ("memory", "workers", "overwrite")
+"""Fields of :class:`ExecutionParameters` that the workflow sets for each task."""
+
+
 class ExecutionParameters(StepParameters):
     """Where and with how much a step runs."""
 
@@ -235,6 +240,20 @@ class ExecutionParameters(StepParameters):
     overwrite: Annotated[bool, parameter("Replace output that exists already.", workflow=None)] = (
         False
     )
+
+
+def recorded(*models: StepParameters) -> dict[str, object]:
+    """Values under their fields' names, for the record of a step.
+
+    What the workflow gives each task anew, threads, memory and leave to overwrite, stands in the
+    record's command.
+    """
+    return {
+        name: value
+        for model in models
+        for name, value in model.model_dump(mode="json").items()
+        if not (isinstance(model, ExecutionParameters) and name in PER_TASK)
+    }
 
 
 class LeaseParameters(StepParameters):

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from octane.manifests import PLACE
 from octane.records import ORDER, Record
+from octane.schema import entries
 
 __all__ = ["CRATE", "crate"]
 
@@ -45,6 +46,9 @@ IMAGE = (
 )
 """Of Docker's: a registry has a dot or a port, which tells it from a name's first part."""
 BYTE = "https://qudt.org/vocab/unit/BYTE"
+
+NAMES = {(entry.step, entry.field): entry.name for entry in entries()}
+"""The workflow's parameters by their step and field."""
 
 Entity = dict[str, object]
 
@@ -111,8 +115,8 @@ def crate(
     subject
         Name of the subject.
     run
-        What is known of the run as a whole: ``octane``, ``Nextflow``, ``revision``, ``repository``,
-        ``script``, ``container``, ``image``; what is not known is left out.
+        What is known of the run as a whole: ``octane``, ``Nextflow``, ``revision``, ``code``,
+        ``repository``, ``script``, ``container``, ``image``; what is not known is left out.
     records
         Of all tasks, each with the name that its files begin with.
     files
@@ -251,7 +255,7 @@ def _workflow(graph: _Graph, run: Mapping[str, str], records: Sequence[tuple[str
         name,
         ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
         name="octane",
-        version=" ".join(filter(None, (run.get("octane"), run.get("revision")))) or None,
+        version=" ".join(filter(None, map(run.get, ("octane", "revision", "code")))) or None,
         conformsTo=_to(WORKFLOW),
         programmingLanguage=_to(language),
         encodingFormat="text/plain",
@@ -266,10 +270,16 @@ def _run_settings(records: Sequence[tuple[str, Record]]) -> dict[str, object]:
     found: dict[str, list[object]] = {}
     for _, record in records:
         for name, value in record.settings.items():
-            values = found.setdefault(f"{record.step}_{name}", [])
+            values = found.setdefault(_parameter(record.step, name), [])
             if value not in values:
                 values.append(value)
     return {name: of[0] for name, of in found.items() if len(of) == 1 and of[0] is not None}
+
+
+def _parameter(step: str, name: str) -> str:
+    """A step's setting by the workflow's name for it."""
+    known = (NAMES.get((group, name)) for group in (step, "input", "execution"))
+    return next((found for found in known if found), f"{step}_{name}")
 
 
 def _parameters(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:
@@ -353,7 +363,7 @@ def _actions(graph: _Graph, records: Sequence[tuple[str, Record]], image: str | 
     """The run of each task."""
     found = []
     for name, record in records:
-        own = {f"{record.step}_{n}": v for n, v in record.settings.items() if v is not None}
+        own = {_parameter(record.step, n): v for n, v in record.settings.items() if v is not None}
         made = graph.add(f"metrics/{name}_metrics.json", "File", name=f"record of {name}")
         facts = {**record.device, **record.host, "peak_memory_bytes": record.peak_memory_bytes}
         usage = [

@@ -18,7 +18,7 @@ from octane.errors import OctaneError
 from octane.gpu_table import gpu_use
 from octane.metrics import Metrics, as_json
 from octane.multiqc import general_content, sections_content
-from octane.params import STEPS, ExecutionParameters, ReportParameters
+from octane.params import STEPS, ExecutionParameters, ReportParameters, recorded
 from octane.provenance import CRATE, crate
 from octane.records import ORDER, Record
 from octane.report import PREVIEWED, Entry, Report, build
@@ -132,9 +132,9 @@ def _shown(value: object) -> str:
 
 def _settings(entries: Sequence[Entry], step: str, *, workflow: bool) -> list[dict[str, object]]:
     """Settings of a step beside their defaults; those that differ come first."""
-    model = STEPS.get(step)
-    fields = model.model_fields if model else {}
-    defaults = model().model_dump(mode="json") if model else {}
+    models = [STEPS[step], STEPS["input"], STEPS["execution"]] if step in STEPS else []
+    fields = {name: info for model in models for name, info in model.model_fields.items()}
+    defaults = recorded(*(model() for model in models))
     used = [e.record.settings for e in entries if e.record.step == step]
     rows: list[dict[str, object]] = []
     for name in dict.fromkeys(name for settings in used for name in settings):
@@ -142,7 +142,7 @@ def _settings(entries: Sequence[Entry], step: str, *, workflow: bool) -> list[di
         values = list(dict.fromkeys(_shown(settings.get(name)) for settings in used))
         noted = fields[name].json_schema_extra if name in fields else None
         extra = noted if isinstance(noted, Mapping) else {}
-        default = _shown(defaults[name]) if name in fields else None
+        default = _shown(defaults[name]) if name in defaults else None
         if workflow and "workflow_default" in extra:
             default = _shown(extra["workflow_default"])
         rows.append(
@@ -163,7 +163,7 @@ def _described(facts: Mapping[str, object]) -> str:
     for name, value in facts.items():
         if name.endswith("_bytes") and isinstance(value, int | float):
             parts.append(f"{name.removesuffix('_bytes')} {value / 1e9:.3g} GB")
-        elif value is not None:
+        elif value is not None and not (name == "processor" and value == facts.get("device")):
             parts.append(f"{name} {_shown(value)}")
     return ", ".join(parts)
 

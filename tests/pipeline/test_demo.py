@@ -11,6 +11,8 @@ import ome_zarr_models
 import pytest
 import zarr
 
+from octane import __version__
+
 pytestmark = pytest.mark.slow
 
 PHANTOM = (
@@ -175,6 +177,16 @@ def test_the_provenance_names_the_results_and_every_task(results):
     for name in read:
         assert Path(unquote(urlparse(name).path), "0", "zarr.json").exists()
         assert entities[name]["identifier"].startswith("crc32c of 0/octane-manifest.tsv: ")
+    assert re.fullmatch(rf"{re.escape(__version__)} [0-9a-f]{{12}}", entities[workflow]["version"])
+
+
+def test_the_provenance_has_the_parameters_by_the_names_that_the_workflow_knows(results, project):
+    crate = json.loads((results / "ro-crate-metadata.json").read_text(encoding="utf-8"))
+    named = {e["name"] for e in crate["@graph"] if e["@type"] == "FormalParameter"}
+    schema = json.loads((project / "nextflow_schema.json").read_text(encoding="utf-8"))
+    known = {name for group in schema["$defs"].values() for name in group["properties"]}
+    assert named <= known | {"resample_layout"}, named - known
+    assert {"resolution", "missing_chunks", "n4_shrink_factor"} <= named
 
 
 def test_results_are_links_and_the_last_words_say_so(demo, results):

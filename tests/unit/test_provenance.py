@@ -107,7 +107,7 @@ def test_the_run_has_its_inputs_its_settings_and_its_result(entities):
     assert found["identifier"] == "crc32c of 0/octane-manifest.tsv: 0123abcd"
     values = {e["name"]: e["value"] for e in told if e["@type"] == "PropertyValue"}
     # What is unset has no value.
-    assert values == {"n4_strength": 1.0, "resample_resolution": "[10.0]"}
+    assert values == {"n4_strength": 1.0, "resolution": "[10.0]"}
     assert run["result"] == {"@id": "sub-01_n4.ome.zarr/"}
     assert run["startTime"] == "2023-11-14T22:13:20+00:00"
     assert run["endTime"] == "2023-11-14T22:15:10+00:00"
