@@ -266,14 +266,15 @@ def _workflow(graph: _Graph, run: Mapping[str, str], records: Sequence[tuple[str
 
 
 def _run_settings(records: Sequence[tuple[str, Record]]) -> dict[str, object]:
-    """All steps' settings under the workflow's names, where all tasks of a step agree."""
+    """Settings that are the workflow's parameters, by its names, where all tasks agree."""
     found: dict[str, list[object]] = {}
     for _, record in records:
         for name, value in record.settings.items():
             values = found.setdefault(_parameter(record.step, name), [])
             if value not in values:
                 values.append(value)
-    return {name: of[0] for name, of in found.items() if len(of) == 1 and of[0] is not None}
+    own = set(NAMES.values())
+    return {n: of[0] for n, of in found.items() if n in own and len(of) == 1 and of[0] is not None}
 
 
 def _parameter(step: str, name: str) -> str:

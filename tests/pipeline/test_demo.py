@@ -185,7 +185,7 @@ def test_the_provenance_has_the_parameters_by_the_names_that_the_workflow_knows(
     named = {e["name"] for e in crate["@graph"] if e["@type"] == "FormalParameter"}
     schema = json.loads((project / "nextflow_schema.json").read_text(encoding="utf-8"))
     known = {name for group in schema["$defs"].values() for name in group["properties"]}
-    assert named <= known | {"resample_layout"}, named - known
+    assert named <= known, named - known
     assert {"resolution", "missing_chunks", "n4_shrink_factor"} <= named
 
 
