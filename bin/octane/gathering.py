@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from octane.errors import OctaneError
 from octane.geometry import Region, blocks
-from octane.tiles import run_tiles
+from octane.readers import read_blocks
 from octane.volumes import Volume
 
 __all__ = ["READ_BLOCK", "gather"]
@@ -15,7 +15,13 @@ READ_BLOCK = 256
 
 
 def gather(
-    volume: Volume, keep: Region, dtype: npt.DTypeLike, *, workers: int, finite: bool = False
+    volume: Volume,
+    keep: Region,
+    dtype: npt.DTypeLike,
+    *,
+    workers: int,
+    finite: bool = False,
+    label: str = "N4: reading",
 ) -> npt.NDArray:
     """Read the voxels of strided slices, block by block.
 
@@ -31,6 +37,8 @@ def gather(
         Threads.
     finite
         Look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
+    label
+        What the work is called where its progress is shown.
 
     Returns
     -------
@@ -45,7 +53,7 @@ def gather(
     size = tuple(c * (READ_BLOCK // c) if c < READ_BLOCK else READ_BLOCK for c in volume.chunks)
     regions = blocks(shape, size)
 
-    def work(region: Region) -> None:
+    def work(region: Region) -> tuple[None, int]:
         inner, outer = [], []
         for r, k in zip(region, keep, strict=True):
             first = max(0, -(-(r.start - k.start) // k.step))
@@ -53,7 +61,7 @@ def gather(
             outer.append(slice(first, last))
             inner.append(slice(k.start + first * k.step - r.start, r.stop - r.start, k.step))
         if not finite and any(o.start == o.stop for o in outer):
-            return
+            return None, 0
         block = volume.read(region)
         if finite and not np.isfinite(block).all():
             at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
@@ -63,6 +71,13 @@ def gather(
             )
         kept = block[tuple(inner)]
         result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
+        return None, block.nbytes
 
-    run_tiles(regions, work, workers=workers, describe=lambda r: f"block {r} of {volume.path}")
+    read_blocks(
+        regions,
+        work,
+        label=label,
+        workers=workers,
+        describe=lambda r: f"block {r} of {volume.path}",
+    )
     return result

@@ -97,7 +97,7 @@ def _companion(path: Path, volume: Volume, what: str) -> Volume:
 
 def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.NDArray[np.bool_]:
     stored = _companion(path, volume, "mask")
-    values = gather(stored, keep, stored.dtype, workers=workers)
+    values = gather(stored, keep, stored.dtype, workers=workers, label="N4: reading the mask")
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
         raise OctaneError(
@@ -110,7 +110,9 @@ def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.ND
 def read_weights(path: Path, volume: Volume, plan: Plan) -> npt.NDArray[np.float32]:
     """Weights of the voxels that are fitted; refuses those below 0."""
     stored = _companion(path, volume, "weight image")
-    weights = gather(stored, plan.keep, np.float32, workers=plan.workers)
+    weights = gather(
+        stored, plan.keep, np.float32, workers=plan.workers, label="N4: reading the weights"
+    )
     if not (weights >= 0).all():
         raise OctaneError(f"{path} holds weights below 0 or NaN; weights are 0 or more: repair it.")
     return weights
@@ -124,7 +126,9 @@ def read_truth(path: Path, volume: Volume, plan: Plan) -> npt.NDArray:
             f"{path} has the shape {stored.grid.shape} and the volume {volume.grid.shape}; make "
             "the phantom with --truth-resolution as the run's --resolution."
         )
-    return gather(stored, plan.keep, np.float32, workers=plan.workers)
+    return gather(
+        stored, plan.keep, np.float32, workers=plan.workers, label="N4: reading the truth"
+    )
 
 
 def block_mask(

@@ -10,7 +10,7 @@ from threading import Lock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["Advance", "progress"]
+__all__ = ["LINE_EVERY_S", "Advance", "progress"]
 
 logger = logging.getLogger(__name__)
 

@@ -33,6 +33,7 @@ from octane.n4_inputs import (
 )
 from octane.n4_modes import BiasModel, Part, fit_modes
 from octane.n4_plan import Plan, plan_n4, within
+from octane.n4_progress import FitLog
 from octane.params import (
     ExecutionParameters,
     InputParameters,
@@ -114,7 +115,10 @@ def correct_bias(
         volume = kept(volume, plan, finite, metrics)
         finite = False  # looked at already
     with metrics.timed("shrink"):
-        shrunk = gather(volume, plan.keep, np.float32, workers=plan.workers, finite=finite)
+        shrunk = gather(
+            volume, plan.keep, np.float32, workers=plan.workers, finite=finite,
+            label="N4: shrinking" if plan.kept else "N4: reading",
+        )  # fmt: skip
     mask = fit_mask(volume, shrunk, plan, sections, p, metrics)
     values = shrunk[mask]
     if values.size and values.min() == values.max():
@@ -203,6 +207,7 @@ def _fit(
 ) -> BiasModel:
     xp = share.xp
     weights = None if p.weights is None else read_weights(Path(p.weights), volume, plan)
+    told = FitLog(p.convergence_threshold)
 
     def fit(
         values: np.ndarray, inside: np.ndarray, weight: np.ndarray | None, part: Part, threads: int
@@ -220,9 +225,7 @@ def _fit(
                 control_points=part.mesh.control_points,
                 fitting_levels=part.mesh.fitting_levels,
                 stopping=p.stopping,
-                on_iteration=lambda level, k, c: logger.debug(
-                    "%s, level %d, iteration %d: %g", part.name, level, k, c
-                ),
+                on_iteration=told.of(part.name, part.mesh.iterations),
                 workers=threads,
             )
         logger.info(

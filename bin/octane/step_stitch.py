@@ -27,7 +27,8 @@ from octane.omezarr import Image, Level, create_image, open_image
 from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of, recorded
 from octane.pipeline import Lane, run_pipeline
 from octane.positions import read_positions
-from octane.tiles import PROCESS_BYTES, plan_workers, run_tiles
+from octane.readers import read_blocks
+from octane.tiles import PROCESS_BYTES, plan_workers
 from octane.tiling import Position, Tile, Tiling
 from octane.volumes import ArrayVolume, Volume
 
@@ -72,13 +73,15 @@ def _in_memory(image: Image, tiling: Tiling, workers: int) -> ArrayVolume:
     """The whole mosaic, each tile read once."""
     voxels = np.empty(tiling.shape, image.dtype)
 
-    def load(tile: Tile) -> None:
+    def load(tile: Tile) -> tuple[None, int]:
         region = tiling.region(tile)
         image.read(region, voxels[region])
+        return None, voxels[region].nbytes
 
-    run_tiles(
+    read_blocks(
         tiling.tiles,
         load,
+        label="STITCH: reading",
         workers=workers,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
@@ -88,12 +91,14 @@ def _in_memory(image: Image, tiling: Tiling, workers: int) -> ArrayVolume:
 def _projections(image: Volume, tiling: Tiling, workers: int) -> dict[Tile, npt.NDArray]:
     """Mean over depth of every tile: enough to compare overlaps, and small."""
 
-    def project(tile: Tile) -> npt.NDArray:
-        return np.abs(image.read(tiling.region(tile))).mean(axis=0, dtype=np.float32)
+    def project(tile: Tile) -> tuple[npt.NDArray, int]:
+        voxels = image.read(tiling.region(tile))
+        return np.abs(voxels).mean(axis=0, dtype=np.float32), voxels.nbytes
 
-    found = run_tiles(
+    found = read_blocks(
         tiling.tiles,
         project,
+        label="STITCH: projecting",
         workers=workers,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )

@@ -505,6 +505,24 @@ def test_a_volume_that_does_not_fit_is_streamed_to_the_same_bits(volume, correct
     np.testing.assert_array_equal(read(streamed), read(kept))
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "streamed"])
+def test_the_log_tells_how_far_reading_and_the_fit_have_come(volume, correct, caplog, kept):
+    caplog.set_level("INFO", logger="octane")
+    _, metrics = correct(volume, execution=ExecutionParameters(backend="cpu", workers=2))
+    if not kept:
+        memory = f"{metrics.figures['predicted_memory_bytes'] - 1}B"
+        caplog.clear()
+        tight = ExecutionParameters(backend="cpu", workers=2, memory=memory)
+        _, metrics = correct(volume, "again.ome.zarr", execution=tight)
+    assert metrics.figures["kept_in_memory"] == kept
+    told = [m.split(",")[0] for m in caplog.messages if " of 1, " in m]
+    assert told == ["N4: reading: 1 of 1", *["N4: shrinking: 1 of 1"] * kept, "N4: 1 of 1"]
+    fitted = [m for m in caplog.messages if m.startswith("N4: the volume, level ")]
+    for n, (line, level) in enumerate(zip(fitted, metrics.figures["levels"], strict=True)):
+        assert line.startswith(f"N4: the volume, level {n + 1} of 2: {level['iterations']} iter")
+        assert line.endswith(f", convergence {level['convergence'][-1]:.3g}")
+
+
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(volume, run_command, tmp_path):
     done = run_command(
         *("n4", volume, tmp_path / "out.zarr", "--dry-run", "--metrics", tmp_path / "m.json"),

@@ -1,0 +1,30 @@
+"""Blocks read outside of the tile pipeline: every one is counted, results are in order."""
+
+import io
+import logging
+import re
+import sys
+
+import pytest
+
+from octane.readers import read_blocks
+
+
+def test_results_are_in_order_and_progress_counts_blocks_and_bytes(caplog, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    caplog.set_level(logging.INFO, logger="octane")
+    found = read_blocks(
+        range(9), lambda n: (n * n, 1000), label="N4: reading", workers=3, describe=str
+    )
+    assert found == [n * n for n in range(9)]
+    (line,) = caplog.messages
+    assert re.fullmatch(r"N4: reading: 9 of 9, [\d.]+ tiles/s, \d+ MB/s, 0 s left", line)
+
+
+def test_an_error_names_its_block():
+    def work(n):
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken") as error:
+        read_blocks([7], work, label="x", workers=1, describe=lambda n: f"block {n}")
+    assert "while working on block 7" in error.value.__notes__
