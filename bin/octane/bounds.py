@@ -7,7 +7,18 @@ workers' time says where an hour is best spent.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["DOING", "IDLE", "OTHER", "STAGES", "Spent", "bound_of", "codec_of", "gap_of"]
+__all__ = [
+    "DOING",
+    "IDLE",
+    "OTHER",
+    "STAGES",
+    "Means",
+    "Spent",
+    "bound_of",
+    "codec_of",
+    "gap_of",
+    "means_of",
+]
 
 STAGES = ("read", "decode", "copy", "compute", "encode", "write")
 """What a worker does with a tile, in this order: input, device, output."""
@@ -77,6 +88,11 @@ MEANS = {
 """By the first word of what the work is called."""
 
 
+def means_of(label: str) -> Means:
+    """What there is to be changed of the step that does a work of this name."""
+    return MEANS.get(label.partition(" ")[0], Means())
+
+
 @dataclass(frozen=True)
 class Spent:
     """Where the workers of a step spent their time.
@@ -124,7 +140,7 @@ class Spent:
     @property
     def means(self) -> Means:
         """What there is to be changed of its step alone."""
-        return MEANS.get(self.label.partition(" ")[0], Means())
+        return means_of(self.label)
 
     def share(self, stage: str) -> float:
         """Of the workers' time that went into a stage."""

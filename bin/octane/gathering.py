@@ -5,7 +5,9 @@ import numpy.typing as npt
 
 from octane.errors import OctaneError
 from octane.geometry import Region, blocks
+from octane.metrics import Metrics
 from octane.readers import read_blocks
+from octane.spans import span
 from octane.volumes import Volume
 
 __all__ = ["READ_BLOCK", "gather"]
@@ -20,6 +22,7 @@ def gather(
     dtype: npt.DTypeLike,
     *,
     workers: int,
+    metrics: Metrics,
     finite: bool = False,
     label: str = "N4: reading",
 ) -> npt.NDArray:
@@ -35,6 +38,8 @@ def gather(
         Type of the result.
     workers
         Threads.
+    metrics
+        Takes their seconds.
     finite
         Look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
     label
@@ -62,15 +67,17 @@ def gather(
             inner.append(slice(k.start + first * k.step - r.start, r.stop - r.start, k.step))
         if not finite and any(o.start == o.stop for o in outer):
             return None, 0
-        block = volume.read(region)
-        if finite and not np.isfinite(block).all():
-            at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
-            raise OctaneError(
-                f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}); "
-                "clean it, or give --nonfinite mask to leave such voxels out of the fit."
-            )
-        kept = block[tuple(inner)]
-        result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
+        with span("read"):
+            block = volume.read(region)
+        with span("compute"):
+            if finite and not np.isfinite(block).all():
+                at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
+                raise OctaneError(
+                    f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}); "
+                    "clean it, or give --nonfinite mask to leave such voxels out of the fit."
+                )
+            kept = block[tuple(inner)]
+            result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
         return None, block.nbytes
 
     read_blocks(
@@ -78,6 +85,7 @@ def gather(
         work,
         label=label,
         workers=workers,
+        metrics=metrics,
         describe=lambda r: f"block {r} of {volume.path}",
     )
     return result

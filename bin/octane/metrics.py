@@ -76,6 +76,11 @@ class Metrics:
         """Of each stage, summed over threads."""
         return self.timeline.seconds()
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the step began."""
+        return time.perf_counter() - self._start
+
     def count(self, stage: str, size: int) -> None:
         """Add bytes to ``stage``."""
         with self._lock:
@@ -103,7 +108,7 @@ class Metrics:
                 "machine": platform.machine(),
                 "system": f"{platform.system()} {platform.release()}",
             },
-            "seconds": {"total": time.perf_counter() - self._start, **self.seconds},
+            "seconds": {"total": self.elapsed, **self.seconds},
             "timeline": self.timeline.record(),
             "bytes": self.bytes,
             "peak_memory_bytes": peak_memory(),

@@ -40,9 +40,11 @@ def sections_of(volume: Volume, p: N4Parameters) -> list[Section]:
 
 def kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVolume:
     """The same volume, in memory."""
-    with metrics.timed("read"):
+    with metrics.timed("into memory"):
         everything = tuple(slice(0, n, 1) for n in volume.grid.shape)
-        voxels = gather(volume, everything, volume.dtype, workers=plan.workers, finite=finite)
+        voxels = gather(
+            volume, everything, volume.dtype, workers=plan.workers, metrics=metrics, finite=finite
+        )
     metrics.count("read", voxels.nbytes)
     return ArrayVolume(volume.path, voxels, volume.grid, volume.attributes)
 
@@ -63,7 +65,8 @@ def fit_mask(
         with metrics.timed("mask"):
             mask = tissue_mask(np.where(finite, shrunk, 0), shrunk_sections(plan, sections))
     else:
-        mask = _read_mask(Path(p.mask), volume, plan.keep, plan.workers)
+        with metrics.timed("mask"):
+            mask = _read_mask(Path(p.mask), volume, plan, metrics)
     if not mask.any():
         raise OctaneError(
             f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "
@@ -95,9 +98,12 @@ def _companion(path: Path, volume: Volume, what: str) -> Volume:
     return stored
 
 
-def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.NDArray[np.bool_]:
+def _read_mask(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.bool_]:
     stored = _companion(path, volume, "mask")
-    values = gather(stored, keep, stored.dtype, workers=workers, label="N4: reading the mask")
+    values = gather(
+        stored, plan.keep, stored.dtype, workers=plan.workers, metrics=metrics,
+        label="N4: reading the mask",
+    )  # fmt: skip
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
         raise OctaneError(
@@ -107,18 +113,22 @@ def _read_mask(path: Path, volume: Volume, keep: Region, workers: int) -> npt.ND
     return values == 1
 
 
-def read_weights(path: Path, volume: Volume, plan: Plan) -> npt.NDArray[np.float32]:
+def read_weights(
+    path: Path, volume: Volume, plan: Plan, metrics: Metrics
+) -> npt.NDArray[np.float32]:
     """Weights of the voxels that are fitted; refuses those below 0."""
-    stored = _companion(path, volume, "weight image")
-    weights = gather(
-        stored, plan.keep, np.float32, workers=plan.workers, label="N4: reading the weights"
-    )
+    with metrics.timed("weights"):
+        stored = _companion(path, volume, "weight image")
+        weights = gather(
+            stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
+            label="N4: reading the weights",
+        )  # fmt: skip
     if not (weights >= 0).all():
         raise OctaneError(f"{path} holds weights below 0 or NaN; weights are 0 or more: repair it.")
     return weights
 
 
-def read_truth(path: Path, volume: Volume, plan: Plan) -> npt.NDArray:
+def read_truth(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray:
     """A phantom's truth on the voxels that are fitted."""
     stored = open_volume(path)
     if stored.grid.shape != volume.grid.shape:
@@ -127,8 +137,9 @@ def read_truth(path: Path, volume: Volume, plan: Plan) -> npt.NDArray:
             "the phantom with --truth-resolution as the run's --resolution."
         )
     return gather(
-        stored, plan.keep, np.float32, workers=plan.workers, label="N4: reading the truth"
-    )
+        stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
+        label="N4: reading the truth",
+    )  # fmt: skip
 
 
 def block_mask(

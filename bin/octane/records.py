@@ -16,6 +16,7 @@ __all__ = [
     "LeaseFigures",
     "LevelFigures",
     "N4Figures",
+    "OutsideFigures",
     "PipelineFigures",
     "PyramidFigures",
     "Record",
@@ -92,6 +93,15 @@ class PipelineFigures(BaseModel):
         told = record.figures.get("pipeline")
         pipelines = told.items() if isinstance(told, Mapping) else ()
         return {str(label): cls.model_validate(figures) for label, figures in pipelines}
+
+
+class OutsideFigures(BaseModel):
+    """Of what a step did outside of its tile pipelines."""
+
+    seconds: float
+    pipeline_seconds: float
+    part_seconds: dict[str, float]
+    reader_seconds: dict[str, float] = {}
 
 
 class StitchFigures(BaseModel):

@@ -237,10 +237,13 @@ class Timeline:
         if current is not None and self.tracks.get(current.name) is current:
             yield
             return
-        thread = current_thread()
-        name = "main" if thread is main_thread() else thread.name
-        with self.on(self.track(name)):
+        with self.on(self.track(_thread())):
             yield
+
+    def own(self) -> dict[str, float]:
+        """Of each stage, the seconds of this thread's own track."""
+        track = self.tracks.get(_thread())
+        return {} if track is None else dict(track.seconds)
 
     def record(self) -> dict[str, object]:
         """For JSON: per track and stage, text of ``start+length`` in microseconds."""
@@ -258,6 +261,12 @@ class Timeline:
     def seconds(self) -> dict[str, float]:
         """Of each stage, summed over the tracks."""
         return summed(track.seconds for track in self.tracks.values())
+
+
+def _thread() -> str:
+    """What the track of this thread is called."""
+    thread = current_thread()
+    return "main" if thread is main_thread() else thread.name
 
 
 def _written(pieces: list[Piece]) -> dict[str, str]:

@@ -34,6 +34,7 @@ from octane.n4_inputs import (
 from octane.n4_modes import BiasModel, Part, fit_modes
 from octane.n4_plan import Plan, plan_n4, within
 from octane.n4_progress import FitLog
+from octane.outside import note_outside
 from octane.params import (
     ExecutionParameters,
     InputParameters,
@@ -116,7 +117,7 @@ def correct_bias(
         finite = False  # looked at already
     with metrics.timed("shrink"):
         shrunk = gather(
-            volume, plan.keep, np.float32, workers=plan.workers, finite=finite,
+            volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
             label="N4: shrinking" if plan.kept else "N4: reading",
         )  # fmt: skip
     mask = fit_mask(volume, shrunk, plan, sections, p, metrics)
@@ -165,6 +166,7 @@ def correct_bias(
         for result in (destination, save_bias_field):
             if result is not None:
                 bring_to_disk(result)
+    note_outside(metrics)
     return metrics
 
 
@@ -206,7 +208,7 @@ def _fit(
     metrics: Metrics,
 ) -> BiasModel:
     xp = share.xp
-    weights = None if p.weights is None else read_weights(Path(p.weights), volume, plan)
+    weights = None if p.weights is None else read_weights(Path(p.weights), volume, plan, metrics)
     told = FitLog(p.convergence_threshold)
 
     def fit(
@@ -272,7 +274,8 @@ def _record(
     known = None
     if truth is not None:
         tissue, bias = (
-            read_truth(truth / f"{name}.ome.zarr", volume, plan) for name in ("tissue", "bias")
+            read_truth(truth / f"{name}.ome.zarr", volume, plan, metrics)
+            for name in ("tissue", "bias")
         )
         known = (tissue, bias)
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]

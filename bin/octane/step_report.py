@@ -18,13 +18,14 @@ from octane.errors import OctaneError
 from octane.gpu_table import gpu_use
 from octane.metrics import Metrics, as_json
 from octane.multiqc import general_content, sections_content
+from octane.outside import outside_of
 from octane.params import STEPS, ExecutionParameters, ReportParameters, recorded
 from octane.provenance import CRATE, crate
 from octane.records import ORDER, Record
 from octane.report import PREVIEWED, Entry, Report, build
 from octane.result_files import result_files
 from octane.spans import summed
-from octane.timing import spent_by
+from octane.timing import outside_by, spent_by
 from octane.trace import trace_content
 from octane.validation import place_of
 
@@ -209,10 +210,7 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
         "traffic": {s: summed(entry.record.traffic for entry in of) for s, of in steps.items()},
         "stages": stages,
         "bounds": [
-            sentence
-            for of in steps.values()
-            for spent in spent_by(entry.record for entry in of).values()
-            for sentence in (bound_of(spent), *([gap_of(spent)] if spent.gaps else []))
+            sentence for of in steps.values() for sentence in _bounds([e.record for e in of])
         ],
         "devices": {
             s: dict.fromkeys(_device(entry.record.device) for entry in of)
@@ -222,6 +220,14 @@ def _tables(entries: Sequence[Entry], *, workflow: bool) -> dict[str, object]:
         "machines": machines,
         "gpus": gpu_use({s: [entry.record for entry in of] for s, of in steps.items()}),
     }
+
+
+def _bounds(records: Sequence[Record]) -> list[str]:
+    """What bounded the tasks of a step, and what they did meanwhile."""
+    told = [outside_of(outside) for outside in outside_by(records).values()]
+    for spent in spent_by(records).values():
+        told += [bound_of(spent), gap_of(spent) if spent.gaps else None]
+    return [sentence for sentence in told if sentence is not None]
 
 
 def _beside(destination: Path, ending: str) -> Path:

@@ -24,10 +24,12 @@ from octane.mosaic import (
 )
 from octane.numbering import number_of
 from octane.omezarr import Image, Level, create_image, open_image
+from octane.outside import note_outside
 from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of, recorded
 from octane.pipeline import Lane, run_pipeline
 from octane.positions import read_positions
 from octane.readers import read_blocks
+from octane.spans import span
 from octane.tiles import PROCESS_BYTES, plan_workers
 from octane.tiling import Position, Tile, Tiling
 from octane.volumes import ArrayVolume, Volume
@@ -69,13 +71,14 @@ def nominal_positions(
     )
 
 
-def _in_memory(image: Image, tiling: Tiling, workers: int) -> ArrayVolume:
+def _in_memory(image: Image, tiling: Tiling, workers: int, metrics: Metrics) -> ArrayVolume:
     """The whole mosaic, each tile read once."""
     voxels = np.empty(tiling.shape, image.dtype)
 
     def load(tile: Tile) -> tuple[None, int]:
         region = tiling.region(tile)
-        image.read(region, voxels[region])
+        with span("read"):
+            image.read(region, voxels[region])
         return None, voxels[region].nbytes
 
     read_blocks(
@@ -83,23 +86,29 @@ def _in_memory(image: Image, tiling: Tiling, workers: int) -> ArrayVolume:
         load,
         label="STITCH: reading",
         workers=workers,
+        metrics=metrics,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
     return ArrayVolume(image.path, voxels, image.grid, image.attributes)
 
 
-def _projections(image: Volume, tiling: Tiling, workers: int) -> dict[Tile, npt.NDArray]:
+def _projections(
+    image: Volume, tiling: Tiling, workers: int, metrics: Metrics
+) -> dict[Tile, npt.NDArray]:
     """Mean over depth of every tile: enough to compare overlaps, and small."""
 
     def project(tile: Tile) -> tuple[npt.NDArray, int]:
-        voxels = image.read(tiling.region(tile))
-        return np.abs(voxels).mean(axis=0, dtype=np.float32), voxels.nbytes
+        with span("read"):
+            voxels = image.read(tiling.region(tile))
+        with span("compute"):
+            return np.abs(voxels).mean(axis=0, dtype=np.float32), voxels.nbytes
 
     found = read_blocks(
         tiling.tiles,
         project,
         label="STITCH: projecting",
         workers=workers,
+        metrics=metrics,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
     return dict(zip(tiling.tiles, found, strict=True))
@@ -210,13 +219,14 @@ def stitch_section(
     )  # fmt: skip
     mosaic: Volume = image
     if kept:
-        with metrics.timed("read"):
-            mosaic = _in_memory(image, tiling, workers)
+        with metrics.timed("into memory"):
+            mosaic = _in_memory(image, tiling, workers, metrics)
         metrics.count("read", size)
     metrics.figures["kept_in_memory"] = kept
 
+    with metrics.timed("project"):
+        projections = _projections(mosaic, tiling, workers, metrics)
     with metrics.timed("overlaps"):
-        projections = _projections(mosaic, tiling, workers)
         if parameters.refine:
             refined = _refined(projections, positions, tiling, parameters.max_shift)
             moved = [
@@ -318,6 +328,7 @@ def stitch_section(
         positions={f"{r},{c}": list(p) for (r, c), p in positions.items()},
     )
     metrics.previews["thumbnail"] = thumbnail
+    note_outside(metrics)
     return metrics
 
 

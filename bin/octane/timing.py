@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.bounds import STAGES, Spent, codec_of
-from octane.records import PipelineFigures, Record
+from octane.outside import Outside
+from octane.records import OutsideFigures, PipelineFigures, Record
 from octane.spans import summed
 from octane.trace import Recorded
 
-__all__ = ["KINDS", "LEASE", "OWN", "Clock", "occupancy", "spent_by"]
+__all__ = ["KINDS", "LEASE", "OWN", "Clock", "occupancy", "outside_by", "spent_by"]
 
 LEASE = "lease"
 """Waiting for a share of a GPU."""
@@ -60,6 +61,38 @@ def spent_by(records: Iterable[Record]) -> dict[str, Spent]:
                 codec_of(record.settings),
                 before.looks_ahead or figures.looks_ahead,
             )
+    return found
+
+
+def outside_by(records: Iterable[Record]) -> dict[str, Outside]:
+    """What the tasks did outside of their tile pipelines, by the label of the step.
+
+    Parameters
+    ----------
+    records
+        Of one step.
+
+    Returns
+    -------
+    dict
+        Sums over the tasks that noted it.
+    """
+    found: dict[str, Outside] = {}
+    for record in records:
+        if "outside" not in record.figures:
+            continue
+        figures = OutsideFigures.model_validate(record.figures["outside"])
+        label = record.step.upper()
+        before = found.get(label, Outside(label, 0.0, 0.0, {}, {}, gpu=False, settings={}))
+        found[label] = Outside(
+            label,
+            before.whole + figures.seconds,
+            before.pipeline + figures.pipeline_seconds,
+            summed((before.parts, figures.part_seconds)),
+            summed((before.readers, figures.reader_seconds)),
+            before.gpu or record.device.get("backend") == "gpu",
+            record.settings,
+        )
     return found
 
 

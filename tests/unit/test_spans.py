@@ -227,6 +227,16 @@ def test_a_lane_keeps_its_track_in_whatever_thread_it_runs():
     assert list(timeline.tracks) == ["lane 0"]
 
 
+def test_a_thread_finds_what_is_its_own(clock):
+    timeline = Timeline()
+    assert timeline.own() == {}
+    with timeline.on(timeline.track("lane 0")), span("read"):
+        clock(1)
+    with timeline.here(), span("fit"):
+        clock(2)
+    assert timeline.own() == {"fit": 2}
+
+
 def test_the_track_of_another_timeline_is_let_be(clock):
     first, second = Timeline(), Timeline()
     with first.here(), span("a"):

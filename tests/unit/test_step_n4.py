@@ -7,6 +7,7 @@ import SimpleITK as sitk
 from octane import gathering, n4_plan, omezarr, volumes
 from octane.errors import OctaneError
 from octane.geometry import Grid
+from octane.metrics import Metrics
 from octane.n4 import shrink_slices
 from octane.omezarr import Level, create_image, open_image
 from octane.params import ExecutionParameters, N4Parameters
@@ -254,7 +255,9 @@ def test_blocks_gather_the_voxels_that_shrinking_keeps(volume, biased, monkeypat
     cut_small(monkeypatch)
     factors = (shrink,) * 3 if isinstance(shrink, int) else shrink
     keep = shrink_slices(SHAPE, factors)
-    found = gathering.gather(open_volume(volume), keep, np.float32, workers=2, finite=True)
+    found = gathering.gather(
+        open_volume(volume), keep, np.float32, workers=2, metrics=Metrics("n4"), finite=True
+    )
     np.testing.assert_array_equal(found, biased[keep])
 
 

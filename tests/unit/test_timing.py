@@ -14,7 +14,7 @@ from octane.metrics import as_json
 from octane.params import PyramidParameters
 from octane.records import Record
 from octane.step_pyramid import build_pyramid
-from octane.timing import KINDS, OWN, PAUSE, Clock, occupancy, spent_by
+from octane.timing import KINDS, OWN, PAUSE, Clock, occupancy, outside_by, spent_by
 from octane.trace import Recorded
 
 
@@ -76,6 +76,21 @@ def test_records_that_tell_no_bytes_of_each_pipeline_are_told_without_a_rate():
     record = {"step": "pyramid", "figures": {"pipeline": {"PYRAMID 50 um": old}}}
     (of,) = spent_by([Record.model_validate(record | {"bytes": {"written": 9}})]).values()
     assert "MB/s" not in bound_of(of)
+
+
+def test_what_tasks_did_outside_of_their_pipelines_is_added_up():
+    told = {"seconds": 10.0, "pipeline_seconds": 2.0, "part_seconds": {"fit": 7.0}}
+    more = told | {"part_seconds": {"fit": 1.0, "mask": 3.0}, "reader_seconds": {"read": 4.0}}
+    records = [
+        Record(step="n4", figures={"outside": told}),
+        Record(step="n4", figures={"outside": more}, device={"backend": "gpu"}),
+        Record(step="n4"),
+    ]
+    (of,) = outside_by(records).values()
+    assert (of.label, of.whole, of.pipeline, of.gpu) == ("N4", 20, 4, True)
+    assert of.parts == {"fit": 8, "mask": 3}
+    assert of.readers == {"read": 4}
+    assert outside_by([Record(step="stack")]) == {}
 
 
 def test_gaps_of_tasks_are_added_up():
