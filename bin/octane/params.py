@@ -42,7 +42,6 @@ __all__ = [
     "Unit",
     "WorkflowParameters",
     "bytes_of",
-    "recorded",
 ]
 
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
@@ -168,6 +167,17 @@ class StepParameters(BaseModel):
     prefix: ClassVar[str] = ""
     title: ClassVar[str] = ""
     per_subject: ClassVar[bool] = True
+    per_task: ClassVar[tuple[str, ...]] = ()
+    """Fields that the workflow sets for each task: they stand in the record's command."""
+
+    def recorded(self, *others: "StepParameters") -> dict[str, object]:
+        """Values of these and other parameters under their fields' names, for a step's record."""
+        return {
+            name: value
+            for model in (self, *others)
+            for name, value in model.model_dump(mode="json").items()
+            if name not in model.per_task
+        }
 
 
 class InputParameters(StepParameters):
@@ -187,14 +197,11 @@ class InputParameters(StepParameters):
     ] = "error"
 
 
-PER_TASK = ("memory", "workers", "overwrite")
-"""Fields of :class:`ExecutionParameters` that the workflow sets for each task."""
-
-
 class ExecutionParameters(StepParameters):
     """Where and with how much a step runs."""
 
     title: ClassVar[str] = "Device and resources"
+    per_task: ClassVar[tuple[str, ...]] = ("memory", "workers", "overwrite")
     backend: Annotated[
         Literal["auto", "gpu", "cpu"],
         parameter(
@@ -240,20 +247,6 @@ class ExecutionParameters(StepParameters):
     overwrite: Annotated[bool, parameter("Replace output that exists already.", workflow=None)] = (
         False
     )
-
-
-def recorded(*models: StepParameters) -> dict[str, object]:
-    """Values under their fields' names, for the record of a step.
-
-    What the workflow gives each task anew, threads, memory and leave to overwrite, stands in the
-    record's command.
-    """
-    return {
-        name: value
-        for model in models
-        for name, value in model.model_dump(mode="json").items()
-        if not (isinstance(model, ExecutionParameters) and name in PER_TASK)
-    }
 
 
 class LeaseParameters(StepParameters):

@@ -35,13 +35,7 @@ from octane.n4_modes import BiasModel, Part, fit_modes
 from octane.n4_plan import Plan, plan_n4, within
 from octane.n4_progress import FitLog
 from octane.outside import note_outside
-from octane.params import (
-    ExecutionParameters,
-    InputParameters,
-    LeaseParameters,
-    N4Parameters,
-    recorded,
-)
+from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.pipeline import Lane, run_pipeline
 from octane.sections import Section
 from octane.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
@@ -88,7 +82,7 @@ def correct_bias(
     volume = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
     if volume.dtype.kind not in "fiu":
         raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
-    metrics = Metrics("n4", settings=recorded(p, reading, execution))
+    metrics = Metrics("n4", settings=p.recorded(reading, execution))
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise OctaneError(

@@ -20,7 +20,7 @@ from octane.manifests import PLACE
 from octane.metrics import Metrics
 from octane.omezarr import Attributes, Image, Level, create_image
 from octane.operators import AxisOperator, resampled
-from octane.params import ExecutionParameters, InputParameters, PyramidParameters, recorded
+from octane.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.sections import noted_sections, read_sections, rescaled
 from octane.streaming import plan_stream, stream_resample
 from octane.volumes import Volume, bring_in, open_volume
@@ -103,7 +103,7 @@ def build_pyramid(
     image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
     planned = plan_levels(image.grid, parameters.resolutions)
     require_cpu(execution.backend, "PYRAMID")
-    metrics = Metrics("pyramid", settings=recorded(parameters, reading))
+    metrics = Metrics("pyramid", settings=parameters.recorded(reading))
     metrics.device = describe(np)
     bring_in(image, metrics)
     levels = [Level.volume(grid) for grid, _ in planned]

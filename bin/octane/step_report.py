@@ -19,7 +19,7 @@ from octane.gpu_table import gpu_use
 from octane.metrics import Metrics, as_json
 from octane.multiqc import general_content, sections_content
 from octane.outside import outside_of
-from octane.params import STEPS, ExecutionParameters, ReportParameters, recorded
+from octane.params import STEPS, ExecutionParameters, ReportParameters
 from octane.provenance import CRATE, crate
 from octane.records import ORDER, Record
 from octane.report import PREVIEWED, Entry, Report, build
@@ -135,7 +135,7 @@ def _settings(entries: Sequence[Entry], step: str, *, workflow: bool) -> list[di
     """Settings of a step beside their defaults; those that differ come first."""
     models = [STEPS[step], STEPS["input"], STEPS["execution"]] if step in STEPS else []
     fields = {name: info for model in models for name, info in model.model_fields.items()}
-    defaults = recorded(*(model() for model in models))
+    defaults = {n: v for model in models for n, v in model().recorded().items()}
     used = [e.record.settings for e in entries if e.record.step == step]
     rows: list[dict[str, object]] = []
     for name in dict.fromkeys(name for settings in used for name in settings):

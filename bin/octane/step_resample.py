@@ -23,7 +23,6 @@ from octane.params import (
     InputParameters,
     LeaseParameters,
     ResampleParameters,
-    recorded,
 )
 from octane.pipeline import Lane, run_pipeline
 from octane.resample import load, make_resampler
@@ -89,7 +88,7 @@ def resample_image(
             f"{source} holds complex voxels, which --dtype {parameters.dtype} would cut in half; "
             "leave --dtype out, and take the modulus where it is wanted."
         )
-    metrics = Metrics("resample", settings=recorded(parameters, reading, execution))
+    metrics = Metrics("resample", settings=parameters.recorded(reading, execution))
     if not dry_run:
         require_free(destination, overwrite=execution.overwrite)
     backend = _backend(image, execution)

@@ -17,7 +17,7 @@ from octane.metrics import Metrics
 from octane.numbering import Voxels, gaps, number_of, require_alike
 from octane.omezarr import Attributes, Image, Level, create_image, open_image
 from octane.operators import interpolator
-from octane.params import ExecutionParameters, InputParameters, StackParameters, bytes_of, recorded
+from octane.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
 from octane.pipeline import Lane, run_pipeline
 from octane.resample import apply
 from octane.sections import Section, noted_sections
@@ -254,7 +254,7 @@ def stack_sections(
         for s, p in zip(slabs, planes, strict=True)
     ]
     missing = [s.number for s in slabs if s.image is None]
-    metrics = Metrics("stack", settings=recorded(parameters, reading))
+    metrics = Metrics("stack", settings=parameters.recorded(reading))
     metrics.device = describe(np)
     if missing:
         metrics.warn(

@@ -25,7 +25,7 @@ from octane.mosaic import (
 from octane.numbering import number_of
 from octane.omezarr import Image, Level, create_image, open_image
 from octane.outside import note_outside
-from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of, recorded
+from octane.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
 from octane.pipeline import Lane, run_pipeline
 from octane.positions import read_positions
 from octane.readers import read_blocks
@@ -197,7 +197,7 @@ def stitch_section(
     """
     image = open_image(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
     tiling = Tiling.of(image)
-    metrics = Metrics("stitch", settings=recorded(parameters, reading))
+    metrics = Metrics("stitch", settings=parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")
     metrics.device = describe(np)
     memory = bytes_of(execution.memory)
