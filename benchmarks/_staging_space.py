@@ -35,6 +35,7 @@ def predicted_and_written(work: Path, trace: Path) -> dict[str, tuple[int, int]]
         ]
     (preflight,) = (folder for name, folder in tasks if name == "PREFLIGHT")
     plan = json.loads((preflight / "plans.json").read_text(encoding="utf-8"))
+    scratch = "scratch" in plan["space"]["need_bytes"]
     found = {}
     for step in plan["space"]["steps"]:
         folders = [folder for name, folder in tasks if name == step["name"]]
@@ -43,5 +44,6 @@ def predicted_and_written(work: Path, trace: Path) -> dict[str, tuple[int, int]]
         for folder in folders if step["name"] == "N4" else []:
             chunks = (p.stat() for p in folder.glob("*_n4.ome.zarr/0/c/**/*") if p.is_file())
             written += sum(s.st_size for s in chunks if s.st_nlink == 2)
-        found[step["name"]] = (step["bytes"], written)
+        # A link does not survive the copy out of a scratch folder.
+        found[step["name"]] = (step["bytes"] + step["linked"] * scratch, written)
     return found

@@ -29,16 +29,19 @@ def _published(record: dict) -> str:
     )
 
 
+def _compared(found: dict) -> tuple[str, str, str]:
+    predicted, written = found["predicted_bytes"], found["written_bytes"]
+    return f"{predicted / 1e6:.2f}", f"{written / 1e6:.2f}", f"{predicted / written:.2f}"
+
+
 def _space(record: dict) -> str:
     return table(
-        ("step", "predicted, MB", "written, MB", "ratio"),
+        (
+            *("step", "predicted, MB", "written, MB", "ratio"),
+            *("with scratch: predicted, MB", "copied to work, MB", "ratio"),
+        ),
         [
-            (
-                name,
-                f"{found['predicted_bytes'] / 1e6:.2f}",
-                f"{found['written_bytes'] / 1e6:.2f}",
-                f"{found['predicted_bytes'] / found['written_bytes']:.2f}",
-            )
+            (name, *_compared(found), *_compared(record["space_with_scratch"][name]))
             for name, found in record["space"].items()
         ],
     )

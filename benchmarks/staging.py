@@ -72,6 +72,15 @@ def written(folder: Path, mosaics: Path, scratch: str, env: dict[str, str]) -> d
     }
 
 
+def compared(folder: Path) -> dict[str, dict[str, int]]:
+    """What each step of a run was to put into the work directory, and what it did."""
+    trace = folder / "out" / "pipeline_info" / "trace.txt"
+    return {
+        name: {"predicted_bytes": predicted, "written_bytes": found}
+        for name, (predicted, found) in predicted_and_written(folder / "work", trace).items()
+    }
+
+
 def main() -> None:
     """Measure and save."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -98,11 +107,8 @@ def main() -> None:
             for index, (name, setting) in enumerate(settings.items())
         }
         first = folder / "run0"
-        trace = first / "out" / "pipeline_info" / "trace.txt"
-        space = {
-            name: {"predicted_bytes": predicted, "written_bytes": found}
-            for name, (predicted, found) in predicted_and_written(first / "work", trace).items()
-        }
+        # Before there are hard links to its results.
+        space = compared(first)
         published = {}
         for mode in ("symlink", "rellink", "link", "copy"):
             before = inodes(first / "work")
@@ -116,6 +122,7 @@ def main() -> None:
                 "input_bytes": held(mosaics),
                 "scratch": scratch,
                 "space": space,
+                "space_with_scratch": compared(folder / "run2"),
                 "published": published,
             },
             quick=quick,

@@ -10,6 +10,7 @@ import re
 import stat
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ while words and words[0] != {image!r}:
     word = words.pop(0)
     if word in ("-v", "-B"):
         mounts.append(words.pop(0).split(":")[0])
+        # As Docker does, whereas the mount below fails as Apptainer's.
+        if word == "-v" and not os.path.exists(mounts[-1]):
+            os.makedirs(mounts[-1])
     elif word == "-e":
         name = words.pop(0)
         if name in os.environ:
@@ -134,3 +138,45 @@ def test_the_tasks_find_all_they_need_in_their_containers(
     again = nextflow(*(tmp_path, "-profile", profiles, *given, "-resume"), env=env)
     assert again.code == 0, again.output
     assert again.tasks("CACHED") == again.tasks()
+
+
+@pytest.mark.parametrize("name", ["docker", "apptainer"])
+def test_a_scratch_folder_that_is_not_there_is_refused_and_not_made(
+    name, engine, nextflow, project, phantom, tmp_path
+):
+    env, _ = engine(name, CASES[name][1].format(project=project))
+    wanted = tmp_path / "disk" / "scrtach"
+    wanted.parent.mkdir()
+    run = nextflow(
+        *(tmp_path, "-profile", name, "--input", phantom / "mosaics", "--scratch_dir", wanted),
+        env=env,
+    )
+    assert run.code == 1
+    assert f"octane stopped: --scratch_dir {wanted} does not exist; make it, or " in run.output
+    assert run.processes() == {"PREFLIGHT"}
+    assert not wanted.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["docker", "apptainer"])
+def test_a_scratch_folder_that_is_to_be_made_is_made_outside(
+    name, engine, nextflow, project, quick, phantom, tmp_path
+):
+    env, log = engine(name, CASES[name][1].format(project=project))
+    wanted = tmp_path / "disk" / "new"
+    wanted.parent.mkdir()
+    run = nextflow(
+        *(tmp_path, "-profile", f"test,{name}", *quick[2:], "--input", phantom / "mosaics"),
+        *("--scratch_dir", f"{wanted}/", "--skip_resample", "--skip_n4", "--skip_report"),
+        env=env,
+    )
+    assert run.code == 0, run.output
+    assert list(wanted.iterdir()) == []
+    words = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    mounted = [
+        {place.split(":")[0].rstrip("/") for way, place in pairwise(call) if way in ("-v", "-B")}
+        for call in words
+    ]
+    # PREFLIGHT comes first, and looks at the folder that is to hold it.
+    assert [str(wanted.parent) in places for places in mounted] == [True, *[False] * 4]
+    assert [str(wanted) in places for places in mounted] == [False, *[True] * 4]

@@ -196,6 +196,25 @@ def test_results_are_links_and_the_last_words_say_so(demo, results):
     assert f"/bin/materialize.py '{demo.outdir}'" in demo.output
 
 
+def test_the_last_words_have_a_row_for_each_step(demo, results):
+    told = demo.output.partition("bytes are of voxels:\n")[2].partition("Results:")[0]
+    head, *rows = (re.split(r" {2,}", line.strip()) for line in told.splitlines() if line.strip())
+    assert head == ["step", "tasks", "time", "read", "written", "GPU wait", "device"]
+    counts = [("RESAMPLE", 2), ("STITCH", 2), ("STACK", 1), ("N4", 1), ("PYRAMID", 1)]
+    assert [(row[0], int(row[1])) for row in rows] == counts
+    found = [json.loads(path.read_text("utf-8")) for path in (results / "metrics").iterdir()]
+    for step, _, time, read, written, _, device in rows:
+        of = [record for record in found if record["step"] == step.lower()]
+        for shown, way in ((read, "read"), (written, "written")):
+            exact = sum(record["bytes"][way] for record in of) / 1e6
+            assert re.fullmatch(r"\d+ MB", shown)
+            assert abs(int(shown.split()[0]) - exact) <= 0.5
+        assert re.fullmatch(r"\d+\.\d s|\d+ min \d+ s", time)
+        on_gpu = {record["device"]["backend"] == "gpu" for record in of}
+        assert on_gpu == {device.startswith("GPU (")}
+        assert device == "CPU" or True in on_gpu
+
+
 def test_nextflow_records_stand_beside_the_results(demo):
     info = demo.outdir / "pipeline_info"
     assert sorted(path.name for path in info.iterdir()) == [

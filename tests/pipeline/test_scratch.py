@@ -154,6 +154,10 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
     chunks = list((run.folder / "work").glob("*/*/mosaics*.ome.zarr/0/c/0/0/0"))
     assert len(chunks) == 2
     assert all(chunk.stat().st_nlink == 1 for chunk in chunks)
+    steps = predicted_and_written(run.folder / "work", run.outdir / "pipeline_info" / "trace.txt")
+    ratios = {name: size / written for name, (size, written) in steps.items()}
+    assert ratios.keys() == {"STITCH", "STACK", "PYRAMID"}
+    assert all(abs(ratio - 1) < 0.2 for ratio in ratios.values()), ratios
 
 
 def test_what_cannot_fit_stops_before_work_with_the_figures(
