@@ -12,17 +12,17 @@ def partsOf(input) {
     if (!input.isDirectory() || isStore(input)) {
         return [input]
     }
-    return input.listFiles().findAll { path -> !path.name.startsWith('.') && path.isDirectory() && isStore(path) }
+    return input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
 }
 
-// Names, sizes and times of all files of an input: Nextflow looks at a folder's own time alone, which
-// an edited chunk deep inside leaves as it was.
-def fingerprint(input) {
+// Names, sizes and times of all files of an input, as one text: Nextflow looks at a folder's own time
+// alone, which an edited chunk deep inside leaves as it was. `lost` takes links to what is not there.
+def fingerprint(input, lost = []) {
     if (!input) {
         return ''
     }
     def found = []
-    partsOf(input).each { part ->
+    partsOf(input).findAll { part -> part.exists() || !lost.add(part) }.each { part ->
         def root = part.toRealPath()
         if (!root.isDirectory()) {
             found << "${part.name} ${root.size()} ${root.lastModified()}"
@@ -30,9 +30,9 @@ def fingerprint(input) {
         }
         root.eachFileRecurse { path ->
             if (!path.exists()) {
-                error("${path} is a link to what is not there; restore that, or remove the link.")
+                lost << path
             }
-            if (!path.isDirectory()) {
+            else if (!path.isDirectory()) {
                 found << "${part.name} ${root.relativize(path)} ${path.size()} ${path.lastModified()}"
             }
         }

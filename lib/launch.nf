@@ -258,7 +258,13 @@ def inStep(prepared, files) {
 // Each file and folder of a subject's that the run reads, with its fingerprint.
 def statesOf(meta, input, truth) {
     def given = [input, truth, optional(own(meta, 'positions')), params.skip_n4 ? [] : maskOf(meta)]
-    return given.flatten().collectEntries { path -> [path, fingerprint(path)] }
+    def lost = []
+    def states = given.flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
+    // Not in a closure that a closure calls: Nextflow would tell of an InvocationTargetException.
+    if (lost) {
+        error("${lost[0]} is a link to what is not there; restore that, or remove the link.")
+    }
+    return states
 }
 
 // Each [meta, file], once all that it was made of is seen to be what it was at the start: a task that
