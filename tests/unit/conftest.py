@@ -1,9 +1,11 @@
 """What the unit tests share: small stores, parameters for a quick run, and the commands."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,26 @@ settings.register_profile("octane", derandomize=True, deadline=None)
 settings.load_profile("octane")
 
 PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def denied(monkeypatch):
+    """Within a block, have a call refused the files and folders whose path ends so."""
+
+    @contextmanager
+    def refused(owner, name, ending):
+        call = getattr(owner, name)
+
+        def refuse(file, *arguments, **more):
+            if str(file).endswith(ending):
+                raise PermissionError(errno.EACCES, "Permission denied", str(file))
+            return call(file, *arguments, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, refuse)
+            yield
+
+    return refused
 
 
 @pytest.fixture(scope="session")

@@ -243,12 +243,10 @@ def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_pa
         path.unlink()
 
 
-def test_a_file_that_cannot_be_read_is_not_called_no_image(write, voxels, monkeypatch):
+def test_a_file_that_cannot_be_read_is_not_called_no_image(write, voxels, denied):
     path = write("a.nii", voxels)
-
-    def refuse(self, *_, **__):
-        raise PermissionError(13, "Permission denied", str(self))
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(OctaneError, match=r"a.nii cannot be read \(Permission denied\); check"):
+    with (
+        denied(Path, "open", "a.nii"),
+        pytest.raises(OctaneError, match=r"a.nii cannot be read \(Permission denied\); check"),
+    ):
         open_file(path)

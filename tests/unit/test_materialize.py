@@ -176,19 +176,13 @@ def test_a_folder_that_cannot_be_written_is_named_when_the_others_are_done(
     assert links(tmp_path / "archive")
 
 
-def test_a_folder_that_cannot_be_read_is_named_when_the_others_are_done(outdir, monkeypatch):
+def test_a_folder_that_cannot_be_read_is_named_when_the_others_are_done(outdir, denied):
     (outdir / "closed").mkdir()
-    look = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("closed"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return look(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"):
+    with (
+        denied(os, "scandir", "closed"),
+        pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"),
+    ):
         materialize(outdir)
-    monkeypatch.undo()
     assert not links(outdir)
 
 

@@ -1,6 +1,5 @@
 """OME-Zarr of both versions read, 0.5 written; units never guessed; lost chunks found and named."""
 
-import errno
 import io
 import os
 import re
@@ -318,63 +317,55 @@ def test_a_chunk_that_is_streamed_is_named_as_well(chunked):
             stream.read_into(buffer)
 
 
-def denied(monkeypatch, module, name, part):
-    """Let a call that opens files be refused those with a part in their name."""
-    call = getattr(module, name)
-
-    def refuse(file, *arguments, **more):
-        if part in str(file):
-            raise PermissionError(errno.EACCES, "Permission denied", str(file))
-        return call(file, *arguments, **more)
-
-    monkeypatch.setattr(module, name, refuse)
-
-
-def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_path, monkeypatch):
+def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_path, denied):
     whole = tuple(slice(0, n) for n in voxels.shape)
     task = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd"
     shutil.copytree(chunked, task / "a.ome.zarr")
     for path in (chunked, task / "a.ome.zarr"):
         image = open_image(path)
-        with monkeypatch.context() as patch:
-            denied(patch, os, "open", "c/0/0/1")
-            with pytest.raises(OctaneError) as caught:
-                image.read(whole)
+        with denied(os, "open", "c/0/0/1"), pytest.raises(OctaneError) as caught:
+            image.read(whole)
         assert str(caught.value) == (
             f"{path}: chunk 0/c/0/0/1 cannot be read (Permission denied); check your rights, the "
             "disk and the network, and run again (a workflow with -resume)."
         )
 
 
-def test_metadata_that_cannot_be_read_is_not_called_no_image(chunked, monkeypatch):
-    denied(monkeypatch, zarr, "open_group", "a.ome.zarr")
-    with pytest.raises(OctaneError, match=r"cannot be read \(Permission denied\); check"):
+def test_metadata_that_cannot_be_read_is_not_called_no_image(chunked, denied):
+    with (
+        denied(zarr, "open_group", "a.ome.zarr"),
+        pytest.raises(OctaneError, match=r"cannot be read \(Permission denied\); check"),
+    ):
         open_image(chunked)
 
 
 def test_a_chunk_that_only_zarr_can_read_and_cannot_be_is_not_called_corrupt(
-    write_foreign, voxels, monkeypatch
+    write_foreign, voxels, denied
 ):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
     image = open_image(path)
     whole = tuple(slice(0, n) for n in voxels.shape)
-    with monkeypatch.context() as patch:
-        denied(patch, io, "open", "c/1/2/0")
-        with pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"):
-            image.read(whole)
+    with (
+        denied(io, "open", "c/1/2/0"),
+        pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"),
+    ):
+        image.read(whole)
     (path / "0/c/1/2/0").write_bytes(b"no gzip at all")
     with pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be decoded \(BadGzipFile\);"):
         image.read(whole)
 
 
-def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, monkeypatch):
+def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, denied):
     image = open_image(sharded)
-    with monkeypatch.context() as patch:
-        denied(patch, io, "open", "c/0/0/0")
-        with pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"):
-            image.missing_chunks()
-    denied(monkeypatch, os, "stat", "c/0/0/0")
-    with pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"):
+    with (
+        denied(io, "open", "c/0/0/0"),
+        pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
+    ):
+        image.missing_chunks()
+    with (
+        denied(os, "stat", "c/0/0/0"),
+        pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
+    ):
         image.missing_chunks()
 
 

@@ -111,26 +111,20 @@ def test_a_link_to_a_disk_that_is_not_there_is_named(store, tmp_path, name, capl
         assert f"{link} leads to nothing that is there" in caplog.text
 
 
-def test_a_folder_that_cannot_be_read_is_wrong(store, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_read_is_wrong(store, tmp_path, denied):
     (tmp_path / "closed").mkdir()
-    look = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("closed"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return look(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"):
+    with (
+        denied(os, "scandir", "closed"),
+        pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"),
+    ):
         verify_stores(tmp_path)
 
 
-def test_metadata_that_cannot_be_read_is_not_called_broken(store, monkeypatch):
-    def refuse(path, *_, **__):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(OctaneError, match=r"zarr.json cannot be read \(Permission denied\)"):
+def test_metadata_that_cannot_be_read_is_not_called_broken(store, denied):
+    with (
+        denied(Path, "read_text", "zarr.json"),
+        pytest.raises(OctaneError, match=r"zarr.json cannot be read \(Permission denied\)"),
+    ):
         noted(store)
 
 

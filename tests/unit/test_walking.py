@@ -68,15 +68,8 @@ def test_what_is_taken_out_of_the_names_is_not_entered(out, tmp_path):
     assert found == [out]
 
 
-def test_a_folder_that_cannot_be_read_is_told(out, monkeypatch):
-    look = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("s1"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return look(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+def test_a_folder_that_cannot_be_read_is_told(out, denied):
     unread = []
-    assert [folder for folder, *_ in walk(out, unread)] == [out]
+    with denied(os, "scandir", "s1"):
+        assert [folder for folder, *_ in walk(out, unread)] == [out]
     assert [error.filename for error in unread] == [str(out / "s1")]
