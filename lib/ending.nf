@@ -24,7 +24,7 @@ def ends() {
 
 // Why a task that left this exit code was tried again.
 def reason(exit) {
-    return ends()[exit] ?: exit in ['1', '28'] ? "without space in its scratch folder (exit ${exit})" : "ended with exit code ${exit}"
+    return ends()[exit] ?: (exit in ['1', '28'] ? "without space in its scratch folder (exit ${exit})" : "ended with exit code ${exit}")
 }
 
 def had(tasks, field) {

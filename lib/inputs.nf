@@ -48,8 +48,9 @@ def outputFolder() {
 // An input that the run does not write into: that would be taken for a part of its stores.
 def apart(input) {
     def written = ['--outdir': outputFolder(), '-work-dir': workflow.workDir, 'folder to start it in': workflow.launchDir]
+    def stores = partsOf(input).findAll { part -> isStore(part) }
     written.each { what, place ->
-        def inside = partsOf(input).find { part -> isStore(part) && place.normalize().startsWith(part.toAbsolutePath().normalize()) }
+        def inside = stores.find { part -> place.normalize().startsWith(part.toAbsolutePath().normalize()) }
         if (inside) {
             error("${place} lies inside ${inside}, which the run reads; choose another ${what}.")
         }

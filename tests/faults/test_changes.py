@@ -59,19 +59,28 @@ def test_the_input_changes_between_runs(nextflow, volume, phantom, undisturbed, 
     )
 
 
-def test_the_input_changes_during_a_run(
-    started, nextflow, on_source, source, undisturbed, told, plain, tmp_path
-):
-    run = started(tmp_path, *on_source)
-    run.of_task("python", "n4.py")
-    os.utime(source / "0" / "c" / "0" / "0" / "0")
-    assert run.end() == 1
-    words = last_words(run.output)
-    assert f"{source} changed while the run read it" in words
-    assert "Results:" not in run.output
-    again = nextflow(tmp_path, *on_source, "-resume")
-    assert again.code == 0, again.output
-    assert "N4 (tissue)" in again.tasks("COMPLETED")
+@pytest.fixture
+def touched(started, nextflow, tmp_path):
+    """Write a store while N4 reads it: the last words of the run, and the run that goes on."""
+
+    def disturb(store, given):
+        run = started(tmp_path, *given)
+        run.of_task("python", "n4.py")
+        os.utime(store / "0" / "c" / "0" / "0" / "0")
+        assert run.end() == 1
+        words = last_words(run.output)
+        assert f"{store} changed while the run read it" in words
+        assert "Results:" not in run.output
+        again = nextflow(tmp_path, *given, "-resume")
+        assert again.code == 0, again.output
+        assert "N4 (tissue)" in again.tasks("COMPLETED")
+        return words, again
+
+    return disturb
+
+
+def test_the_input_changes_during_a_run(touched, on_source, source, undisturbed, told, plain):
+    words, again = touched(source, on_source)
     assert checksums(again.outdir) == undisturbed.sums
     told(
         "changes",
@@ -82,20 +91,12 @@ def test_the_input_changes_during_a_run(
     )
 
 
-def test_a_mask_changes_during_a_run(started, nextflow, volume, phantom, told, plain, tmp_path):
+def test_a_mask_changes_during_a_run(touched, nextflow, volume, phantom, told, plain, tmp_path):
     mask = shutil.copytree(phantom / "truth" / "bias.ome.zarr", tmp_path / "mask.ome.zarr")
     zarr.open_array(mask, path="0", mode="r+")[:] = 1
     accept(mask)
     given = [*volume, "--n4_mask", mask]
-    run = started(tmp_path, *given)
-    run.of_task("python", "n4.py")
-    os.utime(mask / "0" / "c" / "0" / "0" / "0")
-    assert run.end() == 1
-    words = last_words(run.output)
-    assert f"{mask} changed while the run read it" in words
-    again = nextflow(tmp_path, *given, "-resume")
-    assert again.code == 0, again.output
-    assert "N4 (tissue)" in again.tasks("COMPLETED")
+    words, again = touched(mask, given)
     (elsewhere := tmp_path / "elsewhere").mkdir()
     straight = nextflow(elsewhere, *given)
     assert straight.code == 0, straight.output
