@@ -9,8 +9,7 @@ include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { ended } from './lib/ending'
-include { allOf ; codeVersion ; helpText ; inStep ; items ; maskOf ; namesOf ; ofMany ; optional ; own ; plansOf ; recordsOf ; runRecord ; statesOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
-include { fingerprint } from './lib/inputs'
+include { allOf ; codeVersion ; collected ; fingerprint ; helpText ; inOwnFolders ; inStep ; items ; maskOf ; ofMany ; optional ; own ; ownFolders ; plansOf ; recordsOf ; runRecord ; statesOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
 include { released ; taken } from './lib/outdir'
 include { SUBJECTS } from './lib/subjects'
 
@@ -20,11 +19,11 @@ workflow OCTANE {
 
     main:
     code = codeVersion()
-    watched = subjects.map { meta, input, truth -> [meta, input, statesOf(meta, input, truth)] }
+    watched = ownFolders(subjects.map { meta, input, truth -> [meta, input, statesOf(meta, input, truth)] })
     all = allOf(watched)
     PREFLIGHT(all.data, all.request, code)
     PREFLIGHT.out.plans.subscribe { ids, found -> told(ids, found) }
-    plans = PREFLIGHT.out.plans.flatMap { ids, found -> plansOf(ids, found) }
+    plans = inOwnFolders(PREFLIGHT.out.plans.flatMap { ids, found -> plansOf(ids, found) }, watched)
     settings = plans.map { id, plan -> [id, plan.settings] }
     known = subjects.map { meta, input, _truth -> [meta.id, meta, input] }
     data = plans.join(known).flatMap { _id, plan, meta, input -> items(meta, plan, input) }
@@ -35,7 +34,7 @@ workflow OCTANE {
     }
     RESAMPLE(withSettings(todo.resample, settings, 'resample'), code)
     resampled = RESAMPLE.out.image.mix(todo.as_is).branch { meta, _file ->
-        mosaic: meta.kind == 'mosaic' && !params.skip_stitch
+        mosaic: meta.kind == 'mosaic' && !switched('skip_stitch')
         section: meta.kind != 'volume'
         volume: true
     }
@@ -47,29 +46,35 @@ workflow OCTANE {
 
     volume = STACK.out.volume.mix(resampled.volume).map { meta, file -> [[id: meta.id], file] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
-    if (!params.skip_n4) {
+    results = channel.empty()
+    if (!switched('skip_n4')) {
         masks = known.map { id, meta, _input -> [id, maskOf(meta)] }
         masked = inStep(withTruth(withSettings(volume, settings, 'n4'), subjects), masks)
         N4(masked.data, masked.file, masked.file.map { mask -> "${code} ${fingerprint(mask)}" })
         volume = N4.out.volume
         records = records.mix(N4.out.record)
+        results = results.mix(N4.out.field)
     }
-    if (!params.skip_pyramid) {
+    if (!switched('skip_pyramid')) {
         PYRAMID(withSettings(volume, settings, 'pyramid'), code)
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
     report = channel.empty()
-    if (!params.skip_report) {
+    if (!switched('skip_report')) {
         counts = plans.join(known).map { id, plan, meta, _input -> [id, recordsOf(meta, plan)] }
         REPORT(withSettings(together(records, counts), settings, 'report'), runRecord(), code)
         report = REPORT.out.report
         COHORT_REPORT(ofMany(REPORT.out.twin), code)
+        results = results.mix(report, COHORT_REPORT.out.report.map { page -> [[:], page] })
     }
+    volume = unchanged(volume, watched)
 
     emit:
-    volume = unchanged(volume, watched)
+    volume
     report
+    records // [meta, files]: what the steps noted
+    results = results.mix(volume) // [meta, file]: all of it, the bias field and the reports
 }
 
 workflow {
@@ -80,11 +85,13 @@ workflow {
     else {
         subjects = SUBJECTS()
         outdir = taken()
-        names = namesOf(subjects)
+        OCTANE(subjects)
+        names = collected(subjects.map { meta, _input, _truth -> meta.id })
+        records = collected(OCTANE.out.records)
+        results = collected(OCTANE.out.results)
         workflow.onComplete {
-            ended(names)
+            ended(names, records, results)
             released(outdir)
         }
-        OCTANE(subjects)
     }
 }

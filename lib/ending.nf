@@ -1,8 +1,7 @@
 // What a run says at its end: where the results are, what is missing in them, what was tried again, and
 // what to do after a failure.
 
-include { outputFolder } from './inputs'
-include { read } from './launch'
+include { outputFolder ; read ; switched } from './launch'
 include { stepTable } from './steps'
 
 // More subjects than so are listed by their folders.
@@ -46,7 +45,7 @@ def remedy(own, exit, place) {
 // Nextflow's record of this run's tasks, with the name of the process alone; none where it is off.
 def tasksOfRun() {
     def trace = params.outdir ? outputFolder().resolve('pipeline_info/trace.txt') : null
-    if (params.trace_report != true || !trace?.exists()) {
+    if (!switched('trace_report') || !trace?.exists()) {
         return []
     }
     def lines = trace.readLines().collect { line -> line.split('\t') as List }
@@ -60,59 +59,30 @@ def retried(tasks) {
     }
 }
 
-// Whether this run has done a task, or found it done: what an earlier run into the same folder left there is
-// not its result. Everything is taken for done where Nextflow's record is off.
-def ran(tasks, name) {
-    return !tasks || tasks.any { task -> task.status in ['COMPLETED', 'CACHED'] && task.name == name }
-}
-
-def done(tasks, subject, step) {
-    return tasks.any { task -> task.name.startsWith("${step} (${subject}:") && ran(tasks, task.name) } || ran(tasks, "${step} (${subject})".toString())
-}
-
 // The numbers of a subject's sections that STACK did not get.
-def missingOf(folder, tasks) {
-    def record = folder.resolve('metrics/stack_metrics.json')
-    return done(tasks, folder.name, 'STACK') && record.exists() && record.size() > 0 ? read(record).figures?.missing_sections ?: [] : []
+def missingOf(record) {
+    return record.step == 'stack' ? record.figures?.missing_sections ?: [] : []
 }
 
-// The step that makes a result, by its name.
-def makerOf(folder, name) {
-    def subject = folder.name
-    def makers = ["${subject}.ome.zarr": 'PYRAMID', "${subject}_n4.ome.zarr": 'N4', "${subject}_bias.ome.zarr": 'N4', "${subject}_stack.ome.zarr": 'STACK', "${subject}_report.html": 'REPORT'].collectEntries { file, step -> [file.toString(), step] }
-    return makers[name] ?: 'RESAMPLE'
-}
-
-def resultsOf(folder, tasks) {
-    def found = []
-    if (folder.exists()) {
-        folder.eachFile { path -> if ((path.name.endsWith('.ome.zarr') || path.name.endsWith('report.html')) && done(tasks, folder.name, makerOf(folder, path.name))) { found << path } }
-    }
-    return found.sort()
-}
-
-def succeeded(subjects, tasks) {
+// What this run itself made: an earlier one into the same folder may have left other results there.
+def succeeded(subjects, records, results) {
     def outdir = outputFolder()
-    def folders = subjects.unique().sort().collect { name -> outdir.resolve(name) }
-    def found = folders.size() > few() ? folders.findAll { folder -> folder.exists() } : folders.collectMany { folder -> resultsOf(folder, tasks) }
-    def table = stepTable(folders, { name -> ran(tasks, name) })
+    def ids = subjects.sort()
+    def found = ids.size() > few()
+        ? ids.collect { id -> outdir.resolve(id) }
+        : results.findAll { meta, file -> meta.id && file.startsWith(workflow.workDir) }.collect { meta, file -> outdir.resolve(meta.id).resolve(file.name) }.sort()
+    def cohort = results.findAll { meta, _file -> !meta.id }.collect { _meta, file -> outdir.resolve(file.name) }
+    def notes = records.collectMany { meta, files -> [files].flatten().findAll { file -> file.name.endsWith('_metrics.json') && file.size() > 0 }.collect { file -> [id: meta.id] + read(file) } }
+    def table = stepTable(notes)
     if (table) {
         log.info("Time is summed over tasks, bytes are of voxels:\n${table.collect { line -> "  ${line}" }.join('\n')}")
     }
-    def cohort = outdir.resolve('cohort_report.html')
-    // One of an earlier run into the same folder is not this run's.
-    if (folders.size() > 1 && cohort.exists() && (!tasks || tasks.any { task -> task.status in ['COMPLETED', 'CACHED'] && task.name.startsWith('COHORT_REPORT') })) {
-        found << cohort
-    }
-    log.info("Results:\n${found.collect { path -> "  ${path}" }.join('\n')}")
+    log.info("Results:\n${(found + cohort).findAll { path -> path.exists() }.collect { path -> "  ${path}" }.join('\n')}")
     if (params.publish_dir_mode in ['symlink', 'rellink']) {
         log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")
     }
-    folders.each { folder ->
-        def missing = missingOf(folder, tasks)
-        if (missing) {
-            log.warn("${folder.name} lacks section ${missing.join(', ')}: blank slabs stand there, as --allow_missing_sections permits.")
-        }
+    notes.findAll { note -> missingOf(note) }.sort { note -> note.id }.each { note ->
+        log.warn("${note.id} lacks section ${missingOf(note).join(', ')}: blank slabs stand there, as --allow_missing_sections permits.")
     }
 }
 
@@ -140,11 +110,12 @@ def failed(tasks) {
     log.info((["${name} failed in ${place}"] + what + tries + ["  What is done is kept. Once the cause is gone, go on with:", "  ${again}"]).join('\n'))
 }
 
-// `subjects` are the names of this run's subjects; others may have results in the same folder.
-def ended(subjects) {
+// `subjects` are the names of this run's subjects, `records` and `results` what it made: others may have
+// results in the same folder.
+def ended(subjects, records, results) {
     def tasks = tasksOfRun()
     if (workflow.success) {
-        succeeded(subjects, tasks)
+        succeeded(subjects, records, results)
         retried(tasks)
     }
     else {

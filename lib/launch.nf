@@ -1,6 +1,18 @@
 // Functions of the launch: no work on data, only what connects parameters, plans and processes.
+//
+// It includes no other script: Nextflow 25.04 runs one that does once for each script that includes it,
+// and then calls its functions "already defined".
 
-include { apart ; fingerprint ; outputFolder } from './inputs'
+// A switch. Every value of the command line is text to Nextflow 26.04, and any text would be true, 'no' and
+// 'false' as well. Where there is no such parameter, as in somebody else's workflow, it is off.
+def switched(name) {
+    def value = params.containsKey(name) ? params[name] : false
+    def text = value.toString().trim().toLowerCase()
+    if (!(text in ['true', 'false'])) {
+        error("--${name} is '${value}': write true or false.")
+    }
+    return text == 'true'
+}
 
 // A hash of all code that tasks import: Nextflow hashes a script of bin/ that a task names, and
 // never the package beside it, so that an edited package would leave stale results "cached".
@@ -20,11 +32,20 @@ def optional(path) {
     if (!found.exists()) {
         error("${path} does not exist; check the path.")
     }
-    // Nextflow links a task's inputs by a shell script, in which it leaves these two as they are.
-    if (found.toAbsolutePath().toString() =~ "[\$\n]") {
-        error("${path} has a \$ or a line break in its path, which Nextflow cannot hand to tasks; rename it, or give a link to it.")
+    return linkable(found, 'rename it')
+}
+
+// A path that Nextflow can link into a task's folder: it follows links, and keeps the name alone. It does so
+// by a shell script, in which it leaves these signs as they are: with study1 beside study[1], the task
+// would get the data of study1.
+def linkable(path, remedy) {
+    def real = path.exists() ? path.toRealPath() : path.toAbsolutePath()
+    def signs = ("${real}${path.name}" =~ /[\[\]*?{}\$\p{Cntrl}]/).collect { sign -> sign }
+    if (signs) {
+        def shown = signs[0] == '\t' ? 'a tab' : signs[0] == '\n' ? 'a line break' : signs[0] < ' ' ? 'a control character' : "a ${signs[0]}"
+        error("${real.toString().contains(signs[0]) ? real : path} has ${shown} in its path, which Nextflow cannot hand to tasks; ${remedy}.")
     }
-    return found
+    return path
 }
 
 // What must be known before any task: where the data come from, and where the results go to.
@@ -40,18 +61,10 @@ def checkLaunch() {
     if (!params.outdir) {
         error('--outdir is missing; give a folder for the results.')
     }
+    linkable(workflow.workDir, 'choose another -work-dir')
     if (params.outdir instanceof Number) {
         error("--outdir was read as the number ${params.outdir}, which loses the zeros before it; give it with its folder, such as ./01.")
     }
-}
-
-// A switch that acts before PREFLIGHT sees it. Any text would be true here, 'no' and 'false' as well.
-def switched(name) {
-    def value = params[name]
-    if (!(value instanceof Boolean)) {
-        error("--${name} is '${value}': write true or false.")
-    }
-    return value
 }
 
 // A name or path as it was written: Nextflow makes the number 1 of 01, and only the command line
@@ -70,7 +83,7 @@ def asWritten(name) {
 
 // It becomes a folder and a part of file names, also in task scripts.
 def subjectName() {
-    def name = asWritten('subject') ?: (params.phantom ? 'phantom' : file(asWritten('input') ?: 'input', glob: false).simpleName)
+    def name = asWritten('subject') ?: (switched('phantom') ? 'phantom' : file(asWritten('input') ?: 'input', glob: false).simpleName)
     if (!(name ==~ /[\p{L}\p{M}\p{N} ._()-]+/) || name ==~ /[.-].*/) {
         error("'${name}' is no name for a subject: use letters, digits, blanks and ._()-, with no . or - first; give another --subject.")
     }
@@ -90,11 +103,11 @@ def subjectsOf(cohort) {
     }
 }
 
-// The names of this run's subjects, in a list that has them all when the run ends.
-def namesOf(subjects) {
-    def names = []
-    subjects.subscribe { meta, _input, _truth -> names << meta.id }
-    return names
+// What a channel gives, in a list that has all of it when the run ends.
+def collected(items) {
+    def list = [].asSynchronized()
+    items.subscribe { item -> list << item }
+    return list
 }
 
 // A parameter of a subject: its own, else the run's.
@@ -118,12 +131,22 @@ def allOf(watched) {
             def asked = all.withIndex().collect { subject, place ->
                 def meta = subject[0]
                 def number = tables.take(place + 1).count { table -> table }
-                [subject: meta.id, given: meta.given ?: [:], told: meta.told ?: '', table: tables[place] ? number : null]
+                [subject: meta.id, given: meta.given ?: [:], told: meta.told ?: '', table: tables[place] ? number : null, marks: marksOf(subject[1]) + (tables[place] ? marksOf(tables[place]) : [:])]
             }
             def inputs = all.collect { _meta, input, _states -> input }
             data: [asked.collect { subject -> subject.subject }, inputs, all.collect { _meta, input, states -> states[input] }, tables.findAll { table -> table }]
             request: groovy.json.JsonOutput.toJson([parameters: parameters(), subjects: asked])
         }
+}
+
+// Size and time, in seconds, of an input's files or of its stores' metadata, by name: PREFLIGHT sees by them
+// that a task is given the data that the launch meant, and a node has the same behind a path.
+def marksOf(input) {
+    return partsOf(input).collectEntries { part ->
+        def names = ['zarr.json', '.zattrs', '.zgroup', '.zarray']
+        def file = names.collect { name -> part.resolve(name) }.find { path -> path.exists() } ?: part
+        [part.name, file.isDirectory() ? null : [file.size(), file.lastModified().intdiv(1000)]]
+    }
 }
 
 // All parameters, paths made absolute: they are checked in a work directory.
@@ -170,7 +193,7 @@ def told(ids, plans) {
 }
 
 def isResampled(meta, plan) {
-    return own(meta, 'resolution') != null && !params.skip_resample && plan.kind != 'section'
+    return own(meta, 'resolution') != null && !switched('skip_resample') && plan.kind != 'section'
 }
 
 // One [meta, file] for each input of a plan. An input that is not to be resampled, or that is whole
@@ -211,8 +234,8 @@ def wholeSubjects(sections) {
 // How many records the steps of a subject will leave.
 def recordsOf(meta, plan) {
     def inputs = plan.items.size()
-    def each = (isResampled(meta, plan) ? 1 : 0) + (plan.kind == 'mosaic' && !params.skip_stitch ? 1 : 0)
-    return inputs * each + [plan.kind != 'volume', !params.skip_n4, !params.skip_pyramid].count { step -> step }
+    def each = (isResampled(meta, plan) ? 1 : 0) + (plan.kind == 'mosaic' && !switched('skip_stitch') ? 1 : 0)
+    return inputs * each + [plan.kind != 'volume', !switched('skip_n4'), !switched('skip_pyramid')].count { step -> step }
 }
 
 // All records of a subject in one list, given as soon as the last of them is there, in an order that
@@ -257,7 +280,7 @@ def inStep(prepared, files) {
 
 // Each file and folder of a subject's that the run reads, with its fingerprint.
 def statesOf(meta, input, truth) {
-    def given = [input, truth, optional(own(meta, 'positions')), params.skip_n4 ? [] : maskOf(meta)]
+    def given = [input, truth, optional(own(meta, 'positions')), switched('skip_n4') ? [] : maskOf(meta)]
     def lost = []
     def states = given.flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
     // Not in a closure that a closure calls: Nextflow would tell of an InvocationTargetException.
@@ -265,6 +288,56 @@ def statesOf(meta, input, truth) {
         error("${lost[0]} is a link to what is not there; restore that, or remove the link.")
     }
     return states
+}
+
+// What a subject's results are made of, as its folder keeps it. What a task made has no place of its own.
+def originOf(input, state) {
+    return input.startsWith(workflow.workDir) ? [input: 'made by the run', fingerprint: ''] : [input: input.toRealPath().toString(), fingerprint: state]
+}
+
+// The input that the results in a subject's folder are of; nothing where there are none.
+def earlierOrigin(id) {
+    def record = outputFolder().resolve(id).resolve('input.json')
+    return record.exists() && record.size() > 0 ? read(record) : [:]
+}
+
+// Another input: elsewhere, and with other files. One that was moved or corrected is the same.
+def isOther(earlier, origin) {
+    return earlier && earlier.input != origin.input && earlier.fingerprint != origin.fingerprint
+}
+
+// Each [meta, input, states], unless its subject's folder has the results of another input.
+def ownFolders(watched) {
+    return watched.map { meta, input, states ->
+        def earlier = params.publish_dir_mode == null ? [:] : earlierOrigin(meta.id)
+        if (isOther(earlier, originOf(input, states[input])) && !switched('overwrite_subject')) {
+            error("${outputFolder().resolve(meta.id)} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject.")
+        }
+        [meta, input, states]
+    }
+}
+
+// Each [id, plan], once its subject's folder says whose results come into it.
+def inOwnFolders(plans, watched) {
+    return plans
+        .join(watched.map { meta, input, states -> [meta.id, originOf(input, states[input])] })
+        .map { id, plan, origin ->
+            if (params.publish_dir_mode != null) {
+                def folder = outputFolder().resolve(id)
+                if (isOther(earlierOrigin(id), origin)) {
+                    log.warn("${folder} is emptied: it had the results of another input, ${earlierOrigin(id).input}.")
+                    emptied(folder.toRealPath())
+                }
+                folder.mkdirs()
+                folder.resolve('input.json').text = groovy.json.JsonOutput.prettyPrint(groovy.json.JsonOutput.toJson(origin)) + '\n'
+            }
+            [id, plan]
+        }
+}
+
+// Results are links into the work directory, and what they lead to stays.
+def emptied(folder) {
+    java.nio.file.Files.walk(folder).toList().reverse().findAll { path -> path != folder }.each { path -> java.nio.file.Files.delete(path) }
 }
 
 // Each [meta, file], once all that it was made of is seen to be what it was at the start: a task that
@@ -323,4 +396,61 @@ def helpText() {
         "${group.title}\n${lines.join('\n')}"
     }
     return "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]\n\n${groups.join('\n\n')}"
+}
+
+// Whether a folder is a zarr store, as bin/octane/manifests.py tells.
+def isStore(folder) {
+    return folder.name.endsWith('.zarr') || ['zarr.json', '.zgroup', '.zattrs', '.zarray'].any { name -> folder.resolve(name).exists() }
+}
+
+// What is read of an input: of a folder its stores alone, because results, a work directory and what
+// else there is in it may change meanwhile. What begins with a dot is no input either.
+def partsOf(input) {
+    if (!input.isDirectory() || isStore(input)) {
+        return [input]
+    }
+    return input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
+}
+
+// Names, sizes and times of all files of an input, as one text: Nextflow looks at a folder's own time
+// alone, which an edited chunk deep inside leaves as it was. `lost` takes links to what is not there.
+def fingerprint(input, lost = []) {
+    if (!input) {
+        return ''
+    }
+    def found = []
+    partsOf(input).findAll { part -> part.exists() || !lost.add(part) }.each { part ->
+        def root = part.toRealPath()
+        if (!root.isDirectory()) {
+            found << "${part.name} ${root.size()} ${root.lastModified()}"
+            return
+        }
+        root.eachFileRecurse { path ->
+            if (!path.exists()) {
+                lost << path
+            }
+            else if (!path.isDirectory()) {
+                found << "${part.name} ${root.relativize(path)} ${path.size()} ${path.lastModified()}"
+            }
+        }
+    }
+    return found.sort().join('\n').md5()
+}
+
+// With no sign in it read as a pattern: [1] is a name.
+def outputFolder() {
+    return file(params.outdir.toString(), glob: false).toAbsolutePath()
+}
+
+// An input that the run does not write into: that would be taken for a part of its stores.
+def apart(input) {
+    def written = ['--outdir': outputFolder(), '-work-dir': workflow.workDir, 'folder to start it in': workflow.launchDir]
+    def stores = partsOf(input).findAll { part -> isStore(linkable(part, 'rename it')) }
+    written.each { what, place ->
+        def inside = stores.find { part -> place.normalize().startsWith(part.toAbsolutePath().normalize()) }
+        if (inside) {
+            error("${place} lies inside ${inside}, which the run reads; choose another ${what}.")
+        }
+    }
+    return input
 }

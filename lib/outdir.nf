@@ -3,7 +3,7 @@
 // The lock is the kernel's, on an open file: it goes with the launcher, whatever ends that, and asks
 // neither clocks nor numbers of processes. The file's content is for people alone.
 
-include { outputFolder } from './inputs'
+include { outputFolder } from './launch'
 
 // Takes the outdir for this run. What it gives is to be kept until the run is over: the lock goes with it.
 def taken() {

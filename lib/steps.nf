@@ -1,26 +1,5 @@
 // What each step took, for the last words of a run: from the records that the steps wrote.
 
-include { read } from './launch'
-
-// The task that left a record, section_01_stitch_metrics.json for one.
-def taskOf(folder, record) {
-    def parts = record.name - '_metrics.json'
-    def step = parts.tokenize('_').last()
-    def section = parts.size() > step.size() ? ":${parts.take(parts.size() - step.size() - 1)}" : ''
-    return "${step.toUpperCase()} (${folder.name}${section})".toString()
-}
-
-// The records in a subject's folder of the tasks that were done in this run. Links to those of an earlier
-// one may lead nowhere.
-def stepRecords(folder, isDone) {
-    def found = []
-    def records = folder.resolve('metrics')
-    if (records.exists()) {
-        records.eachFile { path -> if (path.name.endsWith('_metrics.json') && isDone.call(taskOf(folder, path)) && path.exists() && path.size() > 0) { found << read(path) } }
-    }
-    return found
-}
-
 def duration(seconds) {
     def whole = Math.round(seconds as double)
     return whole >= 3600 ? "${whole.intdiv(3600)} h ${whole.intdiv(60) % 60} min" : whole >= 60 ? "${whole.intdiv(60)} min ${whole % 60} s" : String.format(Locale.ROOT, '%.1f s', seconds as double)
@@ -32,10 +11,9 @@ def size(bytes) {
 
 // Lines of a table, one a step: its tasks, seconds and bytes summed over them, where it ran, and how long
 // it waited for a GPU. Nothing where no step left a record.
-def stepTable(folders, isDone) {
+def stepTable(notes) {
     def order = ['resample', 'stitch', 'stack', 'n4', 'pyramid']
-    def records = folders.collectMany { folder -> stepRecords(folder, isDone) }.groupBy { record -> record.step }
-    def rows = records.sort { a, b -> order.indexOf(a.key) <=> order.indexOf(b.key) }.collect { step, of ->
+    def rows = notes.groupBy { record -> record.step }.sort { a, b -> order.indexOf(a.key) <=> order.indexOf(b.key) }.collect { step, of ->
         def waited = of.sum { record -> record.figures?.gpu?.slot_wait_seconds ?: 0 }
         def devices = of.collect { record -> record.device?.backend == 'gpu' ? "GPU (${record.device.device})" : 'CPU' }.unique()
         [

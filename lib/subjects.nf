@@ -2,7 +2,7 @@
 
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
-include { asWritten ; checkLaunch ; codeVersion ; oneSubject ; optional ; phantomSettings ; request ; subjectName ; subjectsOf } from './launch'
+include { asWritten ; checkLaunch ; codeVersion ; oneSubject ; optional ; phantomSettings ; request ; subjectName ; subjectsOf ; switched } from './launch'
 include { requireProfiler } from './profiling'
 include { cancelOrphans } from './slurm'
 
@@ -11,14 +11,14 @@ workflow SUBJECTS {
     requireProfiler()
     checkLaunch()
     cancelOrphans()
-    if (params.samplesheet || params.phantom) {
+    if (params.samplesheet || switched('phantom')) {
         COHORT(optional(asWritten('samplesheet')), request(), codeVersion())
         subjects = COHORT.out.cohort.flatMap { cohort -> subjectsOf(cohort) }
     }
     else {
         subjects = channel.of(oneSubject())
     }
-    if (params.phantom) {
+    if (switched('phantom')) {
         phantom = [id: subjectName()]
         PHANTOM(COHORT.out.cohort.map { _cohort -> phantom }, phantomSettings(), codeVersion())
         subjects = PHANTOM.out.subject

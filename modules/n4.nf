@@ -1,10 +1,12 @@
+include { switched } from '../lib/launch'
+
 process N4 {
     tag "${meta.id}"
     label 'process_high'
     label 'gpu_slot'
-    maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
+    maxForks(((params.gpu_count ?: 0) as Integer) * ((params.gpu_slots ?: 1) as Integer))
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: params.skip_pyramid ? '*.ome.zarr' : '*_bias.ome.zarr'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.ome.zarr', saveAs: { name -> switched('skip_pyramid') || name.endsWith('_bias.ome.zarr') ? name : null }
     publishDir { "${params.outdir}/${meta.id}/profiles" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null && workflow.profile.contains('profile_gpu'), pattern: '*.nsys-rep'
     publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
 
@@ -23,7 +25,7 @@ process N4 {
     script:
     def args = task.ext.args ?: ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
-    def field = task.ext.save_bias_field ? "--save-bias-field '${meta.id}_bias.ome.zarr'" : ''
+    def field = switched('save_bias_field') ? "--save-bias-field '${meta.id}_bias.ome.zarr'" : ''
     def masked = mask ? "--mask ${mask}" : ''
     def known = truth ? "--truth ${truth}" : ''
     """

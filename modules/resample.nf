@@ -1,10 +1,12 @@
+include { switched } from '../lib/launch'
+
 process RESAMPLE {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
     label 'gpu_slot'
     // A volume is a result where no step follows.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, pattern: '*.ome.zarr', enabled: params.publish_dir_mode != null && params.skip_n4 == true && params.skip_pyramid == true, saveAs: { name -> meta.kind == 'volume' ? name : null }
-    maxForks((params.gpu_count ?: 0) * (params.gpu_slots ?: 1))
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, pattern: '*.ome.zarr', enabled: params.publish_dir_mode != null, saveAs: { name -> meta.kind == 'volume' && switched('skip_n4') && switched('skip_pyramid') ? name : null }
+    maxForks(((params.gpu_count ?: 0) as Integer) * ((params.gpu_slots ?: 1) as Integer))
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
     publishDir { "${params.outdir}/${meta.id}/profiles" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null && workflow.profile.contains('profile_gpu'), pattern: '*.nsys-rep'
     publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'

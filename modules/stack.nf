@@ -1,8 +1,10 @@
+include { switched } from '../lib/launch'
+
 process STACK {
     tag "${meta.id}"
     label 'process_medium'
     // A result only where no step follows.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, pattern: '*.ome.zarr', enabled: params.publish_dir_mode != null && params.skip_n4 == true && params.skip_pyramid == true
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, pattern: '*.ome.zarr', enabled: params.publish_dir_mode != null, saveAs: { name -> switched('skip_n4') && switched('skip_pyramid') ? name : null }
     // Here and not in conf/: a plain value in a config does not see what a -c config sets.
     publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
 

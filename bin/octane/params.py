@@ -150,10 +150,11 @@ def _not_moved(value: object) -> object:
 
 
 def _switched(value: object) -> object:
-    # To Nextflow every text but an empty one is true, 'no' and 'false' as well.
-    if not isinstance(value, bool):
+    # As `switched` in lib/launch.nf reads it: the command line's values are text to Nextflow 26.04.
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
         raise ValueError("write true or false")
-    return value
+    return text == "true"
 
 
 Size = Annotated[str, BeforeValidator(_sized)]
@@ -725,6 +726,13 @@ class WorkflowParameters(StepParameters):
     skip_report: Annotated[Switch, parameter("Write no report.")] = False
     save_bias_field: Annotated[
         Switch, parameter("Publish the multiplicative bias field at full resolution as well.")
+    ] = False
+    overwrite_subject: Annotated[
+        Switch,
+        parameter(
+            "Replace the results of another input under the same subject's name: the subject's "
+            "folder in outdir is emptied first. Without it such a run is refused."
+        ),
     ] = False
     publish_dir_mode: Annotated[
         Literal["symlink", "rellink", "link", "copy"],

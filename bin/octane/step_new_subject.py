@@ -7,6 +7,7 @@ not, it stays a comment that says what is missing, and PREFLIGHT asks for it.
 import logging
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join, quote
@@ -111,10 +112,13 @@ def write_subject(
     destination = config or project / "conf" / "subjects" / f"{name}.config"
     if samplesheet is None and destination.exists() and not overwrite:
         raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
-    if set(str(source)) & set("$\n"):
+    # As `linkable` in lib/launch.nf: Nextflow follows links and keeps the name alone.
+    if signs := re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{source.resolve()}{source.name}"):
+        named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
+        shown = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
         raise OctaneError(
-            f"{source} has a $ or a line break in its path, which Nextflow cannot hand to tasks; "
-            "rename it, or give a link to it."
+            f"{source.resolve() if signs[0] in str(source.resolve()) else source} has {shown} in "
+            "its path, which Nextflow cannot hand to tasks; rename it."
         )
     found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
     outdir = results_folder(source, wishes.outdir)

@@ -35,7 +35,7 @@ def in_nextflow(project, environment, tmp_path_factory):
             "    def found = values.collect { value ->\n"
             f"        def (params, task) = [[scratch_dir: value], [attempt: {attempt}]]\n"
             f"        def read = {closure(project, 'scratch')}\n"
-            "        read()\n"
+            "        read.call()\n"
             "    }\n"
             "    file('found.json').text = groovy.json.JsonOutput.toJson(found)\n"
             "}\n",

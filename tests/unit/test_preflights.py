@@ -1,6 +1,7 @@
 """PREFLIGHT of a cohort: the problems of all subjects at once, each with the subject's name."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ def plans(tmp_path, write_json, write_mosaic):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", voxels, (4, 10, 10))
     (tmp_path / "positions" / "1").mkdir(parents=True)
 
-    def run(first, second, table=None, **parameters):
+    def run(first, second, table=None, marks=None, **parameters):
+        seen = {"marks": marks or {}}
         subjects = [
-            {"subject": "a", "told": "cohort.csv, line 2", "given": first, "table": None},
-            {"subject": "b", "told": "", "given": second, "table": table},
+            {"subject": "a", "told": "cohort.csv, line 2", "given": first, "table": None, **seen},
+            {"subject": "b", "told": "", "given": second, "table": table, **seen},
         ]
         run = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
         request = write_json("request.json", {"parameters": run, "subjects": subjects})
@@ -55,3 +57,22 @@ def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_p
         plans({}, {}, overlap=0, resoluton=10)
     assert str(caught.value) == "Unknown parameter --resoluton; did you mean --resolution?"
     assert not (tmp_path / "plans.json").exists()
+
+
+def test_a_task_must_see_what_the_launch_saw(plans, tmp_path):
+    file = tmp_path / "input" / "1" / "brain" / "section_01.ome.zarr" / "zarr.json"
+    mark = [file.stat().st_size, int(file.stat().st_mtime)]
+    marks = {"section_01.ome.zarr": mark}
+    (tmp_path / "input" / "2" / "brain" / "section_01.ome.zarr").joinpath("zarr.json").touch()
+    other = tmp_path / "input" / "2" / "brain" / "section_01.ome.zarr" / "zarr.json"
+    os.utime(other, (mark[1] + 0.5, mark[1] + 0.5))
+    # Fractions of a second, which not every file system keeps, do not matter.
+    assert len(plans({"overlap": 0}, {"overlap": 0}, marks=marks)) == 2
+    os.utime(other, (mark[1] + 60, mark[1] + 60))
+    with pytest.raises(OctaneError, match=r"b: .*/2/brain/section_01.ome.zarr is not what"):
+        plans({"overlap": 0}, {"overlap": 0}, marks=marks)
+
+
+def test_a_folder_without_metadata_has_no_mark(plans):
+    with pytest.raises(OctaneError, match="Unknown"):
+        plans({}, {}, marks={"gone.zarr": None}, nothing=1)
