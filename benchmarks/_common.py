@@ -12,8 +12,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 # Last on the path, because commands in bin/ have the names of benchmarks.
 sys.path.append(str(PROJECT / "bin"))
 
-from octane.backend import processor  # noqa: E402
-from octane.versions import versions  # noqa: E402
+from octane.core.arrays import processor  # noqa: E402
+from octane.core.versions import versions  # noqa: E402
 
 __all__ = ["PROJECT", "cores", "save", "scratch_folder"]
 

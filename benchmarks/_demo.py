@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from octane.metrics import Metrics
-from octane.params import (
+from octane.config.params import (
     ExecutionParameters,
     InputParameters,
     N4Parameters,
@@ -12,11 +11,12 @@ from octane.params import (
     StackParameters,
     StitchParameters,
 )
-from octane.step_n4 import correct_bias
-from octane.step_phantom import make_phantom
-from octane.step_resample import resample_image
-from octane.step_stack import stack_sections
-from octane.step_stitch import stitch_section
+from octane.core.metrics import Metrics
+from octane.steps.n4 import correct_bias
+from octane.steps.phantom import make_phantom
+from octane.steps.resample import resample_image
+from octane.steps.stack import stack_sections
+from octane.steps.stitch import stitch_section
 
 __all__ = ["corrected", "volume_of"]
 

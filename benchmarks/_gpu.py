@@ -11,7 +11,7 @@ from types import ModuleType
 
 import numpy as np
 
-from octane.pinned import HostMemory
+from octane.gpu.pinned import HostMemory
 
 __all__ = [
     "DIRECTIONS",

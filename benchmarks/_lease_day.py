@@ -14,9 +14,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from octane.gpus import Gpu
-from octane.lease_rules import Holder, Load, Request, decide
-from octane.leases import TICK
+from octane.gpu.admission import Holder, Load, Request, decide
+from octane.gpu.inventory import Gpu
+from octane.gpu.lease import TICK
 
 __all__ = ["GPUS", "KINDS", "OTHERS", "TOTAL", "Day", "Policy", "by_forks", "by_leases", "day"]
 

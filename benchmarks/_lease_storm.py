@@ -23,10 +23,10 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "bin"))
 
-from octane import leases
-from octane.lease_account import QUEUE, slot_kind
-from octane.lease_files import LeaseFolder
-from octane.simulated_gpus import SimulatedGpus
+from octane.gpu import lease
+from octane.gpu.account import QUEUE, slot_kind
+from octane.gpu.lease_folder import LeaseFolder
+from octane.gpu.simulated import SimulatedGpus
 
 __all__ = ["storm"]
 
@@ -53,7 +53,7 @@ def take(folder: Path, log: int, taker: int) -> None:
     random.seed(taker)
     while True:
         size = rng.choice(REQUESTS)
-        with leases.lease(size, backend="gpu", slots=SLOTS, folder=folder, source=GPUS) as held:
+        with lease.lease(size, backend="gpu", slots=SLOTS, folder=folder, source=GPUS) as held:
             assert held.slot is not None
             write(log, "granted", taker, held.slot.name, size)
             time.sleep(rng.uniform(0, HELD_FOR))
@@ -81,7 +81,7 @@ def start(folder: Path, log: int, taker: int) -> int:
 def storm(kills: int, takers: int, seed: int = 1) -> dict[str, object]:
     """Kill takers, and count what should not be."""
     rng = random.Random(seed)
-    leases.TICK = 0.01
+    lease.TICK = 0.01
     with tempfile.TemporaryDirectory() as scratch:
         folder, path = Path(scratch) / "leases", Path(scratch) / "log"
         log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)

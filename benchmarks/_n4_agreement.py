@@ -14,7 +14,7 @@ from _common import cores, scratch_folder
 from _n4_cases import MASKS, confidence, control_points_of, tissue_volume
 from _peers import itk_weighted, simpleitk
 
-from octane import n4
+from octane.n4 import fit as n4
 
 __all__ = ["BOUNDS", "agreement", "compare"]
 

@@ -11,10 +11,10 @@ import numpy as np
 from _common import PROJECT, cores, scratch_folder
 from _processes import run
 
-from octane.geometry import Grid, Region, blocks, vector
-from octane.omezarr import SHARD, Level, create_image
-from octane.params import bytes_of
-from octane.tiles import run_tiles
+from octane.config.params import bytes_of
+from octane.core.geometry import Grid, Region, blocks, vector
+from octane.pipeline.workers import run_tiles
+from octane.store.image import SHARD, Level, create_image
 
 __all__ = ["memory"]
 

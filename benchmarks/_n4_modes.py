@@ -8,8 +8,8 @@ from pathlib import Path
 from _common import scratch_folder
 from _demo import EXECUTION, READING, volume_of
 
-from octane.params import N4Parameters, PhantomParameters, StitchParameters
-from octane.step_n4 import correct_bias
+from octane.config.params import N4Parameters, PhantomParameters, StitchParameters
+from octane.steps.n4 import correct_bias
 
 __all__ = ["modes"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from _common import PROJECT, scratch_folder
 from _demo import corrected, volume_of
 
-from octane.params import PhantomParameters, StitchParameters
+from octane.config.params import PhantomParameters, StitchParameters
 
 __all__ = ["pictures"]
 

@@ -14,8 +14,8 @@ from _n4_cases import MASKS, tissue_volume
 from _peers import n4ax, simpleitk
 from _timing import timed
 
-from octane import n4
-from octane.n4_steps import Steps
+from octane.n4 import fit as n4
+from octane.n4.iteration import Steps
 
 __all__ = ["speed"]
 

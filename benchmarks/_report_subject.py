@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from octane.metrics import Metrics, write_json
-from octane.params import STEPS, ExecutionParameters, ReportParameters
-from octane.step_report import write_report
+from octane.config.params import STEPS, ExecutionParameters, ReportParameters
+from octane.core.metrics import Metrics, write_json
+from octane.steps.report import write_report
 
 __all__ = ["Subject"]
 

@@ -13,9 +13,9 @@ from _resample_end_to_end import command, warm_up
 from _resample_scaling import SIDES
 from _resample_stores import Mosaic, mosaic
 
-from octane.omezarr import open_image
-from octane.tiles import run_tiles
-from octane.tiling import Tile, Tiling
+from octane.pipeline.workers import run_tiles
+from octane.store.image import open_image
+from octane.store.mosaic_grid import Tile, Tiling
 
 __all__ = ["codecs"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from _common import PROJECT, scratch_folder
 
-from octane.geometry import Grid
-from octane.omezarr import Level, create_image
+from octane.core.geometry import Grid
+from octane.store.image import Level, create_image
 
 __all__ = ["Storm", "checksums", "command", "finished", "killed_after", "kills", "storm", "write"]
 

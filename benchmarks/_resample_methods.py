@@ -49,8 +49,8 @@ def resized(tile: Tile, request: dict) -> Tile:
 
 def octane(tile: Tile, request: dict) -> Callable[[], Tile]:
     """What a worker of octane does with a tile: operators and buffers are there beforehand."""
-    from octane.operators import resampler
-    from octane.resample_compiled import CompiledResampler
+    from octane.resample.cpu import CompiledResampler
+    from octane.resample.operator import resampler
 
     operators = [resampler(n, request["spacing"], request["target"]) for n in tile.shape]
     worker = CompiledResampler()
@@ -65,8 +65,8 @@ def octane(tile: Tile, request: dict) -> Callable[[], Tile]:
 
 def octane_arrays(tile: Tile, request: dict) -> Callable[[], Tile]:
     """The array version of octane, the oracle of its tests."""
-    from octane.operators import resampler
-    from octane.resample import resample_arrays
+    from octane.resample.operator import resampler
+    from octane.resample.resampler import resample_arrays
 
     operators = [resampler(n, request["spacing"], request["target"]) for n in tile.shape]
     return partial(resample_arrays, tile, operators)

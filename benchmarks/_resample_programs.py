@@ -88,9 +88,9 @@ def scipy_loop(request: dict, workers: int) -> None:
 
 def octane(request: dict) -> dict:
     """Run the step as its command does; gives the seconds of its stages."""
-    from octane.omezarr import open_image
-    from octane.params import ExecutionParameters, InputParameters, ResampleParameters
-    from octane.step_resample import resample_image
+    from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+    from octane.steps.resample import resample_image
+    from octane.store.image import open_image
 
     source = Path(request["source"]).parent
     target = [spacing * request["factor"] for spacing in open_image(source).grid.spacing]

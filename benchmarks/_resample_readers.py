@@ -19,7 +19,7 @@ from _resample_programs import Region, tile_regions
 from _timing import timed
 
 if TYPE_CHECKING:
-    from octane.omezarr import Image
+    from octane.store.image import Image
 
 __all__ = ["streamed"]
 
@@ -65,7 +65,7 @@ def tensorstore(request: dict) -> Reader:
 
 def octane(request: dict) -> Reader:
     """Read by octane, every thread into a tile of its own that it uses again."""
-    from octane.omezarr import open_image
+    from octane.store.image import open_image
 
     image = open_image(Path(request["source"]))
     kept = local()
@@ -80,7 +80,7 @@ def octane(request: dict) -> Reader:
 
 def octane_streamed(request: dict) -> Reader:
     """Read by octane a few planes at a time, as its workers do."""
-    from octane.omezarr import open_image
+    from octane.store.image import open_image
 
     image = open_image(Path(request["source"]))
     return image.array.shape, image.array.chunks, streamed(image)

@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 from _resample_readers import streamed
 
-from octane.geometry import Grid, vector
-from octane.omezarr import Image, Level, create_image, open_image
-from octane.operators import resampler
-from octane.params import ExecutionParameters, InputParameters, ResampleParameters
-from octane.resample import resample
-from octane.resample_compiled import CompiledResampler
-from octane.step_resample import resample_image
-from octane.tiles import run_tiles
-from octane.tiling import Tile, Tiling
+from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.core.geometry import Grid, vector
+from octane.pipeline.workers import run_tiles
+from octane.resample.cpu import CompiledResampler
+from octane.resample.operator import resampler
+from octane.resample.resampler import resample
+from octane.steps.resample import resample_image
+from octane.store.image import Image, Level, create_image, open_image
+from octane.store.mosaic_grid import Tile, Tiling
 
 
 class Stages:

@@ -16,8 +16,8 @@ from pathlib import Path
 from _common import PROJECT, save
 from _lease_day import GPUS, KINDS, OTHERS, TOTAL, Policy, by_forks, by_leases, day
 
-from octane.leases import lease
-from octane.simulated_gpus import SimulatedGpus
+from octane.gpu.lease import lease
+from octane.gpu.simulated import SimulatedGpus
 
 POLICIES: dict[str, tuple[Policy, int]] = {
     "leases, 2 slots": (by_leases, 2),

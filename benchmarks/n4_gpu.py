@@ -20,9 +20,11 @@ import SimpleITK as sitk
 from _common import save
 from _gpu import bandwidth, device_or_exit, seconds
 
-from octane import backend, bspline, n4
-from octane.n4_cuda import apply_rows
-from octane.n4_steps import Steps
+from octane.core import arrays as backend
+from octane.n4 import bspline
+from octane.n4 import fit as n4
+from octane.n4.cuda import apply_rows
+from octane.n4.iteration import Steps
 
 log = logging.getLogger("n4_gpu")
 

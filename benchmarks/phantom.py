@@ -12,8 +12,8 @@ import numpy as np
 from _common import save, scratch_folder
 from _demo import corrected, volume_of
 
-from octane.omezarr import open_image
-from octane.params import PhantomParameters, StitchParameters
+from octane.config.params import PhantomParameters, StitchParameters
+from octane.store.image import open_image
 
 
 def error_against_truth(folder: Path, volume: Path) -> dict[str, float]:

@@ -20,11 +20,12 @@ import nvtx
 from _common import cores, save, scratch_folder
 from _resample_stores import RESOLUTION, Mosaic, mosaic
 
-from octane import direct_write, spans
-from octane.metrics import Metrics
-from octane.params import ExecutionParameters, InputParameters, ResampleParameters
-from octane.resample_compiled import CompiledResampler
-from octane.step_resample import resample_image
+from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.core import timing
+from octane.core.metrics import Metrics
+from octane.resample.cpu import CompiledResampler
+from octane.steps.resample import resample_image
+from octane.store import writer
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +55,9 @@ def nothing(*_arguments: object) -> None:
 def without_spans() -> Generator[None]:
     """No span is noted."""
     with (
-        mock.patch.object(spans.span, "__enter__", nothing),
-        mock.patch.object(spans.span, "__exit__", nothing),
-        mock.patch("octane.chunk_streams.moved", nothing),
+        mock.patch.object(timing.span, "__enter__", nothing),
+        mock.patch.object(timing.span, "__exit__", nothing),
+        mock.patch("octane.store.decode.moved", nothing),
     ):
         yield
 
@@ -64,7 +65,7 @@ def without_spans() -> Generator[None]:
 @contextmanager
 def as_ranges() -> Generator[None]:
     """Every span is an NVTX range as well, to which nobody listens."""
-    with mock.patch.object(spans, "_nvtx", nvtx):
+    with mock.patch.object(timing, "_nvtx", nvtx):
         yield
 
 
@@ -132,13 +133,13 @@ def slow_compute() -> Generator[None]:
 @contextmanager
 def slow_write() -> Generator[None]:
     """A disk that takes them slowly; the result is a fraction of the input."""
-    write = direct_write.write_object
+    write = writer.write_object
 
     def slowly(path: Path, pieces: Sequence[bytes]) -> None:
         write(path, pieces)
         time.sleep(sum(map(len, pieces)) / (SLOW / 20))
 
-    with mock.patch.object(direct_write, "write_object", slowly):
+    with mock.patch.object(writer, "write_object", slowly):
         yield
 
 

@@ -25,12 +25,12 @@ from _gpu import DIRECTIONS, bandwidth, copy_rate, device_or_exit
 from _processes import run, run_script
 from _resample_stores import RESOLUTION, SPACING, Mosaic, mosaic, speckle
 
-from octane import backend
-from octane.operators import AxisOperator, resampler
-from octane.pinned import HostMemory
-from octane.resample import resample
-from octane.resample_cuda import CudaResampler
-from octane.resample_sizes import BATCH_BYTES
+from octane.core import arrays
+from octane.gpu.pinned import HostMemory
+from octane.resample.gpu import CudaResampler
+from octane.resample.operator import AxisOperator, resampler
+from octane.resample.resampler import resample
+from octane.resample.sizes import BATCH_BYTES
 
 logger = logging.getLogger("resample_gpu")
 
@@ -219,7 +219,7 @@ def main() -> None:
     save(
         "resample_gpu",
         {
-            "device": backend.describe(xp),
+            "device": arrays.describe(xp),
             "device_copy_bytes_per_s": ceiling,
             "pinned_bytes_per_s_to_device": rate,
             "kernel": kernels,

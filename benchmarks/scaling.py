@@ -23,13 +23,13 @@ from _resample_end_to_end import warm_up
 from _resample_scaling import sections, summary
 from _resample_stores import RESOLUTION, Mosaic, mosaic
 
-from octane.direct_read import DirectReader
-from octane.leases import lease
-from octane.metrics import Metrics
-from octane.params import ExecutionParameters, InputParameters, ResampleParameters
-from octane.simulated_gpus import SimulatedGpus
-from octane.spans import span
-from octane.step_resample import resample_image
+from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.core.metrics import Metrics
+from octane.core.timing import span
+from octane.gpu.lease import lease
+from octane.gpu.simulated import SimulatedGpus
+from octane.steps.resample import resample_image
+from octane.store.reader import DirectReader
 
 WORKERS = (1, 2, 3, 4, 8)
 AHEAD = (0, 1, 2, 4, 8)

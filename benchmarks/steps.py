@@ -15,8 +15,8 @@ from _common import PROJECT, cores, save, scratch_folder
 from _n4_memory import write_noise
 from _processes import run
 
-from octane.params import PhantomParameters
-from octane.verifying import accept
+from octane.config.params import PhantomParameters
+from octane.steps.verifying import accept
 
 SUBJECT_BYTES = 80e9
 """The largest subject that the requests are made for."""

@@ -12,8 +12,8 @@ import logging
 from _common import save
 from _gpu import DIRECTIONS, copy_rate, device_or_exit
 
-from octane import backend
-from octane.transfers import link_rate
+from octane.core import arrays
+from octane.gpu.transfers import link_rate
 
 logger = logging.getLogger("transfer")
 
@@ -28,7 +28,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     xp = device_or_exit("transfer")
     cases = []
-    device = backend.describe(xp)
+    device = arrays.describe(xp)
     limit = link_rate(device)
     sizes = QUICK_SIZES if quick else SIZES
     for size, pinned, waited in itertools.product(sizes, (False, True), (True, False)):

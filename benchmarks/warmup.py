@@ -51,14 +51,14 @@ print(json.dumps({{
 
 PARTS = {
     "n4": OURS.format(
-        imports="from octane import n4",
+        imports="from octane.n4 import fit",
         prepare="",
-        call="n4.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))",
+        call="fit.n4_bias_field_correction(image, shrink_factor=(1, 1, 1), iterations=(2,))",
     ),
     "resample": OURS.format(
-        imports="from octane import operators, resample",
-        prepare="axes = [operators.resampler(16, 3.5, 10.0)] * 3",
-        call="resample.resample(image, axes)",
+        imports="from octane.resample import operator, resampler",
+        prepare="axes = [operator.resampler(16, 3.5, 10.0)] * 3",
+        call="resampler.resample(image, axes)",
     ),
 }
 

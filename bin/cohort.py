@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from octane.cli import command, launch
-from octane.step_cohort import make_cohort
+from octane.config.cli import command, launch
+from octane.steps.cohort import make_cohort
 
 app = command(__doc__)
 

@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from octane.cli import command, launch
-from octane.step_cohort_report import write_cohort_report
+from octane.config.cli import command, launch
+from octane.report.cohort_report import write_cohort_report
 
 app = command(__doc__)
 

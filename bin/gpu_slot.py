@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import cyclopts
 
-from octane.cli import FLAT, command, launch
-from octane.errors import OctaneError
-from octane.lease_command import Node
-from octane.lease_status import table
-from octane.params import LeaseParameters
-from octane.sizes import bytes_of
+from octane.config.cli import FLAT, command, launch
+from octane.config.params import LeaseParameters
+from octane.core.errors import OctaneError
+from octane.core.units import bytes_of
+from octane.gpu.command import Node
+from octane.gpu.status import table
 
 app = command(__doc__)
 

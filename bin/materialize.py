@@ -3,10 +3,10 @@
 
 from pathlib import Path
 
-from octane.cli import command, launch
-from octane.errors import OctaneError
-from octane.materialize import materialize
-from octane.verifying import accept, verify_stores
+from octane.config.cli import command, launch
+from octane.core.errors import OctaneError
+from octane.steps.materialize import materialize
+from octane.steps.verifying import accept, verify_stores
 
 app = command(__doc__)
 

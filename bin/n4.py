@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
-from octane.step_n4 import correct_bias
+from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
+from octane.steps.n4 import correct_bias
 
 app = command(__doc__)
 

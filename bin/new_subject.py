@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import cyclopts
 
-from octane.cli import RecordFile, command, launch
-from octane.params import Unit
-from octane.step_new_subject import Wishes, near, next_call, results_folder, write_subject
+from octane.config.cli import RecordFile, command, launch
+from octane.config.params import Unit
+from octane.steps.new_subject import Wishes, near, next_call, results_folder, write_subject
 
 app = command(__doc__)
 

@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, PhantomParameters
-from octane.step_phantom import make_phantom
+from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.params import ExecutionParameters, PhantomParameters
+from octane.steps.phantom import make_phantom
 
 app = command(__doc__)
 

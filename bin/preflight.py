@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
-from octane.cli import command, launch
-from octane.preflights import make_plans
-from octane.step_preflight import make_plan
+from octane.config.cli import command, launch
+from octane.steps.preflight import make_plan
+from octane.steps.preflights import make_plans
 
 app = command(__doc__)
 

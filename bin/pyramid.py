@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, InputParameters, PyramidParameters
-from octane.step_pyramid import build_pyramid
+from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
+from octane.steps.pyramid import build_pyramid
 
 app = command(__doc__)
 

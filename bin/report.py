@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, Settings, command, launch, settle
-from octane.params import ExecutionParameters, ReportParameters
-from octane.step_report import write_report
+from octane.config.cli import FLAT, Settings, command, launch, settle
+from octane.config.params import ExecutionParameters, ReportParameters
+from octane.steps.report import write_report
 
 app = command(__doc__)
 

@@ -4,9 +4,14 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, InputParameters, LeaseParameters, ResampleParameters
-from octane.step_resample import resample_image
+from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    ResampleParameters,
+)
+from octane.steps.resample import resample_image
 
 app = command(__doc__)
 

@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, InputParameters, StackParameters
-from octane.step_stack import stack_sections
+from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.params import ExecutionParameters, InputParameters, StackParameters
+from octane.steps.stack import stack_sections
 
 app = command(__doc__)
 

@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from octane.cli import FLAT, RecordFile, Settings, command, launch, settle
-from octane.params import ExecutionParameters, InputParameters, StitchParameters
-from octane.step_stitch import stitch_section
+from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
+from octane.steps.stitch import stitch_section
 
 app = command(__doc__)
 

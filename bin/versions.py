@@ -7,7 +7,7 @@ other commands need to start.
 
 import sys
 
-from octane.versions import versions
+from octane.core.versions import versions
 
 if __name__ == "__main__":
     lines = [f'"{sys.argv[1]}":', *(f"    {name}: {number}" for name, number in versions().items())]

@@ -398,7 +398,7 @@ def helpText() {
     return "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]\n\n${groups.join('\n\n')}"
 }
 
-// Whether a folder is a zarr store, as bin/octane/manifests.py tells.
+// Whether a folder is a zarr store, as bin/octane/core/manifests.py tells.
 def isStore(folder) {
     return folder.name.endsWith('.zarr') || ['zarr.json', '.zgroup', '.zattrs', '.zarray'].any { name -> folder.resolve(name).exists() }
 }

@@ -10,7 +10,7 @@ import pytest
 import zarr
 from _runs import checksums, last_words
 
-from octane.verifying import accept
+from octane.steps.verifying import accept
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

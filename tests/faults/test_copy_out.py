@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from octane.manifests import check, measured
+from octane.core.manifests import check, measured
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from octane.errors import OctaneError
-from octane.manifests import PLACE, check, measured
+from octane.core.errors import OctaneError
+from octane.core.manifests import PLACE, check, measured
 
 pytestmark = pytest.mark.slow
 

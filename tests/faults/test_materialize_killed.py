@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from octane.manifests import manifest_text
+from octane.core.manifests import manifest_text
 
 COMMAND = Path(__file__).resolve().parents[2] / "bin" / "materialize.py"
 KILLS = 6

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octane.gpu_device import CupyDevice
-from octane.gpu_retry import run_on_gpu
-from octane.gpus import visible
-from octane.leases import lease
-from octane.nvml import Nvml
+from octane.gpu.device import CupyDevice
+from octane.gpu.inventory import visible
+from octane.gpu.lease import lease
+from octane.gpu.nvml import Nvml
+from octane.gpu.run import run_on_gpu
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 pytestmark = pytest.mark.gpu
@@ -58,8 +58,8 @@ def test_the_cpu_takes_over_with_the_same_result_and_the_context_is_released(tmp
     import os, sys
     from pathlib import Path
     import numpy as np
-    from octane.gpu_retry import run_on_gpu
-    from octane.nvml import Nvml
+    from octane.gpu.run import run_on_gpu
+    from octane.gpu.nvml import Nvml
 
     def work(share):
         values = share.xp.arange(1000, dtype=share.xp.float64)

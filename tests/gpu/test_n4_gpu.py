@@ -5,11 +5,12 @@ import functools
 import numpy as np
 import pytest
 
-from octane import bspline, n4
-from octane.backend import to_host
-from octane.n4_cuda import APPLIED, CudaSteps, apply_rows, device_steps
-from octane.n4_grid import Grid
-from octane.n4_steps import Sharpening, Steps
+from octane.core.arrays import to_host
+from octane.n4 import bspline
+from octane.n4 import fit as n4
+from octane.n4.cuda import APPLIED, CudaSteps, apply_rows, device_steps
+from octane.n4.grid import Grid
+from octane.n4.iteration import Sharpening, Steps
 
 pytestmark = pytest.mark.gpu
 

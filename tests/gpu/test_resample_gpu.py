@@ -5,14 +5,14 @@ import threading
 import numpy as np
 import pytest
 
-from octane.backend import describe
-from octane.dtypes import as_dtype
-from octane.operators import resampler
-from octane.pinned import HostMemory
-from octane.resample import resample
-from octane.resample_cuda import CudaResampler
-from octane.resample_sizes import TYPES, device_bytes
-from octane.transfers import link_rate
+from octane.core.arrays import describe
+from octane.core.dtypes import as_dtype
+from octane.gpu.pinned import HostMemory
+from octane.gpu.transfers import link_rate
+from octane.resample.gpu import CudaResampler
+from octane.resample.operator import resampler
+from octane.resample.resampler import resample
+from octane.resample.sizes import TYPES, device_bytes
 
 pytestmark = pytest.mark.gpu
 

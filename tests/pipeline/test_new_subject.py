@@ -8,7 +8,7 @@ import sys
 import pytest
 import zarr
 
-from octane.verifying import accept
+from octane.steps.verifying import accept
 
 
 @pytest.fixture

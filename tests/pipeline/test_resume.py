@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from octane.manifests import PLACE, manifest_text
+from octane.core.manifests import PLACE, manifest_text
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,9 @@ def test_an_edited_chunk_deep_inside_one_mosaic(again, folder):
 
 
 def test_edited_code_of_the_package(again, code):
-    with edited(code / "bin" / "octane" / "geometry.py", lambda text: text + b"# edited\n"):
+    with edited(
+        code / "bin" / "octane" / "core" / "geometry.py", lambda text: text + b"# edited\n"
+    ):
         run = again()
     assert run.processes("COMPLETED") == ALL
     assert not run.tasks("CACHED")

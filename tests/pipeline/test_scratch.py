@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from _staging_space import held_blocks, predicted_and_written
 
-from octane.scratch import OFF, ON, read_scratch
+from octane.config.scratch import OFF, ON, read_scratch
 
 READINGS = [False, True, None, 0, 1, "/fast/own", "$DISK/own", *OFF, *ON, *map(str.title, OFF + ON)]
 

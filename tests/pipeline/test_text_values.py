@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import zarr
 
-from octane.params import WorkflowParameters
-from octane.schema import entries
+from octane.config.params import WorkflowParameters
+from octane.config.schema import entries
 
 PROJECT = Path(__file__).resolve().parents[2]
 

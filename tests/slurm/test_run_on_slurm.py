@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from octane.simulated_gpus import simulated_uuid
+from octane.gpu.simulated import simulated_uuid
 
 SECTIONS = 5
 

@@ -16,11 +16,11 @@ from scipy import ndimage
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
-from octane.geometry import Grid, vector
-from octane.image_files import FileVolume
-from octane.omezarr import Level, create_image, open_image
-from octane.params import ExecutionParameters, InputParameters, PhantomParameters
-from octane.step_phantom import make_phantom
+from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
+from octane.core.geometry import Grid, vector
+from octane.steps.phantom import make_phantom
+from octane.store.image import Level, create_image, open_image
+from octane.store.itk_files import FileVolume
 
 # The same examples in every run, and no limit on time, which a busy machine would exceed.
 settings.register_profile("octane", derandomize=True, deadline=None)

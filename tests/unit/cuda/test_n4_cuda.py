@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from octane import bspline, n4, n4_cuda
-from octane.dtypes import as_dtype
-from octane.n4_apply import FieldPart, correct_block
-from octane.n4_cuda import CudaSteps, apply_rows, device_steps
-from octane.n4_grid import Grid
-from octane.n4_steps import Sharpening, Steps, sharpen
-from octane.n4_stopping import running_mean, running_variation
+from octane.core.dtypes import as_dtype
+from octane.n4 import bspline, cuda
+from octane.n4 import fit as n4
+from octane.n4.apply import FieldPart, correct_block
+from octane.n4.convergence import running_mean, running_variation
+from octane.n4.cuda import CudaSteps, apply_rows, device_steps
+from octane.n4.grid import Grid
+from octane.n4.iteration import Sharpening, Steps, sharpen
 
 
 def on_device(array):
@@ -329,7 +330,7 @@ def test_the_stopping_measure_is_that_of_the_array_form(device, masked, monkeypa
     whole = running_variation(lambda k: p[:k], *moments, n)
     assert steps.running_variation(moments) == pytest.approx(whole, rel=1e-9)
     # The rest of the voxels by their sums, the mean frozen.
-    for module in (n4_cuda, sys.modules[running_variation.__module__]):
+    for module in (cuda, sys.modules[running_variation.__module__]):
         monkeypatch.setattr(module, "head_length", lambda *_: 1000)
     part = running_variation(lambda k: p[:k], *moments, n)
     assert part != whole
@@ -341,14 +342,14 @@ def test_the_measure_of_one_voxel_is_zero(device):
     mask[3, 4, 5] = True
     _, steps = pair(phantom(), mask)
     assert steps.iterate(device.zeros((4, 4, 4), np.float32)) is None
-    assert steps.running_variation(n4_cuda.Moments(0.0, 0.0, 0.0)) == 0
+    assert steps.running_variation(cuda.Moments(0.0, 0.0, 0.0)) == 0
 
 
 # The application
 
 
 def along(values, axis):
-    """Evaluate along the first axis, in the order of octane.bspline."""
+    """Evaluate along the first axis, in the order of octane.n4.bspline."""
     shape = (-1,) + (1,) * (values.ndim - 1)
     total = values[axis.first] * axis.weights[:, 0].reshape(shape)
     for tap in (1, 2, 3):

@@ -4,23 +4,23 @@ import itertools
 
 import numpy as np
 
-from octane import n4_cuda
+from octane.n4 import cuda
 
 # Largest blocks that are launched.
 WIDE = dict.fromkeys(("sharpen", "running_mean"), 1024)
 
 
 def test_the_kernels_compile_without_warnings_and_fit(nvrtc, generation):
-    found = nvrtc.needs(n4_cuda.SOURCE, n4_cuda.fit_options(), generation)
-    assert sorted(found) == sorted(n4_cuda.KERNELS)
+    found = nvrtc.needs(cuda.SOURCE, cuda.fit_options(), generation)
+    assert sorted(found) == sorted(cuda.KERNELS)
     for name, (registers, shared) in found.items():
-        assert registers * WIDE.get(name, n4_cuda.THREADS) <= nvrtc.REGISTERS, name
+        assert registers * WIDE.get(name, cuda.THREADS) <= nvrtc.REGISTERS, name
         assert shared <= nvrtc.SHARED, name
 
 
 def test_the_application_compiles_for_all_types(nvrtc):
-    for source, target in itertools.product(n4_cuda.APPLIED, repeat=2):
-        options = n4_cuda.apply_options(source, np.dtype(target))
-        found = nvrtc.needs(n4_cuda.SOURCE, options, 80)
+    for source, target in itertools.product(cuda.APPLIED, repeat=2):
+        options = cuda.apply_options(source, np.dtype(target))
+        found = nvrtc.needs(cuda.SOURCE, options, 80)
         assert list(found) == ["apply"]
-        assert found["apply"][0] * n4_cuda.THREADS <= nvrtc.REGISTERS
+        assert found["apply"][0] * cuda.THREADS <= nvrtc.REGISTERS

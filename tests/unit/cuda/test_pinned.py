@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from octane.pinned import HostMemory, whole_pages
+from octane.gpu.pinned import HostMemory, whole_pages
 
 
 @pytest.fixture

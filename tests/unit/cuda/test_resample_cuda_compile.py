@@ -2,9 +2,9 @@
 
 import pytest
 
-from octane.dtypes import working_type
-from octane.resample_cuda import SOURCE, band_options
-from octane.resample_sizes import TYPES
+from octane.core.dtypes import working_type
+from octane.resample.gpu import SOURCE, band_options
+from octane.resample.sizes import TYPES
 
 FLOATS = [t for t in TYPES if t.kind == "f" and t.itemsize > 2]
 

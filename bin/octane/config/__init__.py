@@ -1,0 +1,1 @@
+"""Parameters, command line and samplesheets."""

@@ -1,0 +1,164 @@
+"""What the commands in ``bin/`` share: flags from the models, one-sentence errors, logging."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, TypeVar, cast
+
+from octane import __version__
+from octane.config.environment import enter
+
+try:
+    import cyclopts
+    from pydantic import BaseModel, ValidationError
+    from rich.console import Console
+    from rich.logging import RichHandler
+except ModuleNotFoundError as error:
+    enter(error.name or "cyclopts")
+    raise
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    StepParameters,
+)
+from octane.config.validation import read_object, spelled
+from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
+
+__all__ = ["FLAT", "RecordFile", "Settings", "command", "launch", "settle"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+COMMON = (InputParameters, ExecutionParameters, LeaseParameters)
+"""What every step takes beside its own parameters."""
+
+FLAT = cyclopts.Parameter(name="*")
+"""Marks a model whose fields are flags of their own."""
+
+
+def _no_folder(_kind: object, path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file.")
+
+
+RecordFile = Annotated[Path | None, cyclopts.Parameter(validator=_no_folder)]
+"""A file that is written over: metrics and previews."""
+
+Settings = Annotated[
+    Path | None,
+    cyclopts.Parameter(help="JSON file of parameters; flags given beside it win."),
+]
+
+
+def command(description: str | None) -> cyclopts.App:
+    """Make a command whose help is ``description`` (the script's docstring)."""
+    return cyclopts.App(
+        name=Path(sys.argv[0]).name,
+        help=description,
+        help_format="plaintext",
+        version=__version__,
+        default_parameter=cyclopts.Parameter(negative=(), consume_multiple=True),
+        suppress_keyboard_interrupt=False,
+    )
+
+
+def settle(given: Model | None, model: type[Model], settings: Path | None = None) -> Model:
+    """Join the flags given on the command line with a settings file; flags win.
+
+    Raises
+    ------
+    OctaneError
+        When the file is no JSON object or holds a value out of range or an unknown name.
+    """
+    flags = given.model_dump(exclude_unset=True) if given is not None else {}
+    if settings is None:
+        return given if given is not None else model()
+    stored = read_object(settings)
+    # One file carries the step's parameters and the common ones: each model takes its own part,
+    # and the step's refuses what nobody knows.
+    common = {name for kind in COMMON for name in kind.model_fields}
+    ignored = stored.keys() - model.model_fields.keys() if model in COMMON else common
+    own = {k: v for k, v in stored.items() if k in model.model_fields or k not in ignored}
+    try:
+        return model.model_validate({**own, **flags})
+    except ValidationError as error:
+        raise OctaneError(f"{settings}: {' '.join(spelled(error, model, 'key'))}") from error
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    caller = frame
+    while caller is not None:
+        # zarr writes from threads of its own, which would go on, into what is about to be removed:
+        # the signal comes again when it is done.
+        if str(caller.f_globals.get("__name__")).startswith("zarr."):
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+            return
+        caller = caller.f_back
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def launch(app: cyclopts.App) -> None:
+    """Run a command: errors are one sentence on standard error and exit code 1.
+
+    Without space left it is 28 (the system's ENOSPC), without memory 137: there the workflow can
+    try again.
+    ``OCTANE_DEBUG=1`` shows the traceback as well.
+    """
+    console = Console(stderr=True, soft_wrap=True)
+    terminal = sys.stderr.isatty()
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s" if terminal else "%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+        handlers=[RichHandler(console=console, show_path=False)] if terminal else None,
+    )
+    # zarr's event loop complains of its unfinished reads when a corrupt chunk ends the command:
+    # noise under the one sentence that names the chunk.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    # So that a task that is cancelled still removes what it had half-written.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # A shell that puts a command in the background has it ignore SIGINT.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+    try:
+        app(exit_on_error=False, print_error=False, result_action="return_value")
+    except cyclopts.CycloptsError as error:
+        _fail(_sentence(error), error)
+    except OctaneError as error:
+        _fail(str(error), error, error.code)
+    except MemoryError as error:
+        # The code of a process that was killed for its memory, which the workflow tries again.
+        _fail("Not enough memory; give a smaller --memory, or run where there is more.", error, 137)
+    except OSError as error:
+        # A full disk or a lost mount can show itself at any write.
+        _fail(
+            f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
+            error,
+            NoSpaceError.code if error.errno in NO_SPACE else OctaneError.code,
+        )
+    except KeyboardInterrupt as error:
+        _fail("Interrupted; nothing was left half-written.", error, 130)
+
+
+def _sentence(error: cyclopts.CycloptsError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, ValidationError):
+        model = next(
+            (m for m in StepParameters.__subclasses__() if m.__name__ == cause.title), BaseModel
+        )
+        return " ".join(spelled(cause, cast("type[BaseModel]", model)))
+    sentence = " ".join(str(error).split())
+    return sentence if sentence.endswith("?") else f"{sentence} See --help."
+
+
+def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
+    if os.environ.get("OCTANE_DEBUG"):
+        raise error
+    # Which tile or block it happened in.
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+    sys.stderr.write(f"error: {sentence}{notes}\n")
+    raise SystemExit(code) from None

@@ -1,0 +1,277 @@
+"""Everything that is generated from the parameter models, so that nothing can drift.
+
+The workflow's parameters are the fields of all models under one flat set of names: a step's prefix
+and the field's name, or the name that the field states for the workflow.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, create_model
+from pydantic.fields import FieldInfo
+
+from octane.config.params import STEPS, StepParameters
+
+__all__ = [
+    "GENERATED",
+    "Entry",
+    "WorkflowModel",
+    "as_groovy",
+    "entries",
+    "is_path",
+    "nextflow_config",
+    "nextflow_schema",
+    "parameter_table",
+    "plain",
+    "split",
+]
+
+SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+SEQUENCES = (list, tuple, set)
+NUMBERS: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One parameter of the workflow: where it comes from and what it is called there.
+
+    ``per_subject``: it may be a column of a samplesheet.
+    """
+
+    name: str
+    step: str
+    field: str
+    info: FieldInfo
+    default: object
+    per_subject: bool
+
+    @property
+    def unit(self) -> str | None:
+        """Its unit, if it has one."""
+        return _extra(self.info).get("unit")
+
+
+def _extra(info: FieldInfo) -> Mapping[str, str | None]:
+    return cast("Mapping[str, str | None]", info.json_schema_extra or {})
+
+
+def _acts_per_subject(model: type[StepParameters], info: FieldInfo) -> bool:
+    return bool(cast("Mapping[str, object]", _extra(info)).get("per_subject", model.per_subject))
+
+
+def entries() -> Iterator[Entry]:
+    """Every parameter of the workflow, in order."""
+    for step, model in STEPS.items():
+        for field, info in model.model_fields.items():
+            name = _extra(info).get("workflow", model.prefix + field)
+            if name is None:
+                continue
+            default = _extra(info).get("workflow_default", info.get_default())
+            yield Entry(name, step, field, info, default, _acts_per_subject(model, info))
+
+
+def _model() -> type[BaseModel]:
+    # The annotation as written keeps limits and validators; the default may be the workflow's own.
+    hints = {step: get_type_hints(model, include_extras=True) for step, model in STEPS.items()}
+    fields = {entry.name: (hints[entry.step][entry.field], entry.default) for entry in entries()}
+    config = ConfigDict(extra="forbid", validate_default=True)
+    return create_model("WorkflowModel", __config__=config, **cast("dict", fields))
+
+
+WorkflowModel = _model()
+"""All parameters of the workflow, flat; unknown names are errors."""
+
+
+def split(values: BaseModel) -> dict[str, dict[str, object]]:
+    """Settings of each step under its own field names, from a validated :data:`WorkflowModel`."""
+    flat = values.model_dump(mode="json")
+    steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
+    for entry in entries():
+        steps[entry.step][entry.field] = flat[entry.name]
+    return steps
+
+
+def plain(default: object) -> object:
+    """A default as a file holds it: lists and paths are strings, as a command line gives them."""
+    if isinstance(default, Path):
+        return str(default)
+    if isinstance(default, SEQUENCES):
+        values = list(cast("list[object]", default))
+        equal = len(values) == 3 and len(set(values)) == 1
+        return " ".join(
+            f"{v:g}" if isinstance(v, float) else str(v) for v in (values[:1] if equal else values)
+        )
+    return default
+
+
+def as_groovy(value: object) -> str:
+    """A value as a Nextflow config holds it.
+
+    Signs beyond ASCII are escaped: what encoding a file is read in depends on the machine's
+    settings.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    units = escaped.encode("utf-16-be")
+    pairs = (int.from_bytes(units[k : k + 2], "big") for k in range(0, len(units), 2))
+    return "'" + "".join(chr(u) if 32 <= u < 127 else f"\\u{u:04x}" for u in pairs) + "'"
+
+
+def nextflow_config() -> str:
+    """``conf/params.config``: the defaults of all workflow parameters."""
+    lines = [
+        "// Generated from bin/octane/config/params.py by `make generate`; edit that, not this.",
+        "",
+        "params {",
+    ]
+    step = None
+    for entry in entries():
+        if entry.step != step:
+            lines += ([""] if step else []) + [f"    // {STEPS[entry.step].title}"]
+            step = entry.step
+        lines.append(f"    {entry.name} = {as_groovy(plain(entry.default))}")
+    return "\n".join([*lines, "}", ""])
+
+
+def _allowed(annotation: object) -> list[object]:
+    """Members of a type, looking through Optional and Annotated."""
+    if get_origin(annotation) in (Union, UnionType):
+        return [m for a in get_args(annotation) if a is not type(None) for m in _allowed(a)]
+    if hasattr(annotation, "__metadata__"):
+        return _allowed(get_args(annotation)[0])
+    return [annotation]
+
+
+def _limits(info: FieldInfo) -> list[object]:
+    """Limits of a value, also where it may be None and pydantic keeps them with the type."""
+    members = get_args(info.annotation) if get_origin(info.annotation) in (Union, UnionType) else ()
+    own = [m for member in members for m in getattr(member, "__metadata__", ())]
+    nested = [limit for m in own if isinstance(m, FieldInfo) for limit in m.metadata]
+    return [*info.metadata, *nested]
+
+
+def is_path(entry: Entry) -> bool:
+    """Whether a parameter names a file or folder."""
+    return Path in _allowed(entry.info.annotation)
+
+
+def _json_type(info: FieldInfo) -> dict[str, object]:
+    members = _allowed(info.annotation)
+    kinds: list[str] = []
+    described: dict[str, object] = {}
+    for member in members:
+        if get_origin(member) is Literal:
+            described["enum"] = list(get_args(member))
+            kinds.append("string")
+        elif isinstance(member, type) and member in NUMBERS:
+            kinds.append(NUMBERS[member])
+        elif get_origin(member) in SEQUENCES:
+            # A list is written '40 40 40'; one value alone arrives as a number.
+            kinds += ["string", "number", "array"]
+        else:
+            kinds.append("string")
+            if member is Path:
+                described["format"] = "path"
+    if "enum" in described and len(members) > 1:
+        del described["enum"]
+    described["type"] = kinds[0] if len(kinds) == 1 else kinds
+    bounds = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+    if described["type"] in ("integer", "number"):
+        for limit in _limits(info):
+            for name, keyword in bounds.items():
+                if (value := getattr(limit, name, None)) is not None:
+                    described[keyword] = value
+    return described
+
+
+def nextflow_schema() -> str:
+    """``nextflow_schema.json`` in nf-core's form (JSON schema, draft 2020-12)."""
+    definitions: dict[str, dict[str, object]] = {}
+    for entry in entries():
+        model = STEPS[entry.step]
+        group = definitions.setdefault(
+            f"{entry.step}_options",
+            {
+                "title": model.title,
+                "type": "object",
+                "description": (model.__doc__ or "").splitlines()[0],
+                "properties": {},
+            },
+        )
+        default = plain(entry.default)
+        described = {
+            **_json_type(entry.info),
+            "description": entry.info.description,
+            **({} if default is None else {"default": default}),
+        }
+        if entry.unit:
+            described["description"] = f"{entry.info.description} [{entry.unit}]"
+        cast("dict[str, object]", group["properties"])[entry.name] = described
+    schema = {
+        "$schema": SCHEMA,
+        "title": "octane pipeline parameters",
+        "description": "Resampling, stitching and bias field correction of tiled 3-D microscopy.",
+        "type": "object",
+        "$defs": definitions,
+        "allOf": [{"$ref": f"#/$defs/{name}"} for name in definitions],
+    }
+    return json.dumps(schema, indent=4) + "\n"
+
+
+def parameter_table() -> str:
+    """``docs/parameters.md``: all parameters, by step."""
+    lines = [
+        "# Parameters",
+        "",
+        "Generated from `bin/octane/config/params.py` by `make generate`. In a params file and on",
+        "Nextflow's command line a parameter has the name in the first column; the flag is the",
+        "same parameter of the step's own command in `bin/`. Those with a + may be a column of a",
+        "samplesheet; the others are read once for the whole run.",
+    ]
+    for step, model in STEPS.items():
+        rows = [entry for entry in entries() if entry.step == step]
+        lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
+        lines += [
+            "| parameter | flag | default | unit | values | column | meaning |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for entry in rows:
+            default = plain(entry.default)
+            kind = _json_type(entry.info)
+            values = kind.get("enum") or kind["type"]
+            shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
+            flag = "" if step == "workflow" else f"`--{entry.field.replace('_', '-')}`"
+            cells = (
+                f"`{entry.name}`",
+                flag,
+                "" if default is None else f"`{as_groovy(default)}`",
+                entry.unit or "",
+                shown + _range(kind),
+                "+" if entry.per_subject else "",
+                entry.info.description or "",
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _range(kind: Mapping[str, object]) -> str:
+    signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    found = [f"{sign} {kind[name]}" for name, sign in signs.items() if name in kind]
+    return f" ({', '.join(found)})" if found else ""
+
+
+GENERATED = {
+    "conf/params.config": nextflow_config,
+    "nextflow_schema.json": nextflow_schema,
+    "docs/parameters.md": parameter_table,
+}
+"""Files of the project and what makes each."""

@@ -1,0 +1,134 @@
+"""A subject's config for Nextflow: every parameter with its meaning, some with a value.
+
+One template makes both the file that a person copies and the one that looks at the data, so that
+they cannot differ. A parameter without a value of its own stands there as a comment with its
+default.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from octane.config.params import STEPS
+from octane.config.schema import Entry, as_groovy, entries, plain
+
+__all__ = ["TEMPLATE", "Setting", "config_text", "template"]
+
+TEMPLATE = "conf/subjects/template.config"
+"""The file that :func:`template` is written to."""
+
+WIDTH = 94
+"""Signs of a comment's line, so that lines have 100 with their margin."""
+
+LEFT_OUT = ("help", "samplesheet", "phantom")
+"""What no subject's config states: it would be another kind of run."""
+
+FIRST = (
+    "subject",
+    "input",
+    "outdir",
+    "resolution",
+    "overlap",
+    "positions",
+    "section_thickness",
+    "allow_missing_sections",
+    "input_unit",
+    "scratch_dir",
+    "max_cpus",
+    "max_memory",
+    "gpu_count",
+    "gpu_slots",
+)
+"""What a subject's config is most often about."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a parameter: its value, and sentences on where it comes from.
+
+    ``stated`` False leaves it a comment: a suggestion that a person is to decide on.
+    """
+
+    value: object
+    found: Sequence[str] = ()
+    stated: bool = True
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    value: str
+    stated: bool
+    comments: list[str]
+
+
+@dataclass(frozen=True)
+class _Group:
+    title: str
+    fields: list[_Field]
+
+
+def _wrapped(text: str) -> list[str]:
+    # A line break or a backslash in a file's name must not end the comment or be read as a sign.
+    safe = "".join(sign if sign.isprintable() else " " for sign in text).replace("\\", "/")
+    return textwrap.wrap(safe, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _field(entry: Entry, setting: Setting | None) -> _Field:
+    meaning = f"{entry.info.description}{f' [{entry.unit}]' if entry.unit else ''}"
+    shown = setting or Setting(entry.default, stated=False)
+    lines = [line for text in (meaning, *shown.found) for line in _wrapped(text)]
+    return _Field(entry.name, as_groovy(plain(shown.value)), shown.stated, lines)
+
+
+def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
+    """A subject's config.
+
+    Parameters
+    ----------
+    about
+        Sentences at its head.
+    settings
+        What is known, by parameter.
+    """
+    known = {
+        entry.name: entry
+        for entry in entries()
+        if entry.step != "phantom" and entry.name not in LEFT_OUT
+    }
+    groups = [_Group("This subject", [_field(known[n], settings.get(n)) for n in FIRST])]
+    for step, model in STEPS.items():
+        rest = [e for e in known.values() if e.step == step and e.name not in FIRST]
+        if rest:
+            fields = [_field(entry, settings.get(entry.name)) for entry in rest]
+            groups.append(_Group(model.title, fields))
+    page = Environment(
+        loader=PackageLoader("octane.config"),
+        undefined=StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+    ).get_template("subject.config.j2")
+    return page.render(about=[line for text in about for line in _wrapped(text)], groups=groups)
+
+
+def template() -> str:
+    """``conf/subjects/template.config``: for those who fill it in by hand."""
+    return config_text(
+        [
+            "One subject: copy to conf/subjects/NAME.config, fill in, and run",
+            "    nextflow run main.nf -c conf/subjects/NAME.config",
+            "bin/new_subject.py DATA --name NAME looks at the data and writes such a file itself.",
+            "What is a comment has the default that it shows. The command line wins.",
+            "Generated from bin/octane/config/params.py by `make generate`; edit that, not this.",
+        ],
+        {
+            "subject": Setting("NAME"),
+            "input": Setting("/data/NAME/mosaics"),
+            "outdir": Setting("/data/NAME/octane"),
+            "resolution": Setting("10"),
+            "overlap": Setting("0.2", stated=False),
+            "section_thickness": Setting(200, stated=False),
+        },
+    )

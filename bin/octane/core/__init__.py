@@ -1,0 +1,1 @@
+"""Errors, grids, arrays, files, timing and records."""

@@ -1,0 +1,203 @@
+"""Outputs that are whole once they have their name."""
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.core.manifests import Stamp, stamped
+
+__all__ = ["PARTIAL", "REPLACED", "require_free", "write_object", "writing"]
+
+PARTIAL = ".partial-"
+"""What the names of unfinished files and folders begin with."""
+REPLACED = ".replaced-"
+"""What the name of something begins with while another takes its place."""
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the name is taken, be it by a link to what is gone."""
+    return path.exists() or path.is_symlink()
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder is what octane writes: a zarr store, a phantom, or a report's pictures."""
+    if any((folder / name).exists() for name in ("zarr.json", ".zgroup", "truth/truth.json")):
+        return True
+    return all(path.suffix == ".png" for path in folder.iterdir())
+
+
+def require_free(destination: Path, *, overwrite: bool) -> None:
+    """See that an output may be made.
+
+    Raises
+    ------
+    OctaneError
+        When it exists and ``overwrite`` is off, or is a folder of others.
+    """
+    if not _is_there(destination):
+        return
+    if not overwrite:
+        raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+    if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
+        raise OctaneError(
+            f"{destination} is a folder that octane did not make and does not replace; "
+            "choose another name."
+        )
+
+
+def _bring(kept: Path, partial: Path) -> None:
+    """Bring a folder beside the destination, under a temporary name; copied, it stays as well."""
+    try:
+        kept.rename(partial)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # copytree would go on after a full disk, and not say so by its number.
+        for path in [kept, *sorted(kept.rglob("*"))]:
+            target = partial / path.relative_to(kept)
+            if path.is_dir():
+                target.mkdir()
+            else:
+                shutil.copy2(path, target)
+
+
+def _put(partial: Path, destination: Path) -> None:
+    """Give a path its name; what had it goes, or has it again if that fails."""
+    if not _is_there(destination):
+        partial.rename(destination)
+        return
+    # A rename cannot replace a folder that is not empty: the old one steps aside first.
+    old = destination.with_name(f"{REPLACED}{os.getpid()}-{destination.name}")
+    destination.rename(old)
+    try:
+        partial.rename(destination)
+    except BaseException:
+        old.rename(destination)
+        raise
+    _remove(old)
+
+
+def _left(kept: Path | None) -> str:
+    if kept is None:
+        return "Nothing was left half-written."
+    return f"What was finished is kept in {kept}."
+
+
+@contextmanager
+def writing(
+    destination: Path,
+    *,
+    overwrite: bool = False,
+    kept: Path | None = None,
+    remedy: str = "choose another place for the output",
+) -> Generator[Path]:
+    """Give a temporary path beside ``destination`` and rename it when the block ends well.
+
+    The temporary name keeps the suffix, by which file writers choose their format. When the block
+    raises, the temporary path is removed and ``destination`` stays as it was.
+
+    Parameters
+    ----------
+    destination
+        File or folder to make; missing parents are made.
+    overwrite
+        Replace what exists.
+    kept
+        Folder to write into in place of a temporary path; it stays when the block raises, and may
+        hold what an earlier block wrote. On another file system it is copied at the end.
+    remedy
+        What to do where the folder cannot be written, as the end of a sentence.
+
+    Raises
+    ------
+    OctaneError
+        When ``destination`` exists and ``overwrite`` is off, or is a folder of others, or when its
+        folder cannot be written.
+    NoSpaceError
+        When there is no space left for it.
+    """
+    require_free(destination, overwrite=overwrite)
+    partial = destination.with_name(f"{PARTIAL}{os.getpid()}-{destination.name}")
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _remove(partial)
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
+            f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
+        ) from error
+    try:
+        yield partial if kept is None else kept
+        if _is_there(destination) and not overwrite:
+            raise OctaneError(
+                f"{destination} was made by somebody else meanwhile; choose another name."
+            )
+        try:
+            if kept is not None:
+                _bring(kept, partial)
+            _put(partial, destination)
+        except BaseException:
+            if kept is not None and not kept.exists() and partial.exists():
+                partial.rename(kept)
+            raise
+        if kept is not None:
+            shutil.rmtree(kept, ignore_errors=True)
+    except BaseException as error:
+        _remove(partial)
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise NoSpaceError(
+                f"{destination}: {error.strerror}; free some, or choose another place for the "
+                f"output. {_left(kept)}"
+            ) from error
+        raise
+
+
+def write_object(path: Path, pieces: Sequence[bytes]) -> Stamp:
+    """Write a file of a store under a temporary name beside it, and rename it when it is whole.
+
+    A process that is killed leaves no half of it under its name, only the temporary file, which
+    begins with :data:`PARTIAL`. An OSError, of a full disk for one, passes.
+
+    Parameters
+    ----------
+    path
+        Replaced where it exists; missing parents are made.
+    pieces
+        Contents, one after the other.
+
+    Returns
+    -------
+    Stamp
+        Size and checksum, for the store's manifest.
+    """
+    partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
+    try:
+        try:
+            stream = partial.open("wb", buffering=0)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stream = partial.open("wb", buffering=0)
+        with stream:
+            for piece in pieces:
+                left = memoryview(piece)
+                # One write takes 2 GB at most, and less where a disk fills up.
+                while left:
+                    left = left[stream.write(left) :]
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return stamped(pieces)

@@ -1,0 +1,186 @@
+"""What a step did, as JSON: settings, figures, seconds, bytes, versions, device."""
+
+import json
+import logging
+import math
+import os
+import platform
+import re
+import resource
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.arrays import processor
+from octane.core.files import writing
+from octane.core.manifests import PLACE, measured
+from octane.core.timing import Timeline, span
+from octane.core.versions import versions
+
+__all__ = ["Metrics", "as_json", "peak_memory", "write_json"]
+
+logger = logging.getLogger(__name__)
+
+ATTEMPT = "OCTANE_ATTEMPT"
+"""The environment's variable that says how often the task was tried, this time included."""
+
+
+@dataclass
+class Metrics:
+    """Collects a step's record.
+
+    Attributes
+    ----------
+    step
+        The step's name, lower case.
+    settings
+        Parameters as they were used.
+    figures
+        Whatever the step measured.
+    previews
+        Small arrays for the report's pictures.
+    timeline
+        Who did what when.
+    inputs
+        What a task was given, by the argument that names it: where it lies, and of a store of
+        octane's own the checksum of its list of files, by which it is known wherever it lies.
+    """
+
+    step: str
+    settings: dict[str, object] = field(default_factory=dict)
+    figures: dict[str, object] = field(default_factory=dict)
+    previews: dict[str, npt.NDArray] = field(default_factory=dict)
+    device: dict[str, str | int | None] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
+    inputs: dict[str, dict[str, str]] = field(default_factory=lambda: _staged(sys.argv[1:]))
+    _start: float = field(default_factory=time.perf_counter)
+    _lock: Lock = field(default_factory=Lock)
+
+    @contextmanager
+    def timed(self, stage: str) -> Generator[None]:
+        """Count the seconds of the block to ``stage``, but for those of spans within it."""
+        with self.timeline.here(), span(stage):
+            yield
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of each stage, summed over threads."""
+        return self.timeline.seconds()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the step began."""
+        return time.perf_counter() - self._start
+
+    def count(self, stage: str, size: int) -> None:
+        """Add bytes to ``stage``."""
+        with self._lock:
+            self.bytes[stage] = self.bytes.get(stage, 0) + int(size)
+
+    def warn(self, message: str) -> None:
+        """Log a warning and keep it for the report."""
+        logger.warning(message)
+        self.warnings.append(message)
+
+    def record(self) -> dict[str, object]:
+        """The whole record, ready for JSON."""
+        return {
+            "step": self.step,
+            "attempt": int(os.environ.get(ATTEMPT, "1")),
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "inputs": self.inputs,
+            "settings": self.settings,
+            "figures": self.figures,
+            "device": self.device or {"backend": "cpu"},
+            "host": {
+                "node": platform.node(),
+                "processor": processor(),
+                "cores": os.cpu_count(),
+                "machine": platform.machine(),
+                "system": f"{platform.system()} {platform.release()}",
+            },
+            "seconds": {"total": self.elapsed, **self.seconds},
+            "timeline": self.timeline.record(),
+            "bytes": self.bytes,
+            "peak_memory_bytes": peak_memory(),
+            "warnings": self.warnings,
+            "versions": versions(),
+        }
+
+    def save(self, path: Path | None, preview: Path | None) -> None:
+        """Write the record and the previews where paths are given, over what is there."""
+        if path is not None:
+            write_json(path, self.record())
+        if preview is not None:
+            with writing(preview, overwrite=True) as partial, partial.open("wb") as stream:
+                np.savez_compressed(stream, allow_pickle=False, **self.previews)
+
+
+def _staged(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Inputs of a task: links, as Nextflow stages them, or what it copied into ``input/``.
+
+    Looked at when the step begins, before it makes anything.
+    """
+    found = {}
+    for argument in arguments:
+        # Path.is_symlink raises where an argument is too long for a name.
+        linked = os.path.islink(argument)  # noqa: PTH114
+        if not linked and not argument.startswith("input/"):
+            continue
+        target = Path(argument).resolve()
+        found[argument] = {"path": str(target)}
+        # What cannot be read here ends the step where it is read.
+        with suppress(OSError):
+            found[argument]["manifest_crc32c"] = f"{measured(target / PLACE).checksum:08x}"
+    return found
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # getrusage's figure begins with that of the process that started this one.
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kilobytes, macOS bytes.
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write ``content`` as indented JSON, over what is there; NaN and Inf become null."""
+    with writing(path, overwrite=True) as partial:
+        partial.write_text(as_json(content), encoding="utf-8")
+
+
+def as_json(content: object) -> str:
+    """``content`` as indented JSON with a final line break; NaN and Inf become null."""
+    return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: object) -> object:
+    """The same with JSON's types alone."""
+    match value:
+        case Mapping():
+            return {str(name): _plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case np.ndarray() | np.generic():
+            return _plain(value.tolist())
+        case Path():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return None
+        case None | bool() | int() | float() | str():
+            return value
+    raise TypeError(f"{type(value).__name__} has no place in JSON")

@@ -1,0 +1,1 @@
+"""Finding, leasing and using a GPU."""

@@ -1,0 +1,150 @@
+"""The node's GPUs as NVML shows them; no CUDA context is made.
+
+A context takes some hundred megabytes on the very GPU that is being judged. Whatever NVML cannot
+tell has a defined answer: no driver, or one that does not start, is :class:`GpusUnavailableError`
+with the reason; a single GPU that fails is listed with its fault; a figure that a GPU or a driver
+does not support is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pynvml
+
+from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
+
+__all__ = ["Nvml"]
+
+Value = TypeVar("Value")
+
+REASONS = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver (libnvidia-ml was not found; "
+    "a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver and its library have different "
+    "versions (it was updated; a reboot is due)",
+    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA driver",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the NVIDIA driver is too old",
+}
+
+UNSUPPORTED = (
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+)
+"""What a GPU, a driver or a MIG instance answers where it has no such figure."""
+
+PROCESS_LISTS = (
+    (
+        pynvml.nvmlDeviceGetComputeRunningProcesses,
+        pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+    ),
+    (
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2,
+    ),
+)
+"""Drivers before 510 have the second of each alone."""
+
+
+class Nvml:
+    """Reads the node's GPUs through NVML, which is loaded by the first :meth:`read`."""
+
+    simulated = False
+
+    def __init__(self) -> None:
+        self._ready = False
+
+    def read(self) -> tuple[Gpu, ...]:
+        """All GPUs as they are now; those that MIG splits as their instances.
+
+        Raises
+        ------
+        GpusUnavailableError
+            When NVML cannot be used. The next call starts NVML anew.
+        """
+        try:
+            if not self._ready:
+                pynvml.nvmlInit()
+                self._ready = True
+            found = tuple(gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in _at(index))
+            # Where not one answers, NVML itself may be at fault: the next look starts it anew.
+            self._ready = any(gpu.fault is None for gpu in found)
+            return found
+        except pynvml.NVMLError as error:
+            self._ready = False
+            raise GpusUnavailableError(REASONS.get(_code(error), f"NVML fails: {error}")) from error
+
+
+def _at(index: int) -> Iterator[Gpu]:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        name = str(pynvml.nvmlDeviceGetName(handle))
+    except pynvml.NVMLError as error:
+        # Fallen off the bus, or not this user's: the others count as before.
+        yield Gpu(index, f"unknown-{index}", "unknown", 0, 0, fault=str(error))
+        return
+    mode = _supported(pynvml.nvmlDeviceGetMigMode, handle)
+    if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        yield _gpu(index, uuid, name, handle, None)
+        return
+    for place in range(_supported(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        try:
+            instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+            own = str(pynvml.nvmlDeviceGetUUID(instance))
+        except pynvml.NVMLError:
+            continue  # a place without an instance
+        yield _gpu(index, own, name, instance, uuid)
+
+
+def _gpu(index: int, uuid: str, name: str, handle: object, parent: str | None) -> Gpu:
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        rates = _supported(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        processes = _processes(handle)
+    except pynvml.NVMLError as error:
+        return Gpu(index, uuid, name, 0, 0, parent=parent, fault=str(error))
+    return Gpu(
+        index,
+        uuid,
+        name,
+        int(memory.total),
+        int(memory.free),
+        utilisation=None if rates is None else int(rates.gpu),
+        processes=processes,
+        parent=parent,
+    )
+
+
+def _processes(handle: object) -> tuple[GpuProcess, ...] | None:
+    """Computing and drawing processes, each once with its larger figure."""
+    found: dict[int, int | None] = {}
+    listed = False
+    for versions in PROCESS_LISTS:
+        answers = (_supported(ask, handle) for ask in versions)
+        processes = next((answer for answer in answers if answer is not None), None)
+        if processes is None:
+            continue
+        listed = True
+        for process in processes:
+            known = [found.get(process.pid), process.usedGpuMemory]
+            found[int(process.pid)] = max((n for n in known if n is not None), default=None)
+    return tuple(GpuProcess(pid, used) for pid, used in found.items()) if listed else None
+
+
+def _supported(ask: Callable[[object], Value], handle: object) -> Value | None:
+    """What NVML answers, or None where the GPU or the driver has no such figure."""
+    try:
+        return ask(handle)
+    except pynvml.NVMLError as error:
+        if _code(error) in UNSUPPORTED:
+            return None
+        raise
+
+
+def _code(error: pynvml.NVMLError) -> int:
+    return vars(error)["value"]

@@ -1,0 +1,144 @@
+"""Host memory that a GPU copies from and to: page-locked where the host allows it.
+
+A copy from ordinary (pageable) memory goes through a buffer of the driver's, at about half the
+speed, and holds up the thread that asks for it; one from page-locked memory runs beside everything
+else. Locking takes about as long as filling the memory, so what is taken is kept and used again.
+
+Memory is mapped first and locked where it lies (cudaHostRegister), not allocated by CUDA: it begins
+at a page, takes whole pages and no more (CuPy's pool rounds up to powers of two), and is the same
+memory when the host refuses to lock it. It is locked by the process that takes it, which must be
+the one that owns the GPU's context: a lock does not pass on to others.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable
+from threading import Lock
+from types import ModuleType, TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.gpu.transfers import Transfers
+
+__all__ = ["HostMemory", "whole_pages"]
+
+log = logging.getLogger(__name__)
+
+PORTABLE = 1
+"""cudaHostRegisterPortable: locked for all contexts of the process, not only the thread's own."""
+
+
+def whole_pages(size: int) -> int:
+    """Bytes that memory of ``size`` bytes takes."""
+    return max(1, -(-size // mmap.PAGESIZE)) * mmap.PAGESIZE
+
+
+class HostMemory:
+    """Memory for copies to and from a device, all of it given back at the end.
+
+    Threads may share it.
+
+    Parameters
+    ----------
+    xp
+        ``cupy``, for memory that is page-locked, or ``numpy``, for ordinary memory.
+    pinned
+        False for ordinary memory on a GPU too.
+    warn
+        Told once when the host refuses to lock memory; the run goes on with ordinary memory.
+        By default it is logged.
+
+    Attributes
+    ----------
+    pinned
+        Whether memory is locked: as asked for, until the host refuses.
+    transfers
+        Takes the copies, whether from this memory or from other.
+    """
+
+    def __init__(
+        self, xp: ModuleType, *, pinned: bool = True, warn: Callable[[str], None] = log.warning
+    ) -> None:
+        self.pinned = pinned and xp is not np
+        self.transfers = Transfers(xp)
+        self._xp, self._warn = xp, warn
+        # By their addresses: what was given out, and whether it is locked.
+        self._given: dict[int, tuple[npt.NDArray[np.uint8], bool]] = {}
+        self._lock = Lock()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are given out."""
+        with self._lock:
+            return sum(whole_pages(memory.nbytes) for memory, _ in self._given.values())
+
+    def is_pinned(self, array: npt.NDArray) -> bool:
+        """Whether an array lies in memory that was locked here."""
+        address = array.ctypes.data
+        with self._lock:
+            return any(
+                locked and 0 <= address - start < memory.nbytes
+                for start, (memory, locked) in self._given.items()
+            )
+
+    def take(self, size: int) -> npt.NDArray[np.uint8]:
+        """Memory of ``size`` bytes (at least one) that begins at a page."""
+        mapped = mmap.mmap(-1, whole_pages(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            # As NumPy does it: a third of the time for the first touch, and for locking.
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+        memory = np.frombuffer(mapped, np.uint8, max(1, size))
+        with self._lock:
+            self._given[memory.ctypes.data] = memory, self._locked(memory)
+        return memory
+
+    def give_back(self, memory: npt.NDArray[np.uint8]) -> None:
+        """Unlock what was taken, once no copy is under way; it is freed with its last array.
+
+        Raises
+        ------
+        KeyError
+            For memory that was not taken here, or was given back before.
+        """
+        with self._lock:
+            _, locked = self._given.pop(memory.ctypes.data)
+            if locked:
+                self._xp.cuda.runtime.hostUnregister(memory.ctypes.data)
+
+    def close(self) -> None:
+        """Give back all that is left, once copies that an error left under way are done."""
+        if any(locked for _, locked in self._given.values()):
+            self._xp.cuda.Device().synchronize()
+        for memory, _ in list(self._given.values()):
+            self.give_back(memory)
+
+    def __enter__(self) -> HostMemory:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give back all that is left."""
+        self.close()
+
+    def _locked(self, memory: npt.NDArray[np.uint8]) -> bool:
+        """Lock memory, or say why not, the first time alone."""
+        if not self.pinned:
+            return False
+        runtime = self._xp.cuda.runtime
+        try:
+            runtime.hostRegister(memory.ctypes.data, whole_pages(memory.nbytes), PORTABLE)
+        except (runtime.CUDARuntimeError, MemoryError) as error:
+            self.pinned = False
+            self._warn(
+                f"The host refuses to page-lock {memory.nbytes / 1e6:.0f} MB ({error}); copies to "
+                "and from the GPU go on from ordinary memory, more slowly."
+            )
+        return self.pinned

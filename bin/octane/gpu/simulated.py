@@ -1,0 +1,89 @@
+"""GPUs that are not there, to try leases and to test them where there is no GPU.
+
+The locks, the processes and the waiting are real; only the GPUs are made up. Their memory is taken
+up by what leases reserve, as no process allocates anything. A file in place of a size gives other
+processes, utilisation and faults as well, and is read anew at every look, so that a load can come
+and go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from octane.core.units import bytes_of
+from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
+
+__all__ = ["VARIABLE", "SimulatedGpus", "simulated_uuid"]
+
+VARIABLE = "OCTANE_SIMULATED_GPUS"
+"""The environment variable that replaces the node's GPUs: ``2x40GB``, or a JSON file."""
+
+EQUAL = re.compile(r"(\d+)x(.+)")
+
+
+def simulated_uuid(index: int) -> str:
+    """The UUID of a simulated GPU."""
+    return f"GPU-51300000-0000-4000-8000-{index:012d}"
+
+
+class SimulatedGpus:
+    """Reads GPUs from a description.
+
+    Parameters
+    ----------
+    description : str
+        ``NxSIZE``, or the path of a JSON file: a list with one object per GPU, of ``total`` and,
+        where they differ from an idle GPU, ``free``, ``utilisation``, ``processes`` (pairs of pid
+        and bytes), ``fault``, ``uuid``, ``parent``, ``index`` and ``name``.
+    """
+
+    simulated = True
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+    @classmethod
+    def wanted(cls) -> SimulatedGpus | None:
+        """The GPUs that the environment asks for, or None."""
+        description = os.environ.get(VARIABLE)
+        return cls(description) if description else None
+
+    def read(self) -> tuple[Gpu, ...]:
+        """The GPUs as described.
+
+        Raises
+        ------
+        GpusUnavailableError
+            When the description cannot be understood.
+        """
+        equal = EQUAL.fullmatch(self.description)
+        try:
+            described: list[dict] = (
+                [{"total": bytes_of(equal[2])}] * int(equal[1])
+                if equal
+                else json.loads(Path(self.description).read_text(encoding="utf-8"))
+            )
+            return tuple(_gpu(index, gpu) for index, gpu in enumerate(described))
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise GpusUnavailableError(
+                f"{VARIABLE} is '{self.description}', which is neither like 2x40GB nor a JSON file "
+                f"of GPUs ({error})"
+            ) from error
+
+
+def _gpu(index: int, described: dict) -> Gpu:
+    total = int(described["total"])
+    return Gpu(
+        index=int(described.get("index", index)),
+        uuid=str(described.get("uuid", simulated_uuid(index))),
+        name=str(described.get("name", "simulated GPU")),
+        total=total,
+        free=int(described.get("free", total)),
+        utilisation=described.get("utilisation", 0),
+        processes=tuple(GpuProcess(*process) for process in described.get("processes", ())),
+        parent=described.get("parent"),
+        fault=described.get("fault"),
+    )

@@ -1,0 +1,214 @@
+"""The bias field taken from a block of voxels at full resolution.
+
+:func:`correct_block` is the one way, for NumPy and CuPy: array operations, and for NumPy compiled
+loops that do the same in one pass. Parts of a volume equal the whole bit for bit in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.arrays import namespace
+from octane.core.dtypes import as_dtype
+from octane.core.errors import OctaneError
+from octane.n4 import bspline, divider
+from octane.n4.cuda import APPLIED, apply_rows
+
+__all__ = ["FieldPart", "correct_block", "divide"]
+
+NOTHING = np.empty((0, 0, 0), np.float32)
+
+
+class FieldPart(NamedTuple):
+    """One of the fields over a block, as the logarithm's control points.
+
+    `lattice` (cz, cy, cx; float32, NumPy or CuPy) spans a grid of `shape` voxels (z, y, x), and the
+    block is the `region` of that grid (three slices, step 1).
+    """
+
+    lattice: np.ndarray
+    shape: Sequence[int]
+    region: Sequence[slice]
+
+
+def correct_block(
+    block: np.ndarray,
+    fields: Sequence[FieldPart],
+    *,
+    strength: float = 1.0,
+    dtype: npt.DTypeLike | None = None,
+    source: np.ndarray | None = None,
+    with_field: bool = False,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Divide a block by its bias field.
+
+    Parameters
+    ----------
+    block : array, (z, y, x)
+        Real intensities of any dtype, NumPy or CuPy.
+    fields : sequence of FieldPart
+        Their logarithms add up; each region of the block's shape. With none, the field is 1.
+    strength : float
+        0 gives the input, 1 the full correction, between them a linear blend.
+    dtype : dtype, optional
+        Of the result, by default that of `block`; integers are rounded and clipped to their range.
+    source : array, (z, y, x), optional
+        The untouched input to blend with, where `block` is not.
+    with_field : bool
+        Whether the field is wanted too.
+
+    Returns
+    -------
+    corrected : array, (z, y, x)
+        With strength 0 and the input's dtype, the input itself.
+    field : array, float32, (z, y, x), or None
+        What `block` was divided by at full strength.
+
+    Raises
+    ------
+    OctaneError
+        For a strength outside 0 to 1, and complex values.
+    """
+    check_strength(strength)
+    source = block if source is None else source
+    target = np.dtype(block.dtype if dtype is None else dtype)
+    _check_real(block)
+    types = [np.dtype(t) for t in (block.dtype, source.dtype, target)]
+    if namespace(block, source) is np:
+        if fields and all(t.isnative and t != np.float16 for t in types):
+            return _correct_compiled(block, fields, strength, target, source, with_field)
+    elif len(fields) == 1 and source is block and APPLIED.keys() >= {block.dtype, target}:
+        return _correct_kernel(block, fields[0], strength, target, with_field)
+    return _correct_arrays(block, fields, strength, target, source, with_field)
+
+
+def _correct_arrays(
+    block: np.ndarray,
+    fields: Sequence[FieldPart],
+    strength: float,
+    dtype: np.dtype,
+    source: np.ndarray,
+    with_field: bool,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    xp = namespace(block, source)
+    total = xp.zeros(block.shape, xp.float32)
+    for part in fields:
+        total += bspline.evaluate_region(xp.asarray(part.lattice), *part[1:])
+    corrected = divide(block, total, strength, dtype, source)
+    return corrected, xp.exp(total) if with_field else None
+
+
+def divide(
+    block: np.ndarray,
+    log_field: np.ndarray,
+    strength: float,
+    dtype: np.dtype,
+    source: np.ndarray,
+) -> np.ndarray:
+    """Divide by a field that is evaluated already; as :func:`correct_block`, with arrays."""
+    check_strength(strength)
+    _check_real(block)
+    if strength == 0:
+        return source if source.dtype == dtype else as_dtype(source, dtype)
+    xp = namespace(block, log_field)
+    # float32 holds every 16-bit integer; wider integers need float64.
+    work = np.dtype(xp.result_type(block.dtype, source.dtype, xp.float32))
+    result = block.astype(work) / xp.exp(log_field.astype(work))
+    if strength < 1:
+        before = source.astype(work)
+        result = before + (result - before) * work.type(strength)
+    return as_dtype(result, dtype)
+
+
+def _correct_compiled(
+    block: np.ndarray,
+    fields: Sequence[FieldPart],
+    strength: float,
+    dtype: np.dtype,
+    source: np.ndarray,
+    with_field: bool,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    if strength == 0 and not with_field:
+        return divide(block, NOTHING, 0, dtype, source), None
+    more = NOTHING
+    if len(fields) > 1:
+        more = np.zeros(block.shape, np.float32)
+        for part in fields[:-1]:
+            divider.add_field(more, *_tables(part))
+    work = np.result_type(block.dtype, source.dtype, np.float32)
+    wide = work != np.float32 or (dtype.kind in "iu" and dtype.itemsize > 2)
+    real = np.float64 if wide else np.float32
+    out = np.empty(block.shape, dtype)
+    field = np.empty(block.shape, np.float32) if with_field else NOTHING
+    kernel = divider.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
+    # The kernel's arrays are of one kind: contiguous, and writable even where they are only read.
+    values = np.require(block, requirements=["C", "W"])
+    kernel(
+        values,
+        values if source is block else np.require(source, requirements=["C", "W"]),
+        more,
+        *_tables(fields[-1]),
+        real(strength),
+        _limits(dtype, real),
+        out,
+        field,
+    )
+    if strength == 0:
+        out = divide(block, NOTHING, 0, dtype, source)
+    return out, field if with_field else None
+
+
+def _correct_kernel(
+    block: np.ndarray, part: FieldPart, strength: float, dtype: np.dtype, with_field: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    xp = namespace(block)
+    rows, axis = bspline.region_rows(xp.asarray(part.lattice), part.shape, part.region)
+    log_field = xp.empty(block.shape, xp.float32) if with_field else None
+    corrected = apply_rows(block, rows, axis, strength, dtype, log_field)
+    if strength == 0:
+        corrected = as_dtype(block, dtype)
+    return corrected, None if log_field is None else xp.exp(log_field)
+
+
+def _limits(
+    dtype: np.dtype, real: type[np.float32] | type[np.float64]
+) -> tuple[np.floating, np.floating]:
+    if dtype.kind not in "iu":
+        return real(0), real(0)
+    limits = np.iinfo(dtype)
+    top = real(limits.max)
+    # The largest 64-bit integers are no float64: clip to the largest float below them.
+    return real(limits.min), np.nextafter(top, real(0)) if dtype.itemsize == 8 else top
+
+
+def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
+    """What kernels need of a field: planes of control points, and the bases of y and x."""
+    bounds = [s.indices(n) for s, n in zip(part.region, part.shape, strict=True)]
+    z, y, x = (
+        bspline.axis_weights(n, c, start, stop)
+        for n, c, (start, stop, _) in zip(part.shape, part.lattice.shape, bounds, strict=True)
+    )
+    # Sums of products in a fixed order: a matrix product may round differently with its shape.
+    planes = bspline.gather(np.asarray(part.lattice, np.float64), z)
+    return (
+        planes,
+        y.first.astype(np.int64),
+        y.weights,
+        np.ascontiguousarray(x.weights.T.astype(np.float32)),
+        bspline.spans(x),
+    )
+
+
+def check_strength(strength: float) -> None:
+    """Refuse, with an OctaneError, a strength outside 0 to 1."""
+    if not 0 <= strength <= 1:
+        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
+
+
+def _check_real(block: np.ndarray) -> None:
+    if block.dtype.kind not in "fiu":
+        raise OctaneError(f"N4 corrects real intensities, not {block.dtype}: convert them first.")

@@ -1,0 +1,393 @@
+"""N4 on an NVIDIA GPU: the iteration of :mod:`octane.n4.iteration` as hand-written kernels.
+
+The array form of an iteration reads and writes each voxel some seventy times over and comes back
+to the host for the histogram; here it is eight launches and one copy of 32 bytes to the host,
+which is the stopping measure. Per included voxel an iteration moves 16 bytes (u for the histogram,
+u for the fit, log image and u for the update), 4 more with a mask (its place along x, twice) and 4
+more with weights; rows of control points add 28 bytes per row and control point of x, about 1 a
+voxel. The bin, the expected value and the old field are computed anew where they are needed: they
+cost less than reading them. These are counts; no time is claimed here (benchmarks/n4_gpu.py).
+
+The kernels are in ``cuda.cu`` beside this file. They are deterministic, and equal to the array
+form but for the rounding of sums, of the exponential function and of the transform.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from octane.core.arrays import namespace, to_host
+from octane.n4 import bspline
+from octane.n4.convergence import Head, head_length, variation_from_head
+from octane.n4.grid import Grid
+from octane.n4.iteration import Moments, Sharpening, Steps, log_image
+
+__all__ = [
+    "APPLIED",
+    "CudaSteps",
+    "apply_options",
+    "apply_rows",
+    "device_steps",
+    "fit_options",
+]
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_suffix(".cu")
+
+# Threads of a block, but for the transform and the running mean, which are one block of up to 1024.
+THREADS = 256
+WARP = 32
+
+# More would not fit the transform's 32 KiB of shared memory.
+MAX_BINS = 1024
+
+# Places along x are held in 16 bits.
+MAX_ROW = 1 << 16
+
+# Enough blocks to fill any GPU; as many partial sums are put together at the end.
+BLOCKS = 1024
+
+# A thread's values along y: the longer, the fewer evaluations along z, and the fewer threads.
+STRETCH = 16
+
+# Nothing is contracted behind the source's back: see cuda.cu.
+OPTIONS = ("--fmad=false",)
+
+KERNELS = (
+    "count_bins",
+    "sharpen",
+    "contract_x",
+    "contract_y",
+    "contract_z",
+    "expand",
+    "update",
+    "finish",
+    "change",
+    "running_mean",
+    "scatter",
+)
+
+# Types of voxels that apply_rows reads and writes, and what they are called in CUDA.
+APPLIED = {
+    np.dtype(np.float32): "float",
+    np.dtype(np.float64): "double",
+    np.dtype(np.uint8): "unsigned char",
+    np.dtype(np.uint16): "unsigned short",
+    np.dtype(np.int16): "short",
+}
+
+
+class _Taps(NamedTuple):
+    """One axis on the device: per voxel the first of four control points, and four weights."""
+
+    first: np.ndarray
+    evaluate: np.ndarray
+    squared: np.ndarray
+    cubed: np.ndarray
+    # Per control point, the first voxel that uses it and the first that no longer does.
+    bounds: np.ndarray
+
+
+@cache
+def _source() -> str:
+    return SOURCE.read_text(encoding="utf-8")
+
+
+def fit_options() -> tuple[str, ...]:
+    """Return what the kernels of the fit are compiled with."""
+    return (*OPTIONS, f"-DTHREADS={THREADS}", f"-DMAX_BINS={MAX_BINS}")
+
+
+def apply_options(source: np.dtype, target: np.dtype) -> tuple[str, ...]:
+    """Return what the application is compiled with, for voxels of two types in `APPLIED`."""
+    options = (
+        *OPTIONS,
+        f"-DINPUT={APPLIED[source]}",
+        f"-DOUTPUT={APPLIED[target]}",
+        f"-DWORK={'double' if source == np.float64 else 'float'}",
+    )
+    if target.kind not in "iu":
+        return options
+    limits = np.iinfo(str(target))
+    return (*options, "-DCLIPPED", f"-DLOWEST={limits.min}", f"-DHIGHEST={limits.max}")
+
+
+def device_steps(shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
+    """Return the iterations for a CuPy image: the kernels, or the array form of what they lack."""
+    if bins > MAX_BINS:
+        log.info("N4 on arrays: %d bins, the kernels take %d", bins, MAX_BINS)
+    elif shape[-1] > MAX_ROW:
+        log.info("N4 on arrays: rows of %d voxels, the kernels take %d", shape[-1], MAX_ROW)
+    else:
+        return CudaSteps
+    return Steps
+
+
+class CudaSteps:
+    """Iterations as CUDA kernels; the methods and their results are those of :class:`Steps`.
+
+    Parameters
+    ----------
+    grid : Grid
+        Of CuPy arrays; its rows have at most `MAX_ROW` voxels.
+    sharpening : Sharpening
+        At most `MAX_BINS` bins.
+    """
+
+    SLAB = bspline.CACHED
+
+    def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
+        xp = self.xp = grid.xp
+        self.grid, self.sharpening = grid, sharpening
+        module = xp.RawModule(code=_source(), options=fit_options())
+        self.kernels = {name: module.get_function(name) for name in KERNELS}
+        self.n_rows = grid.box_shape[0] * grid.box_shape[1]
+        warps = THREADS // WARP
+        # Rows of a block of `update`: whole rounds of its warps.
+        self.share = warps * math.ceil(self.n_rows / (warps * BLOCKS))
+        self.row_blocks = math.ceil(self.n_rows / self.share)
+
+        self.log = log_image(grid)
+        self.u = xp.empty_like(self.log)
+        self.starts, self.columns = self._places()
+        bins = sharpening.bins
+        points = 2 ** (math.ceil(math.log2(bins)) + 1)
+        angles = 2 * np.pi * np.arange(points // 2) / points
+        self.roots = xp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+        self.histogram = xp.zeros(2 * bins, xp.uint64)
+        self.table = xp.empty((bins, 2), xp.float32)
+        self.state = xp.zeros(2, xp.float32)
+        self.sums = xp.empty((self.row_blocks, 2), xp.float64)
+        self.extremes = xp.empty((self.row_blocks, 3), xp.float32)
+        self.result = xp.zeros(4, xp.float64)
+        self.begun = False
+
+    def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
+        """Make what depends on the mask and the lattice's shape alone."""
+        grid, xp = self.grid, self.xp
+        self.z, self.y, self.x = (
+            self._taps(n, c, part, dtype)
+            for n, c, part, dtype in zip(
+                grid.shape, lattice_shape, grid.box, ("f8", "f8", "f4"), strict=True
+            )
+        )
+        self.shape = tuple(lattice_shape)
+        cz, cy, cx = self.shape
+        self.lattice = xp.zeros(self.shape, xp.float32)
+        self.fresh = True
+        self.data = xp.empty((self.n_rows, cx), xp.float32)
+        self.planes = xp.empty((grid.box_shape[0], cy, cx), xp.float64)
+        self.reciprocal = xp.empty((cz, cy, cx), xp.float64)
+        self.rows = xp.zeros((self.n_rows, cx), xp.float32)
+        self.previous = xp.zeros_like(self.rows)
+        self._contract(self.z.squared, self.y.squared, self.x.squared, table=0, lattice=0)
+
+    def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
+        """Do one iteration: see :meth:`Steps.iterate`.
+
+        The array that is returned is the same all through a level, changed in place.
+        """
+        if self.fresh:
+            self.lattice[...] = lattice
+            self._expand()
+            self.fresh = False
+            if not self.begun:
+                self._update()  # u and its extremes, from a field of zero
+                self.begun = True
+        bins, fwhm, noise = self.sharpening
+        self._run(
+            "count_bins",
+            min(BLOCKS, math.ceil(self.grid.size / 4096)),
+            *(self.u, self.grid.size, self.state, bins, self.histogram),
+        )
+        self._run(
+            "sharpen",
+            1,
+            *(self.state, bins, self.grid.size, float(fwhm), float(noise)),
+            *(self.roots, self.histogram, self.table),
+            threads=len(self.roots),
+        )
+        self._contract(self.z.cubed, self.y.cubed, self.x.cubed, self.table, self.lattice)
+        self._expand()
+        self._update()
+        total, squares, largest, constant = to_host(self.result).tolist()
+        return None if constant else (self.lattice, Moments(total, squares, largest))
+
+    def running_variation(self, moments: Moments) -> float:
+        """ITK's stopping measure of the last iteration: see :meth:`Steps.running_variation`."""
+        n = self.grid.size
+        if n < 2:
+            return 0.0
+        total, squares, largest = moments
+        head = head_length(total, largest, n)
+        p = self.xp.empty(head, self.xp.float32)
+        mean = self.xp.empty_like(p)
+        self._run(
+            "change",
+            math.ceil(self.n_rows * WARP / THREADS),
+            *(self.columns, self.starts, self.n_rows, self.shape[2]),
+            *(self.x.first, self.x.evaluate, self.rows, self.previous, head, p),
+        )
+        self._run("running_mean", 1, p, head, mean, threads=1024)
+        partials = self.xp.empty((min(WARP, math.ceil(head / THREADS)), 3), self.xp.float64)
+        self._run("scatter", len(partials), p, mean, head, partials)
+        scatter, around_last, last = to_host(partials).T
+        found = Head(head, math.fsum(scatter), math.fsum(around_last), float(last[0]))
+        return variation_from_head(found, total, squares, n)
+
+    def _places(self) -> tuple[np.ndarray, np.ndarray | int]:
+        """Where rows begin among the compact voxels, and where each voxel lies along x (0: all)."""
+        xp, nx = self.xp, self.grid.box_shape[2]
+        where = self.grid.slabs[0].where
+        if where is None:
+            return xp.arange(self.n_rows + 1, dtype=xp.int64) * nx, 0
+        starts = xp.searchsorted(where, xp.arange(self.n_rows + 1, dtype=where.dtype) * nx)
+        return starts.astype(xp.int64), (where % nx).astype(xp.uint16)
+
+    def _taps(self, n: int, c: int, part: slice, dtype: str) -> _Taps:
+        axis = bspline.axis_weights(n, c, part.start, part.stop)
+        squared = axis.weights**2
+        cubed = axis.weights**3 / squared.sum(axis=1, keepdims=True)
+        points = np.arange(c)
+        bounds = np.searchsorted(axis.first, np.stack([points - 3, points + 1], axis=1))
+        asarray = self.xp.asarray
+        return _Taps(
+            asarray(axis.first.astype(np.int32)),
+            *(asarray(w.astype(dtype)) for w in (axis.weights, squared, cubed)),
+            asarray(bounds.astype(np.int32)),
+        )
+
+    def _run(
+        self, name: str, blocks: int, *arguments: np.ndarray | float, threads: int = THREADS
+    ) -> None:
+        self.kernels[name]((blocks,), (threads,), arguments)
+
+    def _contract(
+        self,
+        taps_z: np.ndarray,
+        taps_y: np.ndarray,
+        taps_x: np.ndarray,
+        table: np.ndarray | int,
+        lattice: np.ndarray | int,
+    ) -> None:
+        """Contract residuals into the lattice, or the weights (no table, no lattice) into omega."""
+        nz, ny, _ = self.grid.box_shape
+        cz, cy, cx = self.shape
+        warps = THREADS // WARP
+        weights = 0 if self.grid.weights is None else self.grid.weights
+        self._run(
+            "contract_x",
+            min(BLOCKS, math.ceil(self.n_rows / warps)),
+            *(self.u, weights, self.columns, self.starts, self.n_rows, cx),
+            *(self.x.first, taps_x, self.state, self.sharpening.bins, table, self.data),
+        )
+        self._run(
+            "contract_y",
+            math.ceil(nz * cy * cx / warps),
+            *(self.data, nz, ny, cy, cx, self.y.first, taps_y, self.y.bounds, self.planes),
+        )
+        self._run(
+            "contract_z",
+            math.ceil(cz * cy * cx / warps),
+            *(self.planes, cy * cx, cz, self.z.first, taps_z, self.z.bounds),
+            *(bspline.OMEGA_FLOOR, self.reciprocal, lattice),
+        )
+
+    def _expand(self) -> None:
+        """Make the rows of the lattice; those that were are then the previous ones."""
+        nz, ny, _ = self.grid.box_shape
+        _, cy, cx = self.shape
+        self._run(
+            "expand",
+            math.ceil(nz * math.ceil(ny / STRETCH) * cx / THREADS),
+            *(self.lattice, nz, ny, cy, cx, self.z.first, self.z.evaluate),
+            *(self.y.first, self.y.evaluate, STRETCH, self.rows, self.previous),
+        )
+
+    def _update(self) -> None:
+        """Take the field of the rows from the log image, and sum up how it has changed."""
+        self._run(
+            "update",
+            self.row_blocks,
+            *(self.log, self.columns, self.starts, self.n_rows, self.share, self.shape[2]),
+            *(self.x.first, self.x.evaluate, self.rows, self.previous),
+            *(self.u, self.sums, self.extremes),
+        )
+        self._run(
+            "finish",
+            1,
+            *(self.u, self.grid.size, self.starts, self.n_rows, self.share, self.row_blocks),
+            *(self.sums, self.extremes, self.sharpening.bins, self.state, self.result),
+        )
+
+
+def apply_rows(
+    values: np.ndarray,
+    rows: np.ndarray,
+    axis: bspline.Axis,
+    strength: float = 1.0,
+    dtype: np.dtype | None = None,
+    log_field: np.ndarray | None = None,
+) -> np.ndarray:
+    """Evaluate the field along x and divide a block by it, in one pass.
+
+    The arithmetic is that of :func:`octane.n4.bspline.evaluate_region` and of
+    :func:`octane.n4.fit.correct`, voxel by voxel: however a volume is cut into blocks, the result
+    has the same bits. Reads and writes each voxel once, and writes the field where it is asked for.
+
+    Parameters
+    ----------
+    values : CuPy array, (z, y, x)
+        Intensities, of a type in `APPLIED`.
+    rows : CuPy array, float32, (z * y, cx)
+        The log field's control points along x, one row per row of the block.
+    axis : Axis
+        The block's part of x, from :func:`octane.n4.bspline.axis_weights`.
+    strength : float
+        0 to 1: how much of the correction is applied.
+    dtype : dtype, optional
+        Of the result, in `APPLIED`; by default that of `values`. Integers are rounded and clipped.
+    log_field : CuPy array, float32, (z, y, x), optional
+        Where to write the log field.
+
+    Returns
+    -------
+    CuPy array, (z, y, x), of `dtype`
+        New.
+
+    Raises
+    ------
+    ValueError
+        For types not in `APPLIED`, a strength out of range, or arrays that do not fit together.
+    """
+    xp = namespace(values)
+    target = values.dtype if dtype is None else np.dtype(dtype)
+    if values.dtype not in APPLIED or target not in APPLIED:
+        raise ValueError(f"the kernel does not take {values.dtype} to {target}")
+    if not 0 <= strength <= 1:
+        raise ValueError(f"the strength is {strength}, not 0 to 1")
+    n_rows, nx = math.prod(values.shape[:-1]), values.shape[-1]
+    if rows.dtype != np.float32 or len(rows) != n_rows or len(axis.first) != nx:
+        raise ValueError(f"{len(rows)} rows and {len(axis.first)} columns for {values.shape}")
+    if log_field is not None and (log_field.dtype, log_field.shape) != (xp.float32, values.shape):
+        raise ValueError(f"a log field of {log_field.dtype}, {log_field.shape} for {values.shape}")
+    module = xp.RawModule(code=_source(), options=apply_options(values.dtype, target))
+    corrected = xp.empty(values.shape, target)
+    module.get_function("apply")(
+        (min(1 << 16, math.ceil(n_rows * WARP / THREADS)),),
+        (THREADS,),
+        (
+            *(xp.ascontiguousarray(values), n_rows, nx, xp.ascontiguousarray(rows), rows.shape[1]),
+            *(xp.asarray(axis.first.astype(np.int32)), xp.asarray(axis.weights.astype(np.float32))),
+            *(float(strength), corrected, 0 if log_field is None else log_field),
+        ),
+    )
+    return corrected

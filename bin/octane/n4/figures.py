@@ -1,0 +1,132 @@
+"""Figures and pictures of a bias correction, on the shrunk grid where everything is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.n4.fit import BiasFit
+from octane.n4.modes import BiasModel
+from octane.n4.quality import against_truth, coefficient_of_variation
+from octane.store.sections import Section
+
+__all__ = ["Shown", "figures", "previews"]
+
+PREVIEW = 384
+"""Longest edge of the preview's slices, pixels."""
+BINS = 128
+
+Voxels = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A correction on the shrunk grid, (z, y, x).
+
+    Attributes
+    ----------
+    before, after, field
+        The volume, the corrected one, and the multiplicative field.
+    mask
+        Voxels that were fitted.
+    spacing
+        Micrometres between voxels.
+    truth
+        The true tissue and field, where they are known.
+    """
+
+    before: Voxels
+    after: Voxels
+    field: Voxels
+    mask: npt.NDArray[np.bool_]
+    spacing: Sequence[float]
+    truth: tuple[Voxels, Voxels] | None = None
+
+
+def figures(
+    shown: Shown, model: BiasModel, sections: Sequence[tuple[Section, slice]] = ()
+) -> dict[str, object]:
+    """What goes into the metrics: variation before and after, field range, iterations.
+
+    Parameters
+    ----------
+    shown, model
+        The correction, and its fields.
+    sections
+        The volume's sections, each with its planes of the shrunk grid.
+    """
+    mask, inside = shown.mask, shown.field[shown.mask]
+    found: dict[str, object] = {
+        "levels": _levels(model.whole) if model.whole is not None else [],
+        "sections": [
+            {
+                "name": s.part.name,
+                "planes": [s.part.start, s.part.stop],
+                "levels": _levels(s.fit),
+                **_range(shown.field[s.part.kept][mask[s.part.kept]]),
+            }
+            for s in model.sections
+        ],
+        "sections_skipped": list(model.skipped),
+        "variation": [
+            {
+                "number": section.number,
+                "cv_before": coefficient_of_variation(shown.before[planes][mask[planes]]),
+                "cv_after": coefficient_of_variation(shown.after[planes][mask[planes]]),
+            }
+            for section, planes in sections
+            if mask[planes].any()
+        ],
+        "cv_before": coefficient_of_variation(shown.before[mask]),
+        "cv_after": coefficient_of_variation(shown.after[mask]),
+        **_range(inside),
+        "mask_fraction": float(mask.mean()),
+        "shrunk_shape": list(shown.before.shape),
+        "shrunk_spacing": list(shown.spacing),
+    }
+    if shown.truth is not None:
+        tissue, field = shown.truth
+        found["truth"] = against_truth(shown.before, shown.after, shown.field, tissue, field, mask)
+    return found
+
+
+def _levels(fit: BiasFit) -> list[dict[str, object]]:
+    return [
+        {"iterations": level.iterations, "convergence": list(level.convergence)}
+        for level in fit.levels
+    ]
+
+
+def _range(field: Voxels) -> dict[str, float]:
+    return {"field_min": float(field.min()), "field_max": float(field.max())}
+
+
+def previews(shown: Shown) -> tuple[dict[str, npt.NDArray], list[float]]:
+    """Slices, profiles and histograms for the report, and the micrometres of the slices' pixels."""
+    mask = shown.mask
+    step = max(1, -(-max(mask.shape) // PREVIEW))
+    volumes = {"before": shown.before, "after": shown.after, "field": shown.field}
+    if shown.truth is not None:
+        volumes["true_field"] = shown.truth[1]
+    # The plane nearest the middle that has tissue: the middle itself may be a missing section.
+    centre = [
+        min(np.flatnonzero(mask.any(axis=tuple({0, 1, 2} - {a}))), key=lambda i: abs(i - n // 2))
+        for a, n in enumerate(mask.shape)
+    ]
+    made: dict[str, npt.NDArray] = {}
+    for name, values in volumes.items():
+        for axis, letter in enumerate("zyx"):
+            plane = np.take(values, centre[axis], axis=axis)
+            made[f"{name}_{letter}"] = plane[::step, ::step]
+    counts = mask.sum(axis=(1, 2))
+    low, high = np.percentile(shown.before[mask], (0.1, 99.9))
+    edges = np.linspace(low, high, BINS + 1)
+    made["histogram_edges"] = edges
+    for name in ("before", "after"):
+        total = np.where(mask, volumes[name], 0).sum(axis=(1, 2), dtype=np.float64)
+        made[f"profile_{name}"] = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
+        made[f"histogram_{name}"] = np.histogram(volumes[name][mask], edges)[0]
+    return made, [s * step for s in shown.spacing]

@@ -1,0 +1,170 @@
+"""The voxels that N4 fits: compacted, and cut into slabs of rows to work through.
+
+Included voxels are compacted in raster order, in float32. They are worked through in slabs of grid
+rows (:class:`Slab`), small enough for the cache on a CPU and a single one on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import numpy as np
+
+from octane.core.arrays import namespace, to_host
+from octane.core.errors import OctaneError
+
+__all__ = ["Grid", "Slab", "check_arrays"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Some rows of the grid, the compact voxels in them, and where in the rows these lie.
+
+    `number` counts the slabs. `where` is None if the rows are included whole.
+    """
+
+    number: int
+
+    rows: slice
+    voxels: slice
+    where: np.ndarray | None
+
+
+class Grid:
+    """The included voxels: their bounding box, their values, and slabs of rows to work through.
+
+    A context: leaving it ends its threads.
+    """
+
+    def __init__(
+        self,
+        image: np.ndarray,
+        mask: np.ndarray | None,
+        weights: np.ndarray | None,
+        workers: int,
+        slab_size: int,
+    ) -> None:
+        xp = self.xp = namespace(image)
+        check_arrays(image, mask, weights)
+        self.shape = tuple(image.shape)
+        image = image.astype(xp.float32)
+        inside = xp.ones(self.shape, bool) if mask is None else _as_bool(xp.asarray(mask))
+        if weights is not None:
+            weights = xp.asarray(weights).astype(xp.float32)
+            inside &= weights > 0
+        self.size = int(inside.sum())
+        if self.size == 0:
+            raise OctaneError(
+                "The N4 mask is empty: give a mask with some voxels of 1, or none at all."
+            )
+        bad = inside & ~xp.isfinite(image)
+        count = int(bad.sum())
+        if count:
+            index = tuple(int(i) for i in np.argwhere(to_host(bad))[0])
+            raise OctaneError(
+                f"{count} voxels to be fitted by N4 are NaN or infinite, the first at (z, y, x) = "
+                f"{index}: leave them out of the mask (nonfinite = mask) or repair the volume."
+            )
+        # Nothing outside the mask's bounding box takes part in the fit.
+        self.box = []
+        for axis in range(3):
+            others = tuple(a for a in range(3) if a != axis)
+            hit = np.flatnonzero(to_host(inside.any(axis=others)))
+            self.box.append(slice(int(hit[0]), int(hit[-1]) + 1))
+        inside = inside[tuple(self.box)]
+        self.box_shape = tuple(inside.shape)
+        self.values = image[tuple(self.box)][inside]
+        self.weights = None if weights is None else weights[tuple(self.box)][inside]
+        self.slabs = self._cut(inside, slab_size)
+        parallel = xp is np and workers > 1
+        self.workers = workers if parallel else 1
+        self._pool = ThreadPoolExecutor(workers - 1) if parallel else None
+
+    def __enter__(self) -> Grid:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _cut(self, inside: np.ndarray, size: int) -> list[Slab]:
+        xp = self.xp
+        nz, ny, nx = self.box_shape
+        n_rows = nz * ny
+        step = max(1, size // nx) if xp is np else n_rows
+        inside = inside.reshape(n_rows, nx)
+        per_row = to_host(inside.sum(axis=1))
+        # The first compact voxel of every row, and the end.
+        self.begins = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
+        slabs = []
+        for number, row0 in enumerate(range(0, n_rows, step)):
+            row1 = min(row0 + step, n_rows)
+            first, last = int(self.begins[row0]), int(self.begins[row1])
+            full = last - first == (row1 - row0) * nx
+            where = None if full else xp.flatnonzero(inside[row0:row1])
+            if where is not None and inside.size < 2**31:
+                where = where.astype(xp.int32)
+            slabs.append(Slab(number, slice(row0, row1), slice(first, last), where))
+        return slabs
+
+    def each(self, work: Callable[[Slab], T]) -> list[T]:
+        """Run `work` on every slab; results in the order of slabs whatever the threads do."""
+        if self._pool is None or len(self.slabs) == 1:
+            return [work(slab) for slab in self.slabs]
+        results: list[T | None] = [None] * len(self.slabs)
+        queue = iter(self.slabs)
+
+        def drain() -> None:
+            for slab in queue:
+                results[slab.number] = work(slab)
+
+        # This thread works too: it does not wait for others to wake, which can take as long as
+        # the work, and those that did not wake in time are not waited for.
+        helpers = [self._pool.submit(drain) for _ in range(min(self.workers, len(self.slabs)) - 1)]
+        drain()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+        return cast("list[T]", results)
+
+    def spread(self, slab: Slab, values: np.ndarray) -> np.ndarray:
+        """Lay compact voxels of a slab out in rows, 0 where nothing is included."""
+        nx = self.box_shape[2]
+        n_rows = slab.rows.stop - slab.rows.start
+        if slab.where is None:
+            return values.reshape(n_rows, nx)
+        dense = self.xp.zeros(n_rows * nx, self.xp.float32)
+        dense[slab.where] = values
+        return dense.reshape(n_rows, nx)
+
+
+def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None) -> None:
+    """Refuse, with an OctaneError, arrays that N4 does not take: axes, shapes and dtype."""
+    if image.ndim != 3:
+        raise OctaneError(f"N4 takes a (z, y, x) volume, not {image.ndim} axes.")
+    for name, other in (("mask", mask), ("weight image", weights)):
+        if other is not None and tuple(other.shape) != tuple(image.shape):
+            raise OctaneError(
+                f"The {name} has shape {tuple(other.shape)}, the volume {tuple(image.shape)}: "
+                f"give a {name} on the grid of the volume."
+            )
+    if image.dtype.kind not in "fiu":
+        raise OctaneError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
+
+
+def _as_bool(mask: np.ndarray) -> np.ndarray:
+    """Return a 0/1 mask as bool; refuse other values, which ITK ignores silently."""
+    if mask.dtype == bool:
+        return mask.copy()
+    inside = mask == 1
+    if bool((inside | (mask == 0)).all()):
+        return inside
+    raise OctaneError(
+        f"The N4 mask holds values other than 0 and 1 (from {mask.min()} to {mask.max()}): "
+        "threshold it to 0 and 1 (mask > 0)."
+    )

@@ -1,0 +1,159 @@
+"""What N4 reads besides the volume: sections, masks, weights, a phantom's truth."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import N4Parameters
+from octane.core.errors import OctaneError
+from octane.core.geometry import Region
+from octane.core.metrics import Metrics
+from octane.n4.gathering import gather
+from octane.n4.mask import enlarged, tissue_mask
+from octane.n4.plan import Plan, within
+from octane.store.itk_files import FileVolume
+from octane.store.sections import Section, read_sections, sections_from
+from octane.store.volumes import ArrayVolume, Volume, open_volume
+
+__all__ = [
+    "block_mask",
+    "fit_mask",
+    "kept",
+    "read_truth",
+    "read_weights",
+    "sections_of",
+    "shrunk_sections",
+]
+
+TISSUE = "tissue"
+
+
+def sections_of(volume: Volume, p: N4Parameters) -> list[Section]:
+    """Sections that have tissue: blank slabs that stand for missing ones are left out."""
+    planes = volume.grid.shape[0]
+    if p.section_starts is not None:
+        return sections_from(p.section_starts, planes)
+    return [s for s in read_sections(volume.attributes, planes) if not s.missing]
+
+
+def kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVolume:
+    """The same volume, in memory."""
+    with metrics.timed("into memory"):
+        everything = tuple(slice(0, n, 1) for n in volume.grid.shape)
+        voxels = gather(
+            volume, everything, volume.dtype, workers=plan.workers, metrics=metrics, finite=finite
+        )
+    metrics.count("read", voxels.nbytes)
+    return ArrayVolume(volume.path, voxels, volume.grid, volume.attributes)
+
+
+def fit_mask(
+    volume: Volume,
+    shrunk: npt.NDArray[np.float32],
+    plan: Plan,
+    sections: list[Section],
+    p: N4Parameters,
+    metrics: Metrics,
+) -> npt.NDArray[np.bool_]:
+    """Voxels that are fitted, on the shrunk grid."""
+    finite = np.isfinite(shrunk)
+    if p.mask is None:
+        mask = np.ones(shrunk.shape, np.bool_)
+    elif p.mask == TISSUE:
+        with metrics.timed("mask"):
+            mask = tissue_mask(np.where(finite, shrunk, 0), shrunk_sections(plan, sections))
+    else:
+        with metrics.timed("mask"):
+            mask = _read_mask(Path(p.mask), volume, plan, metrics)
+    if not mask.any():
+        raise OctaneError(
+            f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "
+            "--shrink-factor."
+        )
+    if not finite.all():
+        metrics.warn(
+            f"{int((mask & ~finite).sum())} voxels of NaN or Inf were left out of the fit."
+        )
+    return mask & finite
+
+
+def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]]:
+    """Planes of each section on the shrunk grid, those with none left out."""
+    found = [within(plan.planes, section) for section in sections]
+    return [(part.start, part.stop) for part in found if part.stop > part.start]
+
+
+def _companion(path: Path, volume: Volume, what: str) -> Volume:
+    """A mask or weight image, which has the volume's grid."""
+    stored = open_volume(path, input_unit="micrometer", missing="fill")
+    if stored.grid.shape != volume.grid.shape:
+        raise OctaneError(
+            f"{path} has the shape {stored.grid.shape} and {volume.path} {volume.grid.shape} "
+            f"(z y x); give a {what} on the volume's grid."
+        )
+    if isinstance(stored, FileVolume):
+        stored.load()
+    return stored
+
+
+def _read_mask(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.bool_]:
+    stored = _companion(path, volume, "mask")
+    values = gather(
+        stored, plan.keep, stored.dtype, workers=plan.workers, metrics=metrics,
+        label="N4: reading the mask",
+    )  # fmt: skip
+    others = np.setdiff1d(np.unique(values), (0, 1))
+    if others.size:
+        raise OctaneError(
+            f"{path} holds the value {others[0]:g}; a mask is 0 and 1 (ITK takes 1 alone for "
+            "inside, so that 255 would silently mean nothing): divide it."
+        )
+    return values == 1
+
+
+def read_weights(
+    path: Path, volume: Volume, plan: Plan, metrics: Metrics
+) -> npt.NDArray[np.float32]:
+    """Weights of the voxels that are fitted; refuses those below 0."""
+    with metrics.timed("weights"):
+        stored = _companion(path, volume, "weight image")
+        weights = gather(
+            stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
+            label="N4: reading the weights",
+        )  # fmt: skip
+    if not (weights >= 0).all():
+        raise OctaneError(f"{path} holds weights below 0 or NaN; weights are 0 or more: repair it.")
+    return weights
+
+
+def read_truth(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray:
+    """A phantom's truth on the voxels that are fitted."""
+    stored = open_volume(path)
+    if stored.grid.shape != volume.grid.shape:
+        raise OctaneError(
+            f"{path} has the shape {stored.grid.shape} and the volume {volume.grid.shape}; make "
+            "the phantom with --truth-resolution as the run's --resolution."
+        )
+    return gather(
+        stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
+        label="N4: reading the truth",
+    )  # fmt: skip
+
+
+def block_mask(
+    volume: Volume,
+    inside: npt.NDArray[np.bool_],
+    sections: list[Section],
+    plan: Plan,
+    p: N4Parameters,
+) -> Callable[[Region], npt.NDArray[np.bool_]] | None:
+    """What gives the mask of a block at full resolution, where the outside is to be 0."""
+    if p.outside == "keep" or p.mask is None:
+        return None
+    if p.mask != TISSUE:
+        stored = _companion(Path(p.mask), volume, "mask")
+        return lambda region: stored.read(region) == 1
+    spans = [(s.start, s.stop) for s in sections]
+    return lambda region: enlarged(inside, plan.keep, region, spans)

@@ -1,0 +1,213 @@
+"""Brightness and contrast of sections and planes made alike, before a smooth field is fitted.
+
+A smooth field cannot follow what jumps from one section to the next, nor the attenuation that
+begins anew with each of them. Both depend on the plane alone, so that they are taken out by one
+map of intensities per plane: histogram matching (section by section or plane by plane), and a gain
+that levels the planes of a section.
+
+Nothing is clamped, and no range of intensities is assumed: maps are continued beyond their outer
+knots in proportion, so that 0 stays 0 and what is brighter stays brighter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from octane.core.arrays import namespace
+
+__all__ = ["Levelling", "along_z", "histogram_matching", "z_profile_gain"]
+
+# Enough to follow the peaks of some tissues, and so few that a plane of 1e4 voxels has some
+# hundred between two of them. The outermost are well inside, where a quantile is no single voxel.
+PROBABILITIES = np.linspace(0.01, 0.99, 33)
+
+Planes = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Levelling:
+    """One intensity map per plane: from knots to knots, then times a gain.
+
+    Attributes
+    ----------
+    source, target : ndarray, float64, (planes, knots) or None
+        Intensities that are mapped to one another, linearly between them; None: to themselves.
+    gain : ndarray, float64, (planes,)
+        What the result is multiplied with.
+    """
+
+    source: np.ndarray | None
+    target: np.ndarray | None
+    gain: np.ndarray
+
+    @classmethod
+    def identity(cls, planes: int) -> Levelling:
+        """The map that changes nothing."""
+        return cls(None, None, np.ones(planes))
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return self.source is not None or bool((self.gain != 1).any())
+
+    def apply(self, block: np.ndarray, first: int = 0) -> np.ndarray:
+        """Map a block, plane by plane.
+
+        Parameters
+        ----------
+        block : array, floating, (z, y, x)
+            Intensities; NumPy or CuPy.
+        first : int
+            Which of the planes the block's first one is.
+
+        Returns
+        -------
+        array
+            A new one of the same type, or `block` itself where nothing changes.
+        """
+        gain = self.gain[first : first + len(block)]
+        if not self.changes:
+            return block
+        out = namespace(block).empty_like(block)
+        for k, plane in enumerate(block):
+            out[k] = self._mapped(plane, first + k) * block.dtype.type(gain[k])
+        return out
+
+    def _mapped(self, plane: np.ndarray, k: int) -> np.ndarray:
+        if self.source is None or self.target is None:
+            return plane
+        xp = namespace(plane)
+        knots, group = np.unique(self.source[k], return_inverse=True)
+        # Equal knots (integers, flat areas) map to the middle of where they would all go.
+        values = np.bincount(group, self.target[k]) / np.bincount(group)
+        if np.array_equal(knots, values):
+            return plane
+        mapped = xp.interp(plane, xp.asarray(knots), xp.asarray(values)).astype(plane.dtype)
+        for outside, x, y in (
+            (plane < knots[0], knots[0], values[0]),
+            (plane > knots[-1], knots[-1], values[-1]),
+        ):
+            beyond = plane * plane.dtype.type(y / x) if x > 0 and y > 0 else plane + (y - x)
+            mapped = xp.where(outside, beyond, mapped)
+        return mapped.astype(plane.dtype, copy=False)
+
+
+def histogram_matching(volume: np.ndarray, mask: np.ndarray, groups: Sequence[Planes]) -> Levelling:
+    """Match the histogram of each group of planes to that of all groups.
+
+    The histogram that all are matched to is the mean of theirs as quantile functions, weighted by
+    their voxels (and geometric where intensities are positive): of two sections that differ by a
+    factor it is the one halfway, where pooled voxels would have the peaks of both.
+
+    Parameters
+    ----------
+    volume : ndarray, (z, y, x)
+        Intensities.
+    mask : ndarray, bool, (z, y, x)
+        Voxels that count.
+    groups : sequence of (start, stop)
+        Planes of each section, or every plane by itself. Planes in none of them, and groups with
+        no voxel in the mask, keep their intensities.
+
+    Returns
+    -------
+    Levelling
+        Of gain 1.
+    """
+    found: list[tuple[Planes, np.ndarray, int]] = []
+    for start, stop in groups:
+        values = volume[start:stop][mask[start:stop]]
+        if values.size:
+            found.append(((start, stop), np.quantile(values, PROBABILITIES), values.size))
+    level = Levelling.identity(len(volume))
+    if not found:
+        return level
+    quantiles = np.array([q for _, q, _ in found])
+    weights = [size for _, _, size in found]
+    if (quantiles > 0).all():
+        reference = np.exp(np.average(np.log(quantiles), axis=0, weights=weights))
+    else:
+        reference = np.average(quantiles, axis=0, weights=weights)
+    target = np.tile(reference, (len(volume), 1))
+    source = target.copy()
+    for (start, stop), own, _ in found:
+        source[start:stop] = own
+    return replace(level, source=source, target=target)
+
+
+def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Planes]) -> np.ndarray:
+    """Gain of every plane that brings its mean to its section's: 1 / attenuation with depth.
+
+    Means are geometric. A median would jump where the tissue that fills half of a plane changes.
+
+    Parameters
+    ----------
+    volume : ndarray, (z, y, x)
+        Intensities.
+    mask : ndarray, bool, (z, y, x)
+        Voxels that count; those <= 0 do not, because a gain cannot move them.
+    sections : sequence of (start, stop)
+        Planes of each section. What differs between sections stays.
+
+    Returns
+    -------
+    ndarray, float64, (z,)
+        1 for planes of no section. A plane with no voxel in the mask has the gain between those of
+        its neighbours.
+    """
+    gain = np.ones(len(volume))
+    counted = mask & (volume > 0)
+    for start, stop in sections:
+        planes = np.array([k for k in range(start, stop) if counted[k].any()], np.intp)
+        if not planes.size:
+            continue
+        means = np.array([np.log(volume[k][counted[k]]).mean(dtype=np.float64) for k in planes])
+        gain[start:stop] = np.exp(np.interp(np.arange(start, stop), planes, means.mean() - means))
+    return gain
+
+
+def along_z(
+    levelling: Levelling, kept: Sequence[int], groups: Sequence[Planes], planes: int
+) -> Levelling:
+    """Bring maps of some planes to all planes, linearly between them and never across groups.
+
+    Parameters
+    ----------
+    levelling : Levelling
+        Of the planes that were kept when the volume was shrunk.
+    kept : sequence of int
+        Which planes these are, rising.
+    groups : sequence of (start, stop)
+        Planes of each section among all planes.
+    planes : int
+        Number of all planes.
+
+    Returns
+    -------
+    Levelling
+        Planes of no group, and of groups that kept none, have the map of the nearest kept plane.
+    """
+    positions = np.asarray(kept)
+    where = np.interp(np.arange(planes), positions, np.arange(len(positions)))
+    # To the nearest by default; inside a group from the group's own planes alone.
+    where = np.rint(where)
+    for start, stop in groups:
+        own = np.flatnonzero((positions >= start) & (positions < stop))
+        if own.size:
+            where[start:stop] = np.interp(np.arange(start, stop), positions[own], own)
+    before = np.floor(where).astype(np.intp)
+    after = np.minimum(before + 1, len(positions) - 1)
+    part = where - before
+
+    def between(values: np.ndarray) -> np.ndarray:
+        share = part.reshape(-1, *[1] * (values.ndim - 1))
+        return values[before] * (1 - share) + values[after] * share
+
+    return Levelling(
+        None if levelling.source is None else between(levelling.source),
+        None if levelling.target is None else between(levelling.target),
+        np.exp(between(np.log(levelling.gain))),
+    )

@@ -1,0 +1,296 @@
+"""One N4 iteration over the included voxels: histogram, sharpening, fit, update.
+
+:mod:`octane.n4.fit` has the algorithm and its reasons, :mod:`octane.n4.grid` how voxels are held.
+Whatever is summed over slabs is either exact or summed in a fixed order, so that threads do not
+change the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from octane.core.arrays import to_host
+from octane.core.timing import span
+from octane.n4 import bspline
+from octane.n4.convergence import running_variation
+from octane.n4.grid import Grid, Slab
+
+__all__ = [
+    "Map",
+    "Moments",
+    "Sharpening",
+    "Steps",
+    "itk_minimum",
+    "log_image",
+    "sharpen",
+]
+
+
+class Sharpening(NamedTuple):
+    """Options of the histogram's deconvolution: see :func:`octane.n4.fit.fit_bias_field`."""
+
+    bins: int
+    fwhm: float
+    noise: float
+
+
+class Moments(NamedTuple):
+    """Of p = exp(old field - new field): sums of p - 1 and (p - 1)**2, largest distance from 1."""
+
+    total: float
+    squares: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Map:
+    """The map from u to its expected value: value and difference to the next, per bin.
+
+    Bins are linear, from `low` in steps of `slope`.
+    """
+
+    value: np.ndarray
+    step: np.ndarray
+    low: np.float32
+    slope: np.float32
+
+
+class Steps:
+    """Iterations as array operations, on NumPy or CuPy.
+
+    Holds the arrays over the included voxels: log image, corrected log image (u), current and
+    previous log field, fractional histogram bins of u. What works on one slab is a method of its
+    own.
+    """
+
+    # Voxels of a slab on a CPU.
+    SLAB = bspline.CACHED
+    # What follows ITK's running mean; None for arrays.
+    _follow: Callable[[np.ndarray], tuple[float, float]] | None = None
+
+    def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
+        xp = grid.xp
+        self.grid, self.sharpening = grid, sharpening
+        self.log = log_image(grid)
+        self.u = self.log.copy()
+        self.field = xp.zeros_like(self.log)
+        self.previous, self.bins = xp.empty_like(self.log), xp.empty_like(self.log)
+
+    def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
+        """Make what depends on the mask and the lattice's shape alone."""
+        grid, xp = self.grid, self.grid.xp
+        dense = [
+            bspline.basis(n, c, part.start, part.stop)
+            for n, c, part in zip(grid.shape, lattice_shape, grid.box, strict=True)
+        ]
+        fits = [bspline.fit_basis(b) for b in dense]
+        self.zy = grid.box_shape[:2]
+        self.cubed = [xp.asarray(f.cubed) for f in fits[:2]]
+        self.bases = [xp.asarray(b) for b in dense[:2]]
+        # The long axis, where the time goes, is multiplied in float32.
+        self.cubed_x = xp.asarray(fits[2].cubed.astype(np.float32))
+        self.basis_x = xp.asarray(np.ascontiguousarray(dense[2].T.astype(np.float32)))
+        self.rows = xp.empty((self.zy[0] * self.zy[1], lattice_shape[2]), xp.float32)
+        squared = [xp.asarray(f.squared.astype(t)) for f, t in zip(fits, "ddf", strict=True)]
+
+        def weigh(slab: Slab) -> None:
+            w = grid.weights
+            some = xp.ones(slab.voxels.stop - slab.voxels.start, xp.float32)
+            w = some if w is None else w[slab.voxels]
+            self.rows[slab.rows] = bspline.product(grid.spread(slab, w), squared[2])
+
+        grid.each(weigh)
+        self.reciprocal = bspline.reciprocal_omega(self.rows, self.zy, squared[:2])
+
+    def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
+        """Do one iteration: the new lattice, and how much the field changed; None if u is constant.
+
+        `lattice` is float32, (cz, cy, cx), of the level that was begun.
+        """
+        with span("histogram", counted=False):
+            mapping = self._histogram_map()
+        if mapping is None:
+            return None
+        with span("fit lattice", counted=False):
+            lattice = lattice + self._fit(mapping)
+        with span("update field", counted=False):
+            return lattice, self._update(lattice)
+
+    def running_variation(self, moments: Moments) -> float:
+        """ITK's stopping measure of the last iteration."""
+        return running_variation(self._change, *moments, self.grid.size, self._follow)
+
+    def _change(self, k: int) -> np.ndarray:
+        """The first k values of exp(old field - new field), on the host."""
+        return to_host(self.grid.xp.exp(self.previous[:k] - self.field[:k]))
+
+    def _histogram_map(self) -> Map | None:
+        """Bin u (kept in `bins` as fractional bins) and sharpen; None if u is constant."""
+        xp, bins = self.grid.xp, self.sharpening.bins
+        rest, high = self._extrema()
+        first = np.float32(float(self.u[0]))
+        low = itk_minimum(self.u, rest)
+        slope = np.float32((high - low) / np.float32(bins - 1))
+        if not slope > 0:
+            return None
+        # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
+        stray = bool(min(rest, first) < low or (high - low) / slope > np.float32(bins - 1))
+        counted, shares = self._histogram(low, slope, stray)
+        shares = shares[:bins] / 2**24
+        histogram = counted[:bins] - shares
+        histogram[1:] += shares[:-1]
+        expected = sharpen(
+            histogram, float(low), float(slope), self.sharpening.fwhm, self.sharpening.noise
+        ).astype(np.float32)
+        step = np.append(np.diff(expected), np.float32(0))
+        return Map(xp.asarray(expected), xp.asarray(step), low, slope)
+
+    def _extrema(self) -> tuple[np.float32, np.float32]:
+        """Smallest u, the first left out (infinite if it is the only one), and the largest."""
+        u = self.u
+        rest = u[1:].min() if u.size > 1 else np.inf
+        return np.float32(float(rest)), np.float32(float(u.max()))
+
+    def _histogram(
+        self, low: np.float32, slope: np.float32, stray: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bin u: as :meth:`_count`, of all slabs."""
+        parts = self.grid.each(lambda slab: self._count(slab, low, slope, stray))
+        counted, shares = zip(*parts, strict=True)
+        return np.sum(counted, axis=0), np.sum(shares, axis=0)
+
+    def _count(
+        self, slab: Slab, low: np.float32, slope: np.float32, stray: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bin a slab: per bin the number of voxels and the sum of shares of the next bin."""
+        xp, bins = self.grid.xp, self.sharpening.bins
+        last = np.float32(bins - 1)
+        # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
+        c = xp.subtract(self.u[slab.voxels], low, out=self.bins[slab.voxels])
+        xp.divide(c, slope, out=c)
+        k = c.astype(np.intp)
+        if stray:
+            outside = (c < 0) | (c > last)
+            k[outside] = bins
+            c[outside] = last  # ITK maps them to the last bin's value
+        # The share of the next bin as a multiple of 2**-24 (it is one already but in bin 0): up to
+        # 2**29 voxels the float64 sums are exact, so the same in any order, threads and atomics.
+        share = c - k.astype(np.float32)
+        share = xp.rint(share * np.float32(2**24)).astype(np.float64)
+        if stray:
+            share[outside] = 0
+        counted = xp.bincount(k, minlength=bins + 1)
+        return to_host(counted), to_host(xp.bincount(k, weights=share, minlength=bins + 1))
+
+    def _fit(self, mapping: Map) -> np.ndarray:
+        """Fit what sharpening would take from u: the increment of the lattice, float32."""
+        self.grid.each(lambda slab: self._contract(slab, mapping))
+        return (bspline.fit(self.rows, self.zy, self.cubed) * self.reciprocal).astype(np.float32)
+
+    def _contract(self, slab: Slab, mapping: Map) -> None:
+        """Contract a slab's residuals, u less its expected value, along x into `rows`."""
+        grid = self.grid
+        bins = self.bins[slab.voxels]
+        k = bins.astype(np.intp)
+        expected = mapping.step.take(k)
+        expected *= bins - k.astype(np.float32)
+        expected += mapping.value.take(k)
+        residual = self.u[slab.voxels] - expected
+        if grid.weights is not None:
+            residual *= grid.weights[slab.voxels]
+        self.rows[slab.rows] = bspline.product(grid.spread(slab, residual), self.cubed_x)
+
+    def _update(self, lattice: np.ndarray) -> Moments:
+        """Take the new field from u."""
+        xp = self.grid.xp
+        rows = bspline.expand_rows(lattice.astype(xp.float64), self.bases).astype(xp.float32)
+        # Summed in the order of slabs: the same value whatever the number of threads.
+        parts = self.grid.each(lambda slab: self._subtract(slab, rows))
+        self.field, self.previous = self.previous, self.field
+        totals, squares, largest = zip(*parts, strict=True)
+        return Moments(math.fsum(totals), math.fsum(squares), max(largest))
+
+    def _subtract(self, slab: Slab, rows: np.ndarray) -> Moments:
+        """Evaluate the new field of a slab into `previous` and take it from the log image."""
+        xp = self.grid.xp
+        part = bspline.product(rows[slab.rows], self.basis_x).reshape(-1)
+        if slab.where is not None:
+            part = part.take(slab.where)
+        self.previous[slab.voxels] = part
+        xp.subtract(self.log[slab.voxels], part, out=self.u[slab.voxels])
+        change = xp.exp(self.field[slab.voxels] - part) - xp.float32(1)
+        if change.size == 0:
+            return Moments(0.0, 0.0, 0.0)
+        largest = xp.maximum(change.max(), -change.min())
+        change = change.astype(xp.float64)
+        # Not xp.dot: BLAS would wake its threads for it (see bspline.BLAS_SERIAL).
+        return Moments(float(change.sum()), float(xp.square(change).sum()), float(largest))
+
+
+def log_image(grid: Grid) -> np.ndarray:
+    """Return the logarithm of the included voxels; values <= 0 have none and stay."""
+    xp, values = grid.xp, grid.values
+    return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)
+
+
+def itk_minimum(u: np.ndarray, rest: np.float32) -> np.float32:
+    """Return the minimum as ITK scans for it: a voxel that is a new maximum is never looked at.
+
+    It differs from the minimum only when the first voxel is the minimum (always a new maximum);
+    leaving this out changed a field by 0.24. `rest` is the minimum of all voxels but the first.
+    """
+    first = np.float32(float(u[0]))
+    if u.size == 1:
+        return first
+    if rest <= first or float(u[1]) > rest:
+        return rest
+    # The second voxel is a new maximum too, and no later one is smaller: look closely.
+    values = to_host(u)
+    seen = values[1:] <= np.maximum.accumulate(values)[:-1]
+    return values[1:][seen].min() if seen.any() else first
+
+
+def sharpen(
+    histogram: np.ndarray, minimum: float, slope: float, fwhm: float, noise: float
+) -> np.ndarray:
+    """Return the expected true value for every bin of a log histogram (Sled 1998).
+
+    Parameters
+    ----------
+    histogram : ndarray, float64, (bins,)
+        Voxels per bin.
+    minimum, slope : float
+        Value of the first bin, and the distance of bins.
+    fwhm, noise : float
+        Width of the Gaussian to deconvolve, and the Wiener noise.
+
+    Returns
+    -------
+    ndarray, float64, (bins,)
+        On the host: 512 points are done sooner there than a GPU's launches.
+    """
+    bins = len(histogram)
+    # The padded size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
+    size = 2 ** (math.ceil(math.log2(bins)) + 1)
+    offset = (size - bins) // 2
+    width = fwhm / slope
+    n = np.arange(size)
+    distance = n - size * (n > size // 2)
+    pair = np.zeros((2, size))
+    gaussian, padded = pair
+    np.exp((-4 * math.log(2) / width**2) * distance**2, out=gaussian)
+    gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
+    padded[offset : offset + bins] = histogram
+    # All is real: half a spectrum is enough, two at a time. That of the even Gaussian is real too.
+    blur, spectrum = np.fft.rfft(pair)
+    blur = blur.real
+    sharp = np.maximum(np.fft.irfft(spectrum * (blur / (blur * blur + noise)), size), 0)
+    np.multiply(sharp, minimum + (n - offset) * slope, out=pair[0])
+    pair[1] = sharp
+    above, below = np.fft.irfft(np.fft.rfft(pair) * blur, size)[:, offset : offset + bins]
+    return np.divide(above, below, out=np.zeros(bins), where=below != 0)

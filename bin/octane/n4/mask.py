@@ -1,0 +1,164 @@
+"""The tissue mask that N4 fits in, made on the (shrunk) volume on the host.
+
+Each section is smoothed, thresholded by Otsu 1979 ("A threshold selection method from gray-level
+histograms", IEEE TSMC 9(1)), its holes are filled and its outline is closed, on its own: sections
+differ in brightness, so one threshold for all would lose the dark ones, and smoothing or closing
+across a section boundary would mix two different slabs of tissue.
+
+Small islands are kept: telling a fragment of tissue from a speck needs a size that no data gives,
+and a speck of some voxels does not move a field of some hundred control points.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import SimpleITK as sitk
+from scipy import ndimage
+
+from octane.core.arrays import to_host
+from octane.core.errors import OctaneError
+
+__all__ = ["enlarged", "otsu_threshold", "tissue_mask"]
+
+log = logging.getLogger(__name__)
+
+
+def tissue_mask(
+    volume: np.ndarray,
+    sections: Sequence[tuple[int, int]] | None = None,
+    sigma: float = 1.0,
+) -> np.ndarray:
+    """Find the tissue in a volume, section by section.
+
+    Parameters
+    ----------
+    volume : ndarray, (z, y, x)
+        Real intensities, tissue brighter than background.
+    sections : sequence of (start, stop), optional
+        Planes of each section on this grid. By default the volume is one section. Planes in no
+        section are outside the mask.
+    sigma : float
+        Of the Gaussian smoothing, in voxels of this grid; 0 for none.
+
+    Returns
+    -------
+    ndarray, bool, (z, y, x)
+        A section without contrast has no tissue; a warning is logged for it.
+
+    Raises
+    ------
+    OctaneError
+        If no section has tissue, if a section lies outside the volume, or for NaN or infinity.
+    """
+    volume = to_host(volume)
+    if volume.ndim != 3 or volume.size == 0:
+        raise OctaneError(f"A tissue mask needs a (z, y, x) volume, not shape {volume.shape}.")
+    if sigma < 0:
+        raise OctaneError(f"The tissue mask's sigma is {sigma}: give 0 or more.")
+    depth = len(volume)
+    mask = np.zeros(volume.shape, bool)
+    for number, (start, stop) in enumerate([(0, depth)] if sections is None else sections):
+        if not 0 <= start < stop <= depth:
+            raise OctaneError(
+                f"Section {number} is planes {start} to {stop} of a volume of {depth} planes: "
+                "correct the section boundaries."
+            )
+        section = volume[start:stop].astype(np.float32)
+        if not np.isfinite(section).all():
+            raise OctaneError(
+                f"Section {number} (planes {start} to {stop}) has NaN or infinite voxels: set "
+                "them to 0 first (nonfinite = mask) or repair the volume."
+            )
+        if section.min() == section.max():
+            log.warning(
+                "tissue mask: section %d (planes %d to %d) is constant and has no tissue",
+                *(number, start, stop),
+            )
+            continue
+        mask[start:stop] = _section_mask(section, sigma)
+    if not mask.any():
+        raise OctaneError(
+            "No section of the volume has tissue (all are constant): give another volume, or a "
+            "mask of your own."
+        )
+    return mask
+
+
+def enlarged(
+    mask: np.ndarray,
+    keep: Sequence[slice],
+    region: Sequence[slice],
+    sections: Sequence[tuple[int, int]],
+) -> np.ndarray:
+    """Return a part of a mask at full resolution, from the mask on a shrunk grid.
+
+    Outlines are interpolated linearly in y and x, so that they follow the tissue and not the
+    shrunk voxels. Along z the nearest kept plane of the same section is taken.
+
+    Parameters
+    ----------
+    mask : ndarray, bool, (z, y, x)
+        On the shrunk grid.
+    keep : sequence of three slices
+        The voxels of the full grid that the shrunk grid has, with start and step.
+    region : sequence of three slices
+        The part wanted, with start and stop.
+    sections : sequence of (start, stop)
+        Planes of each section of the full grid; planes in none are outside.
+
+    Returns
+    -------
+    ndarray, bool, of the region's shape
+    """
+    planes = keep[0].start + keep[0].step * np.arange(len(mask))
+    out = np.zeros([r.stop - r.start for r in region], bool)
+    weights = [
+        _interpolation(k, r, n)
+        for k, r, n in zip(keep[1:], region[1:], mask.shape[1:], strict=True)
+    ]
+    (y0, y1, ty), (x0, x1, tx) = weights
+    made: dict[int, np.ndarray] = {}
+    for start, stop in sections:
+        own = np.flatnonzero((planes >= start) & (planes < stop))
+        for z in range(max(start, region[0].start), min(stop, region[0].stop)):
+            if not own.size:
+                continue
+            k = int(own[np.argmin(np.abs(planes[own] - z))])
+            if k not in made:
+                rows = mask[k].astype(np.float32)
+                rows = rows[y0] * (1 - ty)[:, None] + rows[y1] * ty[:, None]
+                made[k] = rows[:, x0] * (1 - tx) + rows[:, x1] * tx >= 0.5
+            out[z - region[0].start] = made[k]
+    return out
+
+
+def _interpolation(
+    keep: slice, region: slice, size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The two shrunk voxels around each voxel of a region, and the share of the second."""
+    at = np.clip((np.arange(region.start, region.stop) - keep.start) / keep.step, 0, size - 1)
+    before = np.floor(at).astype(np.intp)
+    return before, np.minimum(before + 1, size - 1), (at - before).astype(np.float32)
+
+
+def otsu_threshold(values: np.ndarray) -> float:
+    """Return Otsu's threshold as ITK computes it (128 bins)."""
+    otsu = sitk.OtsuThresholdImageFilter()
+    otsu.Execute(sitk.GetImageFromArray(np.ascontiguousarray(values)))
+    return otsu.GetThreshold()
+
+
+def _section_mask(section: np.ndarray, sigma: float) -> np.ndarray:
+    smooth = ndimage.gaussian_filter(section, sigma) if sigma else section
+    mask = smooth > otsu_threshold(smooth)
+    # Plane by plane: a cut ventricle opens at the top and bottom of its section and would never
+    # be a hole in three dimensions.
+    for plane in mask:
+        ndimage.binary_fill_holes(plane, output=plane)
+    # Closing as SciPy does it erodes from outside the volume and takes tissue off the borders;
+    # here the erosion sees tissue beyond them.
+    dilated = ndimage.binary_dilation(mask)
+    return ndimage.binary_erosion(dilated, border_value=1)

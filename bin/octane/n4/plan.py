@@ -1,0 +1,201 @@
+"""What an N4 run will do and take, decided before any voxel is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
+from octane.core.errors import OctaneError
+from octane.core.geometry import Region, blocks, spelled
+from octane.n4.fit import shrink_slices
+from octane.n4.gathering import READ_BLOCK
+from octane.n4.mesh import plan_mesh, shrink_factors
+from octane.n4.modes import Part
+from octane.pipeline.workers import plan_workers
+from octane.store.sections import Section
+from octane.store.volumes import Volume, is_ome_zarr
+
+__all__ = ["Plan", "plan_n4", "within"]
+
+PROCESS_BYTES = 290_000_000
+"""Python with NumPy, SciPy, SimpleITK, zarr and the compiled loops, before any data."""
+FIT_BYTES = 36
+"""Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it."""
+BLOCK_BYTES = 14
+"""Of a voxel of a block beside its value before and after: what is computed and encoded."""
+FILLED = 0.9
+"""Part of the memory that a derived shrink factor fills."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fitted, how finely, by how many threads and in how much memory.
+
+    Attributes
+    ----------
+    mode
+        ``global``, ``per_section`` or ``two_pass``.
+    keep
+        Voxels that enter the fit, as slices of the volume.
+    sections
+        Sections that are fitted by themselves.
+    whole
+        The fit over the whole volume, where the mode has one.
+    workers
+        Threads.
+    kept
+        Whether the volume is read once and kept in memory.
+    predicted_bytes
+        Peak of the host memory.
+    fit_bytes, block_bytes
+        Memory of the fit, and of a block that is corrected.
+    """
+
+    volume: Volume
+    mode: str
+    keep: Region
+    sections: tuple[Part, ...]
+    whole: Part | None
+    workers: int
+    kept: bool
+    predicted_bytes: int
+    fit_bytes: int
+    block_bytes: int
+
+    def device_bytes(self, blocks: int) -> int:
+        """What a GPU has to hold: the fit, and after it so many blocks at once."""
+        return max(self.fit_bytes, blocks * self.block_bytes)
+
+    @property
+    def planes(self) -> range:
+        """Planes of the volume that enter the fit."""
+        return range(self.volume.grid.shape[0])[self.keep[0]]
+
+    @property
+    def shrunk_shape(self) -> tuple[int, ...]:
+        """Voxels of the shrunk volume, (z, y, x)."""
+        shape = self.volume.grid.shape
+        return tuple(len(range(n)[k]) for n, k in zip(shape, self.keep, strict=True))
+
+    def lines(self) -> list[str]:
+        """The plan in words, a line each."""
+        grid, dtype = self.volume.grid, self.volume.dtype
+        size = math.prod(grid.shape) * dtype.itemsize
+        factors = [k.step for k in self.keep]
+        told = [
+            f"{self.volume.path}: {spelled(grid.shape)} voxels (z y x) of "
+            f"{spelled(grid.spacing)} um, {dtype}, {size / 1e9:.2f} GB",
+            f"mode {self.mode}, shrunk by {spelled(factors)} to {spelled(self.shrunk_shape)}",
+        ]
+        if self.sections:
+            depths = [part.stop - part.start for part in self.sections]
+            part = max(self.sections, key=lambda s: s.stop - s.start)
+            told.append(
+                f"{len(self.sections)} section(s) of {min(depths)} to {max(depths)} planes, each "
+                + part.mesh.describe((part.stop - part.start, *grid.shape[1:]), grid.spacing)
+            )
+        if self.whole is not None:
+            told.append("whole volume: " + self.whole.mesh.describe(grid.shape, grid.spacing))
+        told.append(
+            f"{self.workers} thread(s), the volume "
+            + ("read once and kept in memory" if self.kept else "read and written block by block")
+            + f", about {self.predicted_bytes / 1e6:.0f} MB of memory"
+        )
+        return told
+
+
+def plan_n4(
+    volume: Volume,
+    sections: Sequence[Section],
+    p: N4Parameters,
+    execution: ExecutionParameters,
+    *,
+    whole_files: int,
+) -> Plan:
+    """Plan a run.
+
+    Parameters
+    ----------
+    volume
+        What is corrected.
+    sections
+        Its sections, those that are missing left out.
+    p, execution
+        Parameters.
+    whole_files
+        Bytes of the input and the outputs that are kept in memory because their format is.
+
+    Raises
+    ------
+    OctaneError
+        When the memory is too little, or an axis or a mesh does not fit the volume.
+    """
+    grid = volume.grid
+    by_section = sections if p.mode != "global" else []
+    depths = [s.stop - s.start for s in by_section] or [grid.shape[0]]
+    mesh = None
+    if p.mode != "per_section":
+        mesh = plan_mesh(grid.shape, grid.spacing, p, volume.path)
+    own = [
+        plan_mesh((s.stop - s.start, *grid.shape[1:]), grid.spacing, p, volume.path, section=True)
+        for s in by_section
+    ]
+    memory = bytes_of(execution.memory)
+    block = int(np.prod(np.minimum(READ_BLOCK, grid.shape)))
+    # As read, corrected, and the field and what is computed with it in float32.
+    levelled = p.histogram_matching != "none" or p.z_profile_gain
+    need = block * (2 * volume.dtype.itemsize + BLOCK_BYTES + 8 * levelled)
+    fixed = PROCESS_BYTES + whole_files
+    per_voxel = FIT_BYTES + 4 * (p.weights is not None)
+    given = None if p.shrink_factor is None else _reversed(p.shrink_factor)
+    factors = shrink_factors(
+        grid.shape,
+        own if mesh is None else [mesh, *own],
+        # Planes are levelled one by one: each is to be seen.
+        1 if p.z_profile_gain or p.histogram_matching == "plane" else min(depths),
+        max(1, int(FILLED * (memory - fixed)) // per_voxel),
+        given,
+    )
+    keep = shrink_slices(grid.shape, factors)
+    lengths = [len(range(n)[k]) for n, k in zip(grid.shape, keep, strict=True)]
+    fitted = math.prod(lengths) * per_voxel
+    # The fit is over, and its memory free, before blocks are corrected.
+    least = fixed + max(fitted, need)
+    if least > memory:
+        raise OctaneError(
+            f"{volume.path}: N4 needs {least / 1e9:.1f} GB for a fit of {math.prod(lengths)} "
+            f"voxels or for one block, and --memory allows {memory / 1e9:.1f} GB; raise --memory "
+            "or --shrink-factor (auto finds one that fits), or use OME-Zarr in place of files "
+            "that are read whole."
+        )
+    count = len(blocks(grid.shape, (READ_BLOCK,) * 3))
+    workers = plan_workers(need, memory, execution.workers, max(count, 2), fixed=fixed)
+    predicted = fixed + max(fitted, min(workers, count) * need)
+    size = math.prod(grid.shape) * volume.dtype.itemsize
+    kept = is_ome_zarr(volume.path) and predicted + size <= memory
+    planes = range(grid.shape[0])[keep[0]]
+    parts = tuple(
+        Part(s.name, s.start, s.stop, within(planes, s), its)
+        for s, its in zip(by_section, own, strict=True)
+    )
+    whole = None
+    if mesh is not None:
+        whole = Part("the volume", 0, grid.shape[0], slice(0, len(planes)), mesh)
+    return Plan(
+        volume, p.mode, keep, parts, whole, workers, kept, predicted + kept * size, fitted, need
+    )
+
+
+def within(planes: range, section: Section) -> slice:
+    """Which of the kept planes are a section's, as a slice of the shrunk volume."""
+    start, stop = np.searchsorted(planes, (section.start, section.stop))
+    return slice(int(start), int(stop))
+
+
+def _reversed(values: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = values
+    return z, y, x

@@ -1,0 +1,1 @@
+"""Blocks worked on by many threads."""

@@ -1,0 +1,1 @@
+"""Figures, pictures, HTML pages and the crate."""

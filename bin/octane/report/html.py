@@ -1,0 +1,389 @@
+"""The report of one subject: loaded records and preview arrays in, HTML and pictures out.
+
+No file is touched but the template; see :mod:`octane.steps.report` for the files.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+from pydantic import BaseModel, ValidationError
+
+from octane.config.validation import place_of
+from octane.core.errors import OctaneError
+from octane.core.geometry import Vector
+from octane.report import charts as pictures
+from octane.report.charts import Band, Theme
+from octane.report.pages import rendered
+from octane.report.records import (
+    Context,
+    N4Figures,
+    PyramidFigures,
+    Record,
+    ResampleFigures,
+    StackFigures,
+    StitchFigures,
+)
+from octane.report.summary import SectionQuality, Summary, outliers, qualities, summary_of
+from octane.report.timeline_picture import timeline_chart
+from octane.report.timing import Clock, occupancy
+
+__all__ = ["PREVIEWED", "Entry", "Report", "build"]
+
+CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
+"""Axes of a slice, down and across, by the axis that it is orthogonal to."""
+PREVIEWED = {
+    "stitch": ("thumbnail",),
+    "n4": tuple(f"{kind}_{axis}" for kind in ("before", "after", "field") for axis in CUTS),
+    "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
+}
+"""Steps that hand pictures to the report, with the arrays that it needs."""
+BINS = 400
+"""Of the timeline: as many as a chart has pixels to tell apart."""
+THUMBNAIL = 160
+"""Longest edge of the volume's picture for a page of many subjects, pixels."""
+ROOMY = 12
+"""Up to so many sections, their pictures may be large; above, the file must stay small."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record, the name that its files begin with, and the arrays of its preview."""
+
+    name: str
+    record: Record
+    previews: Mapping[str, npt.NDArray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A subject's report.
+
+    Attributes
+    ----------
+    html
+        The page.
+    pictures
+        As PNG, by file name.
+    warnings
+        What it warns of.
+    sections, summary
+        Quality of each section, and of the subject.
+    thumbnail
+        A small picture of the volume as a URI; None where no step gave one.
+    """
+
+    html: str
+    pictures: dict[str, bytes]
+    warnings: list[str]
+    sections: list[SectionQuality]
+    summary: Summary
+    thumbnail: str | None
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry, M]]:
+    """Entries of a step, each with its figures."""
+    found = []
+    for entry in entries:
+        if entry.record.step == step:
+            try:
+                found.append((entry, model.model_validate(entry.record.figures)))
+            except ValidationError as error:
+                raise OctaneError(
+                    f"{entry.name}_metrics.json has no usable figure '{place_of(error)}'; "
+                    f"run {step.upper()} again with this version of octane."
+                ) from error
+    return found
+
+
+class _Gallery:
+    """Makes pictures for the page and keeps each as PNG as well."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def chart(self, name: str, title: str, alt: str, draw: Callable[[Theme], Figure]) -> Context:
+        light, dark, self.files[f"{name}.png"] = pictures.themed(draw)
+        context: Context = {"title": title, "alt": alt, "light": light, "dark": dark}
+        return context | {"wide": light.width > 3 * light.height}
+
+    def cuts(
+        self,
+        name: str,
+        spacing: Vector,
+        kinds: Mapping[str, tuple[str, pictures.Scale]],
+        arrays: Mapping[str, npt.NDArray],
+    ) -> list[Context]:
+        """Rows of slices: one row per orthogonal cut, one picture per kind."""
+        rows: list[Context] = []
+        for axis, (down, across) in CUTS.items():
+            here = (spacing[down], spacing[across])
+            slices = [(t, arrays[f"{kind}_{axis}"], scale) for kind, (t, scale) in kinds.items()]
+            self.files[f"{name}_{axis}.png"] = pictures.comparison(slices, here)
+            drawn = [(title, pictures.panel(array, here, scale)) for title, array, scale in slices]
+            bar = pictures.round_length(slices[0][1].shape[1] * here[1])
+            row: Context = {"axis": axis, "down": "zyx"[down], "across": "zyx"[across]}
+            rows.append(row | {"drawn": drawn, "bar": pictures.length(bar)})
+        return rows
+
+
+def _cv(values: npt.NDArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.std() / known.mean()) if known.size and known.mean() else math.nan
+
+
+def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
+    """Titles of the fields that are known; brings them to one geometric mean over the cuts."""
+    fields = {"field": "bias field"}
+    if all(f"true_field_{axis}" in arrays for axis in CUTS):
+        fields["true_field"] = "true field"
+        # N4 finds a field up to a factor, which would hide how alike the two are.
+        cuts = {k: np.concatenate([arrays[f"{k}_{a}"].ravel() for a in CUTS]) for k in fields}
+        both = (cuts["field"] > 0) & (cuts["true_field"] > 0)
+        if both.any():
+            ratio = np.exp(np.mean(np.log(cuts["field"][both] / cuts["true_field"][both])))
+            arrays |= {f"true_field_{a}": arrays[f"true_field_{a}"] * ratio for a in CUTS}
+    return fields
+
+
+def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
+    """Pictures and charts of the bias field correction."""
+    arrays = dict(entry.previews)
+    fields = _fields(arrays)
+    grey = pictures.grey_scale(arrays[f"{k}_{a}"] for k in ("before", "after") for a in CUTS)
+    diverging = pictures.field_scale(arrays[f"{k}_{a}"] for k in fields for a in CUTS)
+    kinds = {"before": ("before", grey), "after": ("after", grey)}
+    kinds |= {kind: (title, diverging) for kind, title in fields.items()}
+    given = entry.record.settings.get("convergence_threshold")
+    threshold = float(given) if isinstance(given, int | float) else None
+    series = [level.convergence for level in n4.levels]
+    charts: list[Context] = []
+
+    def add(name: str, title: str, alt: str, draw: Callable[..., Figure], *data: object) -> None:
+        charts.append(gallery.chart(name, title, alt, lambda theme: draw(*data, theme)))
+
+    names = [f"profile_{k}" for k in ("z", "before", "after")]
+    if arrays.keys() >= set(names):
+        z, before, after = (arrays[name] for name in names)
+        alt = (
+            "Mean in tissue of each plane along z. Its coefficient of variation is "
+            f"{_cv(before):.1%} before and {_cv(after):.1%} after the correction."
+        )
+        draw = pictures.profile_chart
+        add("profile", "Profile along z", alt, draw, z, before, after, bands)
+    names = [f"histogram_{k}" for k in ("edges", "before", "after")]
+    if arrays.keys() >= set(names):
+        alt = (
+            "Histogram of the intensities in tissue. Their coefficient of variation is "
+            f"{n4.cv_before:.1%} before and {n4.cv_after:.1%} after the correction."
+        )
+        counts = [arrays[name] for name in names]
+        add("histogram", "Histogram in tissue", alt, pictures.histogram_chart, *counts)
+    if series:
+        alt = "Change of the field after each iteration; the table holds the last of each level."
+        add("convergence", "Convergence", alt, pictures.convergence_chart, series, threshold)
+    rows = gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays)
+    context: Context = {"figures": n4, "charts": charts, "rows": rows, "threshold": threshold}
+    context |= {"limits": n4.most_iterations}
+    return context | {"grey": grey, "field": diverging, "titles": list(fields.values())}
+
+
+def _sections(
+    stitched: list[tuple[Entry, StitchFigures]],
+    stack: StackFigures | None,
+    tiles: StackFigures | ResampleFigures | None,
+    gallery: _Gallery,
+) -> Context:
+    """One card per section, missing ones among them, and the chart of the seams."""
+    voxel = tiles.voxel_size if tiles else (1.0, 1.0, 1.0)
+    limit, far = outliers([s.seam_median for _, s in stitched])
+    grey = pictures.grey_scale(entry.previews["thumbnail"] for entry, _ in stitched)
+    cards: list[Context] = []
+    for (entry, figures), out in zip(stitched, far, strict=True):
+        thumbnail = entry.previews["thumbnail"]
+        sides = zip(voxel, figures.shape, (1, *thumbnail.shape), strict=True)
+        pixel = [spacing * n / shown for spacing, n, shown in sides][1:]
+        draw = partial(pictures.panel, thumbnail, pixel, grey, bar=tiles is not None)
+        picture = draw(longest=384 if len(stitched) <= ROOMY else 216)
+        gallery.files[f"{entry.name}.png"] = draw(longest=384, png=True).data
+        title = entry.name if figures.section is None else f"Section {figures.section}"
+        card: Context = {"number": figures.section, "title": title, "state": "stitched"}
+        cards.append(card | {"figures": figures, "picture": picture, "outlier": out})
+    numbers = {card["number"] for card in cards}
+    for s in stack.sections if stack else ():
+        if s.number not in numbers:
+            state = "missing" if s.missing else "unrecorded"
+            cards.append({"number": s.number, "title": f"Section {s.number}", "state": state})
+    cards.sort(key=lambda card: (card["number"] is None, cast("int", card["number"] or 0)))
+    known = [
+        (s.section, s.seam_median, s.seam_max)
+        for _, s in stitched
+        if s.section is not None and s.seam_median is not None and s.seam_max is not None
+    ]
+    chart = None
+    if len(known) > 1:
+        seams = tuple(zip(*sorted(known), strict=True))
+        alt = f"Mismatch at the seams of each section; outliers lie above {limit:.1%}."
+        chart = gallery.chart(
+            "seams", "Seams", alt, lambda theme: pictures.seam_chart(*seams, limit, theme)
+        )
+    return {"cards": cards, "chart": chart, "limit": limit, "grey": grey}
+
+
+def _timeline(entries: Sequence[Entry], gallery: _Gallery) -> Context | None:
+    """The chart of what ran when; None where no step noted it."""
+    noted = [(e.record, e.record.timeline) for e in entries if e.record.timeline is not None]
+    if not noted:
+        return None
+    clock = Clock.of([(t.started, t.started + r.seconds.get("total", 0.0)) for r, t in noted])
+    edges = np.linspace(0, max(clock.end, 1e-3), BINS + 1)
+    steps = {
+        step.upper(): occupancy([t for r, t in noted if r.step == step], clock, edges)
+        for step in dict.fromkeys(r.step for r, t in sorted(noted, key=lambda of: of[1].started))
+    }
+    alt = "Workers of each step over time, by what they did; the sentences say what bounded them."
+    chart = gallery.chart(
+        "timeline",
+        "Who did what when",
+        alt,
+        lambda theme: timeline_chart(edges, steps, clock.pauses, theme),
+    )
+    # Scrolled on a phone: its strips hold too much to be made smaller.
+    return chart | {"wide": True}
+
+
+def _notices(
+    entries: Sequence[Entry],
+    stack: StackFigures | None,
+    n4: N4Figures | None,
+    sections: Context | None,
+    quality: Sequence[SectionQuality],
+) -> list[Context]:
+    """Everything that the reader must not overlook, the worst first."""
+    found: list[tuple[bool, str, str]] = []
+    gaps = ", ".join(map(str, stack.missing_sections)) if stack else ""
+    told = [
+        text for entry in entries if entry.record.step == "stack" for text in entry.record.warnings
+    ]
+    if gaps and not any(gaps in text and "missing" in text for text in told):
+        found.append((True, "stack", f"Sections {gaps} are missing: blank slabs stand there."))
+    if n4 and n4.cv_after > n4.cv_before:
+        text = "The variation in tissue rose; check the mask and the settings."
+        found.append((True, "n4", text))
+    cards = cast("list[Context]", sections["cards"]) if sections else []
+    for severe, found_in, text in (
+        (True, lambda card: card["state"] == "unrecorded", "in the volume, but without a record."),
+        (False, lambda card: card.get("outlier"), "seams above median + 3 MAD of all sections."),
+    ):
+        listed = ", ".join(str(card["title"]) for card in cards if found_in(card))
+        if listed:
+            found.append((severe, "stitch", f"{listed}: {text}"))
+    varied = ", ".join(section.title for section in quality if "CV outlier" in section.flags)
+    if varied:
+        text = f"{varied}: variation in tissue above median + 3 MAD of all sections."
+        found.append((False, "n4", text))
+    retried = [(e.name, e.record.attempt) for e in entries if e.record.attempt > 1]
+    for name, attempt in retried:
+        text = f"done at attempt {attempt}; Nextflow's log says what stopped those before."
+        found.append((False, name, text))
+    for entry in entries:
+        severe = bool(gaps) and entry.record.step == "stack"
+        found += [(severe, entry.name, text) for text in entry.record.warnings]
+    found.sort(key=lambda notice: not notice[0])
+    for package in sorted({name for entry in entries for name in entry.record.versions}):
+        versions = sorted({e.record.versions.get(package, "none") for e in entries})
+        if len(versions) > 1:
+            text = f"{package} was not the same for all tasks: {', '.join(versions)}."
+            found.append((False, "versions", text))
+    return [dict(zip(("severe", "source", "text"), notice, strict=True)) for notice in found]
+
+
+def build(
+    entries: Sequence[Entry],
+    *,
+    heading: str,
+    subject: str,
+    run: Mapping[str, str],
+    tables: Mapping[str, object],
+) -> Report:
+    """Make the page.
+
+    Parameters
+    ----------
+    entries
+        All steps' records with their previews.
+    heading, subject
+        The page's heading, and the subject's name.
+    run
+        What is known of the run as a whole, shown as it is.
+    tables
+        Settings, seconds, bytes, versions and machines, put together over the tasks.
+    """
+    gallery = _Gallery()
+    stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
+    n4 = next(iter(_of(entries, "n4", N4Figures)), None)
+    pyramid = next(iter(_of(entries, "pyramid", PyramidFigures)), None)
+    resampled = next((figures for _, figures in _of(entries, "resample", ResampleFigures)), None)
+    grids = (stack, n4[1] if n4 else None, pyramid[1].levels[0] if pyramid else None, resampled)
+    stitched = _of(entries, "stitch", StitchFigures)
+    sections = _sections(stitched, stack, stack or resampled, gallery) if stitched else None
+    slices: list[Context] = []
+    if pyramid:
+        arrays = pyramid[0].previews
+        grey = pictures.grey_scale(arrays[f"slice_{axis}"] for axis in CUTS)
+        kinds = {"slice": ("volume", grey)}
+        slices = gallery.cuts("volume", pyramid[1].preview_spacing, kinds, arrays)
+    figures = {entry.name: own for entry, own in stitched}
+    quality = qualities(figures, stack, n4[1] if n4 else None)
+    notices = _notices(entries, stack, n4[1] if n4 else None, sections, quality)
+    grid = next((grid for grid in grids if grid and grid.voxel_size), None)
+    html = rendered(
+        "report.html.j2",
+        heading=heading,
+        subject=subject,
+        run={name: value for name, value in run.items() if value},
+        grid=grid,
+        notices=notices,
+        stack=stack,
+        n4=_correction(*n4, stack.bands() if stack else [], gallery) if n4 else None,
+        pyramid=pyramid[1] if pyramid else None,
+        resampled=resampled,
+        slices=slices,
+        sections=sections,
+        quality=quality,
+        **tables,
+        timeline=_timeline(entries, gallery),
+        entries=entries,
+    )
+    return Report(
+        html,
+        gallery.files,
+        [str(notice["text"]) for notice in notices],
+        quality,
+        summary_of(
+            [entry.record for entry in entries],
+            quality,
+            n4[1] if n4 else None,
+            grid.voxel_size if grid else None,
+        ),
+        _thumbnail(pyramid[0] if pyramid else n4[0] if n4 else None),
+    )
+
+
+def _thumbnail(entry: Entry | None) -> str | None:
+    """The central plane of the finished volume, small, as a URI."""
+    if entry is None:
+        return None
+    plane = entry.previews["slice_z" if entry.record.step == "pyramid" else "after_z"]
+    step = max(1, -(-max(plane.shape) // THUMBNAIL))
+    grey = pictures.grey_scale([plane])
+    drawn = pictures.panel(plane[::step, ::step], (1.0, 1.0), grey, bar=False, longest=THUMBNAIL)
+    return drawn.uri

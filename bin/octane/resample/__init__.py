@@ -1,0 +1,1 @@
+"""Resampling: the operator and its three forms."""

@@ -1,0 +1,205 @@
+"""Resampling with compiled loops, plane after plane, for NumPy arrays.
+
+Planes are taken in their order, as a decoder gives them, while they are still in the cache. Each
+is summed along y at once, which shrinks what goes on; the last few such planes, as many as the
+operator of z has taps, stand in a ring. When the last plane that an output takes is there, the ring
+is summed along z, and that one plane along x, straight into the result. A tile is therefore read
+once and never held: what is held is the ring, of a megabyte for planes of 256 x 256 voxels.
+
+Along every axis a sum goes over its taps in their order, whatever is pushed at once and whichever
+outputs are asked for, so that parts equal the whole bit for bit.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.dtypes import as_dtype, integer_limits, working_type
+from octane.resample import kernels
+from octane.resample.operator import AxisOperator
+
+__all__ = ["CompiledResampler", "reach", "require_announced", "require_complete", "streams"]
+
+LOOPED = frozenset(map(np.dtype, "bBhHiIlLfdFD"))
+"""Types that the loops read and write themselves; the others go through the type computed in."""
+
+LANES = 48
+"""Elements that are summed along x side by side: a row of voxels of each of as many lines."""
+
+STAGED_BYTES = 1 << 20
+"""Planes that are converted before the loops take them: as many as stay in the second cache."""
+
+ALIGNMENT = 64
+"""Bytes of a cache line: vectors that lie across two made the whole a tenth slower."""
+
+
+def reach(operators: Sequence[AxisOperator], plane_shape: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of planes that operators of z, y and x take.
+
+    Raises
+    ------
+    ValueError
+        When there are fewer in planes of that shape, or samples are taken in another order than
+        that in which planes are pushed.
+    """
+    if not streams(operators):
+        raise ValueError("an operator takes samples in another order than they are pushed")
+    ny, nx = (int(operator.start[-1]) + operator.taps for operator in operators[1:])
+    if ny > plane_shape[0] or nx > plane_shape[1]:
+        raise ValueError(f"the operators take {ny} x {nx} voxels of planes of {plane_shape}")
+    return ny, nx
+
+
+def require_announced(planes: np.ndarray, plane_shape: tuple[int, int], dtype: np.dtype) -> None:
+    """Refuse planes of another shape or type than was announced, with a ValueError."""
+    if planes.shape[1:] != plane_shape or planes.dtype != dtype:
+        raise ValueError(
+            f"planes of {planes.shape[1:]}, {planes.dtype} were pushed, and planes of "
+            f"{plane_shape}, {dtype} were announced"
+        )
+
+
+def require_complete(done: int, planes: int) -> None:
+    """Refuse a result of which fewer planes are done than it has, with a ValueError."""
+    if done < planes:
+        raise ValueError(f"the planes pushed are enough for {done} of the result's {planes}")
+
+
+def streams(operators: Sequence[AxisOperator]) -> bool:
+    """Whether operators take their inputs in order, as they must to work on a stream of planes."""
+    return all((np.diff(operator.start) >= 0).all() for operator in operators)
+
+
+def _component(dtype: np.dtype) -> np.dtype:
+    """Type of a complex type's two components; other types are their own."""
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+
+
+class CompiledResampler:
+    """Resamples tile after tile, plane after plane; one per worker, its buffers are reused."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def begin(
+        self,
+        operators: Sequence[AxisOperator],
+        plane_shape: tuple[int, int],
+        dtype: npt.DTypeLike,
+        out_dtype: npt.DTypeLike,
+    ) -> None:
+        """Begin a tile.
+
+        Parameters
+        ----------
+        operators
+            Of z, y and x.
+        plane_shape
+            (y, x) of the planes that will be pushed. What lies beyond the samples that the
+            operators take, as in the padding of a chunk at the edge, is ignored.
+        dtype, out_dtype
+            Of the planes and of the result: floating and complex values are cast, integers rounded
+            and clipped as by :func:`octane.core.dtypes.as_dtype`.
+
+        Raises
+        ------
+        ValueError
+            When the operators take more than a plane has, or samples not in their order.
+        """
+        z, y, x = operators
+        _, nx = reach(operators, plane_shape)
+        self._dtype, self._out, self._plane_shape = (
+            np.dtype(dtype),
+            np.dtype(out_dtype),
+            plane_shape,
+        )
+        self._pushed = self._done = 0
+        working = working_type(self._dtype)
+        # What the loops are given, and what they give.
+        self._taken = self._dtype if self._dtype in LOOPED else working
+        cast = self._out in LOOPED and (self._out.kind == "c") == (working.kind == "c")
+        given = self._out if cast else working
+        work = _component(working)
+        self._kernel = kernels.push(_component(self._taken), work, _component(given))
+        self._axes = [
+            array
+            for operator in operators
+            for array in (
+                np.ascontiguousarray(operator.start, np.int64),
+                np.ascontiguousarray(operator.weight, work),
+            )
+        ]
+        # A complex value is two real ones side by side.
+        components = 2 if working.kind == "c" else 1
+        lines = LANES // components
+        width = nx * components
+        self._scratch = (
+            # A power of two, so that the place of a row in it is found without a division.
+            self._take("rows", (1 << (y.taps - 1).bit_length(), width), work),
+            self._take("ring", (z.taps, y.size, width), work),
+            self._take("lines", (lines, width), work),
+            self._take("turned", (nx, LANES), work),
+            self._take("sums", (x.size, LANES), work),
+        )
+        self._result = self._take("result", (z.size, y.size, x.size), given)
+        rounded = given.kind in "iu"
+        low, high = integer_limits(given, work) if rounded else (-np.inf, np.inf)
+        self._conversion = components, x.identity(nx), rounded, work.type(low), work.type(high)
+
+    def buffer(self, planes: int) -> np.ndarray:
+        """An array for the next planes to be decoded into, (planes, y, x); reused."""
+        return self._take("buffer", (planes, *self._plane_shape), self._dtype)
+
+    def push(self, planes: np.ndarray) -> None:
+        """Take the next planes in the order of z, (planes, y, x) of any strides.
+
+        Raises
+        ------
+        ValueError
+            When they are not of the shape and type that were announced.
+        """
+        require_announced(planes, self._plane_shape, self._dtype)
+        if planes.dtype == self._taken and planes.flags.c_contiguous and planes.flags.writeable:
+            self._run(planes)
+            return
+        step = max(1, STAGED_BYTES // (int(np.prod(self._plane_shape)) * self._taken.itemsize))
+        for start in range(0, len(planes), step):
+            part = planes[start : start + step]
+            staged = self._take("staged", part.shape, self._taken)
+            staged[...] = part
+            self._run(staged)
+
+    def finish(self) -> np.ndarray:
+        """The result, (z, y, x) of the type asked for: valid until the next ``begin``.
+
+        Raises
+        ------
+        ValueError
+            When planes are missing.
+        """
+        require_complete(self._done, len(self._result))
+        same = self._result.dtype == self._out
+        return self._result if same else as_dtype(self._result, self._out)
+
+    def _run(self, planes: np.ndarray) -> None:
+        self._done = self._kernel(
+            planes.view(_component(self._taken)),
+            self._pushed,
+            self._done,
+            *self._axes,
+            *self._scratch,
+            *self._conversion,
+            self._result.view(_component(self._result.dtype)),
+        )
+        self._pushed += len(planes)
+
+    def _take(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A kept buffer that begins a cache line; a larger one in its place where it is short."""
+        size = int(np.prod(shape)) * dtype.itemsize
+        kept = self._kept.get(name)
+        if kept is None or len(kept) < size:
+            fresh = np.empty(size + ALIGNMENT, np.uint8)
+            start = -fresh.ctypes.data % ALIGNMENT
+            kept = self._kept[name] = fresh[start : start + size]
+        return kept[:size].view(dtype).reshape(shape)

@@ -1,0 +1,153 @@
+"""Resampling of arrays: one banded operator per axis, along y, then z, then x.
+
+On a CPU it is compiled loops (:mod:`octane.resample.cpu`), on a GPU a kernel
+(:mod:`octane.resample.gpu`), and for single arrays on a GPU sums of taps of whole arrays, which
+are also what the tests compare with. All sum the taps one after the other in their order. A voxel's
+value is therefore the same whatever block it was computed in, which makes block-wise results equal
+to whole ones bit for bit (a GEMM's order depends on its shape).
+"""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.arrays import namespace
+from octane.core.dtypes import working_type
+from octane.gpu.pinned import HostMemory
+from octane.resample.cpu import (
+    CompiledResampler,
+    streams,
+)
+from octane.resample.gpu import CudaResampler
+from octane.resample.operator import AxisOperator
+from octane.resample.sizes import Footprint, device_bytes
+
+__all__ = [
+    "Resampler",
+    "apply",
+    "footprint",
+    "load",
+    "make_resampler",
+    "resample",
+    "resample_arrays",
+]
+
+
+class Resampler(Protocol):
+    """Resamples tile after tile, plane after plane; one per worker, its buffers are reused.
+
+    See :class:`octane.resample.cpu.CompiledResampler` for what the methods take.
+    """
+
+    def begin(
+        self,
+        operators: Sequence[AxisOperator],
+        plane_shape: tuple[int, int],
+        dtype: npt.DTypeLike,
+        out_dtype: npt.DTypeLike,
+    ) -> None:
+        """Begin a tile with the operators of z, y and x."""
+
+    def buffer(self, planes: int) -> np.ndarray:
+        """An array for the next planes to be decoded into, (planes, y, x); reused."""
+        ...
+
+    def push(self, planes: np.ndarray) -> None:
+        """Take the next planes in the order of z."""
+
+    def finish(self) -> np.ndarray:
+        """The result, (z, y, x) of the type asked for: valid until the next ``begin``."""
+        ...
+
+
+def make_resampler(xp: ModuleType, host: HostMemory) -> Resampler:
+    """The resampler for a device, ``numpy`` or ``cupy``, and the memory for its copies."""
+    return CompiledResampler() if xp is np else CudaResampler(xp, host)
+
+
+def footprint(
+    operators: Sequence[AxisOperator],
+    plane_shape: tuple[int, int],
+    dtype: npt.DTypeLike,
+    planes: int,
+    out_dtype: npt.DTypeLike,
+    *,
+    gpu: bool,
+) -> Footprint:
+    """What a resampler takes on the device and on the host, pushed ``planes`` at a time."""
+    if gpu:
+        return device_bytes(operators, plane_shape, dtype, planes, out_dtype)
+    z, y, x = operators
+    working, out = working_type(np.dtype(dtype)), np.dtype(out_dtype)
+    batch = planes * plane_shape[0] * plane_shape[1] * np.dtype(dtype).itemsize
+    ring = (z.taps + 2) * y.size * plane_shape[1] * working.itemsize
+    # Types that the loops do not write are made from the type that is computed in.
+    result = z.size * y.size * x.size * (out.itemsize + working.itemsize * (out.kind == "b"))
+    return Footprint(0, batch + ring + result)
+
+
+def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None:
+    """Have the machine code for these types ready, so that no tile waits for it."""
+    one = AxisOperator(np.zeros(1, np.int64), np.ones((1, 1)))
+    with HostMemory(xp, pinned=False) as host:
+        resampler = make_resampler(xp, host)
+        resampler.begin([one] * 3, (1, 1), dtype, out_dtype)
+        resampler.push(np.zeros((1, 1, 1), dtype))
+        resampler.finish()
+
+
+def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
+    """Apply one operator per axis.
+
+    Parameters
+    ----------
+    array
+        (z, y, x), any real or complex type. Integers are computed in float32 up to 16 bits and in
+        float64 above.
+    operators
+        One per axis.
+
+    Returns
+    -------
+    array
+        Floating or complex values; :func:`octane.core.dtypes.as_dtype` brings them back to
+        integers.
+    """
+    if namespace(array) is not np or not streams(operators):
+        return resample_arrays(array, operators)
+    _, ny, nx = array.shape
+    # A resampler of its own, whose result nothing else will overwrite.
+    resampler = CompiledResampler()
+    resampler.begin(operators, (ny, nx), array.dtype, working_type(array.dtype))
+    resampler.push(array)
+    return resampler.finish()
+
+
+def resample_arrays(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
+    """:func:`resample` as sums of taps of whole arrays, on any array module."""
+    values = array.astype(working_type(array.dtype), copy=False)
+    for axis in (1, 0, 2):
+        values = apply(operators[axis], values, axis)
+    return values
+
+
+def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
+    """Apply ``operator`` along ``axis`` of ``array`` (z, y, x), in the array's floating type."""
+    if operator.identity(array.shape[axis]):
+        return array
+    xp = namespace(array)
+    start = xp.asarray(operator.start)
+    shape = [1] * array.ndim
+    shape[axis] = operator.size
+    real = array.real.dtype
+    weight = xp.asarray(operator.weight.astype(real))
+    total = xp.take(array, start, axis=axis)
+    total *= weight[:, 0].reshape(shape)
+    for tap in range(1, operator.taps):
+        term = xp.take(array, start + tap, axis=axis)
+        term *= weight[:, tap].reshape(shape)
+        total += term
+    return total

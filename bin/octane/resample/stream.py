@@ -1,0 +1,224 @@
+"""Resampling a continuous volume block by block, with halos, equal to the whole bit for bit.
+
+A block is a stored object of the result. The planes of the source that it takes are read a slab at
+a time and pushed through the operators, which keep what the next planes need, so that along z
+nothing is computed twice. Slabs end where the source's chunks do: a chunk is decoded once a block.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from math import prod
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import ExecutionParameters, bytes_of
+from octane.core.geometry import Region, blocks
+from octane.core.metrics import Metrics
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
+from octane.resample.operator import AxisOperator
+from octane.resample.resampler import footprint, load, make_resampler
+from octane.resample.resuming import Finished
+from octane.resample.sizes import Footprint
+from octane.store.image import Image
+from octane.store.volumes import Volume, Writer
+
+__all__ = ["StreamPlan", "decoding_bytes", "plan_stream", "stream_resample"]
+
+DECODER_BYTES = 12_000_000
+"""A streaming zstd decoder with its window, and a piece of compressed input."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a volume is resampled.
+
+    Attributes
+    ----------
+    operators
+        One per axis (z, y, x), from the whole source to the whole result.
+    regions
+        Blocks of the result, each written by one worker.
+    dtype, source_dtype
+        Of the result and of the source.
+    slab
+        Planes of the source that are read at once.
+    workers
+        Blocks in flight.
+    lane_bytes, predicted_bytes, device_bytes
+        Host memory of one worker, peak of the process, and a GPU's memory for one worker.
+    """
+
+    operators: tuple[AxisOperator, ...]
+    regions: tuple[Region, ...]
+    dtype: np.dtype
+    source_dtype: np.dtype
+    slab: int
+    workers: int
+    lane_bytes: int
+    predicted_bytes: int
+    device_bytes: int
+
+    def parts(self, region: Region) -> tuple[list[AxisOperator], Region]:
+        """The operators of a block, and the source's voxels that it takes."""
+        parts = [o.part(r) for o, r in zip(self.operators, region, strict=True)]
+        return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
+
+
+def plan_stream(
+    operators: Sequence[AxisOperator],
+    owned: tuple[int, int, int],
+    dtype: npt.DTypeLike,
+    source: Volume,
+    execution: ExecutionParameters,
+    *,
+    gpu: bool = False,
+) -> StreamPlan:
+    """Plan the resampling of a volume.
+
+    Parameters
+    ----------
+    operators
+        One per axis (z, y, x), from the whole source to the whole result.
+    owned
+        Size of the blocks.
+    dtype
+        Of the result.
+    source
+        What is resampled.
+    execution
+        Memory and workers.
+    gpu
+        Whether a GPU computes.
+
+    Raises
+    ------
+    OctaneError
+        When not even one block fits the memory.
+    """
+    shape = tuple(operator.size for operator in operators)
+    regions = blocks(shape, owned)
+    # The first block is as large as any, and takes as much of the source but for borders.
+    parts, needed = zip(
+        *(o.part(r) for o, r in zip(operators, regions[0], strict=True)), strict=True
+    )
+    nz, ny, nx = (n.stop - n.start for n in needed)
+    block = [r.stop - r.start for r in regions[0]]
+    dtype = np.dtype(dtype)
+    memory = bytes_of(execution.memory)
+
+    def taken(slab: int) -> Footprint:
+        return footprint(parts, (ny, nx), source.dtype, slab, dtype, gpu=gpu)
+
+    # The result is there once more while it is encoded.
+    own = prod(block) * dtype.itemsize + decoding_bytes(source)
+    fixed = PROCESS_BYTES
+    if not isinstance(source, Image):
+        fixed += prod(source.grid.shape) * source.dtype.itemsize
+    wanted = min(execution.workers or cores(), len(regions))
+    # A part of a chunk's planes costs its decoding once more: better than a worker less, or none.
+    # Parts of equal size, so that slabs end where chunks do.
+    depth = source.chunks[0]
+    slabs = [n for n in range(depth, 0, -1) if depth % n == 0]
+    slab = next(
+        (n for n in slabs if fixed + wanted * (taken(min(n, nz)).host + own) <= memory), slabs[-1]
+    )
+    lane = taken(min(slab, nz)).host + own
+    workers = plan_workers(lane, memory, execution.workers, len(regions), fixed=fixed)
+    return StreamPlan(
+        tuple(operators), tuple(regions), dtype, source.dtype, slab, workers, lane,
+        fixed + workers * lane, taken(min(slab, nz)).device,
+    )  # fmt: skip
+
+
+def decoding_bytes(source: Volume) -> int:
+    """Memory of one worker for decoding, beside the voxels that it asked for."""
+    if not isinstance(source, Image):
+        return 0
+    if source.reader is not None and source.reader.streams:
+        return DECODER_BYTES
+    # The chunk as it is stored and as it is decoded.
+    return 2 * prod(source.chunks) * source.dtype.itemsize
+
+
+def stream_resample(
+    source: Volume,
+    write: Writer,
+    plan: StreamPlan,
+    *,
+    label: str,
+    xp: ModuleType,
+    metrics: Metrics,
+    pinned: bool = True,
+    active: Callable[[], AbstractContextManager[object]] = nullcontext,
+    finished: Finished | None = None,
+) -> None:
+    """Resample a volume into ``write``, one owned block (a shard) after the other.
+
+    Parameters
+    ----------
+    source
+        What is resampled.
+    write
+        Takes the result; each block is written once, by one worker.
+    plan
+        From :func:`plan_stream`.
+    label
+        What the work is called.
+    xp
+        Array module that computes.
+    metrics
+        Takes seconds and bytes.
+    pinned
+        Whether host memory is page-locked on a GPU.
+    active
+        As for :func:`octane.pipeline.lanes.run_pipeline`.
+    finished
+        What is there from an earlier run.
+    """
+
+    def work(region: Region, lane: Lane) -> int:
+        operators, needed = plan.parts(region)
+        state = "" if finished is None else finished.state(needed)
+        if finished is not None and finished.has(region, state):
+            return 0
+        resampler = lane.keep("resampler", lambda: make_resampler(xp, lane.host))
+        planes, *across = needed
+        shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)
+        resampler.begin(operators, shape, plan.source_dtype, plan.dtype)
+        start = planes.start
+        while start < planes.stop:
+            stop = min((start // plan.slab + 1) * plan.slab, planes.stop)
+            with lane.timed("compute"):
+                memory = resampler.buffer(stop - start)
+            with lane.timed("read"):
+                slab = source.read((slice(start, stop), *across), memory)
+            metrics.count("read", slab.nbytes)
+            with lane.timed("compute"):
+                resampler.push(slab)
+            start = stop
+        with lane.timed("compute"):
+            result = resampler.finish()
+        with lane.timed("write"):
+            write[region] = result
+            if finished is not None:
+                finished.add(region, state)
+        metrics.count("written", result.nbytes)
+        return result.nbytes
+
+    with metrics.timed("load"):
+        load(xp, plan.source_dtype, plan.dtype)
+    run_pipeline(
+        plan.regions,
+        work,
+        label=label,
+        workers=plan.workers,
+        xp=xp,
+        metrics=metrics,
+        pinned=pinned,
+        active=active,
+        describe=lambda region: f"block {region} of {source.path}",
+    )

@@ -1,0 +1,208 @@
+"""PYRAMID: a volume at several resolutions in one OME-Zarr image."""
+
+import errno
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
+from octane.core.arrays import describe, require_cpu
+from octane.core.durable import bring_to_disk
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, Region, vector
+from octane.core.manifests import PLACE
+from octane.core.metrics import Metrics
+from octane.resample.operator import AxisOperator, resampled
+from octane.resample.stream import plan_stream, stream_resample
+from octane.store.image import Attributes, Image, Level, create_image
+from octane.store.sections import noted_sections, read_sections, rescaled
+from octane.store.volumes import Volume, bring_in, open_volume
+from octane.store.writer import DirectWriter
+
+__all__ = ["build_pyramid", "plan_levels"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
+"""Voxel sizes of atlases and of quick looks, micrometres."""
+
+PREVIEW = 256
+"""Longest edge of the preview's slices, pixels."""
+
+
+def plan_levels(
+    grid: Grid, resolutions: tuple[float, ...] | None
+) -> list[tuple[Grid, list[AxisOperator]]]:
+    """Grid of each level, and the operators that make it from the level before.
+
+    Parameters
+    ----------
+    grid
+        The volume's own.
+    resolutions
+        Voxel sizes in micrometres, finest first; None for the volume's own and the coarser ones of
+        :data:`DEFAULT_RESOLUTIONS`.
+
+    Raises
+    ------
+    OctaneError
+        When a resolution is finer than the volume, or they do not ascend.
+    """
+    coarsest = max(grid.spacing)
+    if resolutions is None:
+        steps = [grid.spacing]
+        steps += [vector(t, t, t) for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
+    else:
+        steps = [vector(t, t, t) for t in resolutions]
+        if list(resolutions) != sorted(set(resolutions)):
+            raise OctaneError(
+                f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
+                "give each once, finest first."
+            )
+        if steps and steps[0][0] < coarsest * (1 - 1e-6):
+            raise OctaneError(
+                f"--resolutions asks for {steps[0][0]:g} micrometre and the volume has "
+                f"{coarsest:g}; leave out what is finer."
+            )
+    planned: list[tuple[Grid, list[AxisOperator]]] = []
+    for step in steps:
+        planned.append(resampled(planned[-1][0] if planned else grid, step))
+    return planned
+
+
+def build_pyramid(
+    source: Path,
+    destination: Path,
+    parameters: PyramidParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+) -> Metrics:
+    """Write ``source`` as an OME-Zarr 0.5 image with one level per resolution.
+
+    A first level that equals a volume of octane's own is hard-linked, so that no byte of it is
+    written twice; across file systems it is copied.
+
+    Parameters
+    ----------
+    source, destination
+        A volume of any format that octane reads, and the OME-Zarr image to be written.
+    parameters, reading, execution
+        See :mod:`octane.config.params`.
+
+    Raises
+    ------
+    OctaneError
+        For input, resolutions or output that is not usable; nothing is left half-written.
+    """
+    image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    planned = plan_levels(image.grid, parameters.resolutions)
+    require_cpu(execution.backend, "PYRAMID")
+    metrics = Metrics("pyramid", settings=parameters.recorded(reading))
+    metrics.device = describe(np)
+    bring_in(image, metrics)
+    levels = [Level.volume(grid) for grid, _ in planned]
+    sections = read_sections(image.attributes, image.grid.shape[0])
+    factor = planned[0][0].spacing[0] / image.grid.spacing[0]
+    attributes: Attributes = {
+        **image.attributes,
+        "step": "pyramid",
+        "sections": noted_sections(rescaled(sections, factor, planned[0][0].shape[0])),
+    }
+    with create_image(
+        destination,
+        levels,
+        image.dtype,
+        codec=parameters.codec,
+        attributes=attributes,
+        overwrite=execution.overwrite,
+    ) as writers:
+        arrays = [writer.array for writer in writers]
+        for index, ((grid, operators), level, writer) in enumerate(
+            zip(planned, levels, writers, strict=True)
+        ):
+            if index == 0 and _same_chunks(image, writer.array):
+                with metrics.timed("link"):
+                    _link(image, writer, metrics)
+                continue
+            before = image if index == 0 else Image(destination, arrays[index - 1], grid, "fill")
+            stream_resample(
+                before,
+                writer,
+                plan_stream(operators, level.owned, image.dtype, before, execution),
+                label=f"PYRAMID {grid.spacing[0]:g} um",
+                xp=np,
+                metrics=metrics,
+            )
+        _preview(arrays, planned, metrics)
+    with metrics.timed("to disk"):
+        bring_to_disk(destination)
+    metrics.figures["levels"] = [
+        {
+            "voxel_size": list(grid.spacing),
+            "shape": list(grid.shape),
+            "bytes": sum(
+                f.stat().st_size for f in (destination / str(i)).rglob("*") if f.is_file()
+            ),
+        }
+        for i, (grid, _) in enumerate(planned)
+    ]
+    return metrics
+
+
+def _same_chunks(image: Volume, array: zarr.Array) -> TypeGuard[Image]:
+    """Whether the first level is a volume of octane's own, chunk for chunk and codec for codec."""
+    if not isinstance(image, Image) or image.attributes.get("step") not in ("stack", "n4"):
+        return False
+    ours, theirs = (a.metadata.to_dict() for a in (array, image.array))
+    return all(ours.get(k) == theirs.get(k) for k in {*ours, *theirs} - {"attributes"})
+
+
+def _link(image: Image, writer: DirectWriter, metrics: Metrics) -> None:
+    array = writer.array
+    image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
+    source = (image.path / image.array.path).resolve()
+    target = Path(str(array.store_path.store.root)) / array.path  # ty: ignore
+    for file in sorted(source.rglob("*")):
+        if not file.is_file() or file.name in ("zarr.json", Path(PLACE).name):
+            continue
+        inside = file.relative_to(source)
+        link = target / inside
+        link.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, link)
+            metrics.count("linked", file.stat().st_size)
+        except OSError as error:
+            # Other file system, or one that has no hard links or forbids them to this user.
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            shutil.copyfile(file, link)
+            metrics.count("written", file.stat().st_size)
+        # Its sizes were compared when it was opened: nothing is read for the new manifest.
+        stamp = (image.manifest or {}).get(f"{image.array.path}/{inside.as_posix()}")
+        if stamp is not None:
+            writer.stamps[f"{array.path}/{inside.as_posix()}"] = stamp
+
+
+def _preview(
+    arrays: list[zarr.Array], planned: list[tuple[Grid, list[AxisOperator]]], metrics: Metrics
+) -> None:
+    """Central slices of the coarsest level that still fills the preview, or of the finest."""
+    index = max((i for i, (grid, _) in enumerate(planned) if max(grid.shape) >= PREVIEW), default=0)
+    grid = planned[index][0]
+    step = max(1, -(-max(grid.shape) // PREVIEW))
+    for axis, name in enumerate("zyx"):
+        at: Region = tuple(
+            slice(n // 2, n // 2 + 1) if a == axis else slice(0, n)
+            for a, n in enumerate(grid.shape)
+        )
+        plane: npt.NDArray = np.asarray(arrays[index][at]).squeeze(axis)
+        if plane.dtype.kind == "c":
+            plane = np.abs(plane)
+        metrics.previews[f"slice_{name}"] = plane[::step, ::step]
+    metrics.figures["preview_spacing"] = [s * step for s in grid.spacing]

@@ -1,0 +1,336 @@
+"""RESAMPLE: every tile of a mosaic grid, or a continuous volume, to the target resolution."""
+
+import logging
+import math
+import sys
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+
+import numpy.typing as npt
+
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    ResampleParameters,
+)
+from octane.core.arrays import Backend
+from octane.core.errors import OctaneError
+from octane.core.files import require_free
+from octane.core.geometry import Vector
+from octane.core.metrics import Metrics
+from octane.gpu.device import CupyDevice
+from octane.gpu.run import Share
+from octane.gpu.step import on_device
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import cores
+from octane.resample.journal import Journal, fingerprint, journal
+from octane.resample.plan import (
+    MosaicPlan,
+    Piece,
+    VolumePlan,
+    plan_mosaic,
+    plan_volume,
+    target_of,
+)
+from octane.resample.resampler import load, make_resampler
+from octane.resample.resuming import Finished
+from octane.resample.stream import stream_resample
+from octane.store.image import Attributes, Image, create_image
+from octane.store.mosaic_grid import Tile
+from octane.store.sections import noted_sections, read_sections, rescaled
+from octane.store.volumes import Volume, bring_in, open_volume
+
+__all__ = ["resample_image"]
+
+logger = logging.getLogger(__name__)
+
+FEW_CORES = 4
+"""Up to so many cores take longer for a tile than the bus does: 8 to 10 ms each for 67 MB, and the
+bus 1.3 to 2.7 ms."""
+
+
+def resample_image(
+    source: Path,
+    destination: Path,
+    parameters: ResampleParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+    sharing: LeaseParameters | None = None,
+    *,
+    dry_run: bool = False,
+) -> Metrics:
+    """Resample one image.
+
+    Parameters
+    ----------
+    source, destination
+        A mosaic grid or volume, and the OME-Zarr image to be written.
+    parameters, reading, execution, sharing
+        See :mod:`octane.config.params`.
+    dry_run
+        Write the plan to the standard output, and do nothing.
+
+    Returns
+    -------
+    Metrics
+        Figures, seconds and bytes.
+
+    Raises
+    ------
+    OctaneError
+        For input, target or output that is not usable; nothing is left half-written.
+    """
+    image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    target = target_of(image, parameters)
+    if image.dtype.kind == "c" and parameters.dtype != "input":
+        raise OctaneError(
+            f"{source} holds complex voxels, which --dtype {parameters.dtype} would cut in half; "
+            "leave --dtype out, and take the modulus where it is wanted."
+        )
+    metrics = Metrics("resample", settings=parameters.recorded(reading, execution))
+    if not dry_run:
+        require_free(destination, overwrite=execution.overwrite)
+    backend = _backend(image, execution)
+    gpu = backend != "cpu" and CupyDevice.missing() is None
+    first = _plan(image, target, parameters, execution, gpu=gpu)
+    if dry_run:
+        sys.stdout.write("\n".join(first.lines()) + "\n")
+        return metrics
+    bring_in(image, metrics)
+
+    def work(share: Share) -> MosaicPlan | VolumePlan:
+        on_gpu = share.device is not None
+        plan = first
+        if on_gpu != gpu or (on_gpu and share.batch < first.workers):
+            lanes = {"workers": share.batch} if on_gpu else {}
+            plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
+        for line in plan.lines():
+            logger.info("RESAMPLE: %s", line)
+        with _journal(image, destination, plan, parameters, reading, metrics) as record:
+            if isinstance(plan, MosaicPlan):
+                _resample_mosaic(plan, destination, parameters, execution, metrics, share, record)
+            else:
+                _resample_volume(plan, destination, parameters, execution, metrics, share, record)
+        return plan
+
+    plan = on_device(
+        work,
+        lambda lanes: lanes * first.device_bytes,
+        batch=first.workers,
+        backend=backend,
+        sharing=LeaseParameters() if sharing is None else sharing,
+        metrics=metrics,
+        subject=f"{image.path.name} RESAMPLE",
+    )
+    metrics.figures.update(
+        source_voxel_size=list(image.grid.spacing),
+        source_shape=list(image.grid.shape),
+        voxel_size=list(target),
+        shape=list(plan.level.grid.shape),
+        predicted_memory_bytes=plan.predicted_bytes,
+    )
+    return metrics
+
+
+def _plan(
+    image: Volume,
+    target: Vector,
+    parameters: ResampleParameters,
+    execution: ExecutionParameters,
+    *,
+    gpu: bool,
+) -> MosaicPlan | VolumePlan:
+    if parameters.layout == "volume":
+        return plan_volume(image, target, parameters, execution, gpu=gpu)
+    if not isinstance(image, Image):
+        raise OctaneError(
+            f"{image.path} is no mosaic grid but a plain volume; give --layout volume."
+        )
+    return plan_mosaic(image, target, parameters, execution, gpu=gpu)
+
+
+def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
+    """The CPU where it is the faster device and the choice is open: docs/gpu.md, by counting."""
+    if execution.backend != "auto":
+        return execution.backend
+    reader = image.reader if isinstance(image, Image) else None
+    workers = execution.workers or cores()
+    if reader is not None and reader.encoding.compression == "zstd":
+        reason = "decoding zstd takes most of the time, and a GPU does not do it"
+    elif workers > FEW_CORES:
+        reason = f"{workers} workers resample faster than tiles reach a GPU"
+    else:
+        return "auto"
+    logger.info("backend auto: CPU, because %s", reason)
+    return "cpu"
+
+
+def _journal(
+    image: Volume,
+    destination: Path,
+    plan: MosaicPlan | VolumePlan,
+    parameters: ResampleParameters,
+    reading: InputParameters,
+    metrics: Metrics,
+) -> AbstractContextManager[Journal | None]:
+    """What is known of earlier runs with the same input, settings, code and kind of device."""
+    if not parameters.resume:
+        return nullcontext()
+    settings = parameters.model_dump(mode="json", exclude={"resume", "resume_dir"})
+    metadata = image.array.metadata.to_dict() if isinstance(image, Image) else None
+    key = fingerprint(
+        {
+            "source": image.path.resolve(),
+            "grid": [image.grid.shape, image.grid.spacing, image.grid.origin],
+            "metadata": metadata,
+            "attributes": image.attributes,
+            "settings": settings,
+            "target": plan.target,
+            "reading": reading.model_dump(mode="json"),
+            "backend": metrics.device["backend"],
+        }
+    )
+    place = parameters.resume_dir or destination.parent
+    return journal(place, destination.name, key, image.path)
+
+
+def _resample_mosaic(
+    plan: MosaicPlan,
+    destination: Path,
+    parameters: ResampleParameters,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+    share: Share,
+    record: Journal | None,
+) -> None:
+    image, tiling = plan.image, plan.tiling
+    attributes = {**image.attributes, "kind": "mosaic", "mosaic": tiling.attributes()}
+    with create_image(
+        destination,
+        [plan.level],
+        plan.dtype,
+        codec=parameters.codec,
+        attributes=attributes,
+        overwrite=execution.overwrite,
+        kept=None if record is None else record.folder,
+    ) as (writer,):
+        done = Finished(image, writer, record)
+
+        def work(piece: Piece, lane: Lane) -> int:
+            source, region = plan.source(piece), plan.region(piece)
+            state = done.state(source)
+            if done.has(region, state):
+                return 0
+            with ExitStack() as stack:
+                shard = stack.enter_context(writer.shard(piece.position))
+                for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
+                    result = _resampled(plan, tile, lane)
+                    with lane.timed("write"):
+                        shard[chunk] = result
+                    metrics.count("written", result.nbytes)
+                with lane.timed("write"):
+                    stack.close()
+                    done.add(region, state)
+            return math.prod(r.stop - r.start for r in source) * image.dtype.itemsize
+
+        reader = image.reader
+
+        def fetch(piece: Piece) -> None:
+            for tile in piece.tiles:
+                if reader is not None:
+                    reader.fetch((0, *tile))
+
+        with metrics.timed("load"):
+            load(share.xp, image.dtype, plan.dtype)
+        run_pipeline(
+            plan.pieces,
+            work,
+            label="RESAMPLE",
+            workers=plan.workers,
+            xp=share.xp,
+            metrics=metrics,
+            active=share.active,
+            describe=lambda piece: f"{piece} of {image.path}",
+            fetch=None if reader is None else fetch,
+            ahead=plan.ahead,
+            pinned=execution.pinned,
+        )
+    metrics.figures.update(
+        tiles=len(tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles), pieces_kept=done.kept
+    )
+
+
+def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
+    """A tile decoded a few planes at a time, each pushed through while it is in the cache."""
+    image = plan.image
+    resampler = lane.keep("resampler", lambda: make_resampler(lane.xp, lane.host))
+    region = plan.tiling.region(tile)
+    depth = region[0].stop
+    size = math.prod(r.stop - r.start for r in region) * image.dtype.itemsize
+    lane.metrics.count("read", size)
+    operators = plan.operators_of(tile)
+    if image.reader is None:
+        with lane.timed("read"):
+            voxels = image.read(region)
+        with lane.timed("compute"):
+            resampler.begin(operators, (voxels.shape[1], voxels.shape[2]), image.dtype, plan.dtype)
+            for start in range(0, depth, plan.batch):
+                resampler.push(voxels[start : start + plan.batch])
+            return resampler.finish()
+    # A chunk at the edge is stored with its padding, which the operators do not take.
+    _, cy, cx = image.array.chunks
+    resampler.begin(operators, (cy, cx), image.dtype, plan.dtype)
+    with image.naming_chunks(), image.reader.stream((0, *tile)) as stream:
+        for start in range(0, depth, plan.batch):
+            with lane.timed("compute"):
+                planes = resampler.buffer(min(plan.batch, depth - start))
+            # It says by itself what was reading, and what decoding.
+            stream.read_into(planes)
+            with lane.timed("compute"):
+                resampler.push(planes)
+        stream.drain()
+    with lane.timed("compute"):
+        return resampler.finish()
+
+
+def _resample_volume(
+    plan: VolumePlan,
+    destination: Path,
+    parameters: ResampleParameters,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+    share: Share,
+    record: Journal | None,
+) -> None:
+    image, level = plan.image, plan.level
+    attributes: Attributes = {
+        k: v for k, v in image.attributes.items() if k not in ("mosaic", "section")
+    }
+    attributes["kind"] = "volume"
+    if "sections" in attributes:
+        sections = read_sections(attributes, image.grid.shape[0])
+        factor = plan.target[0] / image.grid.spacing[0]
+        attributes["sections"] = noted_sections(rescaled(sections, factor, level.grid.shape[0]))
+    with create_image(
+        destination,
+        [level],
+        plan.stream.dtype,
+        codec=parameters.codec,
+        attributes=attributes,
+        overwrite=execution.overwrite,
+        kept=None if record is None else record.folder,
+    ) as (writer,):
+        done = Finished(image, writer, record)
+        stream_resample(
+            image,
+            writer,
+            plan.stream,
+            label="RESAMPLE",
+            xp=share.xp,
+            metrics=metrics,
+            pinned=execution.pinned,
+            active=share.active,
+            finished=done,
+        )
+    metrics.figures["pieces_kept"] = done.kept

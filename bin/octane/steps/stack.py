@@ -1,0 +1,313 @@
+"""STACK: the sections of a subject on top of each other, with their boundaries recorded."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
+from octane.core.arrays import describe, require_cpu
+from octane.core.dtypes import as_dtype, working_type
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, Region, Vector, blocks, vector
+from octane.core.metrics import Metrics
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import plan_workers
+from octane.resample.operator import interpolator
+from octane.resample.resampler import apply
+from octane.store.image import Attributes, Image, Level, create_image, open_image
+from octane.store.numbering import Voxels, gaps, number_of, require_alike
+from octane.store.sections import Section, noted_sections
+
+__all__ = ["stack_sections", "volume_depth"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Slab:
+    """A section's place in the volume; ``image`` is None for a gap."""
+
+    number: int
+    name: str
+    image: Image | None
+    edge: Vector
+    extent: Vector
+    surface: float
+    thickness: float
+
+
+def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
+    if parameters.section_thickness is not None:
+        if parameters.section_thickness < image.grid.spacing[0]:
+            raise OctaneError(
+                f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
+                f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
+            )
+        return parameters.section_thickness
+    noted = cast("Mapping[str, float]", image.attributes.get("section", {}))
+    return float(noted.get("thickness", extent[0]))
+
+
+def _number(image: Image) -> int:
+    number = number_of(image)
+    if number is None:
+        raise OctaneError(
+            f"{image.path} has no number in its name; name sections like section_01.ome.zarr."
+        )
+    return number
+
+
+def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
+    """Sections in order of their numbers, with blank slabs where numbers are missing."""
+    by_number: dict[int, Image] = {}
+    for image in images:
+        number = _number(image)
+        if number in by_number:
+            raise OctaneError(
+                f"{image.path} and {by_number[number].path} are both section {number}; rename one."
+            )
+        by_number[number] = image
+    missing = gaps(list(by_number))
+    if len(missing) > parameters.allow_missing_sections:
+        raise OctaneError(
+            f"Sections {', '.join(map(str, missing))} are missing between {images[0].path} and "
+            f"{images[-1].path}; add them, or give --allow-missing-sections {len(missing)}."
+        )
+    slabs: list[Slab] = []
+    surface = 0.0
+    for number in range(min(by_number), max(by_number) + 1):
+        image = by_number.get(number)
+        if image is None:
+            before = slabs[-1]
+            slab = Slab(
+                number, "missing", None, before.edge, before.extent, surface, before.thickness
+            )
+        else:
+            noted = cast("Mapping[str, list[float]]", image.attributes.get("section", {}))
+            edge = vector(*noted.get("edge", image.grid.edge))
+            extent = vector(*noted.get("extent", image.grid.extent))
+            thickness = _thickness(image, parameters, extent)
+            slab = Slab(number, image.path.name, image, edge, extent, surface, thickness)
+        slabs.append(slab)
+        surface += slab.thickness
+    return slabs
+
+
+def volume_depth(
+    images: list[Image], extents: list[float], parameters: StackParameters
+) -> tuple[float, float]:
+    """Depth of the volume that sections will make, and how much of it is not blank.
+
+    Parameters
+    ----------
+    images
+        The sections, or what they will be made of.
+    extents
+        Imaged depth of each, micrometres.
+    parameters
+        See :mod:`octane.config.params`.
+
+    Returns
+    -------
+    depth, imaged
+        Micrometres.
+    """
+    numbers = [_number(image) if len(images) > 1 else 1 for image in images]
+    numbered = sorted(zip(numbers, images, extents, strict=True), key=lambda section: section[0])
+    depth = imaged = 0.0
+    for index, (number, image, extent) in enumerate(numbered):
+        thickness = _thickness(image, parameters, vector(extent, 0, 0))
+        # A gap's blank slab is as thick as the section before it.
+        following = numbered[index + 1][0] if index + 1 < len(numbered) else number + 1
+        depth += thickness * (following - number)
+        imaged += min(thickness, extent)
+    return depth, imaged
+
+
+def _volume_grid(slabs: list[Slab], spacing: Vector) -> Grid:
+    low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
+    high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
+    depth = sum(s.thickness for s in slabs)
+    return Grid.covering(
+        vector(0, *low), vector(depth, *(h - a for h, a in zip(high, low, strict=True))), spacing
+    )
+
+
+def _planes(slab: Slab, grid: Grid) -> range:
+    """Planes whose centres lie in the slab."""
+    t = grid.spacing[0]
+    first, last = (
+        int(np.ceil(position / t - 0.5 - 1e-9))
+        for position in (slab.surface, slab.surface + slab.thickness)
+    )
+    return range(max(0, first), min(grid.shape[0], last))
+
+
+def _whole(index: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Indices that are whole but for rounding, made whole: they then copy and do not blur."""
+    return np.where(np.abs(index - np.round(index)) < 1e-6, np.round(index), index)
+
+
+def _meet(planes: range, span: slice) -> bool:
+    return planes.start < span.stop and planes.stop > span.start
+
+
+def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
+    """Planes that are not below a section's imaged depth."""
+    z = np.array(planes)
+    depth = (z + 0.5) * grid.spacing[0] - slab.surface
+    return z[depth <= slab.extent[0] + 1e-6]
+
+
+def _paste(
+    result: npt.NDArray,
+    region: Region,
+    slab: Slab,
+    image: Image,
+    planes: range,
+    grid: Grid,
+    lane: Lane,
+) -> None:
+    """Interpolate a section into a block."""
+    own = image.grid
+    here = range(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
+    spans = [_imaged(slab, here, grid)]
+    for axis in (1, 2):
+        r, t = region[axis], grid.spacing[axis]
+        first = (slab.edge[axis] - grid.edge[axis]) / t
+        last = (slab.edge[axis] + slab.extent[axis] - grid.edge[axis]) / t
+        low = int(np.ceil(first - 0.5 - 1e-6))
+        high = int(np.floor(last - 0.5 + 1e-6)) + 1
+        spans.append(np.arange(max(r.start, low), min(r.stop, high)))
+    if not all(len(span) for span in spans):
+        return
+    # The volume counts depth from its own top, a section from where it was imaged.
+    offsets = (slab.edge[0] - slab.surface, *grid.edge[1:])
+    operators = [
+        interpolator(_whole(((span + 0.5) * s + offset - o) / s), n)
+        for span, s, offset, o, n in zip(
+            spans, own.spacing, offsets, own.origin, own.shape, strict=True
+        )
+    ]
+    parts = [operator.part(slice(None)) for operator in operators]
+    needed = tuple(taken for _, taken in parts)
+    with lane.timed("read"):
+        memory = lane.buffer("section", [r.stop - r.start for r in needed], image.dtype)
+        values = image.read(needed, memory)
+    lane.metrics.count("read", values.nbytes)
+    with lane.timed("compute"):
+        values = values.astype(working_type(image.dtype), copy=False)
+        for axis, (operator, _) in enumerate(parts):
+            values = apply(operator, values, axis)
+        place = tuple(
+            slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
+            for s, r in zip(spans, region, strict=True)
+        )
+        result[place] = as_dtype(values, result.dtype)
+
+
+def stack_sections(
+    sources: list[Path],
+    destination: Path,
+    parameters: StackParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+) -> Metrics:
+    """Stack sections into one volume.
+
+    Each section gives the planes from its surface down to the next section's; deeper ones, which
+    were imaged twice, are left. Its boundaries stand in the volume's metadata.
+
+    Parameters
+    ----------
+    sources
+        OME-Zarr sections; ordered by the number in their metadata or name.
+    destination
+        OME-Zarr volume to be written.
+    parameters, reading, execution
+        See :mod:`octane.config.params`.
+
+    Raises
+    ------
+    OctaneError
+        For sections that do not fit together, gaps, and output that is not usable.
+    """
+    require_cpu(execution.backend, "STACK")
+    images = [
+        open_image(path, input_unit=reading.input_unit, missing=reading.missing_chunks)
+        for path in sources
+    ]
+    first = images[0]
+    require_alike([Voxels(image.path, image.grid.spacing, image.dtype) for image in images])
+    slabs = _slabs(images, parameters)
+    grid = _volume_grid(slabs, first.grid.spacing)
+    planes = [_planes(slab, grid) for slab in slabs]
+    # The volume's depth is rounded to whole planes: the last one may end below the last section.
+    planes[-1] = range(planes[-1].start, grid.shape[0])
+    sections = [
+        Section(s.name, s.number, p.start, p.stop, s.image is None)
+        for s, p in zip(slabs, planes, strict=True)
+    ]
+    missing = [s.number for s in slabs if s.image is None]
+    metrics = Metrics("stack", settings=parameters.recorded(reading))
+    metrics.device = describe(np)
+    if missing:
+        metrics.warn(
+            f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
+        )
+    level = Level.volume(grid)
+    need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, first.dtype.itemsize)
+    regions = blocks(grid.shape, level.owned)
+    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
+    attributes: Attributes = {
+        "kind": "volume",
+        "step": "stack",
+        "sections": noted_sections(sections),
+    }
+    with (
+        create_image(
+            destination, [level], first.dtype, attributes=attributes, overwrite=execution.overwrite
+        ) as (writer,),
+    ):
+
+        def work(region: Region, lane: Lane) -> int:
+            result = lane.buffer("result", [r.stop - r.start for r in region], first.dtype)
+            result[...] = 0
+            for slab, span in zip(slabs, planes, strict=True):
+                if slab.image is not None and _meet(span, region[0]):
+                    _paste(result, region, slab, slab.image, span, grid, lane)
+            with lane.timed("write"):
+                writer[region] = result
+            metrics.count("written", result.nbytes)
+            return result.nbytes
+
+        run_pipeline(
+            regions,
+            work,
+            label="STACK",
+            workers=workers,
+            xp=np,
+            metrics=metrics,
+            describe=lambda region: f"block {region} of {destination}",
+        )
+    if any(
+        len(_imaged(slab, span, grid)) < len(span)
+        for slab, span in zip(slabs, planes, strict=True)
+        if slab.image is not None
+    ):
+        metrics.warn(
+            "The section thickness exceeds the imaged depth: planes below it are zero; "
+            "check --section-thickness."
+        )
+    metrics.figures.update(
+        sections=noted_sections(sections),
+        missing_sections=missing,
+        shape=list(grid.shape),
+        voxel_size=list(grid.spacing),
+    )
+    return metrics

@@ -1,0 +1,352 @@
+"""STITCH: the tiles of one section placed and blended into one image."""
+
+import logging
+import math
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
+from octane.core.arrays import describe, require_cpu
+from octane.core.dtypes import as_dtype
+from octane.core.errors import OctaneError
+from octane.core.geometry import Region, blocks
+from octane.core.metrics import Metrics
+from octane.core.timing import span
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.outside import note_outside
+from octane.pipeline.readers import read_blocks
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers
+from octane.stitch.placement import Layout
+from octane.stitch.registration import (
+    Pair,
+    Placement,
+    accumulate,
+    neighbours,
+    overlap_shift,
+    seam,
+    solve,
+)
+from octane.store.image import Image, Level, create_image, open_image
+from octane.store.mosaic_grid import Position, Tile, Tiling
+from octane.store.numbering import number_of
+from octane.store.positions import read_positions
+from octane.store.volumes import ArrayVolume, Volume
+
+__all__ = ["nominal_positions", "stitch_section"]
+
+logger = logging.getLogger(__name__)
+
+PASSES = 2
+"""Passes of refinement: on overlaps of 10 pixels the mean error went from 0.78 pixels to 0.34, 0.26
+and 0.25 in three passes."""
+THUMBNAIL = 384
+"""Longest edge of a section's picture in the report, pixels."""
+
+
+def nominal_positions(
+    image: Image, tiling: Tiling, parameters: StitchParameters, positions: Path | None
+) -> dict[Tile, Position]:
+    """Where the tiles lie before any refinement: table, overlap or metadata, in this order.
+
+    Raises
+    ------
+    OctaneError
+        When none of the three is there: an overlap is never guessed.
+    """
+    if positions is not None:
+        return read_positions(positions, number_of(image), tiling)
+    if parameters.overlap is not None:
+        y, x = (
+            extent * (1 - overlap)
+            for extent, overlap in zip(tiling.tile_extent[1:], parameters.overlap, strict=True)
+        )
+        return tiling.positions((y, x))
+    if tiling.pitch is not None:
+        return tiling.positions(tiling.pitch)
+    raise OctaneError(
+        f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
+        "0 where they abut) or --positions."
+    )
+
+
+def _in_memory(image: Image, tiling: Tiling, workers: int, metrics: Metrics) -> ArrayVolume:
+    """The whole mosaic, each tile read once."""
+    voxels = np.empty(tiling.shape, image.dtype)
+
+    def load(tile: Tile) -> tuple[None, int]:
+        region = tiling.region(tile)
+        with span("read"):
+            image.read(region, voxels[region])
+        return None, voxels[region].nbytes
+
+    read_blocks(
+        tiling.tiles,
+        load,
+        label="STITCH: reading",
+        workers=workers,
+        metrics=metrics,
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
+    )
+    return ArrayVolume(image.path, voxels, image.grid, image.attributes)
+
+
+def _projections(
+    image: Volume, tiling: Tiling, workers: int, metrics: Metrics
+) -> dict[Tile, npt.NDArray]:
+    """Mean over depth of every tile: enough to compare overlaps, and small."""
+
+    def project(tile: Tile) -> tuple[npt.NDArray, int]:
+        with span("read"):
+            voxels = image.read(tiling.region(tile))
+        with span("compute"):
+            return np.abs(voxels).mean(axis=0, dtype=np.float32), voxels.nbytes
+
+    found = read_blocks(
+        tiling.tiles,
+        project,
+        label="STITCH: projecting",
+        workers=workers,
+        metrics=metrics,
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
+    )
+    return dict(zip(tiling.tiles, found, strict=True))
+
+
+def _common(
+    layout: Layout, projections: dict[Tile, npt.NDArray], first: Tile, second: Tile
+) -> tuple[npt.NDArray, npt.NDArray] | None:
+    """What both tiles saw, each placed on the section's grid; None where they do not overlap."""
+    spans = [
+        slice(max(a.first, b.first), min(a.last, b.last))
+        for a, b in zip(layout.places[first], layout.places[second], strict=True)
+    ]
+    if any(s.stop - s.start < 4 for s in spans):
+        return None
+    seen = []
+    for tile in (first, second):
+        block = np.zeros((1, *(s.stop - s.start for s in spans)), np.float32)
+        accumulate(
+            block,
+            np.zeros(block.shape[1:], np.float32),
+            (slice(0, 1), *spans),
+            projections[tile][None],
+            layout.places[tile],
+            blend="none",
+        )
+        seen.append(block[0])
+    return seen[0], seen[1]
+
+
+def _refined(
+    projections: dict[Tile, npt.NDArray],
+    nominal: dict[Tile, Position],
+    tiling: Tiling,
+    max_shift: float,
+) -> dict[Tile, Position]:
+    """Positions that fit the overlaps best, in passes: each sees better aligned overlaps."""
+    spacing = tiling.spacing[1:]
+    start = {t: (p[0] / spacing[0], p[1] / spacing[1]) for t, p in nominal.items()}
+    reach = (max_shift / spacing[0], max_shift / spacing[1])
+    pixels = start
+    for _ in range(PASSES):
+        positions = {t: (p[0] * spacing[0], p[1] * spacing[1]) for t, p in pixels.items()}
+        layout = Layout(tiling, positions, subpixel=True)
+        pairs = []
+        for first, second in neighbours(list(positions)):
+            common = _common(layout, projections, first, second)
+            if common is not None:
+                # Two tiles may each be off by max_shift, to opposite sides.
+                shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
+                pairs.append(Pair(first, second, shift, peak))
+        solved = solve(pixels, pairs, reach)
+        pixels = {
+            t: (
+                float(np.clip(p[0], start[t][0] - reach[0], start[t][0] + reach[0])),
+                float(np.clip(p[1], start[t][1] - reach[1], start[t][1] + reach[1])),
+            )
+            for t, p in solved.items()
+        }
+    return {t: (p[0] * spacing[0], p[1] * spacing[1]) for t, p in pixels.items()}
+
+
+def stitch_section(
+    source: Path,
+    destination: Path,
+    parameters: StitchParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+    positions_table: Path | None = None,
+) -> Metrics:
+    """Stitch one section's mosaic grid.
+
+    Parameters
+    ----------
+    source, destination
+        OME-Zarr stores: a mosaic grid, and the section to be written.
+    parameters, reading, execution
+        See :mod:`octane.config.params`.
+    positions_table
+        CSV of tile positions in place of an overlap.
+
+    Raises
+    ------
+    OctaneError
+        For input or output that is not usable; nothing is left half-written.
+    """
+    image = open_image(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    tiling = Tiling.of(image)
+    metrics = Metrics("stitch", settings=parameters.recorded(reading))
+    require_cpu(execution.backend, "STITCH")
+    metrics.device = describe(np)
+    memory = bytes_of(execution.memory)
+    positions = nominal_positions(image, tiling, parameters, positions_table)
+    layout = Layout(tiling, positions, subpixel=parameters.subpixel)
+    level = Level.volume(layout.grid)
+    working = np.promote_types(image.dtype, np.float32)
+    block = int(np.prod(np.minimum(level.owned, layout.grid.shape)))
+    need = (2 * block + 3 * int(np.prod(tiling.tile))) * working.itemsize
+    regions = blocks(layout.grid.shape, level.owned)
+    workers = plan_workers(need, memory, execution.workers, max(len(regions), len(tiling.tiles)))
+    # Every tile is needed for the overlaps and for each block that it meets.
+    size = math.prod(tiling.shape) * image.dtype.itemsize
+    kept = PROCESS_BYTES + workers * need + size <= memory
+    logger.info(
+        "STITCH: %s, %d worker(s) with %.0f MB each, the mosaic %s",
+        source.name, workers, need / 1e6,
+        "read once and kept in memory" if kept else "read block by block",
+    )  # fmt: skip
+    mosaic: Volume = image
+    if kept:
+        with metrics.timed("into memory"):
+            mosaic = _in_memory(image, tiling, workers, metrics)
+        metrics.count("read", size)
+    metrics.figures["kept_in_memory"] = kept
+
+    with metrics.timed("project"):
+        projections = _projections(mosaic, tiling, workers, metrics)
+    with metrics.timed("overlaps"):
+        if parameters.refine:
+            refined = _refined(projections, positions, tiling, parameters.max_shift)
+            moved = [
+                float(np.hypot(refined[t][0] - positions[t][0], refined[t][1] - positions[t][1]))
+                for t in positions
+            ]
+            metrics.figures["refinement_micrometer"] = {
+                "median": float(np.median(moved)),
+                "max": max(moved),
+            }
+            positions = refined
+            layout = Layout(tiling, positions, subpixel=parameters.subpixel)
+            level = Level.volume(layout.grid)
+            regions = blocks(layout.grid.shape, level.owned)
+        seams = {
+            f"{first[0]},{first[1]}-{second[0]},{second[1]}": seam(*common)
+            for first, second in neighbours(list(positions))
+            if (common := _common(layout, projections, first, second)) is not None
+        }
+    del projections
+
+    attributes = {
+        **{k: v for k, v in image.attributes.items() if k != "mosaic"},
+        "kind": "section",
+        "section": {
+            **_noted_section(image),
+            "edge": list(layout.edge),
+            "extent": list(layout.extent),
+        },
+    }
+    step = max(1, -(-max(layout.grid.shape[1:]) // THUMBNAIL))
+    thumbnail = np.zeros([-(-n // step) for n in layout.grid.shape[1:]], np.float32)
+    with (
+        create_image(
+            destination,
+            [level],
+            image.dtype,
+            codec=parameters.codec,
+            attributes=attributes,
+            overwrite=execution.overwrite,
+        ) as (writer,),
+    ):
+
+        def work(region: Region, lane: Lane) -> int:
+            shape = [r.stop - r.start for r in region]
+            total = np.zeros(shape, working)
+            weights = np.zeros(shape[1:], np.float32)
+            for tile, places in layout.places.items():
+                if _meets(places, region):
+                    seen = (region[0], *tiling.region(tile)[1:])
+                    with lane.timed("read"):
+                        memory = lane.buffer("tile", [r.stop - r.start for r in seen], image.dtype)
+                        voxels = mosaic.read(seen, memory)
+                    if not kept:
+                        metrics.count("read", voxels.nbytes)
+                    with lane.timed("compute"):
+                        accumulate(
+                            total,
+                            weights,
+                            region,
+                            voxels,
+                            places,
+                            blend=parameters.blend,
+                        )
+            with lane.timed("compute"):
+                if parameters.blend == "linear":
+                    total /= np.where(weights > 0, weights, 1)
+                result = as_dtype(total, image.dtype)
+                _sample(thumbnail, result, region, step)
+            with lane.timed("write"):
+                writer[region] = result
+            metrics.count("written", result.nbytes)
+            return result.nbytes
+
+        run_pipeline(
+            regions,
+            work,
+            label="STITCH",
+            workers=workers,
+            xp=np,
+            metrics=metrics,
+            describe=lambda region: f"block {region} of {source}",
+        )
+    uncovered = layout.uncovered()
+    if uncovered:
+        metrics.warn(
+            f"{source.name}: {uncovered} pixels lie between tiles and are zero; "
+            "check --overlap or --positions."
+        )
+    values = list(seams.values())
+    metrics.figures.update(
+        section=number_of(image),
+        shape=list(layout.grid.shape),
+        tiles=len(tiling.tiles),
+        seam_median=float(np.median(values)) if values else None,
+        seam_max=max(values) if values else None,
+        seams=seams,
+        uncovered_pixels=uncovered,
+        positions={f"{r},{c}": list(p) for (r, c), p in positions.items()},
+    )
+    metrics.previews["thumbnail"] = thumbnail
+    note_outside(metrics)
+    return metrics
+
+
+def _noted_section(image: Image) -> dict[str, object]:
+    noted = image.attributes.get("section")
+    return {"number": number_of(image), **(noted if isinstance(noted, dict) else {})}
+
+
+def _meets(places: tuple[Placement, ...], region: Region) -> bool:
+    return all(
+        p.first < r.stop and p.last > r.start for p, r in zip(places, region[1:], strict=True)
+    )
+
+
+def _sample(thumbnail: npt.NDArray, block: npt.NDArray, region: Region, step: int) -> None:
+    """Put every ``step``-th pixel of the block's mean over depth into the section's picture."""
+    if region[0].start != 0:
+        return
+    y, x = (np.arange(-(-r.start // step), -(-r.stop // step)) for r in region[1:])
+    mean = np.abs(block).mean(axis=0)
+    thumbnail[np.ix_(y, x)] = mean[np.ix_(y * step - region[1].start, x * step - region[2].start)]

@@ -1,0 +1,1 @@
+"""Placing, registering and blending tiles."""

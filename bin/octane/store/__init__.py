@@ -1,0 +1,1 @@
+"""OME-Zarr and ITK files, mosaic grids and sections."""

@@ -1,0 +1,174 @@
+"""Which stored objects (shards or chunks) hold a region of a zarr array, and which are missing.
+
+zarr gives the fill value for a chunk that is not there, which in a mosaic of months is a lost tile
+that nobody sees.
+"""
+
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+from octane.core.geometry import Region
+from octane.store.shards import ABSENT, ShardIndexError, ShardLayout
+
+__all__ = [
+    "ChunkError",
+    "CorruptChunkError",
+    "MissingChunkError",
+    "StoredObject",
+    "UnreadableChunkError",
+    "chunk_key",
+    "missing_keys",
+    "owned_shape",
+    "reading",
+    "stored_objects",
+]
+
+
+class ChunkError(Exception):
+    """A chunk that cannot be had.
+
+    Attributes
+    ----------
+    key
+        Its key in the store; for a chunk in a shard, the shard's and its own place in it.
+    reason
+        What is wrong, as the end of a sentence.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"chunk {key} {reason}")
+        self.key = key
+        self.reason = reason
+
+
+class MissingChunkError(ChunkError):
+    """A chunk that the store does not hold."""
+
+
+class CorruptChunkError(ChunkError):
+    """A chunk that is there and cannot be decoded."""
+
+
+class UnreadableChunkError(ChunkError):
+    """A chunk that the system does not give: for lack of rights, or of a disk or a server."""
+
+
+@contextmanager
+def reading(key: str) -> Generator[None]:
+    """Make what the system says against reading a chunk an error that names the chunk.
+
+    Raises
+    ------
+    MissingChunkError
+        When it is not there.
+    CorruptChunkError
+        When a folder is in its place.
+    UnreadableChunkError
+        For all else, which tells nothing of the bytes themselves.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingChunkError(key, "is missing") from error
+    except IsADirectoryError as error:
+        raise CorruptChunkError(key, "a folder is in its place") from error
+    except OSError as error:
+        raise UnreadableChunkError(key, error.strerror or str(error)) from error
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """A file of the store: a shard, or a chunk where there are no shards.
+
+    Attributes
+    ----------
+    key
+        Its key in the store.
+    file
+        Where it is.
+    region
+        Voxels of the array that it holds.
+    """
+
+    key: str
+    file: Path
+    region: Region
+
+
+def owned_shape(array: zarr.Array) -> tuple[int, ...]:
+    """Voxels of one stored object: what one writer must own."""
+    return array.shards or array.chunks
+
+
+def chunk_key(array: zarr.Array, position: tuple[int, ...]) -> str:
+    """Key of the stored object at ``position``, counted in objects along each axis."""
+    return f"{array.path}/{array.metadata.encode_chunk_key(position)}".removeprefix("/")
+
+
+def stored_objects(array: zarr.Array, store: Path, region: Region) -> Iterator[StoredObject]:
+    """Every stored object that holds a part of ``region``, in raster order."""
+    size = owned_shape(array)
+    spans = (
+        range(r.start // n, -(-r.stop // n)) if r.stop > r.start else range(0)
+        for r, n in zip(region, size, strict=True)
+    )
+    for position in product(*spans):
+        key = chunk_key(array, position)
+        held = tuple(
+            slice(p * n, min((p + 1) * n, m))
+            for p, n, m in zip(position, size, array.shape, strict=True)
+        )
+        yield StoredObject(key, store / key, held)
+
+
+def missing_keys(array: zarr.Array, store: Path, region: Region) -> Iterator[str]:
+    """Keys of the objects and inner chunks of ``region`` that are not in the store.
+
+    Raises
+    ------
+    UnreadableChunkError
+        When one is there, or may be, and cannot be looked at.
+    """
+    layout = ShardLayout.of(array)
+    for stored in stored_objects(array, store, region):
+        if not _is_there(stored):
+            yield stored.key
+        elif layout is not None:
+            for inner in _missing_inner(array, layout, stored, region):
+                yield f"{stored.key} (inner chunk {inner})"
+
+
+def _is_there(stored: StoredObject) -> bool:
+    # Not Path.is_file, for which from Python 3.14 on a file that is denied is not there.
+    try:
+        with reading(stored.key):
+            return stat.S_ISREG(stored.file.stat().st_mode)
+    except MissingChunkError:
+        return False
+
+
+def _missing_inner(
+    array: zarr.Array, layout: ShardLayout, stored: StoredObject, region: Region
+) -> Iterator[str]:
+    """Inner chunks that a shard's index marks absent."""
+    try:
+        with reading(stored.key), stored.file.open("rb") as stream:
+            index = layout.read_index(stream.fileno())
+    except ShardIndexError:
+        yield "index"
+        return
+    for inner in np.argwhere(index[..., 0] == ABSENT).tolist():
+        start = [
+            h.start + i * c for h, i, c in zip(stored.region, inner, array.chunks, strict=True)
+        ]
+        bounds = zip(start, region, array.chunks, array.shape, strict=True)
+        # Chunks of a shard that lie beyond the array's edge are never written.
+        if all(a < min(r.stop, n) and a + c > r.start for a, r, c, n in bounds):
+            yield "/".join(map(str, inner))

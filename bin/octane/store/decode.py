@@ -1,0 +1,349 @@
+"""The decoded bytes of one chunk, in order, as many at a time as the caller has room for.
+
+Each stream reads the stored bytes as it needs them, and holds no more than its decoder does. At its
+end it makes sure that the chunk was whole: of the right length, with nothing behind it, and equal
+to its checksums.
+"""
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import IO, cast
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+from numcodecs import Blosc, Zstd
+
+from octane.core.timing import moved, span
+from octane.store.chunks import CorruptChunkError, reading
+from octane.store.encoding import Encoding
+from octane.store.shards import CHECKSUM_BYTES, crc32c
+
+__all__ = ["ChunkStream", "FillStream", "StoredBytes", "Workspace", "decoded_stream", "workspace"]
+
+Bytes = npt.NDArray[np.uint8]
+
+PIECE_BYTES = 256_000
+"""Stored bytes read at once; see :mod:`octane.store.reader` for the measurement."""
+
+BLOSC_HEADER = 16
+
+SENTINEL = b"octane: the end."
+SENTINEL_FRAME = zstandard.ZstdCompressor(write_checksum=True).compress(SENTINEL)
+"""Put behind the frames of a chunk: it comes out only if all before it were complete.
+
+The decoder does not tell a frame that was cut short, in its checksum for instance, from one that
+has ended.
+"""
+
+
+class Workspace:
+    """Memory and a decoder that one chunk after another is decoded with."""
+
+    def __init__(self) -> None:
+        # Any window: the memory that a frame needs is its writer's choice, as it is for zarr.
+        self.zstd = zstandard.ZstdDecompressor(max_window_size=2**31)
+        self._memory: dict[str, Bytes] = {}
+
+    def memory(self, use: str, size: int) -> Bytes:
+        """``size`` bytes, the same ones for the same use, whatever is in them."""
+        memory = self._memory.get(use)
+        if memory is None or len(memory) < size:
+            memory = self._memory[use] = np.empty(size, np.uint8)
+        return memory[:size]
+
+
+_idle: deque[Workspace] = deque()
+
+
+@contextmanager
+def workspace() -> Generator[Workspace]:
+    """A workspace of one's own for a while: there are as many as were ever needed at once."""
+    try:
+        space = _idle.pop()
+    except IndexError:
+        space = Workspace()
+    yield space
+    # After an error it is dropped, whatever state its decoder is in.
+    _idle.append(space)
+
+
+class StoredBytes:
+    """The stored bytes of one chunk, in order.
+
+    Parameters
+    ----------
+    descriptor
+        Of the open file.
+    key
+        The chunk's, for errors.
+    offset, size
+        Where in the file they lie; up to its end for None.
+    checked
+        Whether their last four are a crc32c of the others, which are then not given.
+
+    Raises
+    ------
+    CorruptChunkError
+        When they are not all in the file.
+    UnreadableChunkError
+        When the system does not give them; also while they are read.
+    """
+
+    def __init__(
+        self, descriptor: int, key: str, offset: int, size: int | None, *, checked: bool
+    ) -> None:
+        self.key = key
+        self._descriptor = descriptor
+        self._offset = offset
+        with reading(key):
+            available = os.fstat(descriptor).st_size - offset
+        self.left = (available if size is None else size) - CHECKSUM_BYTES * checked
+        if self.left < 0 or (size is not None and size > available):
+            raise CorruptChunkError(key, "its bytes are not all in the file")
+        self._checksum = 0 if checked else None
+
+    def read_into(self, memory: Bytes) -> int:
+        """Fill ``memory``, or as much of it as there are bytes left; gives their number."""
+        memory = memory[: self.left]
+        if not len(memory):
+            return 0
+        self._read(memory)
+        self.left -= len(memory)
+        if self._checksum is not None:
+            self._checksum = crc32c(memory, self._checksum)
+            if not self.left:
+                self._verify(self._checksum)
+        return len(memory)
+
+    def skip(self, count: int) -> bool:
+        """Leave out ``count`` bytes, unless they are needed for the checksum."""
+        if self._checksum is not None:
+            return False
+        self._offset += count
+        self.left -= count
+        return True
+
+    def _verify(self, checksum: int) -> None:
+        stored = np.empty(CHECKSUM_BYTES, np.uint8)
+        self._read(stored)
+        if int.from_bytes(stored.tobytes(), "little") != checksum:
+            raise CorruptChunkError(self.key, "it does not match its crc32c checksum")
+
+    def _read(self, memory: Bytes) -> None:
+        start = time.perf_counter()
+        done = 0
+        with reading(self.key):
+            while done < len(memory):
+                count = os.preadv(self._descriptor, [memory[done:].data], self._offset)
+                if not count:
+                    raise CorruptChunkError(self.key, "its file was cut short while it was read")
+                done += count
+                self._offset += count
+        moved("read", time.perf_counter() - start)
+
+
+class ChunkStream(ABC):
+    """The decoded bytes of one chunk.
+
+    Attributes
+    ----------
+    key
+        The chunk's key.
+    left
+        Bytes that are still to come.
+    """
+
+    def __init__(self, key: str, size: int, space: Workspace) -> None:
+        self.key = key
+        self.left = size
+        self._space = space
+
+    def read_into(self, buffer: npt.NDArray) -> None:
+        """Fill ``buffer`` with the next bytes; with the last ones, the chunk is verified.
+
+        Raises
+        ------
+        ValueError
+            When the buffer is not contiguous or larger than what is left.
+        CorruptChunkError
+            When the bytes cannot be decoded, or the chunk turns out not to be whole.
+        """
+        if not buffer.flags.c_contiguous or buffer.nbytes > self.left:
+            raise ValueError(
+                f"a buffer of {buffer.nbytes} bytes (contiguous: {buffer.flags.c_contiguous}) "
+                f"cannot take the {self.left} that are left of chunk {self.key}"
+            )
+        memory = buffer.reshape(-1).view(np.uint8)
+        with span("decode"):
+            self._fill(memory)
+            self._passed(len(memory))
+
+    def skip(self, count: int) -> None:
+        """Pass over the next ``count`` bytes, as :meth:`read_into` would."""
+        if count > self.left:
+            raise ValueError(f"chunk {self.key} has {self.left} bytes left and not {count}")
+        with span("decode"):
+            self._skip(count)
+            self._passed(count)
+
+    def drain(self) -> None:
+        """Pass over all that is left, so that the chunk is verified."""
+        self.skip(self.left)
+
+    def _passed(self, count: int) -> None:
+        self.left -= count
+        if count and not self.left:
+            self._finish()
+
+    def _skip(self, count: int) -> None:
+        while count:
+            memory = self._space.memory("skipped", min(count, PIECE_BYTES))
+            self._fill(memory)
+            count -= len(memory)
+
+    @abstractmethod
+    def _fill(self, memory: Bytes) -> None:
+        """Decode the next bytes, as many as ``memory`` takes."""
+
+    def _finish(self) -> None:
+        """Raise unless the chunk ends here."""
+        return
+
+
+class FillStream(ChunkStream):
+    """A chunk that is not in the store: the fill value, over and over."""
+
+    def __init__(self, key: str, size: int, space: Workspace, fill: np.generic) -> None:
+        super().__init__(key, size, space)
+        self._value = fill
+
+    def _fill(self, memory: Bytes) -> None:
+        memory.view(self._value.dtype)[...] = self._value
+
+    def _skip(self, count: int) -> None:
+        return
+
+
+class RawStream(ChunkStream):
+    """A chunk that is stored as it is."""
+
+    def __init__(self, stored: StoredBytes, size: int, space: Workspace) -> None:
+        super().__init__(stored.key, size, space)
+        if stored.left != size:
+            raise CorruptChunkError(stored.key, f"it holds {stored.left} bytes and not {size}")
+        self._stored = stored
+
+    def _fill(self, memory: Bytes) -> None:
+        self._stored.read_into(memory)
+
+    def _skip(self, count: int) -> None:
+        if not self._stored.skip(count):
+            super()._skip(count)
+
+
+class _Pieces:
+    """What the zstd decoder reads from: pieces of the stored bytes, and then the sentinel."""
+
+    def __init__(self, stored: StoredBytes, memory: Bytes) -> None:
+        self._stored = stored
+        self._memory = memory
+        self._last = SENTINEL_FRAME
+
+    def read(self, _size: int) -> Bytes | bytes:
+        count = self._stored.read_into(self._memory)
+        if count:
+            return self._memory[:count]
+        last, self._last = self._last, b""
+        return last
+
+
+class ZstdStream(ChunkStream):
+    """A chunk of zstd frames, decoded straight into the caller's memory."""
+
+    def __init__(self, stored: StoredBytes, size: int, space: Workspace) -> None:
+        super().__init__(stored.key, size, space)
+        pieces = _Pieces(stored, space.memory("piece", PIECE_BYTES))
+        self._reader = space.zstd.stream_reader(
+            cast("IO[bytes]", pieces), read_size=PIECE_BYTES, read_across_frames=True
+        )
+
+    def _fill(self, memory: Bytes) -> None:
+        done = 0
+        with self._named():
+            while done < len(memory):
+                count = self._reader.readinto(memory[done:])
+                if not count:
+                    raise CorruptChunkError(self.key, "it is cut short")
+                done += count
+
+    def _finish(self) -> None:
+        with self._named():
+            behind = self._reader.read(len(SENTINEL) + 1)
+        if behind != SENTINEL:
+            raise CorruptChunkError(self.key, "it is cut short, or of another length")
+
+    @contextmanager
+    def _named(self) -> Generator[None]:
+        try:
+            yield
+        except zstandard.ZstdError as error:
+            raise CorruptChunkError(self.key, str(error)) from error
+
+
+class BloscStream(ChunkStream):
+    """A chunk in blosc, which can only be decoded whole."""
+
+    def __init__(self, stored: StoredBytes, size: int, space: Workspace, codec: Blosc) -> None:
+        super().__init__(stored.key, size, space)
+        self._size = size
+        self._codec = codec
+        self._encoded = space.memory("encoded", stored.left)
+        stored.read_into(self._encoded)
+        if len(self._encoded) < BLOSC_HEADER:
+            raise CorruptChunkError(stored.key, "it is cut short")
+        # Version, flags and type size, then three lengths: decoded, of a block, and encoded.
+        decoded, _, encoded = self._encoded[4:BLOSC_HEADER].view("<u4").tolist()
+        if decoded != size:
+            raise CorruptChunkError(stored.key, f"it holds {decoded} bytes and not {size}")
+        if encoded > len(self._encoded):
+            raise CorruptChunkError(stored.key, "it is cut short")
+        self._decoded: Bytes | None = None
+
+    def _fill(self, memory: Bytes) -> None:
+        if len(memory) == self._size:
+            self._decode(memory)
+            return
+        start = self._size - self.left
+        memory[...] = self._whole()[start : start + len(memory)]
+
+    def _skip(self, count: int) -> None:
+        if count:
+            self._whole()
+
+    def _whole(self) -> Bytes:
+        if self._decoded is None:
+            self._decoded = self._space.memory("decoded", self._size)
+            self._decode(self._decoded)
+        return self._decoded
+
+    def _decode(self, memory: Bytes) -> None:
+        try:
+            self._codec.decode(self._encoded, memory)
+        except (RuntimeError, ValueError) as error:
+            raise CorruptChunkError(self.key, str(error)) from error
+
+
+def decoded_stream(stored: StoredBytes, encoding: Encoding, space: Workspace) -> ChunkStream:
+    """The stream that decodes ``stored``."""
+    match encoding.compressor:
+        case None:
+            return RawStream(stored, encoding.chunk_bytes, space)
+        case Zstd():
+            return ZstdStream(stored, encoding.chunk_bytes, space)
+        case codec:
+            return BloscStream(stored, encoding.chunk_bytes, space, codec)

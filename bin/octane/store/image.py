@@ -1,0 +1,400 @@
+"""OME-Zarr images: NGFF 0.4 (zarr v2) and 0.5 (zarr v3) read, 0.5 written.
+
+Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGFF has no place for
+(tile pitch, section boundaries) stand in the group's attributes under ``octane``.
+"""
+
+import lzma
+import zlib
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+import zarr.errors
+from yaozarrs import v05
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.core.common import JSON
+
+from octane.core.errors import OctaneError, unreadable
+from octane.core.files import write_object, writing
+from octane.core.geometry import Grid, Region
+from octane.core.manifests import PLACE, Manifest, check, manifest_text, require_noted, restore
+from octane.store.chunks import (
+    ChunkError,
+    CorruptChunkError,
+    MissingChunkError,
+    UnreadableChunkError,
+    missing_keys,
+    owned_shape,
+    stored_objects,
+)
+from octane.store.encoding import NotDirectError
+from octane.store.ngff import finest_dataset
+from octane.store.reader import DirectReader
+from octane.store.writer import DirectWriter
+
+__all__ = ["CHUNK", "SHARD", "Attributes", "Image", "Level", "create_image", "open_image"]
+
+Attributes = dict[str, object]
+Codec = Literal["zstd", "blosc-lz4", "none"]
+
+CHUNK = 128
+"""Edge of a volume's chunks: what viewers read at once (8 MB of float32)."""
+SHARD = 256
+"""Edge of a volume's shards: an 80 GB volume is 1,250 files, one shard in memory 64 MB."""
+
+DECODING_ERRORS = (
+    RuntimeError,
+    ValueError,
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zarr.errors.BaseZarrError,
+)
+"""What zarr, numcodecs and Python's own codecs raise for a chunk that cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One resolution to be written: its grid and how it is cut.
+
+    Attributes
+    ----------
+    grid
+        Shape, spacing and origin.
+    chunks, shards
+        In voxels (z, y, x); ``shards`` None for one file a chunk.
+    """
+
+    grid: Grid
+    chunks: tuple[int, int, int]
+    shards: tuple[int, int, int] | None = None
+
+    @classmethod
+    def volume(cls, grid: Grid) -> "Level":
+        """Chunks of 128^3 in shards of 256^3, smaller where the volume is."""
+        chunks = tuple(min(CHUNK, n) for n in grid.shape)
+        shards = tuple(
+            c * (SHARD // CHUNK if n > c else 1) for c, n in zip(chunks, grid.shape, strict=True)
+        )
+        return cls(
+            grid,
+            cast("tuple[int, int, int]", chunks),
+            cast("tuple[int, int, int]", shards) if shards != chunks else None,
+        )
+
+    @property
+    def owned(self) -> tuple[int, int, int]:
+        """Region one worker writes: a whole shard, for concurrent writes into one lose data."""
+        return self.shards or self.chunks
+
+
+@dataclass(frozen=True)
+class Image:
+    """A 3-D image in an OME-Zarr store, at its finest resolution.
+
+    Attributes
+    ----------
+    path
+        The store, as given.
+    array
+        The finest level.
+    grid
+        In micrometres.
+    attributes
+        What octane noted in the store; empty for stores of others.
+    manifest
+        Its files, if it has a list of them.
+    """
+
+    path: Path
+    array: zarr.Array
+    grid: Grid
+    missing: Literal["error", "fill"] = "error"
+    attributes: Attributes = field(default_factory=dict)
+    manifest: Manifest | None = field(default=None, repr=False)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        return self.array.dtype
+
+    @property
+    def owned(self) -> tuple[int, int, int]:
+        """Region that is best read at once: a shard, or a chunk where there are none."""
+        return cast("tuple[int, int, int]", owned_shape(self.array))
+
+    @property
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are decoded at once."""
+        return cast("tuple[int, int, int]", self.array.chunks)
+
+    @cached_property
+    def _direct(self) -> tuple[DirectReader | None, str]:
+        try:
+            return DirectReader(self.array, fill_missing=self.missing == "fill"), ""
+        except NotDirectError as error:
+            return None, str(error)
+
+    @property
+    def reader(self) -> DirectReader | None:
+        """What reads the chunks without zarr; None where only zarr can."""
+        return self._direct[0]
+
+    @property
+    def why_zarr(self) -> str:
+        """Why only zarr can read it, as the end of a sentence; empty where it need not."""
+        return self._direct[1]
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
+        """Voxels of ``region``, (z, y, x).
+
+        Parameters
+        ----------
+        region
+            One slice an axis.
+        out
+            Taken for the result, of the region's shape and the image's type.
+
+        Raises
+        ------
+        OctaneError
+            When a chunk in it is missing or cannot be read or decoded; names the chunk's key.
+        """
+        if self.reader is not None:
+            with self.naming_chunks():
+                return self.reader.read(region, out)
+        if self.missing == "error":
+            self.require_chunks(region)
+        try:
+            voxels = np.asarray(self.array[region])
+        except DECODING_ERRORS as error:
+            raise self._named(self._broken_chunk(region, error)) from error
+        if out is None:
+            return voxels
+        out[...] = voxels
+        return out
+
+    @contextmanager
+    def naming_chunks(self) -> Generator[None]:
+        """Make what :attr:`reader` finds wrong with a chunk an OctaneError that says what to do."""
+        try:
+            yield
+        except ChunkError as error:
+            raise self._named(error) from error
+
+    def require_chunks(self, region: Region) -> None:
+        """Raise an OctaneError naming the first chunk of ``region`` that is not in the store."""
+        with self.naming_chunks():
+            for key in missing_keys(self.array, self.path, region):
+                raise MissingChunkError(key, "is missing")
+
+    def missing_chunks(self) -> list[str]:
+        """Keys of all chunks that are not in the store."""
+        whole = tuple(slice(0, n) for n in self.array.shape)
+        with self.naming_chunks():
+            return list(missing_keys(self.array, self.path, whole))
+
+    def _named(self, error: ChunkError) -> OctaneError:
+        match error:
+            case MissingChunkError():
+                what = (
+                    "is missing; restore it, or give --missing-chunks fill if empty chunks were "
+                    "left out on purpose."
+                )
+            case UnreadableChunkError():
+                what = (
+                    f"cannot be read ({error.reason}); check your rights, the disk and the "
+                    "network, and run again (a workflow with -resume)."
+                )
+            case _:
+                what = f"cannot be decoded ({error.reason}); {self._restore()}"
+        return OctaneError(f"{self.path}: chunk {error.key} {what}")
+
+    def _restore(self) -> str:
+        own = self.manifest is not None
+        return restore(self.path) if own else "write it again or restore it from the original."
+
+    def _broken_chunk(self, region: Region, error: Exception) -> ChunkError:
+        """What an error of zarr's means, and the first stored object that raises one."""
+        key = f"in {[[r.start, r.stop] for r in region]}"
+        for stored in stored_objects(self.array, self.path, region):
+            try:
+                self.array[stored.region]
+            except DECODING_ERRORS as own:
+                key, error = stored.key, own
+                break
+        # Codecs raise OSErrors as well, which have no number of the system's.
+        if isinstance(error, OSError) and error.errno is not None:
+            return UnreadableChunkError(key, error.strerror or str(error))
+        return CorruptChunkError(key, type(error).__name__)
+
+
+def _group(path: Path) -> zarr.Group:
+    if not path.exists():
+        raise OctaneError(f"{path} does not exist; check the path.")
+    try:
+        return zarr.open_group(path, mode="r")
+    except (zarr.errors.BaseZarrError, FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise OctaneError(
+            f"{path} is not an OME-Zarr image (no zarr group in it); give the folder that holds "
+            "zarr.json or .zgroup."
+        ) from error
+    except OSError as error:
+        raise unreadable(error) from error
+
+
+def open_image(
+    path: Path,
+    *,
+    input_unit: str | None = None,
+    missing: Literal["error", "fill"] = "error",
+) -> Image:
+    """Open the finest level of an OME-Zarr image.
+
+    Parameters
+    ----------
+    path
+        Folder of the store.
+    input_unit
+        Unit for axes that state none.
+    missing
+        What a chunk that is not in the store means.
+
+    Raises
+    ------
+    OctaneError
+        When it is not an OME-Zarr image of axes z, y, x with scale and unit, or does not hold what
+        its manifest lists; says what to do.
+    """
+    # Before zarr looks, which of metadata that was cut short says no more than that it is wrong.
+    manifest = check(path)
+    group = _group(path)
+    root = group.attrs.asdict()
+    attributes = dict(cast("Attributes", root.get("octane", {})))
+    if manifest is None:
+        require_noted(path, attributes)
+    # It is this store's, and not for those that are made from it.
+    attributes.pop("manifest", None)
+    dataset = finest_dataset(path, root, input_unit)
+    array = group.get(dataset.path)
+    if not isinstance(array, zarr.Array):
+        raise OctaneError(
+            f"{path} names the dataset {dataset.path} and has no such array; "
+            "the store is incomplete: restore it."
+        )
+    if array.ndim != 3 or 0 in array.shape:
+        raise OctaneError(
+            f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
+        )
+    grid = Grid(cast("tuple[int, int, int]", array.shape), dataset.spacing, dataset.origin)
+    return Image(path, array, grid, missing, attributes, manifest)
+
+
+def _compressors(codec: Codec) -> tuple[BytesBytesCodec, ...]:
+    """Each with a checksum, by which a reader tells a damaged chunk."""
+    match codec:
+        case "zstd":
+            return (ZstdCodec(checksum=True),)
+        case "blosc-lz4":
+            return (BloscCodec(cname="lz4"), Crc32cCodec())
+        case "none":
+            return (Crc32cCodec(),)
+
+
+@contextmanager
+def create_image(
+    destination: Path,
+    levels: Sequence[Level],
+    dtype: npt.DTypeLike,
+    *,
+    codec: Codec = "zstd",
+    attributes: Attributes | None = None,
+    overwrite: bool = False,
+    kept: Path | None = None,
+) -> Generator[list[DirectWriter]]:
+    """Create an OME-Zarr 0.5 image, give its writers, and name it when the block ends well.
+
+    Parameters
+    ----------
+    destination
+        Folder of the store.
+    levels
+        Finest first.
+    dtype
+        Type of the voxels; written little-endian.
+    codec
+        Compression of the chunks.
+    attributes
+        Noted under ``octane``; may be filled until the block ends.
+    overwrite
+        Replace a store that exists.
+    kept
+        Folder to make the store in, which may hold parts of it already; see
+        :func:`octane.core.files.writing`.
+
+    Yields
+    ------
+    list of DirectWriter
+        One a level, for an array that is still empty. Every chunk must be written: empty ones are
+        stored as well, so that a chunk that is not there is a chunk that was lost.
+
+    Raises
+    ------
+    OctaneError
+        When the destination exists or cannot be written, or a chunk is missing at the end.
+    """
+    if not destination.name.endswith(".zarr"):
+        raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
+    multiscale = v05.Multiscale(
+        name=destination.name.split(".")[0],
+        axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
+        datasets=[
+            v05.Dataset(
+                path=str(index),
+                coordinateTransformations=[
+                    v05.ScaleTransformation(scale=list(level.grid.spacing)),
+                    v05.TranslationTransformation(translation=list(level.grid.origin)),
+                ],
+            )
+            for index, level in enumerate(levels)
+        ],
+    )
+    metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
+    with writing(destination, overwrite=overwrite, kept=kept) as partial:
+        group = zarr.open_group(partial, mode="w" if kept is None else "a", zarr_format=3)
+        writers = [
+            DirectWriter(
+                group.create_array(
+                    str(index),
+                    shape=level.grid.shape,
+                    dtype=np.dtype(dtype).newbyteorder("<"),
+                    chunks=level.chunks,
+                    shards=level.shards,
+                    compressors=_compressors(codec),
+                    dimension_names=["z", "y", "x"],
+                    config={"write_empty_chunks": True},
+                )
+            )
+            for index, level in enumerate(levels)
+        ]
+        yield writers
+        for writer, level in zip(writers, levels, strict=True):
+            lost = Image(partial, writer.array, level.grid).missing_chunks()
+            if lost:
+                raise OctaneError(
+                    f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
+                    "run the step again."
+                )
+        noted = {**(attributes or {}), "manifest": PLACE}
+        group.attrs.update({"ome": metadata, "octane": cast("JSON", noted)})
+        stamps = {key: stamp for writer in writers for key, stamp in writer.stamps.items()}
+        write_object(partial / PLACE, [manifest_text(partial, stamps)])

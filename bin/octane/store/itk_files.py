@@ -1,0 +1,242 @@
+"""Volumes in files that ITK reads, NIfTI, MHA, NRRD and TIFF: a part of one, or all of it once.
+
+Of NIfTI and MHA that are not compressed ITK reads a part and nothing else. For a part of a
+compressed one it decompresses all that comes before, and NRRD and TIFF it always reads whole.
+"""
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from octane.core.errors import OctaneError, unreadable
+from octane.core.geometry import MICROMETERS, Grid, Region, vector
+from octane.store.image import Attributes
+
+__all__ = [
+    "FORMATS",
+    "MILLIMETER",
+    "TAKEN",
+    "UNITLESS",
+    "FileVolume",
+    "open_file",
+    "require_format",
+]
+
+FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
+"""Suffixes of files that SimpleITK reads and writes."""
+
+UNITLESS = (".tif", ".tiff")
+"""Formats whose lengths have no unit that could be relied on."""
+
+MILLIMETER = MICROMETERS["millimeter"]
+
+TAKEN = (16, 256, 256)
+"""Voxels taken at once of a volume that is in memory: few enough planes to stay in the cache."""
+
+PIECE_BYTES = 32_000_000
+"""Most that is read at once of a file that is read by region: ITK's NIfTI holds it twice."""
+
+MHA_HEADER = 8192
+"""Bytes of an MHA file that hold its header."""
+
+COMPLEX = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
+
+
+class FileVolume:
+    """A file of :data:`FORMATS`, whose voxels are read when they are asked for.
+
+    Attributes
+    ----------
+    path, grid, dtype, attributes
+        As of every volume; it has no attributes.
+    frame
+        One voxel with the file's type, spacing, origin and directions as ITK has them.
+    by_region
+        Whether a part of it can be read without the rest.
+    """
+
+    def __init__(self, path: Path, grid: Grid, frame: sitk.Image) -> None:
+        self.path, self.grid, self.frame = path, grid, frame
+        self.dtype: np.dtype = sitk.GetArrayFromImage(frame).dtype
+        self.attributes: Attributes = {}
+        self.by_region = _by_region(path)
+        self._voxels: npt.NDArray | None = None
+        self._image: sitk.Image | None = None
+        self._lock = Lock()
+
+    @property
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are best taken at once."""
+        return TAKEN
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
+        """Voxels of ``region``, a copy: from memory, or a part of the file where that can be read.
+
+        For a step that takes all of them, :meth:`load` comes first: many parts take longer.
+        """
+        if out is None:
+            out = np.empty([r.stop - r.start for r in region], self.dtype)
+        if self._voxels is None and not self.by_region:
+            self.load()
+        if self._voxels is None:
+            self._read_part(region, out)
+        else:
+            out[...] = self._voxels[region]
+        return out
+
+    def load(self) -> None:
+        """Bring all voxels into memory, if they are not there.
+
+        Raises
+        ------
+        OctaneError
+            When the file is cut short or corrupt.
+        """
+        with self._lock:
+            if self._voxels is None:
+                self._voxels = self._read_all()
+
+    def _read_all(self) -> npt.NDArray:
+        pieces = self._pieces()
+        if not pieces:
+            with _told(self.path):
+                self._image = sitk.ReadImage(str(self.path))
+            # A view, which is good for as long as the image is kept.
+            return sitk.GetArrayViewFromImage(self._image)
+        voxels = np.empty(self.grid.shape, self.dtype)
+        for region in pieces:
+            self._read_part(region, voxels[region])
+        return voxels
+
+    def _pieces(self) -> list[Region]:
+        """Parts in which the file is read; none where it is read in one go.
+
+        ITK takes a NIfTI file that is cut short for whole unless it is asked for a part, and holds
+        what it is asked for twice. Half of a compressed one costs half its decompression more.
+        """
+        shape = self.grid.shape
+        if self.by_region:
+            count = -(-prod(shape) * self.dtype.itemsize // PIECE_BYTES)
+        elif self.path.name.lower().endswith(".nii.gz"):
+            count = 2
+        else:
+            return []
+        axis = next((a for a, n in enumerate(shape) if n > 1), 0)
+        count = min(count, shape[axis])
+        edges = [shape[axis] * k // count for k in range(count + 1)]
+        return [
+            tuple(slice(a, b) if at == axis else slice(0, n) for at, n in enumerate(shape))
+            for a, b in pairwise(edges)
+        ]
+
+    def _read_part(self, region: Region, out: npt.NDArray) -> None:
+        reader = sitk.ImageFileReader()
+        reader.SetFileName(str(self.path))
+        reader.SetExtractIndex([r.start for r in reversed(region)])
+        reader.SetExtractSize([r.stop - r.start for r in reversed(region)])
+        with _told(self.path):
+            image = reader.Execute()
+        out[...] = sitk.GetArrayViewFromImage(image)
+
+    def require_end(self) -> None:
+        """Raise where the last voxel of a file that is read by region is not there."""
+        if self.by_region:
+            last = tuple(slice(n - 1, n) for n in self.grid.shape)
+            self._read_part(last, np.empty((1, 1, 1), self.dtype))
+
+
+def open_file(path: Path, *, input_unit: str | None = None) -> FileVolume:
+    """Open a file of :data:`FORMATS`; of its voxels the last is read at the most.
+
+    Parameters
+    ----------
+    path
+        The file, whose lengths ITK gives in millimetres.
+    input_unit
+        Unit of the lengths in formats that state none.
+
+    Raises
+    ------
+    OctaneError
+        When it cannot be read as a 3-D volume; names the file and what to do.
+    """
+    require_format(path)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        # To ITK it would be no image.
+        raise unreadable(error) from error
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    with _told(path):
+        reader.ReadImageInformation()
+    pixel, dimension = reader.GetPixelIDValue(), reader.GetDimension()
+    # Of a complex number ITK counts the parts in some formats.
+    components = 1 if pixel in COMPLEX else reader.GetNumberOfComponents()
+    if dimension != 3 or components != 1:
+        raise OctaneError(
+            f"{path} has {dimension} dimensions and {components} components a voxel; "
+            "octane takes one 3-D volume: extract it."
+        )
+    unit = MILLIMETER
+    if path.name.lower().endswith(UNITLESS):
+        if input_unit is None:
+            raise OctaneError(
+                f"{path} is a TIFF, which states no unit; give --input-unit, for example "
+                "--input-unit micrometer."
+            )
+        unit = MICROMETERS[input_unit]
+    with _told(path):
+        frame = _frame(reader, pixel)
+    spacing = [s * unit for s in reversed(frame.GetSpacing())]
+    origin = [o * unit for o in reversed(frame.GetOrigin())]
+    nx, ny, nz = reader.GetSize()
+    volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame)
+    volume.require_end()
+    return volume
+
+
+def require_format(path: Path) -> None:
+    """Raise unless the name is that of one of :data:`FORMATS`."""
+    if not path.name.lower().endswith(FORMATS):
+        raise OctaneError(
+            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(FORMATS)} "
+            "(for .mhd with its second file: .mha)."
+        )
+
+
+def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
+    """One voxel that lies as the image would: ITK turns an axis whose spacing is negative."""
+    spacing, direction = reader.GetSpacing(), reader.GetDirection()
+    frame = sitk.Image([1, 1, 1], pixel)
+    frame.SetSpacing([abs(s) for s in spacing])
+    frame.SetOrigin(reader.GetOrigin())
+    # An axis of the volume is a column. What is added makes 0 of -0, which would be written.
+    frame.SetDirection([(-d if spacing[k % 3] < 0 else d) + 0.0 for k, d in enumerate(direction)])
+    return frame
+
+
+def _by_region(path: Path) -> bool:
+    name = path.name.lower()
+    if name.endswith(".mha"):
+        with path.open("rb") as stream:
+            header = stream.read(MHA_HEADER).partition(b"ElementDataFile")[0]
+        return re.search(rb"^CompressedData\s*=\s*[Tt1]", header, re.MULTILINE) is None
+    return name.endswith(".nii")
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None]:
+    """Name the file where ITK raises."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OctaneError(f"{path} cannot be read as an image; convert or restore it.") from error

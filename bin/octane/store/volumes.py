@@ -1,0 +1,240 @@
+"""One volume, whatever the file: OME-Zarr, or NIfTI, MHA, NRRD and TIFF through SimpleITK."""
+
+import gzip
+import zlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+
+from octane.core.errors import NoSpaceError, OctaneError
+from octane.core.files import writing
+from octane.core.geometry import Grid, Region
+from octane.core.metrics import Metrics
+from octane.store.image import CHUNK, SHARD, Attributes, Codec, Level, create_image, open_image
+from octane.store.itk_files import (
+    MILLIMETER,
+    TAKEN,
+    UNITLESS,
+    FileVolume,
+    open_file,
+    require_format,
+)
+
+__all__ = [
+    "ArrayVolume",
+    "Volume",
+    "Writer",
+    "bring_in",
+    "create_volume",
+    "is_ome_zarr",
+    "open_volume",
+]
+
+NIFTI_HEADER = 352
+"""Bytes before the voxels of a NIfTI-1 file."""
+
+
+class Volume(Protocol):
+    """What a step needs of a volume, (z, y, x), lengths in micrometres."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is stored."""
+        ...
+
+    @property
+    def grid(self) -> Grid:
+        """Where its voxels lie."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        ...
+
+    @property
+    def attributes(self) -> Attributes:
+        """What octane noted; empty for files of others."""
+        ...
+
+    @property
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are decoded at once."""
+        ...
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
+        """Voxels of ``region``; in ``out``, if it is given and they are not in memory anyway."""
+        ...
+
+
+class Writer(Protocol):
+    """Takes blocks; those of an OME-Zarr image are whole shards."""
+
+    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class ArrayVolume:
+    """A volume that is in memory already."""
+
+    path: Path
+    voxels: npt.NDArray
+    grid: Grid
+    attributes: Attributes
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the voxels."""
+        return self.voxels.dtype
+
+    @property
+    def chunks(self) -> tuple[int, int, int]:
+        """Voxels that are best taken at once."""
+        return TAKEN
+
+    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
+        """Voxels of ``region``, a view."""
+        return self.voxels[region]
+
+
+def is_ome_zarr(path: Path) -> bool:
+    """Whether ``path`` names an OME-Zarr store rather than a file of another format."""
+    return path.name.endswith(".zarr") or path.is_dir()
+
+
+def open_volume(
+    path: Path,
+    *,
+    input_unit: str | None = None,
+    missing: Literal["error", "fill"] = "error",
+) -> Volume:
+    """Open a volume.
+
+    Parameters
+    ----------
+    path
+        OME-Zarr store, or a file of :data:`octane.store.itk_files.FORMATS`, of which no more
+        than the header is read until voxels are asked for.
+    input_unit, missing
+        As in :func:`octane.store.image.open_image`.
+
+    Raises
+    ------
+    OctaneError
+        When it cannot be read as a 3-D volume; names the file and what to do.
+    """
+    if is_ome_zarr(path):
+        return open_image(path, input_unit=input_unit, missing=missing)
+    if not path.exists():
+        raise OctaneError(f"{path} does not exist; check the path.")
+    return open_file(path, input_unit=input_unit)
+
+
+def bring_in(volume: Volume, metrics: Metrics) -> None:
+    """Read a file whose format is not OME-Zarr into memory, for a step that takes all of it."""
+    if isinstance(volume, FileVolume):
+        with metrics.timed("read"):
+            volume.load()
+
+
+@contextmanager
+def create_volume(
+    destination: Path,
+    like: Volume,
+    dtype: npt.DTypeLike,
+    *,
+    codec: Codec = "zstd",
+    attributes: Attributes | None = None,
+    overwrite: bool = False,
+) -> Generator[tuple[Writer, tuple[int, int, int]]]:
+    """Create a volume on the grid of ``like`` and name it when the block ends well.
+
+    Yields
+    ------
+    writer, size
+        What takes the blocks, and their size: the grid cut into such blocks, or into multiples of
+        them, may be written concurrently.
+
+    Raises
+    ------
+    OctaneError
+        When the destination exists, cannot be written or has an unknown format.
+    """
+    if is_ome_zarr(destination):
+        level = Level.volume(like.grid)
+        with create_image(
+            destination,
+            [level],
+            dtype,
+            codec=codec,
+            attributes={**like.attributes, "kind": "volume", **(attributes or {})},
+            overwrite=overwrite,
+        ) as (writer,):
+            yield writer, level.owned
+        return
+    require_format(destination)
+    with writing(destination, overwrite=overwrite) as partial:
+        native = np.dtype(dtype).newbyteorder("=")
+        # What the format cannot hold shows itself before the work and not after it.
+        _write_file(sitk_image(np.zeros((2, 2, 2), native), destination), partial, destination)
+        partial.unlink()
+        voxels = np.empty(like.grid.shape, native)
+        nz, ny, nx = like.grid.shape
+        yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
+        image = sitk_image(voxels, destination)
+        if isinstance(like, FileVolume):
+            image.SetSpacing(like.frame.GetSpacing())
+            image.SetOrigin(like.frame.GetOrigin())
+            image.SetDirection(like.frame.GetDirection())
+        else:
+            image.SetSpacing([s / MILLIMETER for s in reversed(like.grid.spacing)])
+            image.SetOrigin([o / MILLIMETER for o in reversed(like.grid.origin)])
+        _write_file(image, partial, destination)
+        _require_whole(partial, destination, voxels.nbytes)
+
+
+def sitk_image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
+    """SimpleITK's image of ``voxels``, for a file named ``destination``."""
+    try:
+        return sitk.GetImageFromArray(voxels)
+    except (TypeError, KeyError) as error:
+        raise OctaneError(
+            f"{destination} cannot hold {voxels.dtype} voxels; give --dtype float32 or write "
+            "OME-Zarr."
+        ) from error
+
+
+def _write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
+    try:
+        sitk.WriteImage(image, str(partial))
+    except RuntimeError as error:
+        raise OctaneError(
+            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
+            "full or the format does not hold it; free space, or give another format or --dtype."
+        ) from error
+
+
+def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
+    """Raise unless all voxels are in the file: ITK only prints when a disk is full under NIfTI."""
+    name = destination.name.lower()
+    size = partial.stat().st_size
+    if name.endswith(".nii.gz"):
+        size = 0
+        try:
+            with gzip.open(partial) as stream:
+                while piece := stream.read(1 << 24):
+                    size += len(piece)
+        except (EOFError, OSError, zlib.error):
+            size = 0
+    needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
+    if size < needed and not name.endswith(UNITLESS):
+        raise NoSpaceError(
+            f"{destination}: only {size} of {needed} bytes could be written; free some space, or "
+            "choose another place for the output. Nothing was left half-written."
+        )

@@ -1,0 +1,195 @@
+"""Shards and chunks encoded and written without zarr, each once and by one owner.
+
+Through zarr, two writers of one shard lose each other's chunks without a word, and a shard that is
+written tile by tile is read and written anew for each. Here a shard is gathered in its encoded
+form, given its index, and written under a temporary name, so that whatever has its name is whole; a
+part of one is refused. Of tiles of 90^3 float32 in zstd, one alone took 4.8 ms against zarr's 7.1,
+and a shard of sixteen 125 ms whole and 163 tile by tile, against zarr's 197 and 2,199 (one run).
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from octane.core.files import write_object
+from octane.core.geometry import Region
+from octane.core.manifests import Stamp
+from octane.core.timing import span
+from octane.store.chunks import chunk_key, owned_shape
+from octane.store.encoding import Encoding
+from octane.store.shards import ABSENT, CHECKSUM_BYTES, crc32c
+
+__all__ = ["DirectWriter", "ShardWriter"]
+
+
+class ShardWriter:
+    """Takes the chunks of one shard, in any order, and holds them encoded.
+
+    Parameters
+    ----------
+    encoding
+        The array's.
+    extent
+        Voxels of the array that the shard holds; fewer than a full one at the array's edge.
+    """
+
+    def __init__(self, encoding: Encoding, extent: tuple[int, ...]) -> None:
+        self._encoding = encoding
+        self._extent = extent
+        self._counts = [-(-n // c) for n, c in zip(extent, encoding.chunks, strict=True)]
+        self._encoded: dict[tuple[int, ...], list[bytes]] = {}
+
+    @property
+    def positions(self) -> list[tuple[int, ...]]:
+        """Of the chunks to be given, in raster order; none lies beyond the array's edge."""
+        return list(product(*map(range, self._counts)))
+
+    def region(self, position: tuple[int, ...]) -> Region:
+        """Voxels of a chunk within the shard."""
+        return tuple(
+            slice(p * c, min((p + 1) * c, n))
+            for p, c, n in zip(position, self._encoding.chunks, self._extent, strict=True)
+        )
+
+    def __setitem__(self, position: tuple[int, ...], block: npt.NDArray) -> None:
+        """Encode one chunk.
+
+        Raises
+        ------
+        ValueError
+            When the shard has no such chunk, or the block is not of its shape and type.
+        """
+        encoding = self._encoding
+        region = self.region(position)
+        shape = tuple(r.stop - r.start for r in region)
+        there = all(0 <= p < n for p, n in zip(position, self._counts, strict=True))
+        if not there or block.shape != shape:
+            raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
+        if block.dtype.newbyteorder("<") != encoding.dtype:
+            raise ValueError(f"a block of {block.dtype} is given to an array of {encoding.dtype}")
+        if shape == encoding.chunks:
+            whole = np.ascontiguousarray(block, encoding.dtype)
+        else:
+            whole = np.full(encoding.chunks, encoding.fill, encoding.dtype)
+            whole[tuple(slice(n) for n in shape)] = block
+        with span("encode"):
+            # What is not compressed is copied: the caller may use its memory again before the end.
+            compressor = encoding.compressor
+            encoded = whole.tobytes() if compressor is None else compressor.encode(whole)
+            parts = [encoded]
+            if encoding.checked:
+                checksum = crc32c(np.frombuffer(encoded, np.uint8))
+                parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
+            self._encoded[position] = parts
+
+    def contents(self) -> list[bytes]:
+        """The file's contents.
+
+        Raises
+        ------
+        ValueError
+            When a chunk was not given.
+        """
+        lost = [position for position in self.positions if position not in self._encoded]
+        if lost:
+            raise ValueError(f"{len(lost)} chunks of the shard were not given (first {lost[0]})")
+        chunks = [piece for position in self.positions for piece in self._encoded[position]]
+        layout = self._encoding.shard
+        if layout is None:
+            return chunks
+        index = np.full((*layout.per_shard, 2), ABSENT, np.uint64)
+        offset = 0 if layout.at_end else layout.index_bytes
+        for position in self.positions:
+            size = sum(map(len, self._encoded[position]))
+            index[position] = offset, size
+            offset += size
+        encoded = layout.encoded_index(index)
+        return [*chunks, encoded] if layout.at_end else [encoded, *chunks]
+
+
+class DirectWriter:
+    """Writes an array of octane's own; many threads may write, each other shards.
+
+    Attributes
+    ----------
+    array
+        The array, for those that read it back.
+    stamps
+        Of what is written, by its key: what the store's manifest is made of.
+
+    Raises
+    ------
+    octane.store.encoding.NotDirectError
+        When the array is encoded in a way that octane does not write.
+    """
+
+    def __init__(self, array: zarr.Array) -> None:
+        self.array = array
+        self.stamps: dict[str, Stamp] = {}
+        self._encoding = Encoding.of(array)
+        self._owned = owned_shape(array)
+
+    def __setitem__(self, region: Region, block: npt.NDArray) -> None:
+        """Write a region of whole shards (chunks, where there are no shards).
+
+        Raises
+        ------
+        ValueError
+            When the region cuts a shard, or the block is not of its shape and type.
+        """
+        shape = self.array.shape
+        spans = [r.indices(n) for r, n in zip(region, shape, strict=True)]
+        whole = all(
+            step == 1 and a < b and a % size == 0 and (b % size == 0 or b == n)
+            for (a, b, step), size, n in zip(spans, self._owned, shape, strict=True)
+        )
+        if not whole or block.shape != tuple(b - a for a, b, _ in spans):
+            raise ValueError(
+                f"a block of {block.shape} is written at {region}, which is to be whole objects of "
+                f"{self._owned} in an array of {shape}"
+            )
+        counts = (
+            range(a // n, -(-b // n)) for (a, b, _), n in zip(spans, self._owned, strict=True)
+        )
+        for position in product(*counts):
+            held = block[
+                tuple(
+                    slice(p * n - a, (p + 1) * n - a)
+                    for p, n, (a, _, _) in zip(position, self._owned, spans, strict=True)
+                )
+            ]
+            with self.shard(position) as shard:
+                for inner in shard.positions:
+                    shard[inner] = held[shard.region(inner)]
+
+    @contextmanager
+    def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
+        """Take the chunks of one shard one after the other and write it when the block ends well.
+
+        Parameters
+        ----------
+        position
+            Of the shard, counted in shards along each axis; without shards, of the one chunk.
+
+        Raises
+        ------
+        ValueError
+            When a chunk was not given.
+        OSError
+            When it cannot be written; nothing is left of it.
+        """
+        extent = tuple(
+            min((p + 1) * n, m) - p * n
+            for p, n, m in zip(position, self._owned, self.array.shape, strict=True)
+        )
+        if min((*position, *(n - 1 for n in extent))) < 0:
+            raise ValueError(f"an array of {self.array.shape} has no shard {position}")
+        shard = ShardWriter(self._encoding, extent)
+        yield shard
+        key = chunk_key(self.array, position)
+        with span("write"):
+            self.stamps[key] = write_object(self._encoding.folder / key, shard.contents())

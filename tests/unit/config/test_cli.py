@@ -1,0 +1,314 @@
+"""Commands as a person meets them: settings and flags, one sentence for what is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from octane.config import cli
+from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
+from octane.core.errors import NoSpaceError, OctaneError
+from octane.store.image import open_image
+
+
+def test_flags_alone_are_taken_as_they_are():
+    given = N4Parameters(strength=0.5)
+    assert cli.settle(given, N4Parameters) is given
+    assert cli.settle(None, N4Parameters) == N4Parameters()
+
+
+def test_a_settings_file_fills_in_what_no_flag_gives(write_json):
+    settings = write_json("s.json", {"strength": 0.5, "iterations": [10, 10]})
+    assert cli.settle(None, N4Parameters, settings).strength == 0.5
+    merged = cli.settle(N4Parameters(strength=0.25), N4Parameters, settings)
+    assert (merged.strength, merged.iterations) == (0.25, (10, 10))
+
+
+def test_a_flag_wins_also_when_it_gives_the_default(write_json):
+    settings = write_json("s.json", {"strength": 0.5})
+    assert cli.settle(N4Parameters(strength=1.0), N4Parameters, settings).strength == 1.0
+
+
+def test_one_file_serves_all_of_a_commands_models(write_json):
+    settings = write_json(
+        "s.json", {"strength": 0.5, "backend": "cpu", "input_unit": "meter", "gpu_slots": 2}
+    )
+    assert cli.settle(None, N4Parameters, settings).strength == 0.5
+    assert cli.settle(None, ExecutionParameters, settings).backend == "cpu"
+    assert cli.settle(None, InputParameters, settings).input_unit == "meter"
+    assert cli.settle(None, LeaseParameters, settings).gpu_slots == 2
+
+
+def test_another_steps_key_in_the_settings_is_an_error(write_json):
+    settings = write_json("s.json", {"strength": 0.5, "resolution": 10})
+    with pytest.raises(OctaneError, match="resolution"):
+        cli.settle(None, N4Parameters, settings)
+
+
+def test_an_unknown_key_in_the_settings_is_an_error_with_a_suggestion(write_json):
+    settings = write_json("s.json", {"strenght": 0.5})
+    with pytest.raises(OctaneError, match=r"strenght.*did you mean strength\?") as caught:
+        cli.settle(None, N4Parameters, settings)
+    assert str(settings) in str(caught.value)
+
+
+def test_a_value_out_of_range_in_the_settings_names_file_and_key(write_json):
+    settings = write_json("s.json", {"strength": 7})
+    with pytest.raises(OctaneError, match="strength is 7") as caught:
+        cli.settle(None, N4Parameters, settings)
+    assert str(settings) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "null", ""])
+def test_settings_that_are_no_json_object_are_refused(tmp_path, content):
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(OctaneError, match=r"s\.json"):
+        cli.settle(None, N4Parameters, tmp_path / "s.json")
+
+
+def test_settings_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(OctaneError, match=r"none\.json"):
+        cli.settle(None, N4Parameters, tmp_path / "none.json")
+
+
+# Without tokens cyclopts reads the command line, which is what a command does.
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked:UserWarning")
+
+
+@pytest.fixture
+def launched(monkeypatch, capsys):
+    """Launch a command that raises; gives the exit code and what stands on standard error."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(sys, "argv", ["n4.py"])
+    monkeypatch.delenv("OCTANE_DEBUG", raising=False)
+
+    def launch(error):
+        app = cli.command("Fails.")
+
+        @app.default
+        def main():
+            raise error
+
+        with pytest.raises(SystemExit) as caught:
+            cli.launch(app)
+        return caught.value.code, capsys.readouterr().err
+
+    yield launch
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (OctaneError("a.zarr is torn; mend it."), 1, "a.zarr is torn; mend it."),
+        (
+            OSError(28, "No space left on device", "/scratch/a"),
+            28,
+            "/scratch/a: No space left on device; check space and rights.",
+        ),
+        (NoSpaceError("a: there is no space."), 28, "a: there is no space."),
+        (PermissionError(13, "Permission denied", "/b"), 1, "/b: Permission denied; check space"),
+        (KeyboardInterrupt(), 130, "Interrupted"),
+    ],
+)
+def test_an_error_is_one_sentence(launched, error, code, words):
+    exit_code, written = launched(error)
+    assert exit_code == code
+    assert written.startswith(f"error: {words}")
+    assert written.count("\n") == 1
+
+
+def test_a_fault_of_the_code_shows_where_it_is(launched):
+    with pytest.raises(ZeroDivisionError):
+        launched(ZeroDivisionError())
+
+
+def test_the_traceback_is_shown_on_demand(launched, monkeypatch):
+    monkeypatch.setenv("OCTANE_DEBUG", "1")
+    with pytest.raises(OctaneError):
+        launched(OctaneError("torn"))
+
+
+def one_sentence(done):
+    """The sentence on standard error, which must be all there is."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "words"),
+    [
+        ("resample", ["a", "b", "--resoluton", "10"], "--resolution"),
+        ("resample", ["a", "b", "--resolution", "zero"], "--resolution is 'zero'"),
+        ("resample", ["a", "b", "--resolution", "10", "10"], "--resolution is"),
+        ("resample", ["a", "b", "--resolution", "0"], "--resolution is '0'"),
+        ("resample", ["a", "b", "c"], "'c'"),
+        ("resample", ["a"], "DESTINATION"),
+        ("resample", [], "SOURCE"),
+        ("n4", ["a", "b", "--backend", "tpu"], "--backend is 'tpu'"),
+        ("n4", ["a", "b", "--memory", "lots", "--workers", "0"], "--workers is '0'"),
+        ("stitch", ["a", "b", "--overlap", "1.5"], "--overlap is '1.5'"),
+        ("stack", ["out", "none_1.zarr"], "none_1.zarr does not exist"),
+        ("pyramid", ["none.nii", "out.zarr"], "none.nii does not exist"),
+        ("phantom", ["out", "--tiles", "0"], "--tiles is '0'"),
+        ("preflight", ["in", "out.json"], "--request"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_on_standard_error(
+    run_command, tmp_path, command, arguments, words
+):
+    assert words in one_sentence(run_command(command, *arguments, cwd=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_request_that_is_no_json_is_one_sentence(run_command, tmp_path):
+    (tmp_path / "request.json").write_text("{")
+    done = run_command("preflight", "in", "plan.json", "--request", "request.json", cwd=tmp_path)
+    assert "request.json" in one_sentence(done)
+
+
+def test_a_run_whose_output_exists_says_so(run_command, write_mosaic, tmp_path):
+    source = write_mosaic("a.ome.zarr", np.ones((2, 8, 8), np.float32), (2, 8, 8))
+    (tmp_path / "b.ome.zarr").mkdir()
+    done = run_command("resample", source, tmp_path / "b.ome.zarr", "--resolution=20")
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"error: {tmp_path / 'b.ome.zarr'} exists already")
+    assert "--overwrite" in line
+
+
+def test_a_command_does_what_its_settings_and_flags_say(
+    run_command, write_mosaic, write_json, tmp_path
+):
+    source = write_mosaic("a.ome.zarr", np.ones((4, 16, 16), np.float32), (4, 16, 16))
+    settings = write_json(
+        "s.json", {"resolution": [20, 20, 20], "dtype": "uint8", "backend": "cpu"}
+    )
+    metrics = tmp_path / "m.json"
+    done = run_command(
+        "resample", source, tmp_path / "b.ome.zarr", "--settings", settings,
+        "--resolution", 20, 40, 40, "--metrics", metrics,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+    image = open_image(tmp_path / "b.ome.zarr")
+    assert image.grid.spacing == (20.0, 40.0, 40.0)
+    assert image.dtype == "uint8"
+    record = json.loads(metrics.read_text())
+    assert record["settings"]["resolution"] == [20.0, 40.0, 40.0]
+    assert record["settings"]["dtype"] == "uint8"
+    assert record["command"][0] == "resample.py"
+
+
+def test_progress_goes_to_standard_error_in_plain_lines(run_command, write_mosaic, tmp_path):
+    source = write_mosaic("a.ome.zarr", np.ones((4, 16, 16), np.float32), (4, 16, 16))
+    done = run_command("resample", source, tmp_path / "b.ome.zarr", "--resolution=20")
+    assert "RESAMPLE: 1 of 1" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_the_version_is_the_packages(run_command):
+    from octane import __version__
+
+    assert run_command("n4", "--version").stdout.strip() == __version__
+
+
+def frame(*modules):
+    """What a signal interrupts: a call in the first module, called from the second, and so on."""
+    called_from = None
+    for name in reversed(modules):
+        called_from = SimpleNamespace(f_globals={"__name__": name}, f_back=called_from)
+    return cast("FrameType", called_from)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_that_interrupts_zarr_comes_again_when_it_is_done(monkeypatch, number, error):
+    sent, came = [], threading.Event()
+    monkeypatch.setattr(os, "kill", lambda *given: (sent.append(given), came.set()))
+    cli._stop(number, frame("threading", "zarr.core.sync", "octane.store.image", "__main__"))
+    assert came.wait(30)
+    assert sent == [(os.getpid(), number)]
+    with pytest.raises(error):
+        cli._stop(number, frame("threading", "octane.pipeline.workers", "__main__"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
+    # Far more than can be made before the signal comes, which is often while an array is created.
+    arguments = ["p", "--sections", "500", "--tile-shape", "32", "256", "256", "--backend", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, project / "bin" / "phantom.py", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OCTANE_DEBUG": ""},
+        # Whoever runs the tests in the background has them, and what they start, ignore SIGINT.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
+    try:
+        waiting = threading.Event()
+        while not list(tmp_path.glob(".partial-*/mosaics/*")):
+            assert process.poll() is None, process.communicate()[1]
+            waiting.wait(0.02)
+        process.send_signal(number)
+        _, written = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == (143 if number == signal.SIGTERM else 130)
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" not in written
+
+
+COMMANDS = sorted(
+    p.stem
+    for p in (Path(__file__).resolve().parents[3] / "bin").glob("*.py")
+    if p.stem != "versions"
+)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_looks_for_its_environment_before_it_needs_it(name, project):
+    source = (project / "bin" / f"{name}.py").read_text()
+    imports = [line for line in source.splitlines() if line.startswith("from octane")]
+    assert imports[0].startswith("from octane.config.cli import")
+
+
+def test_a_record_never_replaces_a_folder(run_command, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "a").write_text("kept")
+    done = run_command("phantom", tmp_path / "p", "--metrics", tmp_path / "precious")
+    assert done.returncode == 1
+    assert "is a folder" in done.stderr
+    assert (tmp_path / "precious" / "a").read_text() == "kept"
+    assert not (tmp_path / "p").exists()
+
+
+def test_too_little_memory_is_one_sentence_and_the_code_that_is_tried_again(monkeypatch, capsys):
+    app = cli.command("Takes too much.")
+
+    @app.default
+    def main():
+        raise MemoryError
+
+    monkeypatch.setattr(sys, "argv", ["too_much.py"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as stopped:
+        cli.launch(app)
+    assert stopped.value.code == 137
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: Not enough memory")

@@ -1,0 +1,157 @@
+"""Parameters: how they may be written, their limits, and that each says what it is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from octane.config.params import (
+    STEPS,
+    ExecutionParameters,
+    N4Parameters,
+    PhantomParameters,
+    PyramidParameters,
+    ResampleParameters,
+    StepParameters,
+    StitchParameters,
+    WorkflowParameters,
+    bytes_of,
+)
+
+
+@pytest.mark.parametrize(
+    "given", [10, 10.0, "10", "10 10 10", "10,10,10", " 10, 10 ,10 ", [10], [10, 10, 10], (10,)]
+)
+def test_a_length_may_be_written_in_many_ways(given):
+    assert ResampleParameters(resolution=given).resolution == (10.0, 10.0, 10.0)
+
+
+def test_three_lengths_keep_their_order():
+    assert ResampleParameters(resolution="3.5 4 5").resolution == (3.5, 4.0, 5.0)
+    assert N4Parameters(shrink_factor=[1, 2, 3]).shrink_factor == (1, 2, 3)
+    assert StitchParameters(overlap="0.1 0.2").overlap == (0.1, 0.2)
+
+
+def test_a_list_of_any_length_stays_as_it_is():
+    assert N4Parameters(iterations="30").iterations == (30,)
+    assert N4Parameters(iterations="30 20 10").iterations == (30, 20, 10)
+    assert PyramidParameters.model_validate({"resolutions": 25}).resolutions == (25.0,)
+
+
+@pytest.mark.parametrize(
+    ("model", "values"),
+    [
+        (ResampleParameters, {"resolution": 0}),
+        (ResampleParameters, {"resolution": "10 10"}),
+        (ResampleParameters, {"resolution": "10 10 10 10"}),
+        (ResampleParameters, {"resolution": "inf"}),
+        (ResampleParameters, {"resolution": "nan"}),
+        (ResampleParameters, {"resolution": ""}),
+        (ResampleParameters, {"dtype": "float16"}),
+        (StitchParameters, {"overlap": 1}),
+        (StitchParameters, {"overlap": -0.1}),
+        (StitchParameters, {"max_shift": 0}),
+        (N4Parameters, {"shrink_factor": 0}),
+        (N4Parameters, {"shrink_factor": 1.5}),
+        (N4Parameters, {"iterations": [-1]}),
+        (N4Parameters, {"control_points": 3}),
+        (N4Parameters, {"strength": 1.1}),
+        (N4Parameters, {"strength": -0.1}),
+        (N4Parameters, {"number_of_histogram_bins": 1}),
+        (N4Parameters, {"convergence_threshold": -1}),
+        (ExecutionParameters, {"memory": "much"}),
+        (ExecutionParameters, {"workers": 0}),
+        (PhantomParameters, {"sections": 0}),
+        (WorkflowParameters, {"gpu_slots": 0}),
+        (WorkflowParameters, {"publish_dir_mode": "move"}),
+    ],
+)
+def test_what_is_out_of_range_is_refused(model, values):
+    with pytest.raises(ValidationError) as caught:
+        model(**values)
+    assert {str(problem["loc"][0]) for problem in caught.value.errors()} == set(values)
+
+
+@pytest.mark.parametrize("model", STEPS.values(), ids=STEPS)
+def test_an_unknown_name_is_refused(model):
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        model(no_such_parameter=1)
+
+
+def test_parameters_cannot_change_once_they_are_checked():
+    with pytest.raises(ValidationError, match="frozen"):
+        N4Parameters().strength = 2  # ty: ignore[invalid-assignment]
+
+
+@pytest.mark.parametrize("model", STEPS.values(), ids=STEPS)
+def test_every_parameter_says_what_it_is(model):
+    for name, info in model.model_fields.items():
+        assert info.description, name
+        assert info.description[0].isupper() or info.description.split(":")[0].isidentifier(), name
+        assert info.description.endswith("."), name
+        assert not info.is_required(), name
+    assert model.title
+    assert model.__doc__
+
+
+def test_every_model_is_a_step():
+    assert set(STEPS.values()) == set(StepParameters.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ("4GB", 4_000_000_000),
+        ("4 GB", 4_000_000_000),
+        ("500 MB", 500_000_000),
+        ("2GiB", 2 * 1024**3),
+        ("1.5kb", 1500),
+        ("1T", 10**12),
+        ("123", 123),
+        ("0", 0),
+    ],
+)
+def test_a_size_is_read_with_its_unit(size, expected):
+    assert bytes_of(size) == expected
+
+
+@given(st.integers(0, 10**15))
+def test_a_number_alone_is_bytes(n):
+    assert bytes_of(str(n)) == n
+
+
+@pytest.mark.parametrize("size", ["", "GB", "-1GB", "4 GX", "4GB 2", "four", "1e9"])
+def test_what_is_no_size_is_refused(size):
+    with pytest.raises(ValueError, match="not a size"):
+        bytes_of(size)
+
+
+@pytest.mark.parametrize("given", [None, "none", "None", "", " NONE "])
+def test_none_may_be_written_for_no_mask(given):
+    assert N4Parameters(mask=given).mask is None
+    assert N4Parameters(mask="tissue").mask == "tissue"
+
+
+def test_the_workflow_masks_the_tissue_and_the_command_follows_itk():
+    assert N4Parameters().mask is None
+    assert N4Parameters().shrink_factor == (4, 4, 4)
+    assert N4Parameters().iterations == (50, 50, 50, 50)
+    assert N4Parameters().convergence_threshold == 0.001
+    assert N4Parameters().bias_field_fwhm == 0.15
+    assert N4Parameters().wiener_filter_noise == 0.01
+    assert N4Parameters().number_of_histogram_bins == 200
+    assert N4Parameters().control_points == (4, 4, 4)
+
+
+def test_a_number_with_a_unit_says_which():
+    for model in STEPS.values():
+        for name, info in model.model_fields.items():
+            if name.endswith(("voxel_size", "resolution", "resolutions", "thickness", "max_shift")):
+                assert (info.json_schema_extra or {})["unit"] == "micrometer", name
+
+
+def test_the_truths_voxel_size_is_a_number_in_any_case():
+    assert PhantomParameters(truth_resolution="auto").truth_spacing == 10.0
+    assert PhantomParameters(truth_resolution=25).truth_spacing == 25.0
+    with pytest.raises(ValidationError):
+        PhantomParameters(truth_resolution=0)

@@ -1,0 +1,195 @@
+"""Nothing that is made from the parameter models has drifted from them."""
+
+import inspect
+import io
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from octane.config.cli import FLAT
+from octane.config.params import STEPS, StepParameters
+from octane.config.schema import (
+    GENERATED,
+    WorkflowModel,
+    entries,
+    nextflow_config,
+    nextflow_schema,
+    parameter_table,
+    split,
+)
+
+PROJECT = Path(__file__).resolve().parents[3]
+COMMANDS = sorted(
+    path.stem for path in (PROJECT / "bin").glob("*.py") if "octane.config.cli" in path.read_text()
+)
+SCHEMA = json.loads(nextflow_schema())
+PROPERTIES = {
+    name: described
+    for group in SCHEMA["$defs"].values()
+    for name, described in group["properties"].items()
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_generated_file_is_what_would_be_generated_now(project, name):
+    assert (project / name).read_text(encoding="utf-8") == GENERATED[name]()
+
+
+def test_the_schema_is_valid():
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_the_schema_holds_every_parameter_once():
+    names = [entry.name for entry in entries()]
+    assert len(names) == len(set(names))
+    assert list(PROPERTIES) == names
+    assert sum(len(group["properties"]) for group in SCHEMA["$defs"].values()) == len(names)
+    assert [ref["$ref"] for ref in SCHEMA["allOf"]] == [f"#/$defs/{n}" for n in SCHEMA["$defs"]]
+
+
+def test_the_defaults_are_valid_for_schema_and_model():
+    defaults = {name: p["default"] for name, p in PROPERTIES.items() if "default" in p}
+    jsonschema.validate(defaults, SCHEMA, jsonschema.Draft202012Validator)
+    assert WorkflowModel.model_validate(defaults) == WorkflowModel()
+
+
+def accepted_by_schema(name, value):
+    return jsonschema.Draft202012Validator(SCHEMA).is_valid({name: value})
+
+
+def accepted_by_model(name, value):
+    try:
+        WorkflowModel.model_validate({name: value})
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_schema_and_model_agree_on_what_is_in_range(name):
+    kind, choices = PROPERTIES[name]["type"], PROPERTIES[name].get("enum")
+    if kind in ("integer", "number"):
+        values = [-1, 0, 1, 2, 3, 1000, *([] if kind == "integer" else [-0.5, 0.5, 0.99, 1.01])]
+    elif choices:
+        values = [*choices, "something else"]
+    elif kind == "boolean":
+        values = [True, False, "perhaps"]
+    else:
+        values = ["tissue"] if kind == "string" else []
+    for value in values:
+        if name == "max_memory" or (kind == "string" and not choices):
+            assert accepted_by_schema(name, value)
+        else:
+            assert accepted_by_schema(name, value) == accepted_by_model(name, value), value
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("resolution", [10, 2.5, "10 10 25", [10, 10, 25]]),
+        ("overlap", [0.2, "0.2 0.1", [0.2, 0.1]]),
+        ("n4_iterations", [50, "50 40", [50, 40]]),
+        ("scratch_dir", [True, False, "/scratch"]),
+    ],
+)
+def test_every_way_to_write_a_list_is_accepted(name, values):
+    for value in values:
+        assert accepted_by_schema(name, value), value
+        assert accepted_by_model(name, value), value
+
+
+def test_the_workflows_configuration_holds_the_models_defaults():
+    stated = dict(re.findall(r"^    (\w+) = (.*)$", nextflow_config(), re.MULTILINE))
+    assert list(stated) == [entry.name for entry in entries()]
+    words = {"null": None, "true": True, "false": False}
+    values = {
+        name: words[text] if text in words else text.strip("'") for name, text in stated.items()
+    }
+    assert WorkflowModel.model_validate(values) == WorkflowModel()
+
+
+@pytest.mark.parametrize("entry", list(entries()), ids=lambda entry: entry.name)
+def test_the_table_has_a_row_for_every_parameter(entry):
+    rows = [r for r in parameter_table().splitlines() if r.startswith(f"| `{entry.name}` |")]
+    assert len(rows) == 1
+    assert entry.info.description.replace("|", "\\|") in rows[0]
+
+
+def test_each_step_gets_its_own_fields_back():
+    given = {"n4_strength": 0.5, "resolution": "10 10 20", "backend": "cpu", "overlap": 0.3}
+    values = WorkflowModel.model_validate(given)
+    settings = split(values)
+    assert settings["n4"]["strength"] == 0.5
+    assert settings["resample"]["resolution"] == [10.0, 10.0, 20.0]
+    assert settings["stitch"]["overlap"] == [0.3, 0.3]
+    assert settings["execution"] == {"backend": "cpu", "prefetch": None, "pinned": True}
+    for step, own in settings.items():
+        STEPS[step].model_validate(own)
+    json.dumps(settings)
+
+
+class Command:
+    """A command of ``bin/``: its own flags, the models whose fields are flags, and its help."""
+
+    def __init__(self, name):
+        script = runpy.run_path(str(PROJECT / "bin" / f"{name}.py"))
+        hints = get_type_hints(script["main"], include_extras=True)
+        self.own, self.models = set(), set()
+        for parameter in inspect.signature(script["main"]).parameters.values():
+            hint = hints[parameter.name]
+            if FLAT in getattr(hint, "__metadata__", ()):
+                self.models |= {
+                    m
+                    for m in get_args(get_args(hint)[0])
+                    if isinstance(m, type) and issubclass(m, StepParameters)
+                }
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                self.own.add("--" + parameter.name.replace("_", "-"))
+        written = io.StringIO()
+        script["app"].help_print([], console=Console(file=written, width=1000))
+        self.help = written.getvalue()
+
+    @property
+    def listed(self):
+        """Flags at the start of a line of the help; descriptions begin further right."""
+        return set(re.findall(r"^│ [* ]*(--[a-z0-9-]+)", self.help, re.MULTILINE))
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def command(request):
+    return Command(request.param)
+
+
+def test_the_help_lists_exactly_the_models_flags(command):
+    fields = [
+        "--" + field.replace("_", "-") for model in command.models for field in model.model_fields
+    ]
+    assert len(fields) == len(set(fields))
+    assert not set(fields) & command.own
+    assert command.listed - {"--help", "--version"} == set(fields) | command.own
+
+
+def test_the_help_says_what_the_models_say(command):
+    for model in command.models:
+        for field, info in model.model_fields.items():
+            assert info.description in command.help, field
+
+
+def test_the_help_describes_the_commands_own_flags(command):
+    for flag in command.own:
+        (line,) = [line for line in command.help.splitlines() if re.match(rf"│ [* ]*{flag} ", line)]
+        described = line.rstrip(" │").removesuffix("[default: False]").rstrip()
+        assert described.endswith((".", "[required]")), line
+
+
+@pytest.mark.parametrize("name", sorted(set(STEPS) & set(COMMANDS)))
+def test_a_steps_command_takes_the_steps_parameters(name):
+    assert STEPS[name] in Command(name).models

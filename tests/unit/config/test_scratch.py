@@ -1,0 +1,107 @@
+"""Where tasks run, from what a user wrote."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octane.config.scratch import known_folder, read_scratch, require_scratch
+from octane.core.errors import OctaneError
+
+
+@pytest.mark.parametrize(
+    "value", [False, "false", "False", " NO ", "off", 0, "0", None, "null", ""]
+)
+def test_many_words_mean_the_work_directory(value):
+    assert read_scratch(value) is False
+
+
+@pytest.mark.parametrize("value", [True, "true", "TRUE", "yes", "on", 1, "1"])
+def test_many_words_mean_the_nodes_tmpdir(value):
+    assert read_scratch(value) is True
+
+
+def test_all_else_is_a_path():
+    assert read_scratch(" /fast/a ") == "/fast/a"
+    assert read_scratch("$SLURM_TMPDIR") == "$SLURM_TMPDIR"
+
+
+@given(st.one_of(st.booleans(), st.text(), st.integers(), st.none()))
+def test_what_was_read_is_read_as_the_same_again(value):
+    once = read_scratch(value)
+    assert read_scratch(once) == once
+
+
+def test_true_is_tmpdir_or_tmp(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert known_folder(True) == tmp_path
+    monkeypatch.delenv("TMPDIR")
+    assert str(known_folder(True)) == "/tmp"
+
+
+def test_without_scratch_there_is_no_folder():
+    assert known_folder(False) is None
+
+
+def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
+    monkeypatch.setenv("NODE_DISK", str(tmp_path))
+    (tmp_path / "own").mkdir()
+    assert known_folder("${NODE_DISK}/own") == tmp_path / "own"
+    require_scratch("$NODE_DISK/own")
+    with pytest.raises(OctaneError, match="does not exist"):
+        require_scratch("$NODE_DISK/other")
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_a_variable_that_only_a_node_has_is_let_pass(monkeypatch, value):
+    monkeypatch.delenv("NODE_DISK", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NODE_DISK", value)
+    assert known_folder("$NODE_DISK/a") is None
+    require_scratch("$NODE_DISK/a")
+
+
+def test_a_folder_that_is_not_there_is_refused_with_what_to_do(tmp_path):
+    wanted = tmp_path / "scrtach"
+    with pytest.raises(OctaneError) as caught:
+        require_scratch(str(wanted))
+    assert f"{wanted} does not exist" in str(caught.value)
+    assert f"({wanted}/)" in str(caught.value)
+
+
+def test_one_that_ends_in_a_slash_is_to_be_made(tmp_path):
+    require_scratch(f"{tmp_path}/new/")
+    assert known_folder(f"{tmp_path}/new/") == tmp_path
+    # It is the tasks that make it.
+    assert not (tmp_path / "new").exists()
+
+
+def test_its_parent_must_be_there(tmp_path):
+    with pytest.raises(OctaneError, match=r"is to be made in .*, which does not exist"):
+        require_scratch(f"{tmp_path}/no/such/")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OctaneError, match="no folder that tasks can write to"):
+        require_scratch(str(tmp_path / "file"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_others_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(OctaneError, match="no folder that tasks can write to"):
+            require_scratch(str(tmp_path))
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["relative/a", "/with blank", "/a;b", "${A:-/tmp}", "/a$", "$(date)", "5", "~/a", "/a`b`"],
+)
+def test_what_a_shell_would_read_otherwise_is_refused(path):
+    with pytest.raises(OctaneError, match="no full path"):
+        require_scratch(path)

@@ -1,0 +1,51 @@
+"""A subject's config states what is known and documents everything else."""
+
+import re
+
+from octane.config.schema import entries
+from octane.config.subject import LEFT_OUT, TEMPLATE, Setting, config_text, template
+
+
+def test_the_template_is_what_would_be_generated_now(project):
+    assert (project / TEMPLATE).read_text(encoding="utf-8") == template()
+
+
+def test_the_template_documents_every_parameter_of_a_subjects_run():
+    stated = re.findall(r"^    (?:// )?(\w+) = ", template(), re.MULTILINE)
+    wanted = [e.name for e in entries() if e.step != "phantom" and e.name not in LEFT_OUT]
+    assert sorted(stated) == sorted(wanted)
+    words = " ".join(re.sub(r"^\s*// ?", "", line) for line in template().splitlines())
+    for entry in entries():
+        if entry.name in wanted:
+            assert " ".join(str(entry.info.description).split()) in " ".join(words.split()), (
+                entry.name
+            )
+
+
+def test_a_value_is_stated_and_a_suggestion_is_a_comment():
+    text = config_text(["About."], {"overlap": Setting("0.2", ["Why."], stated=False)})
+    assert "    // Why.\n    // overlap = '0.2'\n" in text
+    assert text.startswith("// About.\n")
+    text = config_text([], {"overlap": Setting("0.2")})
+    assert "\n    overlap = '0.2'\n" in text
+
+
+def test_no_text_can_leave_its_quotes_or_its_comment():
+    nasty = 'it\'s \\ ${x} "é"\n} process { 😀'
+    text = config_text([f"About {nasty}"], {"subject": Setting(nasty, [f"Found {nasty}."])})
+    assert text.isascii() or all(
+        line.lstrip().startswith("//") for line in text.splitlines() if not line.isascii()
+    )
+    assert (
+        r"""    subject = 'it\'s \\ ${x} "\u00e9"\u000a} process { \ud83d\ude00'"""
+        in text.splitlines()
+    )
+    lines = [line.strip() for line in text.splitlines()]
+    assert not [line for line in lines if line.startswith("} process")]
+    assert "\\" not in "".join(line for line in lines if line.startswith("//"))
+
+
+def test_the_records_folder_is_read_below_the_outdir():
+    text = template()
+    assert text.index("outdir = ") < text.index("includeConfig")
+    assert text.count("includeConfig") == 1

@@ -1,0 +1,50 @@
+"""What pydantic found wrong, in words for the person who gave the parameters."""
+
+import pytest
+from pydantic import ValidationError
+
+from octane.config.params import N4Parameters, WorkflowParameters
+from octane.config.validation import spelled
+
+
+def lines(model, values, style="flag"):
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(values)
+    return spelled(caught.value, model, style)
+
+
+@pytest.mark.parametrize(
+    ("style", "written"),
+    [("flag", "--shrink-factor"), ("parameter", "--shrink_factor"), ("key", "shrink_factor")],
+)
+def test_a_parameter_is_named_as_it_was_written(style, written):
+    (line,) = lines(N4Parameters, {"shrink_factor": 0}, style)
+    assert line.startswith(f"{written} is 0: input should be greater than or equal to 1")
+    (line,) = lines(N4Parameters, {"shrink_facto": 2}, style)
+    assert line == f"Unknown parameter {line.split()[2]} did you mean {written}?"
+
+
+def test_a_name_like_no_other_gets_no_suggestion():
+    (line,) = lines(N4Parameters, {"qqq": 2})
+    assert line == "Unknown parameter --qqq; see --help for all."
+
+
+def test_every_problem_is_a_line():
+    assert len(lines(N4Parameters, {"strength": 2, "dtype": "float16", "qqq": 1})) == 3
+
+
+def test_equal_problems_of_a_lists_members_are_one_line():
+    assert len(lines(N4Parameters, {"iterations": [-1, -1, -1]})) == 1
+
+
+def test_our_own_words_are_kept():
+    (line,) = lines(WorkflowParameters, {"publish_dir_mode": "move"}, "parameter")
+    assert line.startswith("--publish_dir_mode is 'move': a moved result is gone")
+    assert "Value error" not in line
+
+
+def test_only_the_problems_of_some_parameters():
+    with pytest.raises(ValidationError) as caught:
+        N4Parameters.model_validate({"strength": 2, "shrink_factor": 0})
+    (line,) = spelled(caught.value, N4Parameters, "key", {"strength", "mode"})
+    assert line.startswith("strength is 2: ")

@@ -1,0 +1,267 @@
+"""A name that exists is whole, whatever happens while it is made."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from octane.core.errors import NoSpaceError, OctaneError
+from octane.core.files import PARTIAL, write_object, writing
+
+
+def test_a_file_has_its_name_once_it_is_whole(tmp_path):
+    with writing(tmp_path / "a.txt") as partial:
+        partial.write_text("half")
+        assert not (tmp_path / "a.txt").exists()
+        assert partial.parent == tmp_path
+    assert (tmp_path / "a.txt").read_text() == "half"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_missing_folders_are_made(tmp_path):
+    with writing(tmp_path / "b" / "c" / "a.txt") as partial:
+        partial.touch()
+    assert (tmp_path / "b" / "c" / "a.txt").exists()
+
+
+@pytest.mark.parametrize("suffix", [".ome.zarr", ".nii.gz", ".json"])
+def test_the_temporary_name_keeps_the_suffix(tmp_path, suffix):
+    with writing(tmp_path / f"a{suffix}") as partial:
+        assert partial.name.endswith(suffix)
+        partial.touch()
+
+
+@pytest.fixture
+def fail(tmp_path):
+    """Begin to make ``a``, a file or a folder, and raise."""
+
+    def run(error, *, folder=False):
+        with writing(tmp_path / "a", overwrite=True) as partial:
+            if folder:
+                (partial / "inner").mkdir(parents=True)
+                (partial / "inner" / "file").touch()
+            else:
+                partial.write_text("new")
+            raise error
+
+    return run
+
+
+@pytest.mark.parametrize("error", [OctaneError, KeyboardInterrupt, SystemExit, ValueError])
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_failure_leaves_nothing(fail, tmp_path, error, folder):
+    with pytest.raises(error):
+        fail(error, folder=folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_keeps_what_was_there(fail, tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(RuntimeError):
+        fail(RuntimeError)
+    assert (tmp_path / "a").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_said_in_words(fail, tmp_path, code):
+    with pytest.raises(NoSpaceError) as caught:
+        fail(OSError(code, os.strerror(code)))
+    assert caught.value.code == 28
+    assert str(tmp_path / "a") in str(caught.value)
+    assert os.strerror(code) in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_exists_is_replaced_when_asked(tmp_path, folder):
+    if folder:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "zarr.json").touch()
+    else:
+        (tmp_path / "a").write_text("old")
+    with writing(tmp_path / "a", overwrite=True) as partial:
+        partial.mkdir()
+        (partial / "new").touch()
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["new"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path):
+    (tmp_path / "real").write_text("keep")
+    (tmp_path / "a").symlink_to(tmp_path / "real")
+    with writing(tmp_path / "a", overwrite=True) as partial:
+        partial.write_text("new")
+    assert (tmp_path / "real").read_text() == "keep"
+    assert not (tmp_path / "a").is_symlink()
+
+
+def test_a_broken_link_exists(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OctaneError, match="--overwrite"), writing(tmp_path / "a"):
+        pytest.fail("a link was about to be replaced")
+    with writing(tmp_path / "a", overwrite=True) as partial:
+        partial.mkdir()
+    assert (tmp_path / "a").is_dir()
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_exists_is_refused_before_any_work(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(OctaneError, match="--overwrite") as caught, writing(tmp_path / "a"):
+        pytest.fail("work was begun")
+    assert str(tmp_path / "a") in str(caught.value)
+
+
+def test_what_an_earlier_process_left_is_removed(tmp_path):
+    left = tmp_path / f".partial-{os.getpid()}-a"
+    left.mkdir()
+    (left / "half").touch()
+    with writing(tmp_path / "a") as partial:
+        partial.mkdir()
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OctaneError, match="cannot be written") as caught,
+        writing(tmp_path / "file" / "a"),
+    ):
+        pytest.fail("work was begun")
+    assert str(tmp_path / "file") in str(caught.value)
+
+
+def test_a_folder_of_others_is_never_replaced(tmp_path):
+    (tmp_path / "a" / "sub").mkdir(parents=True)
+    (tmp_path / "a" / "sub" / "months").write_text("of work")
+    with (
+        pytest.raises(OctaneError, match="did not make"),
+        writing(tmp_path / "a", overwrite=True),
+    ):
+        pytest.fail("the block was entered")
+    assert (tmp_path / "a" / "sub" / "months").read_text() == "of work"
+
+
+def write_twice(path):
+    """Write a name that somebody else takes meanwhile."""
+    with writing(path) as partial:
+        partial.write_text("mine")
+        path.write_text("theirs")
+
+
+def test_what_was_made_meanwhile_is_kept(tmp_path):
+    with pytest.raises(OctaneError, match="meanwhile"):
+        write_twice(tmp_path / "a")
+    assert (tmp_path / "a").read_text() == "theirs"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_object_is_written_with_the_folders_above_it(tmp_path):
+    path = tmp_path / "c/0/1/2"
+    write_object(path, [b"index", b"", b"chunks"])
+    assert path.read_bytes() == b"indexchunks"
+    write_object(path, [b"new"])
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in path.parent.iterdir()] == ["2"]
+
+
+def test_an_object_that_fails_half_way_leaves_nothing(tmp_path):
+    path = tmp_path / "0"
+    write_object(path, [b"old"])
+    with pytest.raises(TypeError):
+        write_object(path, [b"new", cast("bytes", None)])
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["0"]
+
+
+def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, project):
+    path = tmp_path / "0"
+    program = (
+        "import itertools, sys; from pathlib import Path\n"
+        "from octane.core.files import write_object\n"
+        "for k in itertools.count():\n"
+        "    write_object(Path(sys.argv[1]), [bytes([k % 256]) * 1000] * 2000)\n"
+    )
+    for wait in (0.0, 0.003, 0.011):
+        command = [sys.executable, "-c", program, path]
+        with subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": str(project / "bin")}
+        ) as writer:
+            while not path.exists():
+                assert writer.poll() is None
+                time.sleep(0.001)
+            time.sleep(wait)
+            writer.kill()
+        content = path.read_bytes()
+        assert content == content[:1] * 2_000_000
+        left = [p.name for p in tmp_path.iterdir() if p != path]
+        assert all(name.startswith(PARTIAL) for name in left)
+        path.unlink()
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A folder that an earlier run wrote into."""
+    folder = tmp_path / "elsewhere" / ".resume-a"
+    folder.mkdir(parents=True)
+    (folder / "zarr.json").write_text("whole")
+    return folder
+
+
+def test_a_kept_folder_becomes_the_destination(tmp_path, kept):
+    destination = tmp_path / "out" / "a.zarr"
+    with writing(destination, kept=kept) as folder:
+        assert folder == kept
+        (folder / "more").write_text("more")
+    assert sorted(p.name for p in destination.iterdir()) == ["more", "zarr.json"]
+    assert not kept.exists()
+    assert [p.name for p in destination.parent.iterdir()] == ["a.zarr"]
+
+
+def test_a_kept_folder_stays_when_the_block_raises(tmp_path, kept):
+    destination = tmp_path / "out" / "a.zarr"
+    with pytest.raises(ZeroDivisionError), writing(destination, kept=kept):
+        raise ZeroDivisionError
+    assert (kept / "zarr.json").read_text() == "whole"
+    assert list(destination.parent.iterdir()) == []
+
+
+def test_a_kept_folder_of_another_file_system_is_copied(tmp_path, kept, monkeypatch):
+    destination = tmp_path / "out" / "a.zarr"
+    rename = Path.rename
+
+    def across(path, target):
+        if path == kept:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", across)
+    with writing(destination, kept=kept):
+        pass
+    assert (destination / "zarr.json").read_text() == "whole"
+    assert not kept.exists()
+    assert [p.name for p in destination.parent.iterdir()] == ["a.zarr"]
+
+
+def test_a_full_disk_names_the_kept_folder(tmp_path, kept):
+    destination = tmp_path / "out" / "a.zarr"
+    with pytest.raises(OctaneError, match=f"kept in {kept}"), writing(destination, kept=kept):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert kept.exists()
+
+
+def test_a_kept_folder_replaces_a_destination_only_where_that_is_allowed(tmp_path, kept):
+    destination = tmp_path / "out" / "a.zarr"
+    destination.mkdir(parents=True)
+    (destination / "zarr.json").write_text("old")
+    with pytest.raises(OctaneError, match="--overwrite"), writing(destination, kept=kept):
+        pytest.fail("written")
+    with writing(destination, overwrite=True, kept=kept):
+        pass
+    assert (destination / "zarr.json").read_text() == "whole"

@@ -1,0 +1,83 @@
+"""Pixel-centred grids in micrometres."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octane.core.geometry import MICROMETERS, Grid, blocks, samples, section_number, vector
+
+SPACING = st.floats(0.1, 100)
+
+
+def test_a_grid_reaches_half_a_voxel_beyond_its_centres():
+    grid = Grid((4, 5, 6), (10.0, 2.0, 3.0), (5.0, 0.0, -1.5))
+    assert grid.extent == (40.0, 10.0, 18.0)
+    assert grid.edge == (0.0, -1.0, -3.0)
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 500)] * 3),
+    spacing=st.tuples(*[SPACING] * 3),
+    edge=st.tuples(*[st.floats(-1e4, 1e4)] * 3),
+)
+def test_a_grid_covers_what_it_was_made_to_cover(shape, spacing, edge):
+    extent = vector(*(n * s for n, s in zip(shape, spacing, strict=True)))
+    grid = Grid.covering(edge, extent, spacing)
+    assert grid.shape == shape
+    assert grid.spacing == spacing
+    np.testing.assert_allclose(grid.edge, edge, atol=1e-6)
+    np.testing.assert_allclose(grid.extent, extent)
+
+
+@given(extent=st.floats(0.01, 1e5), spacing=SPACING)
+def test_the_number_of_samples_is_the_nearest_and_at_least_one(extent, spacing):
+    n = samples(extent, spacing)
+    assert n >= 1
+    assert n == 1 or abs(n * spacing - extent) <= spacing / 2 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("extent", "spacing", "expected"),
+    [(100, 25, 4), (3 * 3.5, 7, 2), (0.1 * 3 * 5, 0.3, 5), (2.5, 1, 3), (0.2, 1, 1), (103, 10, 10)],
+)
+def test_halves_are_rounded_up_and_rounding_errors_do_not_decide(extent, spacing, expected):
+    assert samples(extent, spacing) == expected
+
+
+@given(shape=st.tuples(*[st.integers(1, 12)] * 3), size=st.tuples(*[st.integers(1, 7)] * 3))
+def test_blocks_cover_a_shape_once(shape, size):
+    seen = np.zeros(shape, int)
+    for region in blocks(shape, size):
+        seen[region] += 1
+        assert all(0 < r.stop - r.start <= n for r, n in zip(region, size, strict=True))
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("section_07.ome.zarr", 7),
+        ("sub-01_section_12.ome.zarr", 12),
+        ("2021-brain3-left.zarr", 3),
+        ("007", 7),
+        ("brain.ome.zarr", None),
+        ("z00.zarr", 0),
+        ("", None),
+        ("section_07_10um.ome.zarr", 7),
+        ("sub-01.section_02.ome.zarr", 2),
+        ("Slice 3 at 5x.zarr", 3),
+    ],
+)
+def test_the_number_of_a_section_is_found_in_its_name(name, number):
+    assert section_number(name) == number
+
+
+def test_units_are_lengths_in_micrometres():
+    assert MICROMETERS["millimeter"] == 1000 * MICROMETERS["micrometer"]
+    assert MICROMETERS["nanometer"] * 1e9 == pytest.approx(MICROMETERS["meter"])
+
+
+def test_a_vector_holds_plain_floats():
+    z, y, x = np.array([1.0, 2.0, 3.0], np.float32)
+    assert all(type(v) is float for v in vector(z, y, x))

@@ -1,0 +1,75 @@
+"""Progress: a line now and then in a log, a bar on a terminal, right however many threads count."""
+
+import io
+import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from octane.core import progress as module
+from octane.core.progress import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that passes only when it is told to."""
+
+    class Clock:
+        now = 100.0
+
+        def monotonic(self):
+            return self.now
+
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture
+def lines(caplog, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    caplog.set_level(logging.INFO, logger="octane")
+    return caplog
+
+
+def test_without_a_terminal_a_line_comes_now_and_then_and_at_the_end(clock, lines):
+    with progress("RESAMPLE", 100) as advance:
+        for _ in range(100):
+            clock.now += 0.5
+            advance(4_000_000)
+    assert len(lines.messages) == 5
+    assert lines.messages[0] == "RESAMPLE: 20 of 100, 2.0 tiles/s, 8 MB/s, 40 s left"
+    assert lines.messages[-1].startswith("RESAMPLE: 100 of 100, 2.0 tiles/s")
+
+
+def test_short_work_is_one_line(clock, lines):
+    with progress("STACK", 3) as advance:
+        for _ in range(3):
+            advance(10)
+    assert [m.split(",")[0] for m in lines.messages] == ["STACK: 3 of 3"]
+
+
+def test_threads_lose_no_count(lines):
+    with progress("N4", 2000) as advance, ThreadPoolExecutor(8) as pool:
+        list(pool.map(advance, range(2000)))
+    assert advance.done == 2000
+    assert advance.bytes == sum(range(2000))
+
+
+def test_on_a_terminal_there_is_a_bar(monkeypatch, caplog):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with progress("STITCH", 4) as advance:
+        for _ in range(4):
+            advance(1000)
+    assert "STITCH" in terminal.getvalue()
+    assert "4/4" in terminal.getvalue()
+    assert caplog.messages == []

@@ -1,0 +1,73 @@
+"""Which GPUs CUDA_VISIBLE_DEVICES leaves, and how they are spoken of."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octane.gpu.inventory import Gpu, named, visible
+
+ONE = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+TWO = "GPU-8932abcd-0000-4106-c12f-20bd9faed9f6"
+SPLIT = "GPU-77777777-0000-4106-c12f-20bd9faed9f6"
+FIRST = "MIG-11111111-605a-5c3d-98f6-9a17c8a9d4c1"
+SECOND = "MIG-22222222-605a-5c3d-98f6-9a17c8a9d4c1"
+OLD = f"MIG-{SPLIT}/2/0"
+GPUS = (
+    Gpu(0, ONE, "A40", 48, 48),
+    Gpu(1, TWO, "A40", 48, 48),
+    Gpu(2, FIRST, "A100 MIG 3g.20gb", 20, 20, parent=SPLIT),
+    Gpu(2, SECOND, "A100 MIG 3g.20gb", 20, 20, parent=SPLIT),
+    Gpu(2, OLD, "A100 MIG 1g.5gb", 5, 5, parent=SPLIT),
+)
+
+
+@pytest.mark.parametrize(
+    ("setting", "uuids"),
+    [
+        (None, [gpu.uuid for gpu in GPUS]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("void", []),
+        ("0", [ONE]),
+        ("1,0", [TWO, ONE]),
+        (" 1 , 0 ", [TWO, ONE]),
+        ("0,0", [ONE]),
+        ("0,-1,1", [ONE]),
+        ("9,0", []),
+        (ONE, [ONE]),
+        (f"{TWO},0", [TWO, ONE]),
+        ("GPU-8932f", [ONE]),
+        ("GPU-8932", []),  # fits two
+        ("GPU-", []),
+        (SECOND, [SECOND]),
+        ("MIG-22", [SECOND]),
+        ("MIG-", []),
+        (OLD, [OLD]),
+        ("2", [FIRST]),  # what CUDA takes of a GPU that is split
+        (SPLIT, [FIRST]),
+        (f"{FIRST},junk,0", [FIRST]),
+    ],
+)
+def test_the_setting_is_read_as_cuda_reads_it(setting, uuids):
+    assert [gpu.uuid for gpu in visible(GPUS, setting)] == uuids
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["0", "1", "2", "3", "-1", "", ONE, TWO, FIRST, "GPU-8932f", "MIG-2"]),
+            st.text(max_size=5),
+        ),
+        max_size=5,
+    )
+)
+def test_a_setting_never_gives_more_gpus_than_it_has_entries(entries):
+    found = visible(GPUS, ",".join(entries))
+    assert len(found) <= len(",".join(entries).split(","))
+    assert len({gpu.uuid for gpu in found}) == len(found)
+
+
+def test_a_mig_instance_is_named_with_its_uuid():
+    assert named(GPUS[1]) == "GPU 1"
+    assert named(GPUS[2]) == f"GPU 2 ({FIRST})"

@@ -1,0 +1,203 @@
+"""Steps on a leased GPU that is not there: NumPy in its place, with little memory."""
+
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+
+from octane.config.params import (
+    ExecutionParameters,
+    LeaseParameters,
+    N4Parameters,
+    ResampleParameters,
+)
+from octane.core.errors import OctaneError
+from octane.core.metrics import Metrics
+from octane.gpu import lease, run, step
+from octane.gpu.nvml import Nvml
+from octane.gpu.simulated import SimulatedGpus
+from octane.steps import n4
+from octane.steps import resample as step_resample
+from octane.store.image import open_image
+
+
+class NoMemoryError(Exception):
+    pass
+
+
+class Device:
+    """A GPU that computes with NumPy."""
+
+    xp = np
+
+    def __init__(self, uuid):
+        self.uuid = uuid
+
+    @staticmethod
+    def missing():
+        return None
+
+    def open(self):
+        pass
+
+    @contextmanager
+    def active(self):
+        yield
+
+    def is_out_of_memory(self, error):
+        return isinstance(error, NoMemoryError)
+
+    def empty(self):
+        pass
+
+    def leave(self):
+        pass
+
+
+@pytest.fixture
+def gpus(monkeypatch, tmp_path_factory):
+    """Two simulated GPUs, leased from a folder of their own."""
+    monkeypatch.setattr(lease, "TICK", 0.01)
+    monkeypatch.setattr(run, "PAUSE", 0.001)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    source = SimulatedGpus("2x40GB")
+    simulated = partial(run.run_on_gpu, source=source, devices=Device)
+    monkeypatch.setattr(step, "run_on_gpu", simulated)
+    monkeypatch.setattr(step_resample.CupyDevice, "missing", Device.missing)
+    return LeaseParameters(gpu_lock_dir=tmp_path_factory.mktemp("leases"), gpu_timeout=5)
+
+
+def failing(function, times):
+    """The function, which runs out of memory in its first calls, so many times."""
+    left = [times]
+
+    def call(*args, **more):
+        if left[0]:
+            left[0] -= 1
+            raise NoMemoryError
+        return function(*args, **more)
+
+    return call
+
+
+@pytest.fixture
+def mosaic(rng, write_mosaic):
+    """Twelve tiles."""
+    voxels = rng.gamma(2.0, 300.0, (8, 60, 80)).astype(np.float32)
+    return write_mosaic("a.zarr", voxels, (8, 20, 20), (5.0, 5.0, 5.0))
+
+
+def resample(source, destination, reading, backend, sharing=None, workers=4):
+    execution = ExecutionParameters(backend=backend, workers=workers)
+    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0))
+    metrics = step_resample.resample_image(
+        source, destination, parameters, reading, execution, sharing
+    )
+    return open_image(destination).array[:], metrics
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_resample_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
+    mosaic, reading, gpus, tmp_path, monkeypatch, failures
+):
+    expected, _ = resample(mosaic, tmp_path / "cpu.ome.zarr", reading, "cpu")
+    real, done = step_resample._resampled, []
+
+    def work(plan, tile, lane):
+        # In the middle, and as long as there are too many tiles on the device.
+        if len(done) >= 3 and plan.workers > 4 // 2**failures:
+            raise NoMemoryError
+        done.append(tile)
+        return real(plan, tile, lane)
+
+    monkeypatch.setattr(step_resample, "_resampled", work)
+    result, metrics = resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
+    np.testing.assert_array_equal(result, expected)
+    told = metrics.figures["gpu"]
+    outcomes = [(a["outcome"], a["batch"]) for a in told["attempts"]]
+    in_vain = [("out of memory", 4), ("out of memory", 2)][:failures]
+    assert outcomes == [*in_vain, ("done", 4 // 2**failures)]
+    assert told["backend"] == "gpu"
+    assert metrics.figures["pipeline"]["RESAMPLE"]["workers"] == 4 // 2**failures
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "cpu.ome.zarr", "gpu.ome.zarr"]
+
+
+def test_resample_falls_back_to_the_cpu_and_says_so(
+    mosaic, reading, gpus, tmp_path, monkeypatch, caplog
+):
+    real = step_resample._resample_mosaic
+
+    def never_on_a_gpu(plan, *args):
+        if args[-2].device is not None:
+            raise NoMemoryError
+        return real(plan, *args)
+
+    monkeypatch.setattr(step_resample, "_backend", lambda *_: "auto")
+    monkeypatch.setattr(step_resample, "_resample_mosaic", never_on_a_gpu)
+    expected_metrics = resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "auto", gpus)[1]
+    assert expected_metrics.figures["gpu"]["fell_back"]
+    assert expected_metrics.device["backend"] == "cpu"
+    assert any("CPU did the work" in warning for warning in expected_metrics.warnings)
+
+
+def test_the_memory_that_is_asked_for_is_the_lanes_and_the_context(
+    mosaic, reading, gpus, tmp_path, monkeypatch
+):
+    asked = []
+    real = step.run_on_gpu
+
+    def asking(work, required, **more):
+        asked.append((required(1), required(4)))
+        return real(work, required, **more)
+
+    monkeypatch.setattr(step, "run_on_gpu", asking)
+    resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
+    ((one, four),) = asked
+    assert one > step.CONTEXT_BYTES
+    assert four - step.CONTEXT_BYTES == 4 * (one - step.CONTEXT_BYTES)
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
+    rng, write_image, reading, gpus, tmp_path, monkeypatch, failures
+):
+    shading = np.exp(np.linspace(-0.3, 0.3, 40)).astype(np.float32)
+    voxels = (rng.normal(100, 5, (24, 32, 40)) * shading).astype(np.float32)
+    source = write_image("a.zarr", voxels)
+    parameters = N4Parameters(mask="none", iterations=(5,), shrink_factor=(1, 1, 1))
+    made: list = []
+    told: dict = {}
+    for backend in ("cpu", "gpu"):
+        if backend == "gpu":
+            fit = failing(n4.fit_bias_field, failures)
+            monkeypatch.setattr(n4, "fit_bias_field", fit)
+        destination = tmp_path / f"{backend}.ome.zarr"
+        execution = ExecutionParameters(backend=backend, workers=2)
+        metrics = n4.correct_bias(source, destination, parameters, reading, execution, gpus)
+        made.append(open_image(destination).array[:])
+        told.update(metrics.figures)
+    np.testing.assert_array_equal(made[0], made[1])
+    outcomes = [a["outcome"] for a in told["gpu"]["attempts"]]
+    assert outcomes == [*["out of memory"] * failures, "done"]
+
+
+def test_a_gpu_that_is_insisted_on_and_is_not_there_is_an_error(mosaic, reading, tmp_path):
+    # Without CuPy in the tests' environment.
+    with pytest.raises(OctaneError, match="--backend cpu"):
+        resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
+
+
+def test_on_the_cpu_no_gpu_is_looked_for(monkeypatch):
+    monkeypatch.setattr(Nvml, "read", lambda _: pytest.fail("looked for a GPU"))
+    metrics = Metrics("test")
+    result = step.on_device(
+        lambda share: share.xp, lambda lanes: lanes, batch=1, backend="cpu",
+        sharing=LeaseParameters(), metrics=metrics, subject="test",
+    )  # fmt: skip
+    assert result is np
+    assert metrics.device["backend"] == "cpu"
+    told = metrics.figures["gpu"]
+    assert isinstance(told, dict)
+    assert told["backend"] == "cpu"

@@ -1,0 +1,179 @@
+"""The correction at full resolution: compiled against arrays, and the same bits in any blocks."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from octane.core.errors import OctaneError
+from octane.n4 import apply, bspline
+from octane.n4.apply import FieldPart, correct_block
+
+SHAPE = (9, 14, 37)
+WHOLE = (slice(0, 9), slice(0, 14), slice(0, 37))
+
+
+def lattice(shape, seed=0, scale=0.3):
+    return np.random.default_rng(seed).uniform(-scale, scale, shape).astype(np.float32)
+
+
+# Fields of other grids and sizes, of which the block is a part.
+PARTS = [
+    FieldPart(lattice((4, 5, 7)), SHAPE, WHOLE),
+    FieldPart(lattice((5, 4, 4), 1), (30, 14, 50), (slice(3, 12), slice(0, 14), slice(7, 44))),
+    FieldPart(lattice((4, 4, 9), 2), (9, 20, 37), (slice(0, 9), slice(6, 20), slice(0, 37))),
+]
+
+
+def block(dtype, seed=3):
+    values = np.random.default_rng(seed).uniform(0, 120, SHAPE)
+    values[0, 0, :3] = (0, 1, 127)
+    return values.astype(dtype)
+
+
+def arrays(values, fields, *, strength=1.0, dtype=None, source=None):
+    source = values if source is None else source
+    dtype = np.dtype(values.dtype if dtype is None else dtype)
+    return apply._correct_arrays(values, fields, strength, dtype, source, True)
+
+
+def close(found, expected):
+    assert found.dtype == expected.dtype
+    # Where a value is halfway between two integers the last bit of the field decides.
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=found.dtype.kind in "iu")
+    assert (found == expected).mean() > (0.99 if found.dtype.kind in "iu" else 0.2)
+
+
+@pytest.mark.parametrize("strength", [0.3, 1])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"])
+def test_loops_correct_as_arrays_do(dtype, strength):
+    values = block(dtype)
+    found, field = correct_block(values, PARTS[:1], strength=strength, with_field=True)
+    expected, true_field = arrays(values, PARTS[:1], strength=strength)
+    close(found, expected)
+    assert field is not None
+    assert field.dtype == np.float32
+    np.testing.assert_allclose(field, true_field, rtol=3e-7)
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"), [("u2", "f4"), ("f4", "u2"), ("f4", "f8"), ("u2", "i4")]
+)
+def test_another_type_is_rounded_once_and_clipped(own, wanted):
+    values = block(own)
+    values[0, 0] *= 500
+    found, _ = correct_block(values, PARTS[:1], dtype=wanted)
+    close(found, arrays(values, PARTS[:1], dtype=wanted)[0])
+
+
+def test_values_beyond_the_type_are_clipped():
+    strong = [FieldPart(lattice((4, 4, 4)) * 0 - 3, SHAPE, WHOLE)]
+    for dtype in ("u1", "i1", "u2", "i2", "i4", "u8"):
+        values = np.full(SHAPE, np.iinfo(dtype).max // 2, dtype)
+        found, _ = correct_block(values, strong)
+        assert int(found.min()) == pytest.approx(np.iinfo(dtype).max, rel=1e-12)
+
+
+def test_the_logarithms_of_several_fields_add_up():
+    values = block("f4")
+    found, field = correct_block(values, PARTS, with_field=True)
+    expected, true_field = arrays(values, PARTS)
+    close(found, expected)
+    assert field is not None
+    assert true_field is not None
+    product = np.ones(SHAPE)
+    for part in PARTS:
+        product *= np.exp(bspline.evaluate_region(*part))
+    np.testing.assert_allclose(field, product, rtol=1e-6)
+    np.testing.assert_allclose(true_field, product, rtol=1e-6)
+
+
+def test_the_blend_is_with_the_untouched_input():
+    values, source = block("f4"), block("u2", 4)
+    found, _ = correct_block(values, PARTS[:1], strength=0.25, dtype="f4", source=source)
+    close(found, arrays(values, PARTS[:1], strength=0.25, dtype="f4", source=source)[0])
+    full, _ = correct_block(values, PARTS[:1])
+    np.testing.assert_allclose(found, 0.75 * source + 0.25 * full, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "i8", "u8", "f2", "f4", "f8"])
+@pytest.mark.parametrize("with_field", [False, True])
+def test_strength_zero_is_the_input_bit_for_bit(dtype, with_field):
+    source = block(dtype)
+    if dtype in ("i8", "u8"):
+        source += np.array(2**62 + 1, dtype)
+    if source.dtype.kind == "f":
+        source[0, 0, 0] = np.nan
+    values = block("f4", 5)
+    found, field = correct_block(
+        values, PARTS[:1], strength=0, dtype=dtype, source=source, with_field=with_field
+    )
+    assert found.tobytes() == source.tobytes()
+    assert (field is not None) == with_field
+
+
+@pytest.mark.parametrize("fields", [PARTS[:1], PARTS])
+@pytest.mark.parametrize("dtype", ["u2", "f4", "f8"])
+def test_blocks_equal_the_whole_bit_for_bit(fields, dtype):
+    values = block(dtype)
+    whole, whole_field = correct_block(values, fields, strength=0.8, with_field=True)
+    assert whole_field is not None
+    for sizes in ((4, 5, 8), (9, 1, 37), (1, 14, 3), (9, 14, 1)):
+        cuts = [
+            [slice(a, min(a + s, n)) for a in range(0, n, s)]
+            for n, s in zip(SHAPE, sizes, strict=True)
+        ]
+        for region in itertools.product(*cuts):
+            moved = [
+                part._replace(
+                    region=tuple(
+                        slice(p.start + r.start, p.start + r.stop)
+                        for p, r in zip(part.region, region, strict=True)
+                    )
+                )
+                for part in fields
+            ]
+            found, field = correct_block(values[region], moved, strength=0.8, with_field=True)
+            np.testing.assert_array_equal(found, whole[region])
+            np.testing.assert_array_equal(field, whole_field[region])
+
+
+def test_any_layout_is_taken():
+    values = block("f4")
+    expected, _ = correct_block(values, PARTS[:1])
+    fixed = values.copy()
+    fixed.flags.writeable = False
+    for other in (np.asfortranarray(values), fixed, values.astype(">f4")):
+        found, _ = correct_block(other, PARTS[:1])
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    turned = values[:, ::-1]
+    np.testing.assert_array_equal(
+        correct_block(turned, PARTS[:1])[0], correct_block(turned.copy(), PARTS[:1])[0]
+    )
+
+
+def test_nan_and_inf_stay():
+    values = block("f4")
+    values[0, 0, 0], values[1, 1, 1] = np.nan, np.inf
+    found, _ = correct_block(values, PARTS[:1])
+    assert np.isnan(found[0, 0, 0])
+    assert np.isposinf(found[1, 1, 1])
+    assert np.isfinite(found).sum() == found.size - 2
+
+
+def test_what_cannot_be_corrected_is_refused():
+    with pytest.raises(OctaneError, match="0 to 1"):
+        correct_block(block("f4"), PARTS, strength=1.1)
+    with pytest.raises(OctaneError, match="complex64"):
+        correct_block(block("c8"), PARTS)
+
+
+@pytest.mark.parametrize("strength", [0, 0.5, 1])
+@pytest.mark.parametrize("dtype", ["u2", "f4"])
+def test_without_a_field_a_block_is_blended_alone(dtype, strength):
+    values, source = block(dtype), block(dtype, 4)
+    found, field = correct_block(values, [], strength=strength, source=source, with_field=True)
+    assert field is not None
+    assert (field == 1).all()
+    blend = source + (values.astype("f8") - source) * strength
+    np.testing.assert_allclose(found, blend.round() if dtype == "u2" else blend, rtol=1e-6)

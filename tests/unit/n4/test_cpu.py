@@ -1,0 +1,212 @@
+"""The compiled loops of N4 against the array code, which is held to SimpleITK elsewhere."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octane.n4 import bspline, convergence, kernels, rows
+from octane.n4.cpu import CompiledSteps
+from octane.n4.grid import Grid
+from octane.n4.iteration import Sharpening, Steps
+
+SHARPENING = Sharpening(200, 0.15, 0.01)
+
+
+def iterate(kind, image, mask=None, weights=None, *, bins=200, slab=700, levels=(3, 3), workers=1):
+    """Lattice, u, moments and ITK's measure after every iteration."""
+    seen = []
+    lattice = np.zeros((4, 5, 4), np.float32)
+    with Grid(image, mask, weights, workers, slab) as grid:
+        steps = kind(grid, SHARPENING._replace(bins=bins))
+        for level, most in enumerate(levels):
+            if level:
+                lattice = bspline.refine(lattice)
+            steps.begin_level(lattice.shape)
+            for _ in range(most):
+                done = steps.iterate(lattice)
+                if done is None:
+                    return seen
+                lattice, moments = done
+                measure = steps.running_variation(moments)
+                seen.append((lattice, steps.u.copy(), moments, measure))
+    return seen
+
+
+def check(image, mask=None, weights=None, **options):
+    expected = iterate(Steps, image, mask, weights, **options)
+    found = iterate(CompiledSteps, image, mask, weights, **options)
+    assert len(found) == len(expected) > 0
+    # From the second iteration on, the last bit of a division decides whether the largest value is
+    # counted, in ITK too: one voxel of a histogram.
+    loose = 3 / len(expected[0][1])
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        tolerance = 3e-7 if i == 0 else 2e-6 + loose
+        scale = max(1.0, float(np.abs(b[0]).max()))
+        np.testing.assert_allclose(a[0], b[0], atol=tolerance * scale)
+        np.testing.assert_allclose(a[1], b[1], atol=tolerance * scale + 1e-6 * abs(b[1]).max())
+        n = len(b[1])
+        # p is float32: the sums are those of n rounded numbers near 1.
+        assert a[2].total == pytest.approx(b[2].total, abs=n * tolerance * scale)
+        assert a[2].largest == pytest.approx(b[2].largest, abs=2 * tolerance * scale, rel=1e-3)
+        assert a[3] == pytest.approx(b[3], rel=2e-3, abs=2 * tolerance)
+
+
+def volume(shape, seed=0):
+    rng = np.random.default_rng(seed)
+    z, y, x = np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij")
+    tissue = np.where(x**2 + y**2 + z**2 < 0.8, 100.0, 20.0)
+    bias = np.exp(0.3 * x - 0.2 * y**2 + 0.1 * z)
+    return (tissue * bias * (1 + 0.05 * rng.standard_normal(shape))).astype(np.float32)
+
+
+SHAPE = (11, 14, 33)
+
+
+def test_whole_rows():
+    check(volume(SHAPE))
+
+
+def test_a_mask():
+    image = volume(SHAPE)
+    check(image, image > 40)
+
+
+def test_a_mask_of_many_holes():
+    image = volume(SHAPE)
+    check(image, np.random.default_rng(1).random(SHAPE) < 0.3)
+
+
+def test_a_mask_with_empty_rows_and_planes():
+    mask = np.zeros(SHAPE, bool)
+    mask[1:9:3, 2::5, 3:-2] = True
+    mask[4, 7] = True
+    check(volume(SHAPE), mask)
+
+
+def test_weights():
+    image = volume(SHAPE)
+    weights = np.random.default_rng(2).uniform(0, 2, SHAPE)
+    check(image, None, weights)
+    check(image, image > 40, weights)
+
+
+def test_zeros_and_negatives():
+    image = volume(SHAPE)
+    image[::3, ::4, ::5] = 0
+    image[1::4, 2::5, ::3] = -5
+    check(image)
+
+
+@pytest.mark.parametrize("second", [10, 30])
+def test_the_first_voxel_is_the_minimum(second):
+    """It is left out of the minimum and so lies below the first bin."""
+    image = volume(SHAPE)
+    image[0, 0, :2] = (1, second)
+    check(image)
+    image[0, 0, 0] = 1e-4
+    check(image)
+
+
+def test_the_first_voxel_is_the_maximum():
+    image = volume(SHAPE)
+    image[0, 0, 0] = 1.05 * image.max()
+    check(image)
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 300), (2, 2, 500), (30, 31, 2), (2, 40, 3)])
+@pytest.mark.parametrize("slab", [1, 64, 1 << 18])
+def test_odd_shapes_and_slabs(shape, slab):
+    check(volume(shape), slab=slab, levels=(2, 2))
+
+
+@pytest.mark.parametrize("bins", [2, 50, 1000])
+def test_any_number_of_bins(bins):
+    check(volume(SHAPE), bins=bins, levels=(2,))
+
+
+@settings(max_examples=40)
+@given(
+    st.tuples(st.integers(2, 7), st.integers(2, 9), st.integers(2, 40)),
+    st.floats(0.05, 1),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 50, 10_000]),
+)
+def test_any_mask(shape, fill, seed, slab):
+    rng = np.random.default_rng(seed)
+    image = volume(shape, seed)
+    mask = rng.random(shape) < fill
+    mask[0, 0, :] = mask[-1, -1, -1] = True
+    check(image, mask, slab=slab, levels=(1,))
+
+
+def test_the_bits_do_not_depend_on_threads_or_repeats():
+    image = volume(SHAPE)
+    first = iterate(CompiledSteps, image, image > 40)
+    for workers in (1, 2, 3):
+        again = iterate(CompiledSteps, image, image > 40, workers=workers)
+        for a, b in zip(again, first, strict=True):
+            np.testing.assert_array_equal(a[0], b[0])
+            np.testing.assert_array_equal(a[1], b[1])
+            assert a[2:] == b[2:]
+
+
+# The kernels
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(-3, 3, width=32), min_size=1, max_size=300),
+    st.floats(-2, 2, width=32),
+    st.floats(0.0078125, 0.5, width=32),
+    st.integers(2, 300),
+)
+def test_the_histogram_is_that_of_the_array_code(values, low, slope, bins):
+    """Also of values outside the bins, and to the last bit in the sums of shares."""
+    u = np.array(values, np.float32)
+    counted, shares = np.empty(bins + 1, np.int64), np.empty(bins + 1, np.int64)
+    kernels.count(u, np.float32(low), np.float32(slope), counted, shares)
+    c = (u - np.float32(low)) / np.float32(slope)
+    outside = (c < 0) | (c > bins - 1)
+    k = np.where(outside, bins, c.astype(int))
+    share = np.where(outside, 0, np.rint((c - np.floor(c)) * np.float32(2**24)))
+    np.testing.assert_array_equal(counted, np.bincount(k, minlength=bins + 1))
+    np.testing.assert_array_equal(shares, np.bincount(k, weights=share, minlength=bins + 1))
+
+
+def test_the_histogram_of_many_voxels():
+    u = np.random.default_rng(0).uniform(0, 1, 100_001).astype(np.float32)
+    counted, shares = np.empty(4, np.int64), np.empty(4, np.int64)
+    kernels.count(u, np.float32(0), np.float32(0.5), counted, shares)
+    assert counted.sum() == len(u)
+    assert shares.sum() == np.rint((2 * u % 1).astype(np.float64) * 2**24).sum()
+
+
+def test_the_exponential_is_within_a_unit_in_the_last_place():
+    x = np.linspace(-87, 87, 20_001, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        y = np.array([rows.exp32(v) for v in x])
+    assert y.dtype == np.float32
+    true = np.exp(x.astype(np.float64))
+    assert (np.abs(y - true) <= np.spacing(true.astype(np.float32))).all()
+    assert rows.exp32(np.float32(0)) == 1
+    assert rows.exp32(np.float32(1000)) == rows.exp32(np.float32(87))
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=30))
+def test_ordered_bits_keep_the_order(values):
+    u = np.array(values, np.float32)
+    bits = np.array([rows.ordered(v) for v in u])
+    assert u[bits.argmax()] == u.max()
+    assert u[bits.argmin()] == u.min()
+    assert [rows.from_ordered(b) for b in bits] == values
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 3000), st.floats(1e-5, 0.5), st.integers(0, 2**32 - 1))
+def test_the_running_mean_is_followed_alike(n, spread, seed):
+    p = (1 + spread * np.random.default_rng(seed).uniform(-1, 1, n)).astype(np.float32)
+    scatter, mean = kernels.follow(p)
+    expected_scatter, expected_mean = convergence._follow(p)
+    assert mean == expected_mean
+    assert scatter == pytest.approx(expected_scatter, rel=1e-12)

@@ -1,0 +1,115 @@
+"""Maps of intensities per plane: what they take away, and what they leave alone."""
+
+import numpy as np
+import pytest
+
+from octane.n4.intensity import Levelling, along_z, histogram_matching, z_profile_gain
+
+SHAPE = (12, 40, 40)
+GROUPS = [(0, 4), (4, 8), (8, 12)]
+
+
+@pytest.fixture
+def tissue(rng):
+    """Two tissues of the same share in every plane."""
+    planes = np.where(np.arange(SHAPE[2]) < 25, 100.0, 300.0)
+    noise = rng.normal(1, 0.05, SHAPE)
+    return (planes * noise).astype(np.float32)
+
+
+def everything():
+    return np.ones(SHAPE, bool)
+
+
+def test_factors_between_sections_are_taken_away(tissue):
+    factors = np.repeat([1.0, 3.0, 0.2], 4).astype(np.float32)[:, None, None]
+    level = histogram_matching(tissue * factors, everything(), GROUPS)
+    matched = level.apply(tissue * factors)
+    # To the geometric mean of the three.
+    np.testing.assert_allclose(matched / tissue, (3 * 0.2) ** (1 / 3), rtol=0.06)
+
+
+def test_contrast_is_matched_as_well(tissue):
+    other = tissue.copy()
+    other[4:8] = tissue[4:8] * 0.5 + 40
+    matched = histogram_matching(other, everything(), GROUPS).apply(other)
+    means = [[matched[a:b][tissue[a:b] > 200].mean(), matched[a:b][tissue[a:b] < 200].mean()]
+             for a, b in GROUPS]  # fmt: skip
+    np.testing.assert_allclose(means, [means[0]] * 3, rtol=0.02)
+
+
+def test_a_map_is_monotone_goes_through_zero_and_clamps_nothing(tissue):
+    factors = np.repeat([1.0, 3.0, 0.2], 4).astype(np.float32)[:, None, None]
+    level = histogram_matching(tissue * factors, everything(), GROUPS)
+    line = np.linspace(-1e5, 1e7, 4001, dtype=np.float32)
+    for k in range(SHAPE[0]):
+        mapped = level.apply(np.broadcast_to(line, (1, 1, line.size)), k)[0, 0]
+        assert (np.diff(mapped) > 0).all()
+        assert mapped[-1] > 1e6
+    assert level.apply(np.zeros((12, 1, 1), np.float32)).max() == 0
+
+
+def test_intensities_below_zero_are_shifted(tissue):
+    shifted = tissue - 1000
+    shifted[4:8] -= 50
+    matched = histogram_matching(shifted, everything(), GROUPS).apply(shifted)
+    np.testing.assert_allclose(matched.mean(axis=(1, 2)), matched.mean(), rtol=0.02)
+
+
+def test_groups_with_no_voxel_in_the_mask_and_planes_of_none_stay(tissue):
+    volume = tissue * np.arange(1, 13, dtype=np.float32)[:, None, None]
+    mask = everything()
+    mask[4:8] = False
+    matched = histogram_matching(volume, mask, GROUPS[:2]).apply(volume)
+    np.testing.assert_array_equal(matched[4:], volume[4:])
+    empty = histogram_matching(volume, np.zeros(SHAPE, bool), GROUPS)
+    assert not empty.changes
+    assert empty.apply(volume) is volume
+
+
+def test_equal_intensities_have_one_image():
+    volume = np.repeat(np.array([2, 4, 8], np.float32), 4)[:, None, None] * np.ones(SHAPE, "f4")
+    matched = histogram_matching(volume, everything(), GROUPS).apply(volume)
+    np.testing.assert_allclose(matched, 4, rtol=1e-6)
+
+
+def test_the_planes_of_a_section_are_levelled_and_sections_are_not(tissue):
+    depth = np.exp(-0.1 * np.tile(np.arange(4), 3)).astype(np.float32)
+    steps = np.repeat([1.0, 5.0, 2.0], 4).astype(np.float32)
+    volume = tissue * (depth * steps)[:, None, None]
+    gain = z_profile_gain(volume, everything(), GROUPS)
+    np.testing.assert_allclose(gain.reshape(3, 4) * np.exp(-0.1 * np.arange(4)), np.exp(-0.15),
+                               rtol=0.02)  # fmt: skip
+
+
+def test_a_plane_without_tissue_has_the_gain_of_its_neighbours(tissue):
+    volume = tissue * np.array([1, 9, 4] + [1] * 9, np.float32)[:, None, None]
+    mask = everything()
+    mask[1] = False
+    volume[3] = -1  # nothing that a gain could move
+    gain = z_profile_gain(volume, mask, [(0, 4)])
+    assert gain[1] == pytest.approx(np.sqrt(gain[0] * gain[2]))
+    assert gain[3] == gain[2]
+    assert (gain[4:] == 1).all()
+
+
+def test_maps_of_kept_planes_are_brought_to_all_and_stay_within_their_section():
+    level = Levelling(np.array([[1.0], [2.0], [30.0]]), np.full((3, 1), 5.0), np.array([1.0, 4, 7]))
+    whole = along_z(level, [1, 3, 6], [(0, 5), (5, 9)], 10)
+    assert whole.source is not None
+    np.testing.assert_allclose(whole.source[:, 0], [1, 1, 1.5, 2, 2, 30, 30, 30, 30, 30])
+    np.testing.assert_allclose(whole.gain, [1, 1, 2, 4, 4, 7, 7, 7, 7, 7])
+
+
+def test_every_plane_kept_is_the_map_itself(tissue):
+    level = Levelling(
+        tissue[:, 0, :3].astype(float), tissue[:, 1, :3].astype(float), np.arange(1, 13.0)
+    )
+    whole = along_z(level, range(12), GROUPS, 12)
+    np.testing.assert_array_equal(whole.source, level.source)
+    np.testing.assert_allclose(whole.gain, level.gain)
+
+
+def test_a_block_is_mapped_as_the_whole(tissue):
+    level = histogram_matching(tissue, everything(), [(k, k + 1) for k in range(12)])
+    np.testing.assert_array_equal(level.apply(tissue)[5:9], level.apply(tissue[5:9], 5))

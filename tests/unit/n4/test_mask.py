@@ -1,0 +1,101 @@
+import logging
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from octane.core.errors import OctaneError
+from octane.n4.mask import otsu_threshold, tissue_mask
+
+
+def ball(shape=(20, 30, 30), radius=0.7, bright=100.0, dark=5.0, noise=2.0):
+    rng = np.random.default_rng(0)
+    axes = np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij")
+    inside = sum(a**2 for a in axes) < radius**2
+    return np.where(inside, bright, dark) + rng.normal(0, noise, shape), inside
+
+
+def overlap(a, b):
+    return 2 * (a & b).sum() / (a.sum() + b.sum())
+
+
+def test_tissue_is_found():
+    volume, inside = ball()
+    mask = tissue_mask(volume)
+    assert mask.dtype == bool
+    assert mask.shape == volume.shape
+    assert overlap(mask, inside) > 0.97
+
+
+def test_the_threshold_is_that_of_simpleitk():
+    volume, _ = ball()
+    values = volume.astype(np.float32)
+    expected = sitk.GetArrayFromImage(sitk.OtsuThreshold(sitk.GetImageFromArray(values), 0, 1))
+    np.testing.assert_array_equal(values > otsu_threshold(values), expected == 1)
+
+
+def test_each_section_has_its_own_threshold():
+    bright, inside = ball()
+    dark = bright / 20
+    volume = np.concatenate([bright, dark])
+    mask = tissue_mask(volume, [(0, 20), (20, 40)])
+    assert overlap(mask[:20], inside) > 0.97
+    assert overlap(mask[20:], inside) > 0.97
+    # One threshold for both loses the dark section: this is what sections are for.
+    assert overlap(tissue_mask(volume)[20:], inside) < 0.5
+
+
+def test_sections_do_not_touch_each_other():
+    volume, _ = ball()
+    stack = np.concatenate([volume, 50 * volume[::-1] + 7])
+    mask = tissue_mask(stack, [(0, 20), (20, 40)], sigma=2)
+    np.testing.assert_array_equal(mask[:20], tissue_mask(volume, sigma=2))
+
+
+def test_holes_are_filled_and_borders_kept():
+    volume = np.full((6, 20, 20), 100.0)
+    volume[:, :, :6] = 1
+    volume[:, 8:11, 11:14] = 1  # open at the top and the bottom
+    mask = tissue_mask(volume, sigma=0)
+    expected = np.zeros(volume.shape, bool)
+    expected[:, :, 6:] = True
+    np.testing.assert_array_equal(mask, expected)
+
+
+def test_planes_in_no_section_are_outside():
+    volume, _ = ball()
+    mask = tissue_mask(volume, [(5, 12)])
+    assert mask[5:12].any()
+    assert not mask[:5].any()
+    assert not mask[12:].any()
+
+
+def test_a_constant_section_has_no_tissue_and_a_warning(caplog):
+    volume, _ = ball()
+    with caplog.at_level(logging.WARNING):
+        mask = tissue_mask(np.concatenate([volume, np.zeros_like(volume)]), [(0, 20), (20, 40)])
+    assert mask[:20].any()
+    assert not mask[20:].any()
+    assert "section 1 (planes 20 to 40)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"volume": np.zeros((4, 5, 6))}, "No section"),
+        ({"volume": np.zeros((4, 5))}, "shape"),
+        ({"sections": [(0, 21)]}, "of 20 planes"),
+        ({"sections": [(3, 3)]}, "correct the section boundaries"),
+        ({"volume": np.full((4, 5, 6), np.nan)}, "NaN"),
+        ({"sigma": -1.0}, "sigma"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused(change, words):
+    arguments = {"volume": ball()[0]} | change
+    with pytest.raises(OctaneError, match=words):
+        tissue_mask(**arguments)
+
+
+def test_integers_are_taken():
+    volume, inside = ball()
+    assert overlap(tissue_mask(np.clip(volume, 0, 255).astype(np.uint8)), inside) > 0.97

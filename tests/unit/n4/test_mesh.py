@@ -1,0 +1,104 @@
+"""Meshes and shrink factors: as given, or as the volume carries them."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octane.config.params import N4Parameters
+from octane.core.errors import OctaneError
+from octane.n4.mesh import ENOUGH_VOXELS, Mesh, plan_mesh, shrink_factors
+
+PATH = Path("volume.ome.zarr")
+
+
+def mesh(shape, spacing=(10.0, 10.0, 10.0), *, section=False, **settings):
+    parameters = N4Parameters.model_validate({"iterations": "auto", **settings})
+    return plan_mesh(shape, spacing, parameters, PATH, section=section)
+
+
+def test_what_is_given_is_taken_in_the_order_z_y_x():
+    found = mesh((60, 70, 80), control_points=(4, 5, 6), iterations=(3, 2))
+    assert found == Mesh((6, 5, 4), (3, 2), (2, 2, 2))
+    assert found.finest_spans == (6, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing", "levels"),
+    [
+        # A head of 1 mm voxels has ITK's four levels.
+        ((200, 240, 220), (1000.0, 1000.0, 1000.0), (4, 4, 4)),
+        # A mouse brain at 10 um too, an axis of half a millimetre one.
+        ((50, 1100, 1000), (10.0, 10.0, 10.0), (1, 4, 4)),
+        ((60, 123, 123), (10.0, 10.0, 10.0), (1, 2, 2)),
+        ((1, 123, 123), (10.0, 10.0, 10.0), (1, 2, 2)),
+        # Anisotropic: the finer axis carries no finer mesh in micrometres.
+        ((20, 400, 400), (100.0, 10.0, 10.0), (1, 4, 4)),
+    ],
+)
+def test_levels_follow_from_extent_and_voxel_size(shape, spacing, levels):
+    found = mesh(shape, spacing)
+    assert found.fitting_levels == levels
+    assert found.iterations == (50,) * max(levels)
+
+
+@given(
+    st.tuples(*[st.integers(1, 3000)] * 3),
+    st.tuples(*[st.floats(0.5, 2000)] * 3),
+)
+def test_derived_knots_are_never_nearer_than_both_limits(shape, spacing):
+    found = mesh(shape, spacing)
+    for n, s, spans in zip(shape, spacing, found.finest_spans, strict=True):
+        distance = n * s / spans
+        assert spans == 1 or distance >= max(500, 25 * s) * (1 - 1e-9)
+
+
+def test_a_spline_distance_sets_the_spans_of_each_axis():
+    # 0.6, 1 and 2 mm along z, y and x.
+    found = mesh((61, 101, 201), spline_distance_mm=(0.5, 0.3, 0.2), iterations=(5,))
+    assert found.control_points == (3 + 3, 4 + 3, 4 + 3)
+
+
+def test_a_spline_distance_beyond_the_volume_is_refused_but_for_a_thin_section():
+    with pytest.raises(OctaneError, match=r"volume\.ome\.zarr.*1 mm along z.*0\.6 mm"):
+        mesh((61, 201, 201), spline_distance_mm=1)
+    assert mesh((61, 201, 201), spline_distance_mm=1, section=True).control_points == (4, 5, 5)
+    assert mesh((1, 201, 201), spline_distance_mm=1).control_points == (4, 5, 5)
+
+
+def test_the_mesh_is_told_with_the_distance_of_its_knots():
+    told = mesh((61, 101, 201)).describe((61, 101, 201), (10.0, 10.0, 10.0))
+    assert "4 x 4 x 4" in told
+    assert "50 50 50 iterations" in told
+    assert "600 500 500 um" in told
+
+
+COARSE = Mesh((4, 4, 4), (50,), (1, 1, 1))
+FINE = Mesh((4, 4, 4), (50,) * 4, (4, 4, 4))
+MUCH = 10**12
+
+
+def test_given_factors_are_taken():
+    assert shrink_factors((10, 10, 10), [FINE], 10, 1, (5, 6, 7)) == (5, 6, 7)
+
+
+def test_a_large_volume_is_shrunk_by_four():
+    assert shrink_factors((800, 900, 1000), [FINE], 800, MUCH, None) == (4, 4, 4)
+
+
+def test_small_volumes_are_shrunk_less():
+    factors = shrink_factors((60, 123, 123), [COARSE], 60, MUCH, None)
+    assert math.prod(n // f for n, f in zip((60, 123, 123), factors, strict=True)) >= ENOUGH_VOXELS
+    assert shrink_factors((20, 30, 30), [COARSE], 20, MUCH, None) == (1, 1, 1)
+
+
+def test_thin_sections_keep_their_planes():
+    assert shrink_factors((1000, 900, 900), [COARSE], 20, MUCH, None) == (1, 4, 4)
+
+
+@given(st.integers(1_000, 10**9), st.tuples(*[st.integers(50, 3000)] * 3))
+def test_memory_limits_what_is_kept(most, shape):
+    factors = shrink_factors(shape, [COARSE], shape[0], most, None)
+    assert math.prod(max(1, n // f) for n, f in zip(shape, factors, strict=True)) <= most

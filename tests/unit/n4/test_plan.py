@@ -1,0 +1,110 @@
+"""What a run will take is decided before it, and the memory is not exceeded by what is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid
+from octane.n4.plan import FIT_BYTES, PROCESS_BYTES, plan_n4
+from octane.store.sections import Section
+
+
+class Stored:
+    """A volume of which nothing but the metadata is ever looked at."""
+
+    def __init__(self, path, shape, dtype="float32"):
+        self.path, self.dtype = path / "v.ome.zarr", np.dtype(dtype)
+        self.grid = Grid(shape, (10.0, 10.0, 10.0))
+        self.attributes = {}
+
+        self.chunks = (16, 256, 256)
+
+    def read(self, region, out=None):
+        raise AssertionError("a plan reads no voxel")
+
+
+def plan(tmp_path, shape, memory="4GB", sections=(), *, dtype="float32", **settings):
+    parameters = N4Parameters.model_validate(
+        {"shrink_factor": "auto", "iterations": "auto", **settings}
+    )
+    execution = ExecutionParameters(backend="cpu", workers=2, memory=memory)
+    return plan_n4(Stored(tmp_path, shape, dtype), sections, parameters, execution, whole_files=0)
+
+
+BRAIN = (4000, 3000, 3000)
+
+
+@given(
+    st.tuples(*[st.integers(40, 6000)] * 3),
+    st.sampled_from(["1200MB", "2GB", "8GB"]),
+    st.sampled_from(["uint8", "uint16", "float32", "float64"]),
+)
+def test_what_is_derived_fits_the_memory(tmp_path_factory, shape, memory, dtype):
+    found = plan(tmp_path_factory.getbasetemp(), shape, memory, dtype=dtype)
+    assert found.predicted_bytes <= bytes_of(memory)
+
+
+def test_a_volume_of_any_size_fits_in_two_gigabytes(tmp_path):
+    found = plan(tmp_path, BRAIN, "2GB")
+    assert found.predicted_bytes <= 2e9
+    assert not found.kept
+    assert np.prod(found.shrunk_shape) * FIT_BYTES > 0.5 * (2e9 - PROCESS_BYTES)
+
+
+def test_what_is_given_is_not_changed_to_fit(tmp_path):
+    with pytest.raises(OctaneError, match=r"--memory allows 2\.0 GB"):
+        plan(tmp_path, BRAIN, "2GB", shrink_factor=4)
+
+
+def test_a_volume_is_kept_where_it_fits(tmp_path):
+    small = plan(tmp_path, (200, 400, 400), "4GB")
+    assert small.kept
+    tight = plan(tmp_path, (200, 400, 400), f"{small.predicted_bytes - 1}B")
+    assert not tight.kept
+    assert small.predicted_bytes - tight.predicted_bytes == 200 * 400 * 400 * 4
+
+
+SECTIONS = [Section(str(k), k, 20 * k, 20 * k + 20) for k in range(10)]
+
+
+def test_the_modes_have_their_parts(tmp_path):
+    whole = plan(tmp_path, (200, 300, 300), sections=SECTIONS)
+    assert whole.whole is not None
+    assert not whole.sections
+    parts = plan(tmp_path, (200, 300, 300), sections=SECTIONS, mode="per_section")
+    assert parts.whole is None
+    assert [(p.start, p.stop) for p in parts.sections] == [(s.start, s.stop) for s in SECTIONS]
+    both = plan(tmp_path, (200, 300, 300), sections=SECTIONS, mode="two_pass")
+    assert both.whole is not None
+    assert len(both.sections) == 10
+    # Sections of 20 planes keep them all, and their mesh is not refined along them.
+    assert both.keep[0].step == 1
+    assert both.sections[0].mesh.fitting_levels[0] == 1
+
+
+def test_kept_planes_of_a_section_are_those_inside_it(tmp_path):
+    sections = [replace(SECTIONS[0], stop=90), replace(SECTIONS[1], start=90, stop=200)]
+    found = plan(
+        tmp_path, (200, 300, 300), sections=sections, mode="per_section", shrink_factor=(2, 2, 3)
+    )
+    planes = range(200)[found.keep[0]]
+    for part in found.sections:
+        assert all(part.start <= z < part.stop for z in planes[part.kept])
+    assert sum(len(planes[part.kept]) for part in found.sections) == len(planes)
+
+
+@pytest.mark.parametrize("settings", [{"z_profile_gain": True}, {"histogram_matching": "plane"}])
+def test_planes_that_are_levelled_are_all_seen(tmp_path, settings):
+    assert plan(tmp_path, (800, 900, 900), **settings).keep[0].step == 1
+
+
+def test_the_plan_is_told_in_words(tmp_path):
+    told = "\n".join(plan(tmp_path, (200, 300, 300), sections=SECTIONS, mode="two_pass").lines())
+    for words in ("200 x 300 x 300 voxels", "10 section(s) of 20 to 20 planes", "whole volume:",
+                  "kept in memory", "MB of memory"):  # fmt: skip
+        assert words in told

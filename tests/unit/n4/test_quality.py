@@ -1,0 +1,43 @@
+"""Quality figures that can be worked out by hand."""
+
+import numpy as np
+import pytest
+
+from octane.n4.quality import against_truth, coefficient_of_variation, field_correlation
+
+
+def test_the_coefficient_of_variation_is_the_deviation_over_the_mean():
+    assert coefficient_of_variation(np.array([1.0, 3.0])) == 0.5
+    assert coefficient_of_variation(np.full((3, 4), 7)) == 0
+    assert coefficient_of_variation(np.zeros(5)) == 0
+
+
+def test_many_float32_values_are_summed_in_float64():
+    values = np.full(3_000_000, 16_777.217, np.float32)
+    assert coefficient_of_variation(values) < 1e-9
+
+
+def test_a_common_factor_leaves_the_correlation_of_fields_alone():
+    field = np.exp(np.random.default_rng(1).standard_normal(100))
+    assert field_correlation(5 * field, field) == pytest.approx(1)
+    assert field_correlation(1 / field, field) == pytest.approx(-1)
+
+
+def test_a_perfect_correction_leaves_no_variation():
+    rng = np.random.default_rng(2)
+    tissue, field = rng.uniform(1, 9, (2, 6, 7, 8))
+    figures = against_truth(
+        tissue * field, tissue * 3, field / 3, tissue, field, np.ones(tissue.shape, bool)
+    )
+    assert figures["cv_against_truth_before"] == pytest.approx(field.std() / field.mean())
+    assert figures["cv_against_truth_after"] == pytest.approx(0, abs=1e-9)
+    assert figures["field_correlation"] == pytest.approx(1)
+
+
+def test_voxels_outside_the_mask_or_without_tissue_do_not_count():
+    tissue = np.array([2.0, 2.0, 2.0, 0.0])
+    field = np.array([1.0, 2.0, 3.0, 4.0])
+    mask = np.array([True, True, False, True])
+    figures = against_truth(np.array([2.0, 4, 99, 99]), tissue, field, tissue, field, mask)
+    assert figures["cv_against_truth_before"] == pytest.approx(0.5 / 1.5)
+    assert figures["cv_against_truth_after"] == 0

@@ -1,0 +1,125 @@
+"""The tile pipeline: results in order, bounded memory, the first error stops the rest."""
+
+import signal
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octane.core.errors import OctaneError
+from octane.pipeline.workers import plan_workers, run_tiles
+
+
+def test_results_come_in_the_order_of_the_tiles():
+    assert run_tiles(list(range(50)), lambda n: n * n, workers=4) == [n * n for n in range(50)]
+
+
+def test_no_tiles_are_no_work():
+    assert run_tiles([], str, workers=2) == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_no_more_tiles_are_in_work_than_there_are_workers(workers):
+    lock, busy, most = threading.Lock(), 0, 0
+
+    def work(_):
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        threading.Event().wait(0.005)
+        with lock:
+            busy -= 1
+
+    run_tiles(list(range(20)), work, workers=workers)
+    assert most <= workers
+
+
+def test_the_first_error_stops_the_others_and_names_the_tile():
+    begun = []
+
+    def work(tile):
+        begun.append(tile)
+        if tile == 2:
+            raise OctaneError("torn")
+        threading.Event().wait(0.002)
+
+    with pytest.raises(OctaneError, match="torn") as caught:
+        run_tiles(list(range(1000)), work, workers=1, describe=lambda tile: f"tile number {tile}")
+    assert caught.value.__notes__ == ["while working on tile number 2"]
+    assert len(begun) < 1000
+
+
+def test_a_signal_stops_the_tiles_that_have_not_begun():
+    # As SIGTERM does in a command: an exception in the thread that waits.
+    class Stopped(BaseException):
+        pass
+
+    def stop(number, frame):
+        raise Stopped
+
+    begun, main = [], threading.main_thread().ident
+    assert main is not None
+
+    def work(tile):
+        begun.append(tile)
+        if tile == 1:
+            signal.pthread_kill(main, signal.SIGUSR1)
+        threading.Event().wait(0.01)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(Stopped):
+            run_tiles(list(range(500)), work, workers=2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(begun) < 500
+
+
+def test_a_signal_while_a_thread_starts_leaves_no_thread_at_work(monkeypatch):
+    # The pool does not know of that thread, and would not wait for it.
+    class Stopped(BaseException):
+        pass
+
+    start, begun, ended = threading.Thread.start, [], []
+
+    def interrupted(thread):
+        start(thread)
+        monkeypatch.undo()
+        while not begun:
+            threading.Event().wait(0.001)
+        raise Stopped
+
+    def work(tile):
+        begun.append(tile)
+        threading.Event().wait(0.1)
+        ended.append(tile)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(Stopped):
+        run_tiles(list(range(50)), work, workers=2)
+    assert begun == ended == [0]
+
+
+@given(
+    size=st.integers(1, 10**9),
+    memory=st.integers(1, 10**11),
+    requested=st.integers(1, 64),
+    blocks=st.integers(1, 10_000),
+)
+def test_workers_fit_the_memory_and_the_work(size, memory, requested, blocks):
+    if size > memory:
+        with pytest.raises(OctaneError, match="--memory"):
+            plan_workers(size, memory, requested, blocks, fixed=0)
+        return
+    workers = plan_workers(size, memory, requested, blocks, fixed=0)
+    assert 1 <= workers <= min(requested, blocks)
+    assert workers * size <= memory
+
+
+def test_unasked_there_is_one_worker_a_core(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(7)), raising=False)
+    assert plan_workers(1, 100, None, 50, fixed=0) == 7
+    assert plan_workers(1, 100, None, 3, fixed=0) == 3
+    assert plan_workers(40, 100, None, 50, fixed=0) == 2

@@ -1,0 +1,105 @@
+import re
+
+import pytest
+
+from octane.core.errors import OctaneError
+from octane.report.cohort_report import write_cohort_report
+
+SUMMARY = {
+    "sections": 4,
+    "seam_median": 0.02,
+    "cv_before": 0.3,
+    "cv_after": 0.1,
+    "seconds": 3600.0,
+    "peak_memory_bytes": 2_000_000_000,
+    "devices": ["CPU"],
+}
+
+
+@pytest.fixture
+def twin(write_json):
+    """Write the twin of a subject's report."""
+
+    def write(subject, warnings=(), **figures):
+        content = {"subject": subject, "warnings": list(warnings), "summary": SUMMARY | figures}
+        return write_json(f"{subject}_report.json", content | {"records": []})
+
+    return write
+
+
+def text_of(page):
+    """The page without its tags."""
+    body = page.read_text(encoding="utf-8").partition("<body>")[2]
+    return " ".join(re.sub("<[^>]+>", " ", body).replace("&nbsp;", " ").split())
+
+
+def test_every_subject_is_a_row_with_a_link_to_its_report(twin, tmp_path):
+    page = tmp_path / "cohort.html"
+    write_cohort_report([twin("sub 02"), twin("sub-01", missing=1)], page)
+    html, text = page.read_text(encoding="utf-8"), text_of(page)
+    assert re.findall('<th scope="row"><a href="([^"]*)"', html) == [
+        "sub%2002/sub%2002_report.html",
+        "sub-01/sub-01_report.html",
+    ]
+    assert text.startswith("2 subjects")
+    assert "3 of 4 ▲ 1 missing" in text
+    assert "✓ No report gave a warning." in text
+
+
+def test_a_subject_unlike_the_others_is_marked(twin, tmp_path):
+    twins = [twin(f"sub-{k}", cv_after=0.1 + 0.001 * k) for k in range(5)]
+    write_cohort_report([*twins, twin("sub-9", cv_after=0.3)], tmp_path / "cohort.html")
+    text = text_of(tmp_path / "cohort.html")
+    assert text.count("▲ outlier") == 1
+    assert "30.0 % → 30.0 % ▲ outlier" in text
+    assert "sub-9 variation after N4 above median" in text
+
+
+def test_warnings_are_shown_and_names_are_not_run(twin, tmp_path):
+    write_cohort_report([twin("a", warnings=["<b>odd</b>"]), twin("b")], tmp_path / "cohort.html")
+    html = (tmp_path / "cohort.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;odd&lt;/b&gt;" in html
+    assert "No report gave a warning" not in html
+
+
+def test_the_order_of_the_reports_does_not_matter(twin, tmp_path):
+    twins = [twin("a"), twin("b")]
+    write_cohort_report(twins, tmp_path / "1.html")
+    write_cohort_report(twins[::-1], tmp_path / "2.html")
+    assert (tmp_path / "1.html").read_bytes() == (tmp_path / "2.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", "the whole"), ('{"subject": "a"}', "'summary' is wrong"), (None, "cannot be read")],
+)
+def test_what_is_no_twin_is_named(tmp_path, content, words):
+    path = tmp_path / "a_report.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(OctaneError, match=words) as error:
+        write_cohort_report([path], tmp_path / "cohort.html")
+    assert str(path) in str(error.value)
+    assert not (tmp_path / "cohort.html").exists()
+
+
+def test_a_subject_is_given_once(twin, tmp_path):
+    path = twin("a")
+    with pytest.raises(OctaneError, match="give each one once"):
+        write_cohort_report([path, path], tmp_path / "cohort.html")
+
+
+def test_the_command_writes_the_page(twin, tmp_path, run_command):
+    page = tmp_path / "cohort.html"
+    made = run_command("cohort_report", page, "--reports", twin("a"), twin("b"))
+    assert made.returncode == 0, made.stderr
+    assert "2 subjects" in page.read_text(encoding="utf-8")
+    again = run_command("cohort_report", page, "--reports", twin("a"))
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+
+
+def test_figures_that_are_not_there_are_dashes(tmp_path, write_json):
+    content = {"subject": "a", "summary": {"sections": 0, "seconds": 1.0}}
+    write_cohort_report([write_json("a_report.json", content)], tmp_path / "cohort.html")
+    assert "None" not in text_of(tmp_path / "cohort.html")

@@ -1,0 +1,151 @@
+import json
+import re
+
+import pytest
+
+from octane.report.crate import CRATE, crate
+from octane.report.records import Record
+from octane.report.result_files import result_files
+
+RUN = {"Nextflow": "24.10.0", "octane": "0.1.0", "script": "/code/main.nf", "container": "docker"}
+
+
+def record(step: str, start: float, source: str, **settings: object) -> Record:
+    known = {"path": f"/data/{source}"} | ({"manifest_crc32c": "0123abcd"} if step == "n4" else {})
+    return Record(
+        step=step,
+        command=[f"{step}.py", f"input/{source}"],
+        inputs={f"input/{source}": known},
+        settings=settings,
+        device={"backend": "gpu", "device": "A GPU", "driver": "550.1", "memory_bytes": 8},
+        seconds={"total": 10.0},
+        peak_memory_bytes=1000,
+        versions={"octane": "0.1.0", "numpy": "2.4.6"},
+        timeline={"started": start, "tracks": []},
+    )
+
+
+RECORDS = [
+    ("n4", record("n4", 1.7e9 + 100, "s.ome.zarr", strength=1.0, mask=None)),
+    ("section_01_resample", record("resample", 1.7e9, "a.ome.zarr", resolution=[10.0])),
+    ("section_02_resample", record("resample", 1.7e9 + 5, "b c.ome.zarr", resolution=[10.0])),
+]
+
+
+def graph_of(run):
+    """The crate's entities as a program reads them."""
+    return json.loads(json.dumps(crate("sub-01", run, RECORDS, FILES)))["@graph"]
+
+
+FILES = result_files("sub-01", RECORDS)
+
+
+@pytest.fixture(scope="module")
+def entities():
+    graph = graph_of(RUN)
+    named = {entity["@id"]: entity for entity in graph}
+    assert len(named) == len(graph)
+    return named
+
+
+def of(entities, kind):
+    return [e for e in entities.values() if kind in e["@type"]]
+
+
+def references(value):
+    if isinstance(value, dict):
+        if set(value) == {"@id"}:
+            yield value["@id"]
+        for part in value.values():
+            yield from references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from references(part)
+
+
+def test_the_crate_describes_itself_and_names_the_profiles(entities):
+    assert entities[CRATE]["about"] == {"@id": "./"}
+    root = entities["./"]
+    assert {"name", "description", "datePublished", "license"} <= root.keys()
+    profiles = {profile["@id"] for profile in root["conformsTo"]}
+    for kind in ("process", "workflow", "provenance"):
+        assert f"https://w3id.org/ro/wfrun/{kind}/0.5" in profiles
+    assert {part["@id"] for part in root["hasPart"]} == {*FILES, "file:///code/main.nf"}
+    assert entities[root["mainEntity"]["@id"]]["@type"][-2:] == ["ComputationalWorkflow", "HowTo"]
+
+
+def test_every_reference_within_the_crate_leads_to_an_entity(entities):
+    outside = re.compile("https?:")
+    for entity in entities.values():
+        for name in references({k: v for k, v in entity.items() if k != "@id"}):
+            assert name in entities or outside.match(name), (entity["@id"], name)
+
+
+def test_every_task_has_a_run_with_what_it_ran_on(entities):
+    actions = [e for e in of(entities, "CreateAction") if e["@id"] != "#run"]
+    assert {action["name"] for action in actions} == {name for name, _ in RECORDS}
+    for action in actions:
+        usage = {entities[u["@id"]]["name"]: entities[u["@id"]] for u in action["resourceUsage"]}
+        assert usage["device"]["value"] == "A GPU"
+        assert usage["driver"]["value"] == "550.1"
+        assert usage["peak_memory_bytes"]["value"] == "1000"
+        assert entities[action["instrument"]["@id"]]["softwareVersion"] == "0.1.0"
+    assert [entities[c["object"]["@id"]]["name"] for c in of(entities, "ControlAction")] == [
+        name for name, _ in RECORDS
+    ]
+
+
+def test_the_run_has_its_inputs_its_settings_and_its_result(entities):
+    run = entities["#run"]
+    told = [entities[part["@id"]] for part in run["object"]]
+    assert {e["@id"]: e["name"] for e in told if e["@type"] == "CreativeWork"} == {
+        "file:///data/a.ome.zarr": "a.ome.zarr",
+        "file:///data/b%20c.ome.zarr": "b c.ome.zarr",
+    }
+    # A store of octane's own is known wherever it lies.
+    found = entities["file:///data/s.ome.zarr"]
+    assert found["identifier"] == "crc32c of 0/octane-manifest.tsv: 0123abcd"
+    values = {e["name"]: e["value"] for e in told if e["@type"] == "PropertyValue"}
+    # What is unset has no value.
+    assert values == {"n4_strength": 1.0, "resolution": "[10.0]"}
+    assert run["result"] == {"@id": "sub-01_n4.ome.zarr/"}
+    assert run["startTime"] == "2023-11-14T22:13:20+00:00"
+    assert run["endTime"] == "2023-11-14T22:15:10+00:00"
+
+
+def test_a_workflow_of_a_repository_has_its_address():
+    run = {**RUN, "repository": "https://example.org/lab/octane.git", "revision": "abc"}
+    (root,) = (entity for entity in graph_of(run) if entity["@id"] == "./")
+    assert root["mainEntity"]["@id"] == "https://example.org/lab/octane/blob/abc/main.nf"
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "parts"),
+    [
+        ("lab/octane:0.1.0", "DockerImage", (None, "lab/octane", "0.1.0", None)),
+        ("octane", "DockerImage", (None, "octane", None, None)),
+        ("host:5000/octane", "DockerImage", ("host:5000", "octane", None, None)),
+        ("docker://ghcr.io/a/b:1", "DockerImage", ("ghcr.io", "a/b", "1", None)),
+        ("ghcr.io/a/b:1@sha256:0af", "DockerImage", ("ghcr.io", "a/b", "1", "0af")),
+        ("a/b@sha256:0af", "DockerImage", (None, "a/b", None, "0af")),
+        ("/images/a:b.sif", "SIFImage", (None, "/images/a:b.sif", None, None)),
+    ],
+)
+def test_tasks_in_a_container_name_its_image(image, kind, parts):
+    entities = {e["@id"]: e for e in graph_of({**RUN, "container": "docker", "image": image})}
+    found = entities["#container"]
+    assert found["@type"] == "ContainerImage"
+    assert found["additionalType"]["@id"].endswith(f"#{kind}")
+    assert tuple(found.get(n) for n in ("registry", "name", "tag", "sha256")) == parts
+    for action in of(entities, "CreateAction"):
+        assert action["containerImage"] == {"@id": "#container"}
+
+
+def test_without_a_container_none_is_named(entities):
+    assert "#container" not in entities
+    assert all("containerImage" not in action for action in of(entities, "CreateAction"))
+
+
+def test_the_same_records_make_the_same_crate():
+    first, second = (json.dumps(crate("sub-01", RUN, RECORDS, FILES)) for _ in range(2))
+    assert first == second

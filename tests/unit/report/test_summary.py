@@ -1,0 +1,88 @@
+import pytest
+
+from octane.report.records import N4Figures, Record, StackFigures, StitchFigures
+from octane.report.summary import qualities, summary_of
+
+
+def stitched(number, seam=0.02, uncovered=0):
+    return StitchFigures(
+        section=number,
+        seam_median=seam,
+        seam_max=2 * seam,
+        uncovered_pixels=uncovered,
+        tiles=9,
+        shape=(1, 2, 3),
+    )
+
+
+def stack(*missing, count=4):
+    sections = [
+        {"number": k, "start": k, "stop": k + 1, "missing": k in missing}
+        for k in range(1, count + 1)
+    ]
+    return StackFigures.model_validate(
+        {"sections": sections, "shape": (1, 2, 3), "voxel_size": (10.0, 10.0, 10.0)}
+    )
+
+
+def corrected(*after):
+    varied = [{"number": k, "cv_before": 0.3, "cv_after": cv} for k, cv in enumerate(after, 1)]
+    return N4Figures.model_validate(
+        {
+            "levels": [],
+            "variation": varied,
+            "cv_before": 0.3,
+            "cv_after": 0.1,
+            "field_min": 0.5,
+            "field_max": 2.0,
+            "mask_fraction": 0.5,
+            "shrunk_shape": (1, 2, 3),
+            "shrunk_spacing": (10.0, 10.0, 10.0),
+        }
+    )
+
+
+def test_every_section_has_its_figures_and_flags_in_order():
+    of = {
+        f"s{k}": stitched(k, seam=0.5 if k == 4 else 0.02, uncovered=7 * (k == 3))
+        for k in (4, 3, 1)
+    }
+    found = qualities(of, stack(2, count=5), corrected(0.1, 0.1, 0.9, 0.1))
+    assert [s.number for s in found] == [1, 2, 3, 4, 5]
+    assert [s.flags for s in found] == [
+        [],
+        ["missing"],
+        ["CV outlier", "7 pixels uncovered"],
+        ["seam outlier"],
+        ["unrecorded"],
+    ]
+    assert found[2].cv_after == pytest.approx(0.9)
+    assert found[4].cv_after is None
+
+
+def test_sections_that_came_stitched_lack_nothing():
+    assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
+
+
+def test_a_volume_that_is_no_stack_has_no_sections():
+    assert qualities({}, None, corrected(0.1)) == []
+
+
+def test_the_summary_adds_up_tasks():
+    sections = qualities({"a": stitched(1), "b": stitched(2, seam=0.04)}, None, None)
+    records = [
+        Record(step="n4", attempt=2, seconds={"total": 10.0}, peak_memory_bytes=5),
+        Record(
+            step="resample",
+            seconds={"total": 5.0},
+            device={"backend": "gpu", "device": "A GPU"},
+            figures={"gpu": {"backend": "gpu", "slot_wait_seconds": 3.0}},
+        ),
+    ]
+    summary = summary_of(records, sections, None, None)
+    assert summary.seconds == pytest.approx(15)
+    assert summary.gpu_wait_seconds == pytest.approx(3)
+    assert summary.seam_median == pytest.approx(0.03)
+    assert summary.seam_worst == pytest.approx(0.08)
+    assert (summary.sections, summary.retried, summary.devices) == (2, 1, ["A GPU"])
+    assert summary.peak_memory_bytes == 5

@@ -1,0 +1,70 @@
+"""The trace: what viewers of the Trace Event Format take, on one clock."""
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from octane.core.errors import OctaneError
+from octane.core.timing import Timeline, span
+from octane.report.trace import Recorded, trace_content, trace_events
+
+
+def recorded(started: float, **stages: str) -> Recorded:
+    return Recorded.model_validate(
+        {"started": started, "tracks": [{"name": "lane 0", "stages": stages}]}
+    )
+
+
+def test_steps_are_processes_on_one_clock():
+    timelines = {
+        "N4": recorded(102.5, fit="0+1000"),
+        "RESAMPLE 1": recorded(100.0, read="0+10 30+5", write="10+20"),
+    }
+    events = trace_events(timelines)
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}  # ty: ignore
+    assert names == {1: "RESAMPLE 1", 2: "N4"}
+    found = [(e["pid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert found == [
+        (1, "read", 0, 10),
+        (1, "write", 10, 20),
+        (1, "read", 30, 5),
+        (2, "fit", 2_500_000, 1000),
+    ]
+
+
+def read(content: bytes) -> dict[str, Any]:
+    return json.loads(gzip.decompress(content))
+
+
+def test_what_a_timeline_records_is_what_the_trace_takes():
+    timeline = Timeline()
+    with timeline.here():
+        for _ in range(5):
+            with span("read"), span("decode"):
+                pass
+    trace = read(trace_content({"RESAMPLE": Recorded.model_validate(timeline.record())}))
+    assert trace["displayTimeUnit"] == "ms"
+    pieces = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert {"read", "decode"} >= {e["name"] for e in pieces}
+    for event in pieces:
+        assert event.keys() == {"name", "cat", "ph", "ts", "dur", "pid", "tid"}
+        assert event["ts"] >= 0
+        assert event["dur"] >= 0
+    starts = [e["ts"] for e in pieces]
+    assert starts == sorted(starts)
+
+
+def test_the_same_timelines_are_the_same_file():
+    timelines = {"RESAMPLE": recorded(0.0, read="0+10")}
+    assert trace_content(timelines) == trace_content(timelines)
+
+
+def test_no_timelines_are_an_empty_trace():
+    assert trace_events({}) == []
+
+
+def test_a_broken_timeline_is_said():
+    with pytest.raises(OctaneError, match="'12' is not start"):
+        trace_events({"N4": recorded(0.0, fit="12")})

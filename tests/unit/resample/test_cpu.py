@@ -1,0 +1,212 @@
+"""The compiled resampler against sums of whole arrays, bit for bit, however planes are pushed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octane.core.dtypes import as_dtype
+from octane.resample.cpu import CompiledResampler
+from octane.resample.operator import AxisOperator, interpolator, resampler
+from octane.resample.resampler import resample_arrays
+
+REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
+OTHERS = ["?", "f2", ">u2", ">f4", ">c8", "c8", "c16"]
+
+# One for all tests, so that what an earlier tile left in its buffers would be seen.
+KEPT = CompiledResampler()
+
+
+def noise(shape, dtype, seed=5):
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype(dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(str(dtype))
+        return rng.integers(info.min, info.max, shape, dtype.newbyteorder("="), True).astype(dtype)
+    values = rng.normal(0.5, 1.0, shape)
+    if dtype.kind == "b":
+        return values > 0.5
+    return (values + 1j * rng.normal(size=shape) if dtype.kind == "c" else values).astype(dtype)
+
+
+def operators_of(shape, factors):
+    return [resampler(n, 1.0, f) for n, f in zip(shape, factors, strict=True)]
+
+
+def stream(planes, operators, out_dtype, batches=(1000,), resampler=KEPT):
+    """Push planes in batches of the given sizes, turn by turn, half of them through the buffer."""
+    resampler.begin(operators, planes.shape[1:], planes.dtype, out_dtype)
+    start, turn = 0, 0
+    while start < len(planes):
+        part = planes[start : start + batches[turn % len(batches)]]
+        if turn % 2:
+            buffer = resampler.buffer(len(part))
+            buffer[...] = part
+            part = buffer
+        resampler.push(part)
+        start, turn = start + len(part), turn + 1
+    return resampler.finish()
+
+
+def same_bits(result, expected):
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", REAL + OTHERS)
+def test_it_equals_sums_of_whole_arrays_bit_for_bit(dtype):
+    array = noise((13, 21, 37), dtype)
+    operators = operators_of(array.shape, (2.5, 3.0, 10 / 3.5))
+    expected = resample_arrays(array, operators)
+    same_bits(stream(array, operators, expected.dtype, (3, 1, 4)), expected)
+    same_bits(stream(array, operators, dtype, (2,)), as_dtype(expected, dtype))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out"),
+    [("f4", o) for o in ("u1", "i2", "u4", "i8", "f8", "?", "f2", ">i2")]
+    + [("f8", o) for o in ("i4", "u8", "f4")],
+)
+def test_integers_are_rounded_half_to_even_and_clipped(dtype, out):
+    some = [-1.5, -0.5, 0.49, 0.5, 1.5, 2.5]
+    if np.dtype(out).kind in "iu":
+        some += [np.iinfo(out).min, np.iinfo(out).max, -1e20, 1e20]
+    line = np.array(some, dtype).reshape(1, 1, -1)
+    same = [interpolator(np.arange(float(n)), n) for n in line.shape]
+    same_bits(stream(line, same, out), as_dtype(line, out))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "u8"])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_what_leaves_the_range_of_an_integer_is_clipped(dtype, axis):
+    array = noise((3, 20, 20), dtype)
+    operators = [interpolator(np.arange(float(n)), n) for n in array.shape]
+    operators[axis] = AxisOperator(np.arange(18), np.tile([2.0, -1.0, 0.25], (18, 1)))
+    result = stream(array, operators, dtype)
+    same_bits(result, as_dtype(resample_arrays(array, operators), dtype))
+    assert {int(result.min()), int(result.max())} & {np.iinfo(dtype).min, np.iinfo(dtype).max}
+
+
+@settings(max_examples=120)
+@given(data=st.data())
+def test_any_part_pushed_in_any_batches_gives_the_bits_of_the_whole(data):
+    draw = data.draw
+    shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 40), st.integers(1, 70)))
+    factors = draw(st.tuples(*[st.floats(0.4, 6)] * 3))
+    dtype = draw(st.sampled_from(["f4", "f4", "u2", "c8", "f8"]))
+    array = noise(shape, dtype)
+    operators = operators_of(shape, factors)
+    whole = as_dtype(resample_arrays(array, operators), dtype)
+    region = []
+    for operator in operators:
+        start = draw(st.integers(0, operator.size - 1))
+        region.append(slice(start, draw(st.integers(start + 1, operator.size))))
+    parts, needed = zip(*(o.part(r) for o, r in zip(operators, region, strict=True)), strict=True)
+    padding = draw(st.tuples(*[st.integers(0, 3)] * 3))
+    padded = np.pad(array[needed], [(0, n) for n in padding], constant_values=99)
+    batches = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    expected = whole[tuple(region)]
+    same_bits(stream(padded, parts, dtype, batches), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_every_length_and_offset_of_a_row_gives_the_same_bits(dtype):
+    # The end of a row, which is no whole vector, and what is there of a longer one.
+    array = noise((4, 12, 76), dtype)
+    z, y = operators_of(array.shape[:2], (1.5, 2.5))
+    copy = interpolator(np.arange(76.0), 76)
+    whole = resample_arrays(array, [z, y, copy])
+    for length in range(1, 71):
+        for offset in (0, 1, 5):
+            part, needed = copy.part(slice(offset, offset + length))
+            assert part.size == length
+            result = stream(array[:, :, needed], [z, y, part], dtype)
+            np.testing.assert_array_equal(result, whole[:, :, needed])
+
+
+@pytest.mark.parametrize("taps", range(1, 40))
+def test_any_number_of_taps_is_summed_in_order(taps):
+    rng = np.random.default_rng(taps)
+    n = taps + 9
+    operator = AxisOperator(np.array([0, 2, 3, 3, 9]), rng.normal(size=(5, taps)))
+    for axis in range(3):
+        shape = [3, 4, 5]
+        shape[axis] = n
+        operators = [interpolator(np.arange(float(k)), k) for k in shape]
+        operators[axis] = operator
+        array = noise(shape, "f4")
+        same_bits(stream(array, operators, "f4", (2, 3)), resample_arrays(array, operators))
+
+
+@pytest.mark.parametrize("factor", [17.3, 32.0])
+def test_large_factors_take_a_hundred_taps_and_more(factor):
+    array = noise((90, 100, 260), "f4")
+    operators = operators_of(array.shape, (factor, factor, factor))
+    assert operators[2].taps > 60
+    same_bits(stream(array, operators, "f4", (7,)), resample_arrays(array, operators))
+
+
+def test_planes_that_no_output_takes_are_passed_over():
+    array = noise((12, 3, 4), "f4")
+    operators = [interpolator(np.arange(float(n)), n) for n in array.shape]
+    operators[0] = AxisOperator(np.array([2, 7]), np.ones((2, 1)))
+    for batches in ((1,), (3, 2)):
+        same_bits(stream(array, operators, "f4", batches), array[[2, 7]])
+
+
+@pytest.mark.parametrize("change", ["fortran", "strides", "reversed", "read-only"])
+def test_arrays_of_any_strides_are_taken_and_left_as_they_were(change):
+    array = noise((9, 12, 15), "f4")
+    kept = array.copy()
+    operators = operators_of(array.shape, (2.0, 2.5, 3.0))
+    view = {
+        "fortran": np.asfortranarray(array),
+        "strides": np.repeat(array, 2, axis=2)[:, :, ::2],
+        "reversed": array[::-1, ::-1].copy()[::-1, ::-1],
+        "read-only": array.view(),
+    }[change]
+    view.flags.writeable = change != "read-only"
+    same_bits(stream(view, operators, "f4"), resample_arrays(array, operators))
+    np.testing.assert_array_equal(view, kept)
+
+
+def test_the_buffers_of_a_tile_serve_the_next():
+    array = noise((9, 12, 15), "u2")
+    operators = operators_of(array.shape, (2.0, 2.5, 3.0))
+    own = CompiledResampler()
+    places = []
+    for _ in range(2):
+        own.begin(operators, array.shape[1:], "u2", "u2")
+        buffer = own.buffer(len(array))
+        buffer[...] = array
+        own.push(buffer)
+        places.append((buffer.ctypes.data, own.finish().ctypes.data))
+    assert places[0] == places[1]
+    assert all(place % 64 == 0 for place in places[0])
+
+
+def test_missing_planes_are_told():
+    array = noise((9, 12, 15), "f4")
+    operators = operators_of(array.shape, (2.0, 2.0, 2.0))
+    with pytest.raises(ValueError, match="planes"):
+        stream(array[:-1], operators, "f4", (2,), CompiledResampler())
+
+
+def test_an_operator_that_goes_back_is_refused():
+    turned = AxisOperator(np.array([1, 0]), np.ones((2, 1)))
+    with pytest.raises(ValueError, match="order"):
+        CompiledResampler().begin([turned] * 3, (2, 2), "f4", "f4")
+
+
+def test_planes_that_are_too_small_are_refused():
+    operators = operators_of((9, 12, 15), (2.0, 2.0, 2.0))
+    with pytest.raises(ValueError, match="12 x 15"):
+        CompiledResampler().begin(operators, (12, 14), "f4", "f4")
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((1, 12, 16), "f4"), ((1, 12, 15), "u2")])
+def test_planes_that_were_not_announced_are_refused(shape, dtype):
+    own = CompiledResampler()
+    own.begin(operators_of((9, 12, 15), (2.0, 2.0, 2.0)), (12, 15), "f4", "f4")
+    with pytest.raises(ValueError, match="announced"):
+        own.push(np.zeros(shape, dtype))

@@ -1,0 +1,110 @@
+"""The resampling operator of an axis against SciPy in float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octane.core.geometry import Grid
+from octane.resample.operator import AxisOperator, interpolator, resampled, resampler
+from octane.resample.resampler import apply
+
+
+@settings(max_examples=150)
+@given(
+    n=st.integers(1, 70),
+    spacing=st.floats(0.3, 20),
+    factor=st.floats(0.2, 12),
+    seed=st.integers(0, 2**31),
+)
+def test_any_axis_agrees_with_scipy(resampled_by_scipy, n, spacing, factor, seed):
+    target = spacing * factor
+    operator = resampler(n, spacing, target)
+    assert (
+        abs(operator.size * target - n * spacing) <= target / 2 * (1 + 1e-6) or operator.size == 1
+    )
+    line = np.random.default_rng(seed).gamma(2.0, 1.0, (n, 1, 1))
+    expected = resampled_by_scipy(line, (spacing, 1, 1), (target, 1, 1), (operator.size, 1, 1))
+    np.testing.assert_allclose(apply(operator, line, 0), expected, rtol=1e-6)
+    np.testing.assert_allclose(apply(operator, line.astype(np.float32), 0), expected, rtol=1e-6)
+
+
+@settings(max_examples=100)
+@given(n=st.integers(1, 60), factor=st.floats(0.2, 12), value=st.floats(0.01, 1e4))
+def test_a_constant_stays_constant(n, factor, value):
+    operator = resampler(n, 1.0, factor)
+    line = np.full((n, 1, 1), value, np.float32)
+    np.testing.assert_allclose(apply(operator, line, 0), value, rtol=1e-6)
+
+
+@settings(max_examples=100)
+@given(n=st.integers(40, 90), spacing=st.floats(0.5, 5), factor=st.floats(0.3, 4))
+def test_a_ramp_stays_linear_inside(n, spacing, factor):
+    target = spacing * factor
+    operator = resampler(n, spacing, target)
+    ramp = ((np.arange(n) + 0.5) * spacing)[:, None, None]
+    result = apply(operator, ramp, 0).ravel()
+    m = operator.size
+    positions = n * spacing / 2 + (np.arange(m) - (m - 1) / 2) * target
+    reach = (int(4 * max(0, (factor - 1) / 2) + 0.5) + 1) * spacing
+    inside = (positions > reach) & (positions < n * spacing - reach)
+    assert inside.any()
+    np.testing.assert_allclose(result[inside], positions[inside], rtol=1e-9)
+
+
+def test_100_to_25_steps_by_exactly_4():
+    operator = resampler(100, 1.0, 4.0)
+    centre = ((operator.start[:, None] + np.arange(operator.taps)) * operator.weight).sum(axis=1)[
+        8:-8
+    ]
+    assert operator.size == 25
+    np.testing.assert_allclose(np.diff(centre), 4, rtol=1e-12)
+    np.testing.assert_array_equal(np.diff(operator.start[4:-4]), 4)
+    np.testing.assert_array_equal(operator.weight[4:-4], np.tile(operator.weight[4], (17, 1)))
+
+
+def test_the_grid_keeps_its_centre_and_takes_the_target_as_it_is():
+    grid = Grid((101, 90, 33), (3.5, 4.1, 10.0), (7.0, -3.0, 100.0))
+    result, _ = resampled(grid, (10.0, 10.0, 25.0))
+    assert result.spacing == (10.0, 10.0, 25.0)
+    for axis in range(3):
+        before, after = (
+            g.origin[axis] + (g.shape[axis] - 1) * g.spacing[axis] / 2 for g in (grid, result)
+        )
+        assert after == pytest.approx(before, abs=1e-9)
+
+
+@pytest.mark.parametrize("spacing", [0.1 * (1 + 1e-15), 0.1 * (1 - 1e-15), np.float32(0.1)])
+def test_a_spacing_that_differs_by_rounding_alone_copies_the_voxels(spacing):
+    assert resampler(30, float(spacing), 0.1).identity(30)
+
+
+@settings(max_examples=60)
+@given(n=st.integers(1, 60), factor=st.floats(0.3, 6), data=st.data())
+def test_a_part_of_an_operator_gives_the_same_bits(n, factor, data):
+    operator = resampler(n, 1.0, factor)
+    start = data.draw(st.integers(0, operator.size - 1))
+    stop = data.draw(st.integers(start + 1, operator.size))
+    array = np.random.default_rng(n).random((n, 2, 3), np.float32)
+    part, needed = operator.part(slice(start, stop))
+    assert part.size == stop - start
+    np.testing.assert_array_equal(
+        apply(part, array[needed], 0), apply(operator, array, 0)[start:stop]
+    )
+
+
+def test_interpolation_alone_is_linear_and_reflects_at_the_borders():
+    line = np.array([1.0, 5.0, 3.0])[:, None, None]
+    result = apply(interpolator(np.array([0.25, 1.0, 1.5, -0.25, 2.4]), 3), line, 0)
+    np.testing.assert_allclose(result.ravel(), [2.0, 5.0, 4.0, 1.0, 3.0])
+
+
+def test_an_operator_of_another_order_is_no_identity():
+    turned = AxisOperator(np.array([1, 0]), np.ones((2, 1)))
+    assert not turned.identity(2)
+
+
+def test_an_operator_that_takes_the_first_samples_alone_is_no_identity(rng):
+    array = rng.random((6, 2, 2), np.float32)
+    first = interpolator(np.arange(4.0), 6)
+    np.testing.assert_array_equal(apply(first, array, 0), array[:4])

@@ -1,0 +1,165 @@
+"""Resampling of arrays against SciPy in float64 on a physical, pixel-centred grid."""
+
+import math
+
+import numpy as np
+import pytest
+
+from octane.core.dtypes import as_dtype
+from octane.core.geometry import Grid
+from octane.gpu.pinned import HostMemory
+from octane.resample.operator import AxisOperator, resampled, resampler
+from octane.resample.resampler import (
+    CompiledResampler,
+    make_resampler,
+    resample,
+    resample_arrays,
+)
+
+# Of the largest magnitude.
+TOLERANCE = 5e-7
+
+
+@pytest.fixture
+def check(resampled_by_scipy):
+    """Resample, and compare with the definition."""
+
+    def compare(array, spacing, target):
+        grid, operators = resampled(Grid(array.shape, spacing), target)
+        result = resample(array, operators)
+        expected = resampled_by_scipy(array, spacing, target, grid.shape)
+        assert result.shape == grid.shape == expected.shape
+        assert grid.spacing == target
+        np.testing.assert_array_equal(result, resample_arrays(array, operators))
+        # Relative to the signal's size, as a complex value may be near 0 where two others cancel.
+        np.testing.assert_allclose(result, expected, rtol=0, atol=TOLERANCE * np.abs(array).max())
+        return result
+
+    return compare
+
+
+FACTORS = {
+    "4, even": ((4.0, 4.0, 4.0), (1.0, 1.0, 1.0)),
+    "3, odd": ((3.0, 3.0, 3.0), (1.0, 1.0, 1.0)),
+    "10 over 3.5": ((10.0, 10.0, 10.0), (3.5, 3.5, 3.5)),
+    "irrational": ((math.pi, math.e, math.sqrt(7)), (1.0, math.sqrt(2), 1.1)),
+    "anisotropic": ((10.0, 10.0, 10.0), (3.5, 4.0, 6.5)),
+    "one axis alone": ((10.0, 4.0, 4.0), (3.5, 4.0, 4.0)),
+    "a little coarser": ((1.01, 1.02, 1.03), (1.0, 1.0, 1.0)),
+    "finer": ((0.7, 0.5, 0.9), (1.0, 1.0, 1.0)),
+    "coarser than the axis": ((100.0, 10.0, 10.0), (3.5, 4.0, 4.0)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(("target", "spacing"), FACTORS.values(), ids=FACTORS)
+def test_it_agrees_with_scipy(check, rng, dtype, target, spacing):
+    array = rng.gamma(2.0, 1.0, (23, 31, 38))
+    if dtype.startswith("complex"):
+        array = array * np.exp(2j * np.pi * rng.random(array.shape))
+    result = check(array.astype(dtype), spacing, target)
+    assert result.dtype == dtype
+
+
+def test_float64_is_computed_in_float64(resampled_by_scipy, rng):
+    array = rng.gamma(2.0, 1.0, (17, 23, 29))
+    target, spacing = (10.0, 9.0, 8.0), (3.5, 4.0, 4.5)
+    grid, operators = resampled(Grid(array.shape, spacing), target)
+    np.testing.assert_allclose(
+        resample(array, operators),
+        resampled_by_scipy(array, spacing, target, grid.shape),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize(("dtype", "computed"), [("uint8", "f4"), ("int16", "f4"), ("int32", "f8")])
+def test_integers_are_computed_in_a_type_that_holds_them(check, rng, dtype, computed):
+    info = np.iinfo(dtype)
+    array = rng.integers(info.min, info.max, (9, 12, 15), dtype=dtype, endpoint=True)
+    result = check(array, (1.0, 1.0, 1.0), (2.5, 2.5, 2.5))
+    assert result.dtype == computed
+
+
+def test_the_spacing_it_has_already_copies_the_voxels(rng):
+    array = rng.random((5, 6, 7), np.float32)
+    grid, operators = resampled(Grid(array.shape, (3.5, 4.0, 4.0)), (3.5, 4.0, 4.0))
+    assert grid.shape == array.shape
+    assert all(o.identity(n) for o, n in zip(operators, array.shape, strict=True))
+    np.testing.assert_array_equal(resample(array, operators), array)
+
+
+def test_the_input_is_left_as_it_was(rng):
+    array = rng.random((8, 9, 10), np.float32)
+    kept = array.copy()
+    _, operators = resampled(Grid(array.shape, (1, 1, 1)), (2.0, 2.0, 2.0))
+    resample(array, operators)
+    np.testing.assert_array_equal(array, kept)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])
+@pytest.mark.parametrize(("target", "spacing"), FACTORS.values(), ids=FACTORS)
+def test_integers_are_the_rounded_definition(resampled_by_scipy, rng, dtype, target, spacing):
+    # As large as is exact in the type they are computed in.
+    top = 2.0 ** min(8 * np.dtype(dtype).itemsize - 1, 40)
+    array = rng.integers(0, top, (13, 17, 21)).astype(dtype)
+    grid, operators = resampled(Grid(array.shape, spacing), target)
+    result = as_dtype(resample(array, operators), dtype)
+    exact = resampled_by_scipy(array, spacing, target, grid.shape)
+    # Next to a half either neighbour may be right.
+    error = top * (TOLERANCE if array.itemsize <= 2 else 1e-13)
+    sure = np.abs(exact - np.floor(exact) - 0.5) > error
+    assert sure.any()
+    np.testing.assert_array_equal(result[sure], np.rint(exact[sure]).astype(dtype))
+
+
+@pytest.mark.parametrize(("target", "spacing"), FACTORS.values(), ids=FACTORS)
+def test_a_constant_stays_constant(target, spacing):
+    array = np.full((23, 31, 38), 1234.5, np.float32)
+    _, operators = resampled(Grid(array.shape, spacing), target)
+    np.testing.assert_allclose(resample(array, operators), 1234.5, rtol=5e-7)
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_a_ramp_stays_linear_inside(axis):
+    shape = [6, 7, 8]
+    shape[axis] = 64
+    ramp = np.arange(64, dtype=np.float32).reshape([-1 if a == axis else 1 for a in range(3)])
+    array = np.ascontiguousarray(np.broadcast_to(ramp, shape))
+    operators = [resampler(n, 1.0, 2.5) for n in shape]
+    result = np.moveaxis(resample(array, operators), axis, 0)
+    inside = result[3:-3]
+    np.testing.assert_allclose(np.diff(inside, axis=0), 2.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "m"), [(100, 25), (90, 30), (64, 16), (70, 20), (20, 40)])
+def test_samples_lie_where_scikit_image_puts_them(n, m):
+    # skimage.transform.resize: sample i of m is at (i + 0.5) n / m - 0.5, the same as ours where
+    # both grids have one extent. The samples of a ramp are their places.
+    operator = resampler(n, 1.0, n / m)
+    assert operator.size == m
+    same = AxisOperator(np.zeros(1, np.int64), np.ones((1, 1)))
+    ramp = np.arange(n, dtype=np.float64)[:, None, None]
+    places = resample(ramp, [operator, same, same]).ravel()
+    expected = (np.arange(m) + 0.5) * n / m - 0.5
+    inside = slice(3, -3) if m < n else slice(1, -1)
+    np.testing.assert_allclose(places[inside], expected[inside], rtol=1e-12)
+
+
+@pytest.mark.parametrize("change", [np.asfortranarray, lambda a: a[::-1, ::2, ::-1]])
+def test_an_array_of_any_strides_is_taken(rng, change):
+    array = change(rng.random((12, 14, 16), np.float32))
+    _, operators = resampled(Grid(array.shape, (1.0, 1.0, 1.0)), (2.0, 2.5, 3.0))
+    np.testing.assert_array_equal(
+        resample(array, operators), resample_arrays(np.ascontiguousarray(array), operators)
+    )
+
+
+def test_an_operator_that_goes_back_is_applied_to_arrays(rng):
+    array = rng.random((2, 2, 2), np.float32)
+    turned = AxisOperator(np.array([1, 0]), np.ones((2, 1)))
+    np.testing.assert_array_equal(resample(array, [turned] * 3), array[::-1, ::-1, ::-1])
+
+
+def test_a_cpu_has_compiled_loops():
+    with HostMemory(np) as host:
+        assert isinstance(make_resampler(np, host), CompiledResampler)

@@ -1,0 +1,159 @@
+"""A volume resampled block by block equals the whole bit for bit."""
+
+import math
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octane.config.params import ExecutionParameters
+from octane.core.bounds import OTHER
+from octane.core.dtypes import as_dtype
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid
+from octane.core.metrics import Metrics
+from octane.pipeline.workers import PROCESS_BYTES
+from octane.resample.operator import resampled
+from octane.resample.resampler import resample
+from octane.resample.stream import plan_stream, stream_resample
+
+
+class Source:
+    """A volume that counts what is read of it."""
+
+    path = Path("source.zarr")
+    attributes: ClassVar = {}
+
+    def __init__(self, voxels, slab=16):
+        self.voxels, self.largest, self.read_bytes = voxels, 0, 0
+        self.chunks = (slab, *voxels.shape[1:])
+        self.grid, self.dtype = Grid(voxels.shape, (1.0, 1.0, 1.0)), voxels.dtype
+
+    def read(self, region, out=None):
+        block = self.voxels[region]
+        self.largest = max(self.largest, block.size)
+        self.read_bytes += block.nbytes
+        if out is None:
+            return block.copy()
+        out[...] = block
+        return out
+
+
+class Result:
+    """An array that refuses to be written twice."""
+
+    def __init__(self, shape, dtype):
+        self.voxels, self.written = np.zeros(shape, dtype), np.zeros(shape, int)
+
+    def __setitem__(self, region, block):
+        self.voxels[region] = block
+        self.written[region] += 1
+
+
+def stream(voxels, operators, owned, dtype, memory="2GB", slab=16, metrics=None, workers=2):
+    source = Source(voxels, slab)
+    result = Result([operator.size for operator in operators], dtype)
+    execution = ExecutionParameters(backend="cpu", memory=memory, workers=workers)
+    plan = plan_stream(operators, owned, dtype, source, execution)
+    metrics = Metrics("test") if metrics is None else metrics
+    stream_resample(source, result, plan, label="TEST", xp=np, metrics=metrics)
+    return result, source
+
+
+def whole(voxels, operators, dtype):
+    return as_dtype(resample(voxels, operators), dtype)
+
+
+def noise(dtype, shape):
+    rng = np.random.default_rng(3)
+    values = rng.gamma(2.0, 200.0, shape)
+    if dtype == "complex64":
+        values = values * np.exp(2j * np.pi * rng.random(shape))
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64", "float64"])
+@pytest.mark.parametrize(
+    "target", [(2.5, 2.5, 2.5), (math.pi, math.e, 1.3), (3.0, 1.0, 1.0), (0.7, 0.8, 2.0)]
+)
+@pytest.mark.parametrize("owned", [(4, 8, 8), (7, 5, 100), (100, 3, 11)])
+def test_blocks_equal_the_whole_bit_for_bit(dtype, target, owned):
+    voxels = noise(dtype, (29, 34, 41))
+    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), target)
+    # One plane at a time, the most that blocks can be cut.
+    result, source = stream(voxels, operators, owned, dtype, slab=1)
+    np.testing.assert_array_equal(result.voxels, whole(voxels, operators, dtype))
+    assert (result.written == 1).all()
+    assert source.largest < voxels.size
+
+
+@settings(max_examples=40)
+@given(
+    shape=st.tuples(*[st.integers(1, 20)] * 3),
+    target=st.tuples(*[st.floats(0.5, 5)] * 3),
+    owned=st.tuples(*[st.integers(1, 9)] * 3),
+    slab=st.integers(1, 30),
+)
+def test_any_cut_of_any_volume_gives_the_same_bits(shape, target, owned, slab):
+    voxels = noise("float32", shape)
+    _, operators = resampled(Grid(shape, (1.0, 1.0, 1.0)), target)
+    result, _ = stream(voxels, operators, owned, "float32", slab=slab)
+    np.testing.assert_array_equal(result.voxels, whole(voxels, operators, "float32"))
+    assert (result.written == 1).all()
+
+
+@pytest.mark.parametrize("depth", [8, 16, 32])
+def test_a_slab_is_what_a_chunk_of_the_source_holds(depth):
+    voxels = noise("float32", (64, 40, 40))
+    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
+    _, source = stream(voxels, operators, (32, 20, 20), "float32", slab=depth)
+    assert source.largest == depth * 40 * 40
+    assert source.read_bytes == voxels.nbytes
+
+
+def test_slabs_are_cut_where_memory_is_short():
+    voxels = noise("float32", (64, 400, 400))
+    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (8.0, 8.0, 8.0))
+    # The source is in memory as a whole, and there is room for half as much again.
+    memory = f"{(PROCESS_BYTES + voxels.nbytes * 3 // 2) // 1000} kB"
+    result, source = stream(voxels, operators, (8, 50, 50), "float32", memory, slab=64)
+    assert source.largest < voxels.size / 1.9
+    np.testing.assert_array_equal(result.voxels, whole(voxels, operators, "float32"))
+
+
+def test_what_was_read_and_written_is_counted():
+    voxels = noise("uint16", (10, 12, 14))
+    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
+    metrics = Metrics("test")
+    result, _ = stream(voxels, operators, (100, 100, 100), "float32", metrics=metrics, workers=1)
+    assert metrics.bytes == {"read": voxels.nbytes, "written": result.voxels.nbytes}
+    assert set(metrics.seconds) == {"load", "read", "compute", "write", OTHER}
+    pipeline = metrics.figures["pipeline"]
+    assert isinstance(pipeline, dict)
+    assert pipeline["TEST"]["tiles"] == 1
+
+
+def test_too_little_memory_is_said_before_anything_is_read():
+    voxels = noise("float32", (10, 12, 14))
+    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
+    with pytest.raises(OctaneError, match="--memory"):
+        stream(voxels, operators, (4, 4, 4), "float32", memory="1kB")
+
+
+def test_an_error_names_the_block_and_the_source():
+    voxels = noise("float32", (10, 12, 14))
+    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
+    source = Source(voxels)
+    execution = ExecutionParameters(backend="cpu", workers=1)
+    plan = plan_stream(operators, (5, 6, 7), "float32", source, execution)
+
+    class Full:
+        def __setitem__(self, region, block):
+            raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space") as caught:
+        stream_resample(source, Full(), plan, label="TEST", xp=np, metrics=Metrics("test"))
+    assert "of source.zarr" in caught.value.__notes__[0]

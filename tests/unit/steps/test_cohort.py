@@ -1,0 +1,119 @@
+"""COHORT: rows are checked by the parameters' own models, and every problem is named at once."""
+
+import json
+
+import pytest
+
+from octane.config.schema import entries
+from octane.core.errors import OctaneError
+from octane.steps.cohort import make_cohort
+
+
+@pytest.fixture
+def cohort(tmp_path, write_json):
+    """Check a sheet, staged under another name as a task has it; gives what was written."""
+
+    def run(text, *, look=True, **parameters):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        staged = tmp_path / "staged.csv"
+        staged.write_text(text, encoding="utf-8")
+        sheet = str(tmp_path / "cohort.csv")
+        request = write_json("request.json", {"samplesheet": sheet, "outdir": "r", **parameters})
+        make_cohort(request, tmp_path / "cohort.json", staged, look=look)
+        return json.loads((tmp_path / "cohort.json").read_text())
+
+    return run
+
+
+@pytest.fixture
+def problems(cohort, tmp_path):
+    """What is wrong with a sheet."""
+
+    def run(text, **parameters):
+        with pytest.raises(OctaneError) as caught:
+            cohort(text, **parameters)
+        assert not (tmp_path / "cohort.json").exists()
+        return str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+
+    return run
+
+
+def test_cells_stay_text_and_paths_start_from_the_sheets_folder(cohort, tmp_path):
+    (tmp_path / "mask.nii").touch()
+    found = cohort(
+        "subject,input,resolution,n4_mask\n01,data,010,\nb,data,,mask.nii\nc,data,,NONE\n"
+    )
+    data = str(tmp_path / "data")
+    assert [subject["given"] for subject in found] == [
+        {"subject": "01", "input": data, "resolution": "010"},
+        {"subject": "b", "input": data, "n4_mask": str(tmp_path / "mask.nii")},
+        {"subject": "c", "input": data, "n4_mask": "NONE"},
+    ]
+    assert [subject["subject"] for subject in found] == ["01", "b", "c"]
+    assert found[1]["told"] == f"{tmp_path}/cohort.csv, line 3"
+
+
+def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(problems):
+    names = [entry.name for entry in entries() if entry.name not in ("subject", "input")]
+    header = ",".join(["subject", "input", *names])
+    found = problems(f"{header}\n01,data{',' * len(names)}\n")
+    for entry in entries():
+        refused = any(f": {entry.name} is one for the whole run" in line for line in found)
+        assert refused != entry.per_subject, entry.name
+    # Those that the wiring or a directive reads.
+    for name in (
+        "outdir",
+        "skip_n4",
+        "publish_dir_mode",
+        "scratch_dir",
+        "gpu_count",
+        "max_memory",
+        "gpu_slots",
+        "save_bias_field",
+        "phantom_seed",
+        "samplesheet",
+        "slurm_options",
+    ):
+        assert any(f"line 1: {name} is one for the whole run" in line for line in found), name
+
+
+def test_a_misspelt_column_gets_a_suggestion(problems):
+    assert problems("subject,input,overlp\n01,data,0\n") == [
+        "cohort.csv, line 1: there is no parameter overlp; did you mean overlap?"
+    ]
+
+
+def test_what_the_run_gives_wrongly_is_said_once(problems):
+    found = problems("subject,input,overlap\n01,data,2\n02,data,\n", n4_strength=3)
+    assert found == [
+        "--n4_strength is 3: input should be less than or equal to 1.",
+        "cohort.csv, line 2: overlap is '2': input should be less than 1.",
+    ]
+
+
+def test_a_cell_takes_the_place_of_a_run_value(cohort):
+    assert cohort("subject,input,n4_strength\n01,data,0.5\n", n4_strength=1)
+
+
+def test_names_and_inputs_are_checked(problems):
+    assert problems("subject,input\n../x,nowhere\nAb,data\naB,data\n,data\nd,\n") == [
+        "cohort.csv, line 2: '../x' is no name for a subject; use letters, digits, blanks and "
+        "._()-, with no . or - first.",
+        "cohort.csv, line 4: the subject aB is there already, in line 3; give each subject one row "
+        "and a name of its own.",
+        "cohort.csv, line 5: the row has no subject; add it.",
+        "cohort.csv, line 6: the row has no input; add it.",
+        "cohort.csv, line 2: input nowhere does not exist; check the path.",
+    ]
+
+
+def test_where_paths_cannot_be_seen_they_are_not_looked_for(cohort, tmp_path):
+    (found,) = cohort("subject,input\n01,nowhere\n", look=False)
+    assert found["given"]["input"] == f"{tmp_path}/nowhere"
+
+
+def test_without_a_sheet_the_parameters_alone_are_checked(write_json, tmp_path):
+    out = tmp_path / "cohort.json"
+    assert make_cohort(write_json("good.json", {"outdir": "r"}), out) == []
+    with pytest.raises(OctaneError, match="Unknown parameter --resoluton"):
+        make_cohort(write_json("bad.json", {"resoluton": 10}), out)

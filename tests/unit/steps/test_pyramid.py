@@ -1,0 +1,321 @@
+"""PYRAMID: levels where the metadata says they are, and a first level that is written once."""
+
+import errno
+import json
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import ome_zarr_models
+import pytest
+import SimpleITK as sitk
+import yaozarrs
+import zarr
+
+from octane.config.params import ExecutionParameters, PyramidParameters
+from octane.core import manifests
+from octane.core.dtypes import as_dtype
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, vector
+from octane.core.manifests import measured
+from octane.resample.operator import resampled
+from octane.resample.resampler import resample
+from octane.steps import pyramid
+from octane.steps.pyramid import build_pyramid, plan_levels
+from octane.steps.verifying import verify_stores
+from octane.store import image as omezarr
+from octane.store.image import open_image
+from octane.store.sections import read_sections
+
+SHAPE = (34, 43, 52)
+
+
+@pytest.fixture
+def build(tmp_path, reading, execution):
+    """Build into ``out/brain.ome.zarr``; gives the path and the metrics."""
+
+    def run(source, *, execution=execution, **settings):
+        destination = tmp_path / "out" / "brain.ome.zarr"
+        parameters = PyramidParameters(**settings)
+        return destination, build_pyramid(source, destination, parameters, reading, execution)
+
+    return run
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.gamma(2.0, 300.0, SHAPE).astype(np.float32)
+
+
+@pytest.fixture
+def volume(write_image, voxels):
+    """A volume as STACK writes it, of 10 um."""
+    return write_image("v.ome.zarr", voxels, attributes={"kind": "volume", "step": "stack"})
+
+
+class Levels:
+    """A pyramid as another program sees it: its metadata and its arrays."""
+
+    def __init__(self, path):
+        multiscale = json.loads((path / "zarr.json").read_text())["attributes"]["ome"][
+            "multiscales"
+        ][0]
+        self.axes = multiscale["axes"]
+        self.arrays, self.grids = [], []
+        for dataset in multiscale["datasets"]:
+            array = np.asarray(zarr.open_array(path / dataset["path"], mode="r")[:])
+            scale, translation = dataset["coordinateTransformations"]
+            nz, ny, nx = array.shape
+            self.arrays.append(array)
+            self.grids.append(
+                Grid((nz, ny, nx), vector(*scale["scale"]), vector(*translation["translation"]))
+            )
+
+
+def centre(grid):
+    return [
+        o + (n - 1) * s / 2 for o, n, s in zip(grid.origin, grid.shape, grid.spacing, strict=True)
+    ]
+
+
+def test_the_levels_are_those_asked_for(volume, build):
+    path, metrics = build(volume, resolutions=(10, 25, 50, 100))
+    levels = Levels(path)
+    assert [g.spacing for g in levels.grids] == [(t, t, t) for t in (10.0, 25.0, 50.0, 100.0)]
+    assert [g.shape for g in levels.grids] == [(34, 43, 52), (14, 17, 21), (7, 9, 11), (4, 5, 6)]
+    assert [level["voxel_size"][0] for level in metrics.figures["levels"]] == [10, 25, 50, 100]
+    assert all(level["bytes"] > 0 for level in metrics.figures["levels"])
+
+
+def test_every_level_has_the_same_physical_centre(write_image, voxels, build):
+    source = write_image("v.ome.zarr", voxels, (9.3, 8.1, 7.7), edge=(100.0, -20.0, 3.0))
+    path, _ = build(source, resolutions=(10, 21.5, 60))
+    expected = centre(open_image(source).grid)
+    for grid in Levels(path).grids:
+        np.testing.assert_allclose(centre(grid), expected, rtol=1e-12)
+
+
+def test_the_translation_is_where_the_voxels_are(write_image, build):
+    # Each voxel says where it lies along x, so that every level must.
+    x = (np.arange(200) + 0.5) * 10.0 + 30
+    ramp = np.broadcast_to(x.astype(np.float32), (8, 8, 200)).copy()
+    path, _ = build(
+        write_image("v.ome.zarr", ramp, edge=(0.0, 0.0, 30.0)), resolutions=(10, 25, 40)
+    )
+    levels = Levels(path)
+    for array, grid in zip(levels.arrays, levels.grids, strict=True):
+        stated = grid.origin[2] + np.arange(grid.shape[2]) * grid.spacing[2]
+        inside = slice(4, -4)
+        np.testing.assert_allclose(array[0, 0, inside], stated[inside], rtol=1e-6)
+
+
+def test_a_level_is_made_from_the_one_before(volume, voxels, build, monkeypatch):
+    monkeypatch.setattr(omezarr, "CHUNK", 8)
+    monkeypatch.setattr(omezarr, "SHARD", 16)
+    path, _ = build(volume, resolutions=(10, 25, 60))
+    levels = Levels(path)
+    expected, grid = voxels, open_image(volume).grid
+    for array, target in zip(levels.arrays[1:], (25.0, 60.0), strict=True):
+        grid, operators = resampled(grid, (target, target, target))
+        expected = resample(expected, operators)
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_integers_stay_integers(write_image, voxels, build):
+    source = write_image("v.ome.zarr", voxels.astype(np.uint16))
+    levels = Levels(build(source, resolutions=(10, 25))[0])
+    assert [a.dtype for a in levels.arrays] == ["uint16", "uint16"]
+    _, operators = resampled(levels.grids[0], (25.0, 25.0, 25.0))
+    np.testing.assert_array_equal(
+        levels.arrays[1], as_dtype(resample(levels.arrays[0], operators), "uint16")
+    )
+
+
+def test_unasked_it_has_its_own_resolution_and_the_usual_coarser_ones():
+    def planned(*spacing):
+        return [g.spacing for g, _ in plan_levels(Grid((80, 80, 80), spacing), None)]
+
+    assert planned(10.0, 10.0, 10.0) == [(10,) * 3, (25,) * 3, (50,) * 3, (100,) * 3]
+    assert planned(3.5, 4.0, 4.0) == [(3.5, 4.0, 4.0), (10,) * 3, (25,) * 3, (50,) * 3, (100,) * 3]
+    assert planned(30.0, 30.0, 30.0) == [(30,) * 3, (50,) * 3, (100,) * 3]
+    assert planned(200.0, 10.0, 10.0) == [(200.0, 10.0, 10.0)]
+
+
+@pytest.mark.parametrize(
+    ("resolutions", "words"),
+    [((5, 25), "5"), ((25, 10), "do not ascend"), ((10, 25, 25), "do not ascend")],
+)
+def test_impossible_levels_are_refused(volume, build, tmp_path, resolutions, words):
+    with pytest.raises(OctaneError, match=words) as caught:
+        build(volume, resolutions=resolutions)
+    assert "--resolutions" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def chunk_files(path):
+    return sorted(
+        p.relative_to(path)
+        for p in (path / "0").rglob("*")
+        if p.is_file() and p.suffix not in (".json", ".tsv")
+    )
+
+
+def is_linked(source, destination):
+    assert chunk_files(source) == chunk_files(destination)
+    shared = {(source / f).samefile(destination / f) for f in chunk_files(source)}
+    assert len(shared) == 1
+    return shared.pop()
+
+
+@pytest.mark.parametrize("step", ["stack", "n4"])
+@pytest.mark.parametrize("resolutions", [None, (10, 25)])
+def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step, resolutions):
+    source = write_image("v.ome.zarr", voxels, attributes={"step": step})
+    path, metrics = build(source, resolutions=resolutions)
+    assert is_linked(source, path)
+    assert metrics.bytes["linked"] > 0
+    assert verify_stores(path).stores == 1
+    np.testing.assert_array_equal(open_image(path).array[:], voxels)
+    assert open_image(path).missing_chunks() == []
+
+
+def test_a_linked_level_is_not_read_for_the_list_of_files(volume, build, monkeypatch):
+    read = []
+    monkeypatch.setattr(manifests, "measured", lambda file: read.append(file) or measured(file))
+    path, _ = build(volume)
+    assert {file.name for file in read} == {"zarr.json"}
+    assert open_image(path).manifest is not None
+
+
+def test_a_linked_level_outlives_its_source(volume, voxels, build, tmp_path):
+    path, _ = build(volume)
+    volume.rename(tmp_path / "gone")
+    np.testing.assert_array_equal(open_image(path).array[:], voxels)
+
+
+def test_data_of_others_is_copied(write_image, voxels, build):
+    # Whoever wrote it may write into it again.
+    source = write_image("v.ome.zarr", voxels)
+    path, metrics = build(source)
+    assert "linked" not in metrics.bytes
+    assert not is_linked(source, path)
+    np.testing.assert_array_equal(open_image(path).array[:], voxels)
+
+
+@pytest.mark.parametrize(
+    ("changed", "settings"),
+    [
+        ({"chunks": (34, 20, 20)}, {}),
+        ({"codec": "blosc-lz4"}, {}),
+        ({}, {"codec": "none"}),
+        ({}, {"resolutions": (20, 40)}),
+        ({"spacing": (5.0, 10.0, 10.0)}, {"resolutions": (10, 20)}),
+    ],
+    ids=["chunks", "codec of the source", "codec", "resolution", "spacing"],
+)
+def test_what_differs_is_written_anew(write_image, voxels, build, changed, settings):
+    source = write_image("v.ome.zarr", voxels, attributes={"step": "n4"}, **changed)
+    path, metrics = build(source, **settings)
+    assert "linked" not in metrics.bytes
+    assert open_image(path).missing_chunks() == []
+    assert open_image(source).missing_chunks() == []
+
+
+@pytest.fixture
+def no_links(monkeypatch):
+    """A file system that answers a hard link with an error; zarr's own are left alone."""
+
+    def answer(code):
+        def link(*_):
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(pyramid, "os", SimpleNamespace(link=link))
+
+    return answer
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.ENOTSUP])
+def test_across_file_systems_it_is_copied(volume, voxels, build, no_links, code):
+    no_links(code)
+    path, metrics = build(volume)
+    assert "linked" not in metrics.bytes
+    assert not is_linked(volume, path)
+    np.testing.assert_array_equal(open_image(path).array[:], voxels)
+
+
+def test_a_full_disk_is_no_reason_to_copy(volume, build, no_links, tmp_path):
+    no_links(errno.ENOSPC)
+    with pytest.raises((OSError, OctaneError), match="No space"):
+        build(volume)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_source_behind_a_link_is_linked_to(volume, build, tmp_path):
+    # As a workflow stages it.
+    (tmp_path / "staged.ome.zarr").symlink_to(volume)
+    path, _ = build(tmp_path / "staged.ome.zarr")
+    assert is_linked(volume, path)
+    assert not any((path / f).is_symlink() for f in chunk_files(path))
+
+
+def test_it_is_valid_and_its_unit_is_stated(volume, build):
+    path, _ = build(volume, resolutions=(10, 25, 50))
+    yaozarrs.validate_zarr_store(path)
+    image = ome_zarr_models.open_ome_zarr(zarr.open_group(path, mode="r"))
+    assert isinstance(image, ome_zarr_models.v05.Image)
+    assert [(a["name"], a["type"], a["unit"]) for a in Levels(path).axes] == [
+        (name, "space", "micrometer") for name in "zyx"
+    ]
+
+
+@pytest.mark.parametrize("target", [20, 25])
+def test_section_boundaries_are_those_of_the_first_level(write_image, voxels, build, target):
+    sections = [
+        {"name": "a", "number": 1, "start": 0, "stop": 16, "missing": False},
+        {"name": "b", "number": 2, "start": 16, "stop": 34, "missing": False},
+    ]
+    source = write_image("v.ome.zarr", voxels, attributes={"step": "stack", "sections": sections})
+    image = open_image(build(source, resolutions=(target, 100))[0])
+    first, second = read_sections(image.attributes, image.grid.shape[0])
+    assert (first.start, second.stop) == (0, image.grid.shape[0])
+    # The border lies at 160 of 340 um, from the grid's own edge.
+    border = (160 - image.grid.edge[0]) / target
+    assert first.stop == second.start
+    assert abs(first.stop - border) <= 0.5
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_file_of_another_format_becomes_a_pyramid(
+    voxels, build, tmp_path, suffix, files_read_once
+):
+    image = sitk.GetImageFromArray(voxels)
+    image.SetSpacing((0.01, 0.01, 0.01))
+    sitk.WriteImage(image, tmp_path / f"v{suffix}")
+    levels = Levels(build(tmp_path / f"v{suffix}", resolutions=(10, 25))[0])
+    assert files_read_once == [f"v{suffix}"]
+    # NIfTI's spacing is a float32: not quite 10 um, and the voxels are to be kept all the same.
+    np.testing.assert_array_equal(levels.arrays[0], voxels)
+    assert levels.grids[0].spacing == (10.0, 10.0, 10.0)
+    assert levels.arrays[1].shape == (14, 17, 21)
+
+
+def test_there_are_slices_for_the_report(volume, build):
+    _, metrics = build(volume)
+    assert metrics.previews["slice_z"].shape == (43, 52)
+    assert metrics.previews["slice_x"].shape == (34, 43)
+    assert metrics.figures["preview_spacing"] == [10.0, 10.0, 10.0]
+
+
+def test_a_lost_chunk_is_named_and_nothing_is_left(volume, build, tmp_path):
+    (volume / "0/c/0/0/0").unlink()
+    with pytest.raises(OctaneError, match="0/c/0/0/0"):
+        build(volume)
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_existing_output_is_kept_unless_overwritten(volume, build):
+    build(volume)
+    with pytest.raises(OctaneError, match="--overwrite"):
+        build(volume)
+    again = ExecutionParameters(backend="cpu", overwrite=True)
+    assert len(Levels(build(volume, resolutions=(10, 25), execution=again)[0]).arrays) == 2

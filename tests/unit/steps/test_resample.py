@@ -1,0 +1,502 @@
+"""RESAMPLE: every tile alone, or a volume as one; the grid, the metadata, what is refused."""
+
+import itertools
+import shutil
+
+import numpy as np
+import pytest
+from numcodecs import GZip
+
+from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.core.bounds import IDLE, OTHER, STAGES
+from octane.core.dtypes import as_dtype
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid
+from octane.gpu.lease import Lease
+from octane.gpu.run import Share
+from octane.resample.operator import resampled, resampler
+from octane.resample.resampler import resample
+from octane.steps import resample as step_resample
+from octane.steps.resample import resample_image
+from octane.steps.verifying import accept, verify_stores
+from octane.store import image as omezarr
+from octane.store.image import Level, create_image, open_image
+from octane.store.mosaic_grid import Tiling
+
+
+@pytest.fixture
+def run(tmp_path, reading, execution):
+    """Resample into ``out.ome.zarr``; gives the image and the metrics."""
+
+    def resample_into(source, resolution, *, reading=reading, execution=execution, **settings):
+        parameters = ResampleParameters(resolution=resolution, **settings)
+        destination = tmp_path / "out.ome.zarr"
+        metrics = resample_image(source, destination, parameters, reading, execution)
+        return open_image(destination), metrics
+
+    return resample_into
+
+
+def noise(rng, shape, dtype="float32"):
+    values = rng.gamma(2.0, 300.0, shape)
+    if dtype == "complex64":
+        values = values * np.exp(2j * np.pi * rng.random(shape))
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64"])
+def test_each_tile_is_resampled_alone(rng, write_mosaic, run, dtype):
+    spacing, tile = (3.5, 4.0, 4.0), (12, 25, 30)
+    voxels = noise(rng, (12, 70, 80), dtype)
+    image, _ = run(write_mosaic("a.zarr", voxels, tile, spacing), 10.0)
+    starts = [range(0, n, t) for n, t in zip(voxels.shape, tile, strict=True)]
+    place = [0, 0]
+    for corner in itertools.product(*starts):
+        own = voxels[tuple(slice(c, c + t) for c, t in zip(corner, tile, strict=True))]
+        _, operators = resampled(Grid(own.shape, spacing), (10.0, 10.0, 10.0))
+        expected = as_dtype(resample(own, operators), dtype)
+        place[1] = 12 * (corner[2] // 30)
+        place[0] = 10 * (corner[1] // 25)
+        here = tuple(slice(a, a + n) for a, n in zip((0, *place), expected.shape, strict=True))
+        np.testing.assert_array_equal(image.array[here], expected)
+    assert image.dtype == dtype
+
+
+def test_no_tile_leaks_into_its_neighbour(write_mosaic, run):
+    voxels = np.ones((4, 40, 40), np.float32)
+    voxels[:, :20, 20:] = 1000
+    image, _ = run(write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0, 5.0, 5.0)), 10.0)
+    expected = np.ones((2, 20, 20))
+    expected[:, :10, 10:] = 1000
+    np.testing.assert_allclose(image.array[:], expected, rtol=1e-6)
+
+
+def test_cut_tiles_are_kept(rng, write_mosaic, run):
+    voxels = noise(rng, (6, 50, 33))
+    image, metrics = run(write_mosaic("a.zarr", voxels, (6, 20, 20), (10.0, 5.0, 5.0)), 10.0)
+    # 20 voxels of 5 become 10; the cut ones, of 10 and 13, become 5 and 7 (6.5 rounded).
+    assert image.grid.shape == (6, 25, 17)
+    assert metrics.figures["tiles"] == 6
+    assert np.all(image.array[:] > 0)
+
+
+def test_a_last_tile_of_a_single_voxel_is_kept(write_mosaic, run):
+    voxels = np.full((4, 21, 20), 7, np.float32)
+    image, _ = run(write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0, 5.0, 5.0)), 10.0)
+    assert image.grid.shape == (2, 11, 10)
+    np.testing.assert_allclose(image.array[:], 7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", [10.0, 11.7, (25.0, 10.0, 7.3)])
+def test_the_spacing_is_exactly_the_target(rng, write_mosaic, run, target):
+    source = write_mosaic("a.zarr", noise(rng, (12, 50, 50)), (12, 25, 25), (3.5, 4.0, 4.0))
+    image, metrics = run(source, target)
+    assert image.grid.spacing == ResampleParameters(resolution=target).resolution
+    assert metrics.figures["voxel_size"] == list(image.grid.spacing)
+    assert image.array.chunks[0] == image.grid.shape[0]
+
+
+def test_tiles_keep_their_physical_size_and_pitch(write_mosaic, run):
+    source = write_mosaic(
+        "a.zarr",
+        np.ones((12, 70, 80), np.float32),
+        (12, 25, 30),
+        (3.5, 4.0, 4.0),
+        pitch=(80.0, 90.0),
+        section={"number": 4, "thickness": 30.0},
+    )
+    image, _ = run(source, 9.0)
+    before, after = Tiling.of(open_image(source)), Tiling.of(image)
+    for name in ("edge", "tile_extent", "extent", "pitch"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert after.tiles == before.tiles
+    assert image.attributes["kind"] == "mosaic"
+    assert image.attributes["section"] == {"number": 4, "thickness": 30.0}
+
+
+def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
+    # A ramp that states its own position: resampled, it must do so still.
+    position = (np.arange(60) + 0.5) * 4.0
+    voxels = np.broadcast_to(position, (3, 4, 60)).astype(np.float32).copy()
+    image, _ = run(write_mosaic("a.zarr", voxels, (3, 4, 60), (10.0, 4.0, 4.0)), (10.0, 10.0, 10.0))
+    x = image.grid.origin[2] + np.arange(image.grid.shape[2]) * 10.0
+    np.testing.assert_allclose(image.array[0, 0, 3:-3], x[3:-3], rtol=1e-6)
+
+
+def test_a_sharded_mosaic_gives_the_same_voxels(rng, write_image, run, tmp_path):
+    voxels = noise(rng, (6, 40, 60))
+    plain = write_image("a.zarr", voxels, (5.0,) * 3, chunks=(6, 10, 20))
+    sharded = write_image("b.zarr", voxels, (5.0,) * 3, chunks=(6, 10, 20), shards=(6, 20, 40))
+    expected = run(plain, 10.0)[0].array[:]
+    overwrite = ExecutionParameters(backend="cpu", workers=3, overwrite=True)
+    result = run(sharded, 10.0, execution=overwrite)[0]
+    np.testing.assert_array_equal(result.array[:], expected)
+    assert result.missing_chunks() == []
+
+
+def test_the_number_of_workers_changes_nothing(rng, write_mosaic, run):
+    source = write_mosaic("a.zarr", noise(rng, (6, 60, 60)), (6, 20, 20), (4.0,) * 3)
+    results = [
+        run(source, 10.0, execution=ExecutionParameters(backend="cpu", workers=n, overwrite=True))[
+            0
+        ].array[:]
+        for n in (1, 4)
+    ]
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
+    voxels = noise(rng, (30, 41, 52))
+    source = write_image("a.zarr", voxels, (3.5, 4.0, 4.0), chunks=(10, 20, 20))
+    image, _ = run(source, 10.0, layout="volume")
+    grid, operators = resampled(open_image(source).grid, (10.0, 10.0, 10.0))
+    np.testing.assert_array_equal(image.array[:], resample(voxels, operators))
+    assert image.grid == grid
+    assert image.attributes["kind"] == "volume"
+
+
+def test_section_boundaries_follow_a_resampled_volume(write_image, run):
+    sections = [
+        {"name": "a", "number": 1, "start": 0, "stop": 12, "missing": False},
+        {"name": "b", "number": 2, "start": 12, "stop": 24, "missing": False},
+    ]
+    source = write_image(
+        "a.zarr", np.ones((24, 10, 10), np.float32), (5.0,) * 3, attributes={"sections": sections}
+    )
+    image, _ = run(source, 10.0, layout="volume")
+    assert [(s["start"], s["stop"]) for s in image.attributes["sections"]] == [(0, 6), (6, 12)]
+
+
+def test_another_type_of_output_is_rounded_and_clipped(write_mosaic, run):
+    voxels = np.full((2, 4, 4), 300.0, np.float32)
+    voxels[:, :2] = 2.6
+    image, _ = run(write_mosaic("a.zarr", voxels, (2, 2, 4), (5.0,) * 3), 10.0, dtype="uint8")
+    assert image.dtype == "uint8"
+    np.testing.assert_array_equal(image.array[0, :, 0], [3, 255])
+
+
+def test_100_to_25_gives_a_quarter_of_the_voxels(write_mosaic, run):
+    image, _ = run(write_mosaic("a.zarr", np.ones((8, 100, 100), np.float32), (8, 100, 100)), 40.0)
+    assert image.grid.shape == (2, 25, 25)
+    assert image.grid.origin == (20.0, 20.0, 20.0)
+    assert resampler(100, 10.0, 40.0).size == 25
+
+
+@pytest.mark.parametrize("layout", ["mosaic", "volume"])
+def test_a_finer_target_is_refused_unless_allowed(write_mosaic, run, tmp_path, layout):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    with pytest.raises(OctaneError, match="--allow-upsampling") as caught:
+        run(source, (10.0, 10.0, 5.0), layout=layout)
+    assert str(source) in str(caught.value)
+    assert not (tmp_path / "out.ome.zarr").exists()
+    image, _ = run(source, (10.0, 10.0, 5.0), layout=layout, allow_upsampling=True)
+    assert image.grid.shape == (4, 8, 16)
+
+
+def test_a_spacing_off_in_its_last_digits_is_not_finer(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8), (10.0000001,) * 3)
+    image, _ = run(source, 10.0)
+    assert image.grid.shape == (4, 8, 8)
+
+
+def test_a_missing_target_is_asked_for(write_mosaic, run):
+    with pytest.raises(OctaneError, match="--resolution"):
+        run(write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8)), None)
+
+
+def test_chunks_that_do_not_span_the_depth_are_refused(write_image, run):
+    source = write_image("a.zarr", np.ones((8, 8, 8), np.float32), chunks=(4, 8, 8))
+    with pytest.raises(OctaneError, match="full Z"):
+        run(source, 20.0)
+
+
+def test_a_missing_tile_is_named_and_nothing_is_left(write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", np.ones((4, 40, 40), np.float32), (4, 20, 20))
+    (source / "0/c/0/1/0").unlink()
+    accept(source)
+    with pytest.raises(OctaneError, match="chunk 0/c/0/1/0 is missing") as caught:
+        run(source, 20.0)
+    assert "tile row 1, column 0" in "".join(caught.value.__notes__)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
+
+
+def test_a_missing_tile_is_filled_where_that_is_wanted(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 40, 40), np.float32), (4, 20, 20))
+    (source / "0/c/0/1/0").unlink()
+    accept(source)
+    image, _ = run(source, 20.0, reading=InputParameters(missing_chunks="fill"))
+    assert np.all(image.array[:, 10:, :10] == 0)
+    np.testing.assert_allclose(image.array[:, :10], 1, rtol=1e-6)
+
+
+def test_existing_output_is_kept_unless_overwritten(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    run(source, 20.0)
+    with pytest.raises(OctaneError, match="--overwrite"):
+        run(source, 20.0)
+
+
+def test_too_little_memory_is_said(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((40, 80, 80), np.float32), (40, 80, 80))
+    with pytest.raises(OctaneError, match="--memory"):
+        run(source, 20.0, execution=ExecutionParameters(backend="cpu", memory="1MB"))
+
+
+def test_a_plain_volume_is_no_mosaic(tmp_path, run, files_read_once):
+    import SimpleITK as sitk
+
+    sitk.WriteImage(sitk.GetImageFromArray(np.ones((4, 8, 8), np.float32)), tmp_path / "a.mha")
+    with pytest.raises(OctaneError, match="--layout volume"):
+        run(tmp_path / "a.mha", 2000.0)
+    assert files_read_once == []
+    image, _ = run(tmp_path / "a.mha", 2000.0, layout="volume")
+    assert image.grid.shape == (2, 4, 4)
+    assert files_read_once == ["a.mha"]
+
+
+def test_the_metrics_say_what_was_done(write_mosaic, run):
+    voxels = np.ones((4, 40, 40), np.float32)
+    _, metrics = run(write_mosaic("a.zarr", voxels, (4, 20, 20)), 20.0)
+    record = metrics.record()
+    assert record["step"] == "resample"
+    assert record["bytes"] == {"read": voxels.nbytes, "written": voxels.nbytes // 8}
+    assert record["figures"]["source_shape"] == [4, 40, 40]
+    assert record["figures"]["shape"] == [2, 20, 20]
+    assert record["device"]["backend"] == "cpu"
+    assert record["settings"]["resolution"] == [20.0, 20.0, 20.0]
+
+
+def test_a_scale_stands_for_a_resolution(rng, write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", noise(rng, (8, 40, 60)), (8, 20, 20), (5.0, 4.0, 3.0))
+    expected, _ = run(source, (10.0, 8.0, 12.0))
+    (tmp_path / "out.ome.zarr").rename(tmp_path / "expected.ome.zarr")
+    expected = open_image(tmp_path / "expected.ome.zarr")
+    image, _ = run(source, None, scale=(0.5, 0.5, 0.25))
+    assert image.grid == expected.grid
+    np.testing.assert_array_equal(image.array[:], expected.array[:])
+
+
+def test_a_scale_beside_a_resolution_is_refused(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    with pytest.raises(OctaneError, match="one of the two"):
+        run(source, 20.0, scale=0.5)
+
+
+def test_a_scale_above_one_is_upsampling(write_mosaic, run):
+    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8))
+    with pytest.raises(OctaneError, match="--allow-upsampling"):
+        run(source, None, scale=2.0)
+
+
+@pytest.mark.parametrize("per_shard", [(2, 2), (1, 3), (5, 7)])
+@pytest.mark.parametrize("codec", ["zstd", "none", "blosc-lz4"])
+def test_tiles_that_share_a_shard_are_the_same_tiles(rng, write_mosaic, run, per_shard, codec):
+    source = write_mosaic("a.zarr", noise(rng, (6, 70, 90)), (6, 20, 20), (5.0,) * 3)
+    expected = run(source, 10.0)[0].array[:]
+    overwrite = ExecutionParameters(backend="cpu", workers=3, overwrite=True)
+    image, metrics = run(source, 10.0, tiles_per_shard=per_shard, codec=codec, execution=overwrite)
+    np.testing.assert_array_equal(image.array[:], expected)
+    assert image.array.chunks == (3, 10, 10)
+    rows, columns = (min(n, m) for n, m in zip(per_shard, (4, 5), strict=True))
+    assert image.array.shards == (3, 10 * rows, 10 * columns)
+    files = [p for p in image.path.rglob("c/**/*") if p.is_file()]
+    assert len(files) == -(-4 // rows) * -(-5 // columns)
+    assert metrics.figures["tiles"] == 20
+    assert Tiling.of(image).tiles == Tiling.of(open_image(source)).tiles
+
+
+def test_a_dry_run_tells_the_plan_and_makes_nothing(write_mosaic, reading, tmp_path, capsys):
+    source = write_mosaic("a.zarr", np.ones((4, 40, 60), np.float32), (4, 20, 20), (5.0,) * 3)
+    before = sorted(tmp_path.rglob("*"))
+    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0), resume=True)
+    execution = ExecutionParameters(backend="cpu", workers=2, prefetch=3)
+    out = tmp_path / "out.ome.zarr"
+    resample_image(source, out, parameters, reading, execution, dry_run=True)
+    told = capsys.readouterr().out
+    for part in (
+        "2 x 3 tiles of 4 x 20 x 20",
+        "5 x 5 x 5 um",
+        "a few planes at a time",
+        "tiles of 2 x 10 x 10 voxels",
+        "2 worker(s)",
+        "3 fetched ahead",
+        "MB of memory",
+    ):
+        assert part in told
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_of_a_volume_tells_its_blocks(write_image, reading, tmp_path, capsys):
+    source = write_image("a.zarr", np.ones((40, 40, 60), np.float32), chunks=(20, 20, 20))
+    parameters = ResampleParameters(resolution=(20.0, 20.0, 20.0), layout="volume")
+    execution = ExecutionParameters(backend="cpu")
+    out = tmp_path / "out.ome.zarr"
+    resample_image(source, out, parameters, reading, execution, dry_run=True)
+    assert "in 1 blocks, 20 x 20 x 30 float32" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_why_zarr_reads(write_foreign, rng, reading, tmp_path, capsys):
+    source = write_foreign(
+        "a.zarr", noise(rng, (4, 20, 20)), chunks=(4, 10, 10), compressors=GZip()
+    )
+    execution = ExecutionParameters(backend="cpu")
+    parameters = ResampleParameters(resolution=(20.0, 20.0, 20.0))
+    resample_image(source, tmp_path / "o.zarr", parameters, reading, execution, dry_run=True)
+    assert "read through zarr, because" in capsys.readouterr().out
+
+
+def test_what_only_zarr_reads_gives_the_same(write_foreign, rng, run, write_mosaic):
+    voxels = noise(rng, (4, 30, 45))
+    expected = run(write_mosaic("a.zarr", voxels, (4, 20, 20)), 20.0)[0].array[:]
+    foreign = write_foreign("b.zarr", voxels, chunks=(4, 20, 20), compressors=GZip())
+    assert open_image(foreign).reader is None
+    overwrite = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
+    np.testing.assert_array_equal(run(foreign, 20.0, execution=overwrite)[0].array[:], expected)
+
+
+def test_a_corrupt_chunk_is_named_and_nothing_is_left(rng, write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", noise(rng, (4, 40, 40)), (4, 20, 20))
+    chunk = source / "0/c/0/0/1"
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 255
+    chunk.write_bytes(bytes(content))
+    with pytest.raises(OctaneError, match="chunk 0/c/0/0/1 cannot be decoded") as caught:
+        run(source, 20.0)
+    assert "tile row 0, column 1" in "".join(caught.value.__notes__)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
+
+
+@pytest.mark.parametrize("layout", ["mosaic", "volume"])
+def test_a_repaired_chunk_is_all_that_is_made_again(rng, write_mosaic, run, tmp_path, layout):
+    voxels = noise(rng, (4, 60, 60))
+    source = write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0,) * 3)
+    expected = run(source, 10.0, layout=layout)[0].array[:]
+    shutil.rmtree(tmp_path / "out.ome.zarr")
+    lost = source / "0/c/0/2/2"
+    content = lost.read_bytes()
+    lost.unlink()
+    accept(source)
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, layout=layout, resume=True, execution=one)
+    lost.write_bytes(content)
+    image, metrics = run(source, 10.0, layout=layout, resume=True, execution=one)
+    np.testing.assert_array_equal(image.array[:], expected)
+    assert metrics.figures["pieces_kept"] == (8 if layout == "mosaic" else 0)
+    # What was written by either of the two runs is in the list of files.
+    assert (
+        verify_stores(tmp_path / "out.ome.zarr").files == len(list(image.path.rglob("c/*/*/*"))) + 2
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "out.ome.zarr"]
+
+
+def test_a_tile_whose_source_changed_is_made_again(rng, write_mosaic, run, tmp_path):
+    voxels = noise(rng, (4, 40, 40))
+    source = write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0,) * 3)
+    kept, lost = source / "0/c/0/0/0", source / "0/c/0/1/1"
+    content = lost.read_bytes()
+    lost.unlink()
+    accept(source)
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, resume=True, execution=one)
+    lost.write_bytes(content)
+    # Another acquisition of the first tile.
+    kept.write_bytes((source / "0/c/0/0/1").read_bytes())
+    accept(source)
+    image, metrics = run(source, 10.0, resume=True, execution=one)
+    assert metrics.figures["pieces_kept"] == 2
+    np.testing.assert_array_equal(image.array[:, :10, :10], image.array[:, :10, 10:])
+
+
+def test_blocks_of_a_volume_are_kept(rng, write_image, run, monkeypatch, tmp_path):
+    monkeypatch.setattr(omezarr, "CHUNK", 8)
+    monkeypatch.setattr(omezarr, "SHARD", 8)
+    source = write_image("a.zarr", noise(rng, (8, 40, 40)), (5.0,) * 3, chunks=(8, 20, 20))
+    expected = run(source, 10.0, layout="volume")[0].array[:]
+    shutil.rmtree(tmp_path / "out.ome.zarr")
+    lost = source / "0/c/0/1/1"
+    content = lost.read_bytes()
+    lost.unlink()
+    accept(source)
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, layout="volume", resume=True, execution=one)
+    lost.write_bytes(content)
+    image, metrics = run(source, 10.0, layout="volume", resume=True, execution=one)
+    np.testing.assert_array_equal(image.array[:], expected)
+    assert 0 < metrics.figures["pieces_kept"] < 9
+
+
+def test_finished_tiles_may_be_kept_elsewhere(rng, write_mosaic, run, tmp_path):
+    source = write_mosaic("a.zarr", noise(rng, (4, 40, 40)), (4, 20, 20), (5.0,) * 3)
+    lost = source / "0/c/0/1/1"
+    content = lost.read_bytes()
+    lost.unlink()
+    accept(source)
+    place = tmp_path / "elsewhere"
+    one = ExecutionParameters(backend="cpu", workers=1)
+    with pytest.raises(OctaneError, match="is missing"):
+        run(source, 10.0, resume=True, resume_dir=place, execution=one)
+    assert not list(tmp_path.glob("*out.ome.zarr*"))
+    assert len(list(place.glob(".resume-*"))) == 2
+    lost.write_bytes(content)
+    _, metrics = run(source, 10.0, resume=True, resume_dir=place, execution=one)
+    assert metrics.figures["pieces_kept"] == 3
+    assert list(place.iterdir()) == []
+
+
+def test_auto_takes_a_gpu_only_where_it_is_the_faster_device(
+    write_mosaic, run, monkeypatch, tmp_path
+):
+    asked = []
+
+    def on_device(work, device_bytes, *, batch, backend, **_):
+        asked.append(backend)
+        return work(Share(np, batch, Lease(None, 0)))
+
+    monkeypatch.setattr(step_resample, "on_device", on_device)
+    voxels = np.ones((4, 8, 8), np.float32)
+    for backend, codec, workers in (
+        ("auto", "zstd", 1),
+        ("auto", "none", 1),
+        ("auto", "none", 16),
+        ("gpu", "zstd", 1),
+        ("cpu", "none", 1),
+    ):
+        source = tmp_path / f"{backend}-{codec}-{workers}.zarr"
+        level = Level(Grid(voxels.shape, (5.0, 5.0, 5.0)), (4, 8, 8))
+        with create_image(source, [level], "float32", codec=codec) as (writer,):
+            writer[:, :, :] = voxels
+        execution = ExecutionParameters(backend=backend, workers=workers, overwrite=True)
+        run(source, 10.0, execution=execution)
+    assert asked == ["cpu", "auto", "cpu", "gpu", "cpu"]
+
+
+def test_the_unit_is_asked_for(write_foreign, run):
+    source = write_foreign("a.zarr", np.ones((4, 8, 8), np.float32), unit=None, chunks=(4, 8, 8))
+    with pytest.raises(OctaneError, match="--input-unit"):
+        run(source, 20.0)
+    image, _ = run(source, 20.0, reading=InputParameters(input_unit="micrometer"))
+    assert image.grid.shape == (2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "uint16", "int32", "float32", "float64", "complex64"]
+)
+def test_every_type_goes_through_the_pipeline(rng, write_mosaic, run, dtype):
+    voxels = noise(rng, (9, 21, 40), "complex64" if dtype == "complex64" else "float64")
+    voxels = (voxels / 20).astype(dtype)
+    image, _ = run(write_mosaic("a.zarr", voxels, (9, 21, 20), (5.0,) * 3), 12.0)
+    _, operators = resampled(Grid((9, 21, 20), (5.0, 5.0, 5.0)), (12.0, 12.0, 12.0))
+    expected = as_dtype(resample(voxels[:, :, 20:], operators), dtype)
+    np.testing.assert_array_equal(image.array[:, :, image.array.chunks[2] :], expected)
+
+
+def test_the_peak_is_predicted_and_the_pipeline_tells_what_bounds_it(write_mosaic, run):
+    voxels = np.ones((4, 40, 40), np.float32)
+    _, metrics = run(write_mosaic("a.zarr", voxels, (4, 20, 20)), 20.0)
+    assert metrics.figures["predicted_memory_bytes"] > 100e6
+    told = metrics.figures["pipeline"]["RESAMPLE"]
+    assert told["tiles"] == 4
+    assert told["bound_by"] in (*STAGES, OTHER, IDLE)

@@ -1,0 +1,260 @@
+"""STACK: sections at their depth, boundaries recorded, gaps never silent."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from octane.config.params import ExecutionParameters, StackParameters
+from octane.core.errors import OctaneError
+from octane.steps.stack import stack_sections
+from octane.store import image as omezarr
+from octane.store.image import open_image
+from octane.store.sections import read_sections
+
+
+@pytest.fixture
+def stack(tmp_path, reading, execution):
+    """Stack into ``out/stack.ome.zarr``; gives the image and the metrics."""
+
+    def run(sources, *, execution=execution, **settings):
+        destination = tmp_path / "out" / "stack.ome.zarr"
+        parameters = StackParameters(**settings)
+        metrics = stack_sections(sources, destination, parameters, reading, execution)
+        return open_image(destination), metrics
+
+    return run
+
+
+@pytest.fixture
+def write_section(write_image):
+    """A section on a grid of 10 um; 8 planes unless other voxels are given."""
+
+    def write(number, voxels=None, spacing=(10.0, 10.0, 10.0), *, edge=(0.0, 0.0, 0.0), **section):
+        if voxels is None:
+            voxels = np.full((8, 6, 7), number, np.float32)
+        noted = {"kind": "section", "section": {"number": number, **section}}
+        name = f"section_{number:02d}.ome.zarr"
+        return write_image(name, voxels, spacing, edge=edge, attributes=noted)
+
+    return write
+
+
+def planes(image):
+    """The value of each plane, which is one all over it."""
+    voxels = image.array[:]
+    assert (voxels == voxels[:, :1, :1]).all()
+    return voxels[:, 0, 0].tolist()
+
+
+def boundaries(image):
+    return [(s.start, s.stop) for s in read_sections(image.attributes, image.grid.shape[0])]
+
+
+def test_sections_lie_on_top_of_each_other_in_the_order_of_their_numbers(write_section, stack):
+    sources = [write_section(n, thickness=50.0) for n in (3, 1, 2)]
+    image, metrics = stack(sources)
+    assert planes(image) == [1] * 5 + [2] * 5 + [3] * 5
+    assert boundaries(image) == [(0, 5), (5, 10), (10, 15)]
+    assert image.grid.origin == (5.0, 5.0, 5.0)
+    assert image.attributes["kind"] == "volume"
+    assert [s["name"] for s in metrics.figures["sections"]] == [
+        f"section_0{n}.ome.zarr" for n in (1, 2, 3)
+    ]
+
+
+def test_planes_below_the_cut_are_left(write_section, stack, rng):
+    sections = {n: rng.random((8, 6, 7), np.float32) for n in (1, 2)}
+    image, _ = stack([write_section(n, v, thickness=60.0) for n, v in sections.items()])
+    np.testing.assert_array_equal(image.array[:6], sections[1][:6])
+    np.testing.assert_array_equal(image.array[6:], sections[2][:6])
+
+
+@pytest.mark.parametrize("thickness", [25.0, 33.0, 44.0, 47.5, 56.7])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_a_thickness_need_not_be_a_multiple_of_the_voxel(write_section, stack, thickness, count):
+    # Each plane says how deep it was imaged, so that the stack must say its depth throughout.
+    depth = ((np.arange(8) + 0.5) * 10).astype(np.float32)
+    sources = [
+        write_section(
+            n, np.broadcast_to(depth[:, None, None], (8, 4, 4)).copy(), thickness=thickness
+        )
+        for n in range(1, count + 1)
+    ]
+    image, metrics = stack(sources)
+    total = image.grid.shape[0]
+    assert abs(total * 10 - count * thickness) <= 5 + 1e-6
+    found = boundaries(image)
+    assert found[0][0] == 0
+    assert found[-1][1] == total
+    assert all(a[1] == b[0] for a, b in pairwise(found))
+    for number, (start, stop) in enumerate(found):
+        centres = (np.arange(start, stop) + 0.5) * 10 - number * thickness
+        # A plane in the topmost half voxel lies above the first one imaged, whose value it has.
+        np.testing.assert_allclose(planes(image)[start:stop], np.maximum(centres, 5), rtol=1e-5)
+        assert centres.min() > -1e-6
+        assert centres.max() <= thickness + (1e-6 if number + 1 < count else 5)
+    assert metrics.warnings == []
+
+
+def test_a_thickness_given_wins_over_the_one_noted(write_section, stack):
+    sources = [write_section(n, thickness=50.0) for n in (1, 2)]
+    image, _ = stack(sources, section_thickness=30.0)
+    assert planes(image) == [1] * 3 + [2] * 3
+
+
+def test_without_a_thickness_the_full_depth_counts(write_section, stack):
+    image, _ = stack([write_section(n) for n in (1, 2)])
+    assert planes(image) == [1] * 8 + [2] * 8
+
+
+def test_a_thickness_beyond_the_imaged_depth_leaves_blank_planes_and_says_so(write_section, stack):
+    image, metrics = stack([write_section(n, thickness=100.0) for n in (1, 2)])
+    assert planes(image) == [1] * 8 + [0] * 2 + [2] * 8 + [0] * 2
+    assert "--section-thickness" in metrics.warnings[0]
+
+
+def test_a_gap_is_refused_and_named(write_section, stack, tmp_path):
+    sources = [write_section(n, thickness=50.0) for n in (1, 2, 5)]
+    with pytest.raises(OctaneError, match="Sections 3, 4 are missing") as caught:
+        stack(sources)
+    assert "--allow-missing-sections 2" in str(caught.value)
+    with pytest.raises(OctaneError, match="Sections 3, 4 are missing"):
+        stack(sources, allow_missing_sections=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
+    sources = [write_section(n, thickness=50.0) for n in (1, 2, 4)]
+    image, metrics = stack(sources, allow_missing_sections=1)
+    assert planes(image) == [1] * 5 + [2] * 5 + [0] * 5 + [4] * 5
+    noted = read_sections(image.attributes, 20)
+    assert [(s.number, s.start, s.stop, s.missing) for s in noted] == [
+        (1, 0, 5, False),
+        (2, 5, 10, False),
+        (3, 10, 15, True),
+        (4, 15, 20, False),
+    ]
+    assert metrics.figures["missing_sections"] == [3]
+    assert "Sections 3 are missing" in metrics.warnings[0]
+
+
+def test_two_sections_of_one_number_are_refused(write_section, write_image, stack):
+    first = write_section(1)
+    second = write_image("again_1.ome.zarr", np.ones((8, 6, 7), np.float32))
+    with pytest.raises(OctaneError, match="both section 1") as caught:
+        stack([first, second])
+    assert str(first) in str(caught.value)
+    assert str(second) in str(caught.value)
+
+
+def test_the_name_numbers_a_section_without_metadata(write_image, stack):
+    sources = [
+        write_image(f"brain_{n}.ome.zarr", np.full((2, 4, 4), n, np.float32)) for n in (10, 9)
+    ]
+    image, _ = stack(sources)
+    assert planes(image) == [9, 9, 10, 10]
+
+
+def test_a_number_noted_wins_over_the_name_also_when_it_is_0(write_image, stack):
+    sources = [
+        write_image(
+            f"brain_{7 - n}.ome.zarr",
+            np.full((2, 4, 4), n + 1, np.float32),
+            attributes={"section": {"number": n}},
+        )
+        for n in (1, 0)
+    ]
+    image, _ = stack(sources)
+    assert planes(image) == [1, 1, 2, 2]
+    assert [s.number for s in read_sections(image.attributes, 4)] == [0, 1]
+
+
+def test_a_section_without_a_number_is_refused(write_image, stack):
+    path = write_image("brain.ome.zarr", np.ones((2, 4, 4), np.float32))
+    with pytest.raises(OctaneError, match="no number in its name") as caught:
+        stack([path])
+    assert str(path) in str(caught.value)
+
+
+def test_another_voxel_size_is_refused(write_section, stack):
+    sources = [write_section(1), write_section(2, spacing=(10.0, 10.0, 10.1))]
+    with pytest.raises(OctaneError, match="another voxel size") as caught:
+        stack(sources)
+    assert str(sources[1]) in str(caught.value)
+
+
+def test_another_type_is_refused(write_section, stack):
+    sources = [write_section(1), write_section(2, np.ones((8, 6, 7), np.uint16))]
+    with pytest.raises(OctaneError, match="uint16") as caught:
+        stack(sources)
+    assert str(sources[1]) in str(caught.value)
+
+
+def test_sections_lie_where_they_were_imaged(write_section, stack):
+    sources = [
+        write_section(1, thickness=80.0),
+        write_section(2, thickness=80.0, edge=(0.0, 20.0, -10.0)),
+    ]
+    image, _ = stack(sources)
+    assert image.grid.edge == pytest.approx((0.0, 0.0, -10.0))
+    assert image.grid.shape == (16, 8, 8)
+    expected = np.zeros((16, 8, 8))
+    expected[:8, :6, 1:] = 1
+    expected[8:, 2:, :7] = 2
+    np.testing.assert_array_equal(image.array[:], expected)
+
+
+def test_sections_between_voxels_are_interpolated(write_section, stack):
+    ramp = np.broadcast_to(((np.arange(12) + 0.5) * 10).astype(np.float32), (8, 6, 12)).copy()
+    sources = [write_section(1, ramp, thickness=80.0)]
+    sources.append(write_section(2, ramp + 4, thickness=80.0, edge=(0.0, 0.0, 4.0)))
+    image, _ = stack(sources)
+    x = image.grid.origin[2] + np.arange(image.grid.shape[2]) * 10
+    # Both sections hold their own x position as values.
+    for section in (image.array[3, 3], image.array[12, 3]):
+        np.testing.assert_allclose(section[1:11], x[1:11], rtol=1e-5)
+
+
+def test_integers_stay_integers(write_section, stack):
+    sources = [
+        write_section(n, np.full((8, 6, 7), 60_000 + n, np.uint16), thickness=47.5) for n in (1, 2)
+    ]
+    image, _ = stack(sources)
+    assert image.dtype == "uint16"
+    assert set(planes(image)) == {60_001, 60_002}
+
+
+def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, monkeypatch):
+    sources = [
+        write_section(
+            n, rng.random((8, 30, 40), np.float32), thickness=47.3, edge=(0.0, 3.0 * n, 0.0)
+        )
+        for n in (1, 2, 3)
+    ]
+    whole = stack(sources)[0].array[:]
+    monkeypatch.setattr(omezarr, "CHUNK", 4)
+    monkeypatch.setattr(omezarr, "SHARD", 8)
+    image, _ = stack(sources, execution=ExecutionParameters(backend="cpu", overwrite=True))
+    assert image.owned == (8, 8, 8)
+    np.testing.assert_array_equal(image.array[:], whole)
+
+
+def test_a_missing_chunk_is_named_and_nothing_is_left(write_section, stack, tmp_path):
+    source = write_section(1)
+    (source / "0/c/0/0/0").unlink()
+    with pytest.raises(OctaneError, match="chunk 0/c/0/0/0 is missing"):
+        stack([source])
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_existing_output_is_kept_unless_overwritten(write_section, stack):
+    source = write_section(1)
+    stack([source])
+    with pytest.raises(OctaneError, match="--overwrite"):
+        stack([source])
+
+
+def test_a_thickness_below_a_voxel_is_refused(write_section, stack):
+    with pytest.raises(OctaneError, match=r"--section-thickness 0\.2 .*micrometre"):
+        stack([write_section(n) for n in (1, 2)], section_thickness=0.2)

@@ -1,0 +1,498 @@
+"""OME-Zarr of both versions read, 0.5 written; units never guessed; lost chunks found and named."""
+
+import io
+import os
+import re
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import ome_zarr_models
+import ome_zarr_models.v05
+import pytest
+import yaozarrs
+import zarr
+from zarr.codecs import GzipCodec, TransposeCodec
+
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, blocks
+from octane.core.manifests import PLACE
+from octane.steps.verifying import accept
+from octane.store.image import Attributes, Level, create_image, open_image
+
+SCALE = {"type": "scale", "scale": [0.01, 0.004, 0.005]}
+SHIFT = {"type": "translation", "translation": [1.0, 2.0, 3.0]}
+WHOLE = (slice(0, 4),) * 3
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.random((20, 30, 25), np.float32)
+
+
+@pytest.fixture
+def chunked(write_image, voxels):
+    """Chunks of 10 x 10 x 10, one file each."""
+    return write_image("a.ome.zarr", voxels, chunks=(10, 10, 10), attributes={"kind": "volume"})
+
+
+@pytest.fixture
+def sharded(write_image, voxels):
+    """Chunks of 10 x 10 x 10, in shards of 20 x 20 x 20."""
+    return write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
+
+
+def refused(path, words, **more):
+    with pytest.raises(OctaneError, match=words) as caught:
+        open_image(path, **more)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize("unit", ["millimeter", "mm"])
+def test_both_versions_are_read_with_their_units(write_foreign, voxels, version, unit):
+    path = write_foreign(
+        "a.zarr", voxels, version=version, unit=unit, transforms=(SCALE, SHIFT), chunks=(20, 10, 10)
+    )
+    image = open_image(path)
+    assert image.grid.spacing == pytest.approx((10.0, 4.0, 5.0))
+    assert image.grid.origin == pytest.approx((1000.0, 2000.0, 3000.0))
+    assert image.array.metadata.zarr_format == (2 if version == "0.4" else 3)
+    np.testing.assert_array_equal(
+        image.read((slice(3, 20), slice(0, 30), slice(7, 8))), voxels[3:, :, 7:8]
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "micrometers"),
+    [("um", 1), ("µm", 1), ("\u03bcm", 1), ("micron", 1), ("nanometer", 1e-3), ("meter", 1e6)],
+)
+def test_a_unit_in_another_spelling_means_the_same(write_foreign, voxels, unit, micrometers):
+    image = open_image(write_foreign("a.zarr", voxels, unit=unit))
+    assert image.grid.spacing == pytest.approx([10 * micrometers] * 3)
+
+
+def test_each_axis_has_its_own_unit(write_foreign, change_multiscale, voxels):
+    path = write_foreign("a.zarr", voxels, version="0.5")
+    change_multiscale(path, lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
+    assert open_image(path).grid.spacing == (10_000.0, 10.0, 10.0)
+
+
+def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_foreign, voxels):
+    common = [
+        {"type": "scale", "scale": [2.0, 2.0, 2.0]},
+        {"type": "translation", "translation": [5.0, 0.0, 0.0]},
+    ]
+    path = write_foreign(
+        "a.zarr",
+        voxels,
+        transforms=({"type": "scale", "scale": [1.0, 2.0, 3.0]}, SHIFT),
+        common=common,
+    )
+    grid = open_image(path).grid
+    assert grid.spacing == (2.0, 4.0, 6.0)
+    assert grid.origin == (7.0, 4.0, 6.0)
+
+
+def test_no_unit_stops_the_run_and_asks_for_one(write_foreign, voxels):
+    path = write_foreign("a.zarr", voxels, unit=None)
+    refused(path, "--input-unit")
+    assert open_image(path, input_unit="millimeter").grid.spacing == (10_000.0,) * 3
+
+
+def test_a_stated_unit_wins_over_the_one_given(write_foreign, voxels):
+    path = write_foreign("a.zarr", voxels, unit="micrometer")
+    assert open_image(path, input_unit="millimeter").grid.spacing == (10.0,) * 3
+
+
+def test_an_unknown_unit_is_refused(write_foreign, voxels):
+    refused(write_foreign("a.zarr", voxels, unit="parsec"), "unit 'parsec'")
+
+
+@pytest.mark.parametrize("axes", ["yx", "czyx", "xyz", ""])
+def test_other_axes_are_refused(write_foreign, voxels, axes):
+    refused(write_foreign("a.zarr", voxels, axes=axes), "axes")
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        (),
+        (SHIFT,),
+        ({"type": "scale", "scale": [1.0, 1.0]},),
+        ({"type": "scale", "scale": [1.0, 0.0, 1.0]},),
+        ({"type": "scale", "scale": [1.0, -1.0, 1.0]},),
+    ],
+    ids=["none", "translation alone", "two numbers", "zero", "negative"],
+)
+def test_a_missing_or_impossible_scale_is_refused(write_foreign, voxels, transforms):
+    refused(write_foreign("a.zarr", voxels, transforms=transforms), "scale")
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+    refused(tmp_path / "none.zarr", "does not exist")
+
+
+def test_a_folder_that_is_no_zarr_is_refused(tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    refused(tmp_path / "a.zarr", "not an OME-Zarr")
+
+
+def test_a_file_that_is_no_zarr_is_refused(tmp_path):
+    (tmp_path / "a.zarr").write_text("no")
+    refused(tmp_path / "a.zarr", "not an OME-Zarr")
+
+
+def test_metadata_that_is_no_json_is_refused(chunked):
+    (chunked / "zarr.json").write_text("{")
+    refused(chunked, "zarr")
+
+
+def test_a_zarr_without_ome_metadata_is_refused(tmp_path):
+    zarr.open_group(tmp_path / "a.zarr", mode="w")
+    refused(tmp_path / "a.zarr", "no OME-Zarr metadata")
+
+
+def test_an_array_in_place_of_a_group_is_refused(tmp_path):
+    zarr.create_array(tmp_path / "a.zarr", shape=(4, 4, 4), dtype="f4")
+    refused(tmp_path / "a.zarr", "zarr")
+
+
+def test_a_dataset_that_is_not_there_is_refused(write_foreign, voxels):
+    refused(write_foreign("a.zarr", voxels, array=None), "dataset 0")
+
+
+@pytest.mark.parametrize("shape", [(30, 25), (2, 20, 30, 25), (20, 0, 25)])
+def test_an_array_of_another_shape_than_its_axes_is_refused(write_foreign, shape):
+    path = write_foreign("a.zarr", np.zeros(shape, np.float32))
+    refused(path, re.escape(str(shape)))
+
+
+def test_axes_that_are_names_alone_have_no_unit(write_foreign, change_multiscale, voxels):
+    path = write_foreign("a.zarr", voxels)
+    change_multiscale(path, lambda multiscale: multiscale.update(axes=["z", "y", "x"]))
+    refused(path, "--input-unit")
+    assert open_image(path, input_unit="micrometer").grid.spacing == (10.0,) * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda multiscale: multiscale.update(datasets=[]),
+        lambda multiscale: multiscale.pop("datasets"),
+    ],
+    ids=["empty", "absent"],
+)
+def test_a_multiscale_without_datasets_is_refused(write_foreign, change_multiscale, voxels, change):
+    path = write_foreign("a.zarr", voxels)
+    change_multiscale(path, change)
+    refused(path, "no datasets")
+
+
+def test_a_missing_chunk_is_named_by_its_key(chunked):
+    (chunked / "0/c/1/0/2").unlink()
+    accept(chunked)
+    image = open_image(chunked)
+    assert image.missing_chunks() == ["0/c/1/0/2"]
+    with pytest.raises(OctaneError, match="chunk 0/c/1/0/2 is missing"):
+        image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
+    # What lies elsewhere is still there.
+    image.read((slice(0, 10), slice(0, 30), slice(0, 25)))
+
+
+def test_a_missing_chunk_of_version_2_is_named_by_its_key(write_foreign, voxels):
+    path = write_foreign("a.zarr", voxels + 1, chunks=(10, 10, 10))
+    (path / "0/0.1.0").unlink()
+    with pytest.raises(OctaneError, match=re.escape("chunk 0/0.1.0 is missing")):
+        open_image(path).read((slice(0, 5), slice(0, 30), slice(0, 5)))
+
+
+def test_a_missing_chunk_is_filled_where_that_is_wanted(chunked, voxels):
+    (chunked / "0/c/1/0/2").unlink()
+    accept(chunked)
+    read = open_image(chunked, missing="fill").read((slice(0, 20), slice(0, 30), slice(0, 25)))
+    expected = voxels.copy()
+    expected[10:, :10, 20:] = 0
+    np.testing.assert_array_equal(read, expected)
+
+
+def test_an_inner_chunk_that_a_shard_lacks_is_named(sharded, voxels):
+    # Written anew without its empty chunks, as other writers do.
+    array = zarr.open_array(sharded / "0", mode="r+")
+    lean = voxels.copy()
+    lean[10:20, 20:30, 0:10] = 0
+    shutil.rmtree(sharded / "0/c")
+    array.with_config({"write_empty_chunks": False})[:] = lean
+    accept(sharded)
+    image = open_image(sharded)
+    assert image.missing_chunks() == ["0/c/0/1/0 (inner chunk 1/0/0)"]
+    with pytest.raises(OctaneError, match=re.escape("chunk 0/c/0/1/0 (inner chunk 1/0/0)")):
+        image.read((slice(15, 16), slice(25, 26), slice(5, 6)))
+    image.read((slice(0, 10), slice(20, 30), slice(0, 10)))
+
+
+def test_inner_chunks_beyond_the_volume_are_not_missing(sharded):
+    assert open_image(sharded).missing_chunks() == []
+
+
+def test_a_shard_cut_short_is_refused(sharded):
+    file = sharded / "0/c/0/0/0"
+    file.write_bytes(file.read_bytes()[:50])
+    accept(sharded)
+    with pytest.raises(OctaneError, match="0/c/0/0/0"):
+        open_image(sharded).read((slice(0, 5), slice(0, 5), slice(0, 5)))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4"])
+def test_a_corrupt_chunk_is_named(write_image, voxels, codec):
+    path = write_image("a.ome.zarr", voxels, chunks=(10, 10, 10), codec=codec)
+    file = path / "0/c/1/2/0"
+    file.write_bytes(file.read_bytes()[:-30])
+    accept(path)
+    image = open_image(path)
+    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded") as caught:
+        image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
+    assert str(path) in str(caught.value)
+
+
+OTHERS = {
+    "gzip": {"version": "0.5", "compressors": GzipCodec()},
+    "transposed": {"version": "0.5", "filters": TransposeCodec(order=(2, 1, 0))},
+    "F order": {"version": "0.4", "order": "F"},
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
+    region = (slice(3, 20), slice(5, 30), slice(7, 8))
+    for chunks in ((10, 10, 10), (20, 30, 25)):
+        image = open_image(write_foreign("a.zarr", voxels, chunks=chunks, **others))
+        assert image.reader is None
+        assert image.why_zarr
+        np.testing.assert_array_equal(image.read(region), voxels[region])
+        out = np.empty((17, 25, 1), np.float32)
+        assert image.read(region, out) is out
+        np.testing.assert_array_equal(out, voxels[region])
+
+
+def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels):
+    path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
+    whole = (slice(0, 20), slice(0, 30), slice(0, 25))
+    file = path / "0/c/1/2/0"
+    file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded"):
+        open_image(path).read(whole)
+    file.unlink()
+    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 is missing"):
+        open_image(path).read(whole)
+    expected = voxels.copy()
+    expected[10:, 20:, :10] = 0
+    np.testing.assert_array_equal(open_image(path, missing="fill").read(whole), expected)
+
+
+def test_memory_may_be_given(chunked, voxels):
+    image = open_image(chunked)
+    assert image.reader is not None
+    assert not image.why_zarr
+    out = np.empty((20, 30, 25), np.float32)
+    assert image.read((slice(0, 20), slice(0, 30), slice(0, 25)), out) is out
+    np.testing.assert_array_equal(out, voxels)
+
+
+def test_a_chunk_that_is_streamed_is_named_as_well(chunked):
+    (chunked / "0/c/0/0/0").write_bytes(b"no")
+    (chunked / "0/c/0/0/1").unlink()
+    accept(chunked)
+    image = open_image(chunked)
+    reader = image.reader
+    assert reader is not None
+    buffer = np.empty((10, 10, 10), np.float32)
+    for position, words in (((0, 0, 0), "cannot be decoded"), ((0, 0, 1), "is missing")):
+        with (
+            pytest.raises(OctaneError, match=f"{'/'.join(map(str, position))} {words}"),
+            image.naming_chunks(),
+            reader.stream(position) as stream,
+        ):
+            stream.read_into(buffer)
+
+
+def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_path, denied):
+    whole = tuple(slice(0, n) for n in voxels.shape)
+    task = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd"
+    shutil.copytree(chunked, task / "a.ome.zarr")
+    for path in (chunked, task / "a.ome.zarr"):
+        image = open_image(path)
+        with denied(os, "open", "c/0/0/1"), pytest.raises(OctaneError) as caught:
+            image.read(whole)
+        assert str(caught.value) == (
+            f"{path}: chunk 0/c/0/0/1 cannot be read (Permission denied); check your rights, the "
+            "disk and the network, and run again (a workflow with -resume)."
+        )
+
+
+def test_metadata_that_cannot_be_read_is_not_called_no_image(chunked, denied):
+    with (
+        denied(zarr, "open_group", "a.ome.zarr"),
+        pytest.raises(OctaneError, match=r"cannot be read \(Permission denied\); check"),
+    ):
+        open_image(chunked)
+
+
+def test_a_chunk_that_only_zarr_can_read_and_cannot_be_is_not_called_corrupt(
+    write_foreign, voxels, denied
+):
+    path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
+    image = open_image(path)
+    whole = tuple(slice(0, n) for n in voxels.shape)
+    with (
+        denied(io, "open", "c/1/2/0"),
+        pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"),
+    ):
+        image.read(whole)
+    (path / "0/c/1/2/0").write_bytes(b"no gzip at all")
+    with pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be decoded \(BadGzipFile\);"):
+        image.read(whole)
+
+
+def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, denied):
+    image = open_image(sharded)
+    with (
+        denied(io, "open", "c/0/0/0"),
+        pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
+    ):
+        image.missing_chunks()
+    with (
+        denied(os, "stat", "c/0/0/0"),
+        pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
+    ):
+        image.missing_chunks()
+
+
+def test_one_flipped_bit_is_found(chunked):
+    file = chunked / "0/c/0/0/0"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(OctaneError, match="0/c/0/0/0"):
+        open_image(chunked).read((slice(0, 5), slice(0, 5), slice(0, 5)))
+
+
+def test_a_corrupt_shard_is_named(sharded):
+    file = sharded / "0/c/0/0/0"
+    content = bytearray(file.read_bytes())
+    content[100] ^= 255
+    file.write_bytes(content)
+    with pytest.raises(OctaneError, match="0/c/0/0/0"):
+        open_image(sharded).read((slice(0, 20), slice(0, 20), slice(0, 20)))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4", "none"])
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64"])
+def test_what_is_written_is_read_again(write_image, voxels, voxels_of, codec, dtype):
+    values = (voxels * 60_000).astype(dtype)
+    path = write_image("a.ome.zarr", values, (2.0, 3.0, 4.0), codec=codec, edge=(5.0, 6.0, 7.0))
+    image = open_image(path)
+    assert image.grid == Grid(values.shape, (2.0, 3.0, 4.0), (6.0, 7.5, 9.0))
+    assert image.dtype == dtype
+    np.testing.assert_array_equal(voxels_of(path), values)
+
+
+def test_it_is_written_as_the_format_says(chunked, attributes_of):
+    yaozarrs.validate_zarr_store(chunked)
+    ome_zarr_models.open_ome_zarr(zarr.open_group(chunked, mode="r"))
+    attributes = attributes_of(chunked)
+    axes = attributes["ome"]["multiscales"][0]["axes"]
+    assert attributes["ome"]["version"] == "0.5"
+    assert [(a["name"], a["type"], a["unit"]) for a in axes] == [
+        (name, "space", "micrometer") for name in "zyx"
+    ]
+    assert attributes["octane"] == {"kind": "volume", "manifest": PLACE}
+    assert open_image(chunked).attributes == {"kind": "volume"}
+
+
+def test_attributes_noted_while_writing_are_kept(tmp_path):
+    noted: Attributes = {}
+    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
+    with create_image(tmp_path / "a.zarr", [level], "u1", attributes=noted) as (writer,):
+        writer[WHOLE] = np.zeros((4, 4, 4), np.uint8)
+        noted["late"] = True
+    assert open_image(tmp_path / "a.zarr").attributes == {"late": True}
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks", "shards"),
+    [
+        ((300, 300, 300), (128, 128, 128), (256, 256, 256)),
+        ((300, 100, 300), (128, 100, 128), (256, 100, 256)),
+        ((100, 90, 80), (100, 90, 80), None),
+        ((128, 128, 128), (128, 128, 128), None),
+    ],
+)
+def test_a_volume_is_cut_for_readers(shape, chunks, shards):
+    level = Level.volume(Grid(shape, (1.0, 1.0, 1.0)))
+    assert (level.chunks, level.shards) == (chunks, shards)
+    assert level.owned == (shards or chunks)
+
+
+def test_a_failure_leaves_nothing(tmp_path):
+    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
+
+    def write():
+        with create_image(tmp_path / "a.zarr", [level], "f4") as (writer,):
+            writer[WHOLE] = np.ones((4, 4, 4), np.float32)
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
+    level = Level(Grid((4, 4, 8), (1.0, 1.0, 1.0)), (4, 4, 4))
+    with (
+        pytest.raises(OctaneError, match=r"1 chunks were not written \(first 0/c/0/0/1"),
+        create_image(tmp_path / "a.zarr", [level], "f4") as (writer,),
+    ):
+        writer[WHOLE] = np.ones((4, 4, 4), np.float32)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_exists_is_kept_unless_overwritten(chunked, voxels, voxels_of):
+    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
+    with pytest.raises(OctaneError, match="--overwrite"), create_image(chunked, [level], "f4"):
+        pytest.fail("an existing image was about to be written over")
+    np.testing.assert_array_equal(voxels_of(chunked), voxels)
+    with create_image(chunked, [level], "f4", overwrite=True) as (writer,):
+        # The old one is there until the new one is whole.
+        np.testing.assert_array_equal(voxels_of(chunked), voxels)
+        writer[WHOLE] = np.full((4, 4, 4), 5, np.float32)
+    np.testing.assert_array_equal(voxels_of(chunked), np.full((4, 4, 4), 5, np.float32))
+    assert [p.name for p in chunked.parent.iterdir()] == [chunked.name]
+
+
+def test_concurrent_writers_that_own_whole_shards_lose_nothing(tmp_path, rng, voxels_of):
+    voxels = rng.random((40, 40, 40), np.float32)
+    level = Level(Grid(voxels.shape, (1.0, 1.0, 1.0)), (5, 5, 5), (10, 10, 10))
+    start = threading.Barrier(8)
+    with create_image(tmp_path / "a.zarr", [level], "f4") as (writer,):
+
+        def write(regions):
+            start.wait()
+            for region in regions:
+                writer[region] = voxels[region]
+
+        regions = blocks(voxels.shape, level.owned)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, [regions[i::8] for i in range(8)]))
+    np.testing.assert_array_equal(voxels_of(tmp_path / "a.zarr"), voxels)
+    assert open_image(tmp_path / "a.zarr").missing_chunks() == []
+
+
+def test_an_image_must_be_named_as_one(tmp_path):
+    level = Level.volume(Grid((2, 3, 4), (1.0, 1.0, 1.0)))
+    with (
+        pytest.raises(OctaneError, match=r"out\.nii\.gz .*\.ome\.zarr"),
+        create_image(tmp_path / "out.nii.gz", [level], "f4"),
+    ):
+        pytest.fail("the block was entered")

@@ -1,0 +1,252 @@
+"""Files that ITK reads: what their headers tell, a part of them, and all of them once."""
+
+import gzip
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from octane.core.errors import OctaneError
+from octane.store import itk_files
+from octane.store.itk_files import FileVolume, open_file
+
+SHAPE = (9, 20, 33)
+TURNED = (0, 1, 0, 0, 0, -1, -1, 0, 0)
+REGION = (slice(2, 7), slice(3, 20), slice(5, 30))
+
+BY_REGION = ["a.nii", "a.mha"]
+WHOLE = ["a.nii.gz", "packed.mha", "a.nrrd", "packed.nrrd", "a.tif"]
+NIFTI_SCALE = 112
+"""Where a NIfTI header has slope and intercept."""
+NIFTI_DIM = 40
+"""Where it has the number of axes and their lengths."""
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.random(SHAPE, np.float32)
+
+
+@pytest.fixture(params=[1000, 10_000, itk_files.PIECE_BYTES])
+def pieces(request, monkeypatch):
+    """Read in one piece, in several, and plane by plane."""
+    monkeypatch.setattr(itk_files, "PIECE_BYTES", request.param)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a file; what begins with ``packed`` is compressed."""
+
+    def made(name, voxels):
+        image = sitk.GetImageFromArray(voxels)
+        image.SetSpacing((0.001, 0.002, 0.0035))
+        image.SetOrigin((1.0, -2.0, 3.0))
+        image.SetDirection(TURNED)
+        sitk.WriteImage(image, tmp_path / name, name.startswith("packed"))
+        return tmp_path / name
+
+    return made
+
+
+def opened(path):
+    return open_file(path, input_unit="micrometer")
+
+
+def no_reading(*_):
+    pytest.fail("voxels were read")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *product([*BY_REGION, *WHOLE], ["uint8", "int16", "float32"]),
+        *product(["a.nii", "a.nii.gz", "a.nrrd", "packed.nrrd"], ["complex64"]),
+    ],
+)
+def test_a_header_tells_what_the_image_does(write, voxels, name, dtype, monkeypatch):
+    path = write(name, (100 * voxels).astype(dtype))
+    image = sitk.ReadImage(path)
+    monkeypatch.setattr(sitk, "ReadImage", no_reading)
+    volume = opened(path)
+    assert volume.dtype == dtype == sitk.GetArrayFromImage(image).dtype
+    assert volume.grid.shape == SHAPE
+    for told in ("GetSpacing", "GetOrigin", "GetDirection", "GetPixelIDValue"):
+        assert getattr(volume.frame, told)() == getattr(image, told)()
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", [*BY_REGION, *WHOLE])
+def test_a_part_is_that_of_the_whole(write, voxels, name):
+    volume = opened(write(name, voxels))
+    out = np.empty(voxels[REGION].shape, voxels.dtype)
+    assert volume.by_region is (name in BY_REGION)
+    for _ in range(2):
+        np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
+        assert volume.read(REGION, out) is out
+        np.testing.assert_array_equal(out, voxels[REGION])
+        volume.load()
+
+
+@pytest.mark.parametrize("name", BY_REGION)
+def test_a_part_is_read_without_the_rest(write, voxels, name, monkeypatch):
+    volume = opened(write(name, voxels))
+    monkeypatch.setattr(FileVolume, "load", no_reading)
+    monkeypatch.setattr(sitk, "ReadImage", no_reading)
+    np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
+
+
+@pytest.mark.parametrize("name", [*BY_REGION, *WHOLE])
+def test_what_is_in_memory_is_not_read_again(write, voxels, name, monkeypatch):
+    volume = opened(write(name, voxels))
+    volume.load()
+    monkeypatch.setattr(sitk, "ReadImage", no_reading)
+    monkeypatch.setattr(sitk, "ImageFileReader", no_reading)
+    volume.load()
+    np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_threads_that_want_parts_of_what_is_compressed_read_it_once(
+    write, voxels, name, monkeypatch
+):
+    volume = opened(write(name, voxels))
+    read_all, begun = FileVolume._read_all, []
+    monkeypatch.setattr(FileVolume, "_read_all", lambda self: begun.append(self) or read_all(self))
+    threads = [threading.Thread(target=volume.read, args=(REGION,)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert begun == [volume]
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("shape", [(1, 20, 33), (1, 1, 33), (2, 1, 5)])
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.mha"])
+def test_flat_volumes_are_read(write, rng, name, shape):
+    voxels = rng.random(shape, np.float32)
+    volume = opened(write(name, voxels))
+    volume.load()
+    np.testing.assert_array_equal(volume.read(tuple(slice(0, n) for n in shape)), voxels)
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_scaled_voxels_are_scaled_in_every_part(write, rng, tmp_path, name):
+    stored = rng.integers(0, 1000, SHAPE, np.int16)
+    content = bytearray(write("plain.nii", stored).read_bytes())
+    struct.pack_into("<ff", content, NIFTI_SCALE, 2.5, -1.25)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    whole = sitk.GetArrayFromImage(sitk.ReadImage(path))
+    volume = opened(path)
+    assert volume.dtype == whole.dtype == np.float32
+    for _ in range(2):
+        np.testing.assert_array_equal(volume.read(REGION), whole[REGION])
+        volume.load()
+
+
+def test_big_endian_voxels_are_read(write, voxels, tmp_path):
+    header, marker, rest = write("a.mha", voxels).read_bytes().partition(b"= LOCAL\n")
+    swapped = header.replace(b"ByteOrderMSB = False", b"ByteOrderMSB = True")
+    turned = np.frombuffer(rest, "<u4").byteswap().tobytes()
+    (tmp_path / "b.mha").write_bytes(swapped + marker + turned)
+    volume = opened(tmp_path / "b.mha")
+    assert volume.dtype == np.dtype("f4")
+    np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
+
+
+def test_a_negative_spacing_turns_the_axis_as_itk_does(write, voxels):
+    path = write("a.mha", voxels)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"ElementSpacing = 0.001", b"ElementSpacing = -0.001"))
+    image, volume = sitk.ReadImage(path), opened(path)
+    assert volume.frame.GetSpacing() == image.GetSpacing() == (0.001, 0.002, 0.0035)
+    assert volume.frame.GetDirection() == image.GetDirection() != TURNED
+    assert volume.grid.spacing == pytest.approx((3.5, 2.0, 1.0))
+
+
+@pytest.mark.parametrize("name", [*BY_REGION, "a.nii.gz", "packed.mha", "packed.nrrd"])
+def test_a_file_cut_short_is_refused(write, voxels, name):
+    path = write(name, voxels)
+    os.truncate(path, path.stat().st_size * 9 // 10)
+    # What is compressed is not looked through before it is used.
+    with pytest.raises(OctaneError, match="cannot be read as an image") as caught:
+        opened(path).load()
+    assert str(path) in str(caught.value)
+    if name in BY_REGION:
+        with pytest.raises(OctaneError, match="cannot be read as an image"):
+            opened(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("ElementSpacing", "0 1 1"), ("TransformMatrix", "0 0 0 0 0 0 0 0 0")]
+)
+def test_a_header_without_meaning_is_refused(write, voxels, name, told):
+    path = write("a.mha", voxels)
+    content = re.sub(rf"{name} = [^\n]*".encode(), f"{name} = {told}".encode(), path.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(OctaneError, match="cannot be read as an image"):
+        opened(path)
+
+
+def _sparse(path, planes):
+    """A volume of 1 MB planes of zeros, which take no room on the disk."""
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((1, 500, 500), np.float32)), path)
+    content = bytearray(path.read_bytes())
+    if path.suffix == ".nii":
+        struct.pack_into("<4h", content, NIFTI_DIM, 3, 500, 500, planes)
+    else:
+        content = content.replace(b"500 500 1\n", f"500 500 {planes}\n".encode(), 1)
+    path.write_bytes(content)
+    os.truncate(path, len(content) + (planes - 1) * 1_000_000)
+    assert opened(path).grid.shape == (planes, 500, 500)
+
+
+def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_path, project):
+    for name in ("a.nii", "a.mha", "a.nrrd"):
+        _sparse(tmp_path / f"small_{name}", 20)
+        _sparse(tmp_path / f"large_{name}", 300)
+    packed = tmp_path / "large_a.nii.gz"
+    with gzip.open(packed, "wb", 1) as stream:
+        stream.write((tmp_path / "large_a.nii").read_bytes())
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from octane.core.metrics import peak_memory\n"
+        "from octane.steps.preflight import plan_of\n"
+        "for path in map(Path, sys.argv[2:]):\n"
+        "    plan_of({'outdir': sys.argv[1], 'resolution': 2000}, path, Path(sys.argv[1]))\n"
+        "    print(path.name, peak_memory())\n"
+    )
+    small, large = (sorted(tmp_path.glob(f"{size}_*")) for size in ("small", "large"))
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path, *small, *large],
+        env={**os.environ, "PYTHONPATH": str(project / "bin")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    peaks = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    assert len(peaks) == len(small) + len(large) == 7
+    assert peaks[-1] - peaks[len(small) - 1] < 100e6
+    assert peaks[-1] < 600e6
+    for path in tmp_path.iterdir():
+        path.unlink()
+
+
+def test_a_file_that_cannot_be_read_is_not_called_no_image(write, voxels, denied):
+    path = write("a.nii", voxels)
+    with (
+        denied(Path, "open", "a.nii"),
+        pytest.raises(OctaneError, match=r"a.nii cannot be read \(Permission denied\); check"),
+    ):
+        open_file(path)

@@ -1,0 +1,248 @@
+"""One volume, whatever the file; lengths in micrometres, axes z, y, x."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from octane.core.errors import OctaneError
+from octane.core.geometry import blocks
+from octane.core.metrics import Metrics
+from octane.store import image as omezarr
+from octane.store import volumes
+from octane.store.image import Image
+from octane.store.volumes import bring_in, create_volume, is_ome_zarr, open_volume
+
+SUFFIXES = [".nii", ".nii.gz", ".mha", ".nrrd"]
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.random((7, 20, 33), np.float32)
+
+
+@pytest.fixture
+def write_file(tmp_path):
+    def write(name, voxels):
+        image = sitk.GetImageFromArray(voxels)
+        image.SetSpacing((0.001, 0.002, 0.0035))
+        image.SetOrigin((1.0, 2.0, 3.0))
+        sitk.WriteImage(image, tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def whole(shape):
+    return tuple(slice(0, n) for n in shape)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_is_read_in_micrometres_and_in_the_order_z_y_x(write_file, voxels, suffix):
+    volume = open_volume(write_file(f"a{suffix}", voxels))
+    assert volume.grid.shape == (7, 20, 33)
+    assert volume.grid.spacing == pytest.approx((3.5, 2.0, 1.0), rel=1e-6)
+    assert volume.grid.origin == pytest.approx((3000.0, 2000.0, 1000.0))
+    assert volume.dtype == np.float32
+    region = (slice(2, 5), slice(0, 20), slice(7, 9))
+    np.testing.assert_array_equal(volume.read(region), voxels[region])
+    assert volume.attributes == {}
+
+
+def test_a_tiff_is_read(tmp_path, voxels):
+    sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
+    volume = open_volume(tmp_path / "a.tif", input_unit="micrometer")
+    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+    assert volume.grid.spacing == pytest.approx((1, 1, 1), rel=1e-6)
+
+
+def test_the_unit_of_a_tiff_is_never_guessed(tmp_path, voxels):
+    sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
+    with pytest.raises(OctaneError, match=r"a\.tif is a TIFF.*--input-unit"):
+        open_volume(tmp_path / "a.tif")
+
+
+def test_what_is_read_is_a_copy(write_file, voxels):
+    volume = open_volume(write_file("a.mha", voxels))
+    volume.read(whole(voxels.shape))[:] = 0
+    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+
+
+def test_voxels_of_a_file_are_read_when_they_are_asked_for(write_file, voxels, monkeypatch):
+    path = write_file("a.nrrd", voxels)
+    monkeypatch.setattr(sitk, "ReadImage", lambda *_: pytest.fail("voxels were read"))
+    volume = open_volume(path)
+    with pytest.raises(pytest.fail.Exception, match="voxels were read"):
+        volume.read(whole(voxels.shape))
+
+
+def test_a_file_is_brought_in_for_a_step_that_takes_all_of_it(write_file, write_image, voxels):
+    metrics = Metrics("test")
+    store = open_volume(write_image("a.ome.zarr", voxels))
+    bring_in(store, metrics)
+    assert metrics.seconds == {}
+    path = write_file("a.nii", voxels)
+    volume = open_volume(path)
+    bring_in(volume, metrics)
+    assert list(metrics.seconds) == ["read"]
+    path.unlink()
+    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".mha", ".nrrd"])
+def test_what_is_made_of_a_file_lies_and_turns_as_it_does(write_file, voxels, tmp_path, suffix):
+    source = write_file(f"a{suffix}", voxels)
+    image = sitk.ReadImage(source)
+    image.SetDirection((0, 1, 0, 0, 0, -1, -1, 0, 0))
+    sitk.WriteImage(image, source)
+    with create_volume(tmp_path / f"b{suffix}", open_volume(source), "f4") as (writer, _size):
+        writer[whole(voxels.shape)] = voxels
+    image, made = sitk.ReadImage(source), sitk.ReadImage(tmp_path / f"b{suffix}")
+    for told in ("GetSpacing", "GetOrigin", "GetDirection"):
+        assert getattr(made, told)() == getattr(image, told)()
+
+
+def test_a_store_is_read_as_an_image(write_image, voxels):
+    volume = open_volume(write_image("a.ome.zarr", voxels, (3.5, 2.0, 1.0)))
+    assert isinstance(volume, Image)
+    assert volume.grid.spacing == (3.5, 2.0, 1.0)
+
+
+def test_a_folder_is_a_store_whatever_its_name(tmp_path):
+    (tmp_path / "folder").mkdir()
+    assert is_ome_zarr(tmp_path / "folder")
+    assert is_ome_zarr(tmp_path / "not-there.zarr")
+    assert not is_ome_zarr(tmp_path / "a.nii.gz")
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.png", "a"])
+def test_a_file_that_is_not_there_is_refused(tmp_path, name):
+    with pytest.raises(OctaneError, match="does not exist") as caught:
+        open_volume(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    (tmp_path / "a.png").touch()
+    with pytest.raises(OctaneError, match="no format"):
+        open_volume(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".mha", ".tif"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, suffix, capfd):
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"not an image")
+    with pytest.raises(OctaneError, match="cannot be read") as caught:
+        open_volume(path)
+    assert str(path) in str(caught.value)
+
+
+def test_other_dimensions_are_refused(tmp_path):
+    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((4, 5), np.float32)), tmp_path / "flat.mha")
+    with pytest.raises(OctaneError, match="2 dimensions"):
+        open_volume(tmp_path / "flat.mha")
+
+
+def test_several_components_are_refused(tmp_path):
+    image = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=True)
+    sitk.WriteImage(image, tmp_path / "rgb.mha")
+    with pytest.raises(OctaneError, match="3 components"):
+        open_volume(tmp_path / "rgb.mha")
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".ome.zarr"])
+def test_what_is_written_lies_where_its_model_lies(write_image, voxels, tmp_path, suffix):
+    like = open_volume(
+        write_image(
+            "a.ome.zarr", voxels, (3.5, 2.0, 1.0), edge=(10.0, 20.0, 30.0), attributes={"k": 1}
+        )
+    )
+    destination = tmp_path / f"b{suffix}"
+    with create_volume(destination, like, "uint16", attributes={"step": "n4"}) as (writer, size):
+        for region in blocks(like.grid.shape, size):
+            writer[region] = np.rint(voxels[region] * 1000).astype(np.uint16)
+        assert not destination.exists()
+    written = open_volume(destination)
+    assert written.dtype == np.uint16
+    assert written.grid.shape == like.grid.shape
+    assert written.grid.spacing == pytest.approx(like.grid.spacing, rel=1e-6)
+    assert written.grid.origin == pytest.approx(like.grid.origin, rel=1e-6)
+    np.testing.assert_array_equal(written.read(whole(voxels.shape)), np.rint(voxels * 1000))
+    if suffix == ".ome.zarr":
+        assert written.attributes == {"k": 1, "kind": "volume", "step": "n4"}
+
+
+def test_blocks_that_may_be_written_at_once_are_whole_shards(
+    write_image, voxels, tmp_path, monkeypatch
+):
+    for module in (omezarr, volumes):
+        monkeypatch.setattr(module, "CHUNK", 4)
+        monkeypatch.setattr(module, "SHARD", 8)
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with create_volume(tmp_path / "b.zarr", like, "f4") as (writer, size):
+        assert size == (8, 8, 8)
+        writer[whole(voxels.shape)] = voxels
+    with create_volume(tmp_path / "b.mha", like, "f4") as (writer, size):
+        assert size == (4, 8, 8)
+        writer[whole(voxels.shape)] = voxels
+
+
+def test_an_unknown_output_format_is_refused(write_image, voxels, tmp_path):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with (
+        pytest.raises(OctaneError, match="no format"),
+        create_volume(tmp_path / "b.png", like, "f4"),
+    ):
+        pytest.fail("writing was begun")
+
+
+@pytest.mark.parametrize("name", ["b.ome.zarr", "b.nii.gz"])
+def test_a_failure_leaves_nothing(write_image, voxels, tmp_path, name):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with pytest.raises(RuntimeError), create_volume(tmp_path / name, like, "f4"):
+        raise RuntimeError
+    assert [p.name for p in tmp_path.iterdir()] == ["a.ome.zarr"]
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
+def test_a_file_cut_short_is_not_taken_for_whole(
+    write_image, voxels, tmp_path, monkeypatch, suffix
+):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    written = sitk.WriteImage
+
+    def cut(image, name):
+        # As ITK leaves a NIfTI on a full disk: it prints, and raises nothing.
+        written(image, name)
+        with open(name, "r+b") as stream:  # noqa: PTH123
+            stream.truncate(Path(name).stat().st_size // 2)
+
+    monkeypatch.setattr(sitk, "WriteImage", cut)
+    destination = tmp_path / f"b{suffix}"
+    with (
+        pytest.raises(OctaneError, match=r"bytes could be written"),
+        create_volume(destination, like, "f4") as (writer, _size),
+    ):
+        writer[whole(voxels.shape)] = voxels
+    assert not list(tmp_path.glob("*b.nii*"))
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), [(".nii", "f2"), (".tif", "f8")])
+def test_a_type_that_the_format_does_not_hold_is_refused_before_the_work(
+    write_image, voxels, tmp_path, suffix, dtype
+):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with (
+        pytest.raises(OctaneError, match=r"--dtype"),
+        create_volume(tmp_path / f"b{suffix}", like, dtype),
+    ):
+        pytest.fail("the block was entered")
+    assert not list(tmp_path.glob("*b.*"))
+
+
+def test_big_endian_voxels_can_be_written(write_image, voxels, tmp_path):
+    like = open_volume(write_image("a.ome.zarr", voxels))
+    with create_volume(tmp_path / "b.nii", like, ">f4") as (writer, _size):
+        writer[whole(voxels.shape)] = voxels
+    np.testing.assert_array_equal(open_volume(tmp_path / "b.nii").read(whole(voxels.shape)), voxels)

@@ -1,0 +1,270 @@
+"""What is written directly is what zarr writes and reads; one owner writes a shard, whole."""
+
+import resource
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
+
+from octane.core.geometry import blocks
+from octane.store.chunks import missing_keys
+from octane.store.encoding import NotDirectError
+from octane.store.reader import DirectReader
+from octane.store.writer import DirectWriter
+
+SHAPE = (20, 50, 25)
+CHUNKS = (8, 11, 10)
+WHOLE = tuple(slice(0, n) for n in SHAPE)
+CODECS = {
+    "none": [],
+    "zstd": [ZstdCodec(level=5, checksum=True)],
+    "zstd crc32c": [ZstdCodec(), Crc32cCodec()],
+    "blosc-lz4": [BloscCodec(cname="lz4")],
+    "blosc-zstd": [BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")],
+}
+SHARDS = {"plain": None, "2x2": (8, 22, 20), "4x4": (16, 44, 40)}
+
+
+@pytest.fixture
+def create(tmp_path):
+    """Create an empty array as octane does, with any codecs."""
+
+    def make(name="a.zarr", codecs=(), shards=None, dtype="f4", **more):
+        group = zarr.open_group(tmp_path / name, mode="w", zarr_format=3)
+        return group.create_array(
+            "0",
+            shape=SHAPE,
+            chunks=CHUNKS,
+            shards=shards,
+            dtype=dtype,
+            compressors=list(codecs) or None,
+            config={"write_empty_chunks": True},
+            **more,
+        )
+
+    return make
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.integers(0, 60, SHAPE).astype(np.float32)
+
+
+def files(array):
+    folder = array.store_path.store.root / "0/c"
+    return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "c8", "b1"])
+@pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
+@pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
+def test_zarr_reads_what_is_written(create, voxels, codecs, shards, dtype):
+    array = create(codecs=codecs, shards=shards, dtype=dtype, fill_value=1)
+    values = voxels.astype(dtype)
+    DirectWriter(array)[WHOLE] = values
+    again = zarr.open_array(array.store_path.store.root / "0", mode="r")
+    np.testing.assert_array_equal(again[:], values)
+    np.testing.assert_array_equal(DirectReader(again).read(WHOLE), values)
+    assert not list(missing_keys(array, array.store_path.store.root, WHOLE))
+
+
+axes = st.lists(
+    st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3
+)
+
+
+@settings(max_examples=40)
+@given(axes=axes, sharded=st.booleans())
+def test_any_shape_is_written_in_any_chunks(tmp_path_factory, axes, sharded):
+    shape, chunks, counts = (tuple(axis) for axis in zip(*axes, strict=True))
+    owned = tuple(c * n for c, n in zip(chunks, counts, strict=True)) if sharded else chunks
+    folder = tmp_path_factory.mktemp("any") / "a.zarr"
+    array = zarr.create_array(
+        folder,
+        shape=shape,
+        chunks=chunks,
+        shards=owned if sharded else None,
+        dtype="u2",
+        fill_value=7,
+    )
+    voxels = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape)
+    writer = DirectWriter(array)
+    for region in blocks(shape, owned):
+        writer[region] = voxels[region]
+    whole = tuple(slice(0, n) for n in shape)
+    np.testing.assert_array_equal(array[:], voxels)
+    np.testing.assert_array_equal(DirectReader(array).read(whole), voxels)
+    assert not list(missing_keys(array, folder, whole))
+
+
+@pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
+def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
+    theirs = create("theirs.zarr", codecs)
+    theirs[:] = voxels
+    ours = create("ours.zarr", codecs)
+    DirectWriter(ours)[WHOLE] = voxels
+    assert files(ours) == files(theirs)
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("checked", [False, True])
+def test_the_index_is_where_the_metadata_says(tmp_path, voxels, location, checked):
+    codec = ShardingCodec(
+        chunk_shape=CHUNKS,
+        index_codecs=[BytesCodec(), *([Crc32cCodec()] if checked else [])],
+        index_location=location,
+    )
+    zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
+    array = zarr.create(
+        store=tmp_path / "a.zarr",
+        path="0",
+        shape=SHAPE,
+        chunks=SHARDS["2x2"],
+        dtype="f4",
+        codecs=[codec],
+        zarr_format=3,
+    )
+    DirectWriter(array)[WHOLE] = voxels
+    np.testing.assert_array_equal(array[:], voxels)
+
+
+def test_big_endian_and_strided_blocks_are_written_by_value(create, voxels):
+    array = create(codecs=[ZstdCodec()], shards=SHARDS["2x2"])
+    DirectWriter(array)[WHOLE] = voxels.astype(">f4").transpose(2, 1, 0).copy().transpose(2, 1, 0)
+    np.testing.assert_array_equal(array[:], voxels)
+
+
+@pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
+def test_many_owners_at_once_lose_nothing(create, voxels, shards):
+    array = create(codecs=[ZstdCodec()], shards=shards)
+    writer = DirectWriter(array)
+    regions = blocks(SHAPE, shards or CHUNKS)
+    start = threading.Barrier(8)
+
+    def write(own):
+        start.wait()
+        for region in own:
+            writer[region] = voxels[region]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, [regions[k::8] for k in range(8)]))
+    np.testing.assert_array_equal(array[:], voxels)
+    assert not list(missing_keys(array, array.store_path.store.root, WHOLE))
+
+
+@pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
+def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shards):
+    array = create(shards=shards)
+    writer = DirectWriter(array)
+    owned = shards or CHUNKS
+    counts = [-(-n // s) for n, s in zip(SHAPE, owned, strict=True)]
+    start = threading.Barrier(int(np.prod(counts)))
+
+    def write(position):
+        start.wait()
+        held = voxels[
+            tuple(slice(p * n, (p + 1) * n) for p, n in zip(position, owned, strict=True))
+        ]
+        memory = np.empty(CHUNKS, np.float32)
+        with writer.shard(position) as shard:
+            # Any order, and memory that is used again for the next chunk.
+            for inner in reversed(shard.positions):
+                region = shard.region(inner)
+                block = memory[tuple(slice(r.stop - r.start) for r in region)]
+                block[...] = held[region]
+                shard[inner] = block
+                memory[...] = -1
+
+    with ThreadPoolExecutor(start.parties) as pool:
+        list(pool.map(write, np.ndindex(*counts)))
+    np.testing.assert_array_equal(array[:], voxels)
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        ((0, 8), (0, 11), (0, 10)),
+        ((0, 8), (0, 22), (0, 10)),
+        ((8, 16), (22, 44), (10, 20)),
+        ((0, 8), (22, 49), (0, 20)),
+        ((8, 8), (0, 22), (0, 20)),
+        ((0, 20), (0, 50), (0, 24)),
+    ],
+)
+def test_a_part_of_a_shard_is_refused(create, region):
+    array = create(shards=SHARDS["2x2"])
+    part = tuple(slice(a, b) for a, b in region)
+    with pytest.raises(ValueError, match="whole objects"):
+        DirectWriter(array)[part] = np.zeros([b - a for a, b in region], np.float32)
+    assert not (array.store_path.store.root / "0/c").exists()
+
+
+def test_a_region_of_several_shards_is_taken(create, voxels):
+    array = create(shards=SHARDS["2x2"])
+    writer = DirectWriter(array)
+    for z in (slice(0, 16), slice(16, 20)):
+        writer[z, WHOLE[1], WHOLE[2]] = voxels[z]
+    np.testing.assert_array_equal(array[:], voxels)
+
+
+def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
+    writer = DirectWriter(create())
+    with pytest.raises(ValueError, match="whole objects"):
+        writer[WHOLE] = voxels[:-1]
+    with pytest.raises(ValueError, match="float64"):
+        writer[WHOLE] = voxels.astype(np.float64)
+
+
+@pytest.mark.parametrize("position", [(-1, 0, 0), (0, 3, 0)])
+def test_a_shard_that_the_array_does_not_have_is_refused(create, position):
+    writer = DirectWriter(create(shards=SHARDS["2x2"]))
+    with pytest.raises(ValueError, match="no shard"), writer.shard(position):
+        pytest.fail("the block was entered")
+
+
+def test_a_chunk_that_the_shard_does_not_have_is_refused(create):
+    writer = DirectWriter(create(shards=SHARDS["2x2"]))
+    # At the array's edge, where the shard holds one chunk along x.
+    with writer.shard((0, 0, 1)) as shard:
+        for position in shard.positions:
+            shard[position] = np.zeros([r.stop - r.start for r in shard.region(position)], "f4")
+        for position in ((0, 0, 1), (-1, 0, 0)):
+            with pytest.raises(ValueError, match="not the shard's chunk"):
+                shard[position] = np.zeros((8, 11, 5), np.float32)
+
+
+def test_a_shard_that_was_not_given_all_its_chunks_is_not_written(create):
+    array = create(shards=SHARDS["2x2"])
+
+    def write():
+        with DirectWriter(array).shard((0, 0, 0)) as shard:
+            shard[0, 1, 1] = np.zeros(CHUNKS, np.float32)
+
+    with pytest.raises(ValueError, match=r"3 chunks of the shard were not given \(first \(0, 0, 0"):
+        write()
+    assert files(array) == {}
+
+
+def test_a_full_disk_passes_as_what_it_is_and_leaves_the_old_shard(create, voxels):
+    array = create(shards=SHARDS["2x2"])
+    writer = DirectWriter(array)
+    writer[WHOLE] = voxels
+    before = files(array)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            writer[WHOLE] = voxels + 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert files(array) == before
+
+
+def test_what_octane_cannot_encode_is_refused(create):
+    with pytest.raises(NotDirectError, match="GzipCodec"):
+        DirectWriter(create(codecs=[GzipCodec()]))
