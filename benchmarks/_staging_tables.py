@@ -29,28 +29,9 @@ def _published(record: dict) -> str:
     )
 
 
-def _compared(found: dict) -> tuple[str, str, str]:
-    predicted, written = found["predicted_bytes"], found["written_bytes"]
-    return f"{predicted / 1e6:.2f}", f"{written / 1e6:.2f}", f"{predicted / written:.2f}"
-
-
-def _space(record: dict) -> str:
-    return table(
-        (
-            *("step", "predicted, MB", "written, MB", "ratio"),
-            *("with scratch: predicted, MB", "copied to work, MB", "ratio"),
-        ),
-        [
-            (name, *_compared(found), *_compared(record["space_with_scratch"][name]))
-            for name, found in record["space"].items()
-        ],
-    )
-
-
 STAGING_TABLES: dict[str, Table] = {
     "staging-scratch": measured("staging", _scratch),
     "staging-published": measured("staging", _published),
-    "staging-space": measured("staging", _space),
     "staging-where": measured("staging", where()),
 }
 """Names that the page marks, and what makes each table."""

@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 
 from _common import PROJECT, save, scratch_folder
-from _staging_space import predicted_and_written
 
 OTHER = Path("/dev/shm")
 UNITS = {"B": 0, "KB": 1, "MB": 2, "GB": 3}
@@ -72,15 +71,6 @@ def written(folder: Path, mosaics: Path, scratch: str, env: dict[str, str]) -> d
     }
 
 
-def compared(folder: Path) -> dict[str, dict[str, int]]:
-    """What each step of a run was to put into the work directory, and what it did."""
-    trace = folder / "out" / "pipeline_info" / "trace.txt"
-    return {
-        name: {"predicted_bytes": predicted, "written_bytes": found}
-        for name, (predicted, found) in predicted_and_written(folder / "work", trace).items()
-    }
-
-
 def main() -> None:
     """Measure and save."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,8 +97,6 @@ def main() -> None:
             for index, (name, setting) in enumerate(settings.items())
         }
         first = folder / "run0"
-        # Before there are hard links to its results.
-        space = compared(first)
         published = {}
         for mode in ("symlink", "rellink", "link", "copy"):
             before = inodes(first / "work")
@@ -121,8 +109,6 @@ def main() -> None:
                 "one_file_system": OTHER.stat().st_dev == folder.stat().st_dev,
                 "input_bytes": held(mosaics),
                 "scratch": scratch,
-                "space": space,
-                "space_with_scratch": compared(folder / "run2"),
                 "published": published,
             },
             quick=quick,

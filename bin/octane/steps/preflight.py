@@ -28,9 +28,8 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import vector
 from octane.core.metrics import write_json
 from octane.resample.plan import target_of
-from octane.steps.free_space import Places, Space, check_space, require_links
 from octane.steps.pyramid import plan_levels
-from octane.steps.space import Step, predict
+from octane.steps.space import Places, Space, Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
 from octane.store.image import Image
 from octane.store.inputs import as_given, find_inputs, kind_of
@@ -173,7 +172,7 @@ def plan_of(
         raise OctaneError("\n".join(map(_in_workflow, problems)))
     settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
     try:
-        steps = predict(volumes, kind, settings, work, positions)
+        steps = predict(volumes, kind, settings, positions)
     except OctaneError as error:
         raise OctaneError(_in_workflow(str(error))) from error
     logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)
@@ -193,7 +192,7 @@ def check_places(plans: Sequence[Plan], work: Path) -> Space:
     Returns
     -------
     Space
-        As :func:`octane.steps.free_space.check_space` gives it.
+        As :func:`octane.steps.space.check_space` gives it.
 
     Raises
     ------

@@ -1,14 +1,17 @@
-"""How many bytes each step will write, from the plan alone: grids, types, codecs, what is linked.
+"""Bounds of what a run writes, from the grids alone, compared with the free space.
 
-What is counted is what file systems are to hold: files rounded up to their blocks, folders, and
-what Nextflow and the records add to every task. Compression comes from
-:mod:`octane.steps.sampling`.
+At most the voxels are stored without compression; at least with :data:`LEAST` of that. Records,
+previews and reports count in the upper bound alone. Work, scratch and output folders on one file
+system are added up. A quota that the file system does not count is not seen.
 """
 
+import logging
 import math
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -20,246 +23,126 @@ from octane.config.params import (
     StackParameters,
     StitchParameters,
 )
+from octane.config.scratch import known_folder
 from octane.core.dtypes import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
+from octane.core.units import shown
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_mosaic, target_of
 from octane.steps.pyramid import plan_levels
-from octane.steps.sampling import Ratios, sampled
 from octane.steps.stack import volume_depth
-from octane.steps.stitch import THUMBNAIL, nominal_positions
+from octane.steps.stitch import nominal_positions
 from octane.stitch.placement import Layout
 from octane.store.image import Codec, Image, Level
 from octane.store.mosaic_grid import Tiling
 from octane.store.volumes import Volume
 
-__all__ = ["Step", "predict"]
+logger = logging.getLogger(__name__)
 
+LEAST = 0.4
+"""Part of its voxels' bytes that an image takes at least once it is compressed."""
 BLOCK = 4096
-"""What file systems give out at once; a file wastes half of one on average."""
-TASK = 15 * BLOCK
-"""Nextflow's own files of a task, its settings and records, each of few bytes and one block."""
-SLICES = 256
-"""Longest edge of the previews of a volume, pixels."""
-REPORT = 850_000
-"""A report without its sections' pictures: curves, cuts, the font list of its plots."""
-PICTURE = 3
-"""Bytes that a pixel of a section's picture takes in the report: as PNG, and within the page."""
+"""Unit in which file systems allocate space."""
+TASK = 1_000_000
+"""Nextflow's files of a task, its records and previews, at most."""
+PICTURE = 500_000
+"""Picture of a section in the report, at most."""
+RUN, RUN_TASK = 3_300_000, 10_000
+"""Nextflow's report, timeline, DAG and trace; and the part of each task in them."""
+
+PLACES = {
+    "work": "work directory",
+    "scratch": "scratch folder at a time",
+    "output": "output folder",
+}
+REMEDIES = {
+    "scratch": "give --scratch_dir false, or a path with more space",
+    "work": "give Nextflow a -work-dir with more space",
+    "output": "give an --outdir with more space, or --publish_dir_mode symlink",
+}
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step writes, over all its tasks.
+    """Bytes that one step writes in all its tasks; images count without compression.
 
-    Attributes
-    ----------
-    name
-        As the process.
-    tasks
-        How many.
-    bytes
-        Of all tasks together, what is linked left out.
-    linked
-        Bytes that are hard links into the step before, where both are on one file system.
-    published
-        Bytes of what is a result.
+    ``linked`` are hard links into the step before, where both are on one file system; they are no
+    part of ``voxels``. ``published`` is a result. ``pictures`` are those in the report, at most.
     """
 
     name: str
     tasks: int
-    bytes: int
+    voxels: int
     linked: int = 0
     published: int = 0
-
-    @property
-    def largest(self) -> int:
-        """Of one task, about; with what it cannot link."""
-        return (self.bytes + self.linked) // self.tasks
-
-
-def stored(
-    level: Level, dtype: np.dtype, codec: Codec, ratio: float, *, content: float = 1.0
-) -> int:
-    """Bytes of one level of an image, with its folders and metadata.
-
-    Parameters
-    ----------
-    level, dtype, codec
-        The array; what pads its chunks takes nothing when it is compressed.
-    ratio
-        Encoded by decoded size.
-    content
-        Part of the voxels that are not blank.
-    """
-    counts = [-(-n // c) for n, c in zip(level.grid.shape, level.chunks, strict=True)]
-    files = [-(-n // o) for n, o in zip(level.grid.shape, level.owned, strict=True)]
-    padded = math.prod(counts) * math.prod(level.chunks)
-    voxels = padded if codec == "none" else math.prod(level.grid.shape) * content
-    index = 16 * math.prod(counts) * (level.shards is not None)
-    folders = 2 + files[0] * (1 + files[1])
-    metadata = 2 * BLOCK
-    return round(
-        voxels * dtype.itemsize * ratio
-        + index
-        + math.prod(files) * BLOCK / 2
-        + folders * BLOCK
-        + metadata
-    )
-
-
-def _thumbnail(shape: Sequence[int]) -> int:
-    """Pixels of a section's picture."""
-    step = max(1, -(-max(shape[1:]) // THUMBNAIL))
-    return math.prod(-(-n // step) for n in shape[1:])
-
-
-def _slices(shape: Sequence[int], itemsize: int = 4) -> int:
-    """Bytes of three slices through a volume as a preview; float32, if no other size is given."""
-    step = max(1, -(-max(shape) // SLICES))
-    z, y, x = (-(-n // step) for n in shape)
-    return itemsize * (z * y + z * x + y * x)
-
-
-@dataclass
-class _Course:
-    """What is known of the data on its way: the grids of what is there, and the steps so far."""
-
-    steps: list[Step]
-    grids: list[Grid]
-    dtype: np.dtype
-    content: float = 1.0
     pictures: int = 0
 
-
-def _resample(
-    course: _Course, volumes: Sequence[Volume], p: ResampleParameters, ratios: Ratios
-) -> list[Tiling | None]:
-    """Grids after RESAMPLE; the tilings of mosaics."""
-    execution = ExecutionParameters(memory="1000TB")
-    total, grids, tilings = 0, [], []
-    course.dtype = output_type(p.dtype, volumes[0].dtype)
-    for volume in volumes:
-        target = target_of(volume, p)
-        if isinstance(volume, Image) and p.layout == "mosaic":
-            made = plan_mosaic(volume, target, p, execution)
-            own, level = made.tiling, made.level
-            tilings.append(
-                Tiling(
-                    level.grid.shape, level.chunks, target, own.edge, own.tile_extent, own.extent,
-                    own.pitch,
-                )
-            )  # fmt: skip
-        else:
-            level = Level.volume(resampled(volume.grid, target)[0])
-            tilings.append(None)
-        grids.append(level.grid)
-        total += TASK + stored(level, course.dtype, p.codec, ratios.of(p.codec, course.dtype))
-    course.grids = grids
-    course.steps.append(Step("RESAMPLE", len(volumes), total))
-    return tilings
+    @property
+    def beside(self) -> int:
+        """Records, previews and pictures, at most."""
+        return self.tasks * TASK + self.pictures
 
 
-def _stitch(
-    course: _Course,
-    volumes: Sequence[Volume],
-    tilings: Sequence[Tiling | None],
-    p: StitchParameters,
-    positions: Path | None,
-    ratios: Ratios,
-) -> list[Layout]:
-    layouts, total = [], 0
-    for volume, tiling in zip(volumes, tilings, strict=True):
-        if tiling is None or not isinstance(volume, Image):
-            continue
-        nominal = nominal_positions(volume, tiling, p, positions)
-        layout = Layout(tiling, nominal, subpixel=p.subpixel)
-        layouts.append(layout)
-        pixels = _thumbnail(layout.grid.shape)
-        course.pictures += pixels
-        level = Level.volume(layout.grid)
-        total += (
-            TASK
-            + 4 * pixels
-            + stored(level, course.dtype, p.codec, ratios.of(p.codec, course.dtype))
-        )
-    course.grids = [layout.grid for layout in layouts]
-    course.steps.append(Step("STITCH", len(layouts), total))
-    return layouts
+class Space(TypedDict):
+    """The comparison, ready for JSON; the summary is a sentence without its subject."""
+
+    summary: str
+    warnings: list[str]
 
 
-def _stack(
-    course: _Course,
-    volumes: Sequence[Volume],
-    layouts: Sequence[Layout],
-    p: StackParameters,
-    ratios: Ratios,
-) -> None:
-    images = [volume for volume in volumes if isinstance(volume, Image)]
-    extents = [layout.extent for layout in layouts] or [grid.extent for grid in course.grids]
-    depth, imaged = volume_depth(images, [extent[0] for extent in extents], p)
-    edges = [layout.edge for layout in layouts] or [grid.edge for grid in course.grids]
-    low = [min(edge[axis] for edge in edges) for axis in (1, 2)]
-    high = [max(e[axis] + x[axis] for e, x in zip(edges, extents, strict=True)) for axis in (1, 2)]
-    spacing = course.grids[0].spacing
-    y, x = (b - a for a, b in zip(low, high, strict=True))
-    grid = Grid.covering(vector(0, low[0], low[1]), vector(depth, y, x), spacing)
-    course.grids, course.content = [grid], imaged / depth
-    size = stored(
-        Level.volume(grid), course.dtype, "zstd", ratios.of("zstd", course.dtype),
-        content=course.content,
-    )  # fmt: skip
-    course.steps.append(Step("STACK", 1, TASK + size))
+@dataclass(frozen=True)
+class Places:
+    """Where a run writes, and how.
+
+    Attributes
+    ----------
+    work
+        A folder on the work directory's file system.
+    outdir
+        Folder of the results; need not exist.
+    scratch
+        As :func:`octane.config.scratch.read_scratch` gives it.
+    copied
+        Whether results are copied, and not linked.
+    recorded
+        Whether Nextflow's own records are written.
+    """
+
+    work: Path
+    outdir: Path
+    scratch: bool | str = False
+    copied: bool = False
+    recorded: bool = True
 
 
-def _n4(course: _Course, p: N4Parameters, *, field: bool, ratios: Ratios) -> int:
-    """The corrected volume's bytes; the field's are published by this step."""
-    (grid,) = course.grids
-    level, dtype = Level.volume(grid), output_type(p.dtype, course.dtype)
-    ratio = ratios.of(p.codec, dtype, corrected=True)
-    volume = stored(level, dtype, p.codec, ratio, content=course.content)
-    bias = 0
-    if field:
-        bias = stored(level, np.dtype(np.float32), p.codec, ratios.of_field(grid.shape, p.codec))
-    course.dtype = dtype
-    course.steps.append(Step("N4", 1, TASK + _slices(grid.shape) + volume + bias, published=bias))
-    return volume
-
-
-def _pyramid(
-    course: _Course, p: PyramidParameters, linkable: Codec | None, ratios: Ratios, *, changed: bool
-) -> None:
-    (grid,) = course.grids
-    ratio = ratios.of(p.codec, course.dtype, corrected=changed)
-    sizes = [
-        stored(Level.volume(own), course.dtype, p.codec, ratio, content=course.content)
-        for own, _ in plan_levels(grid, p.resolutions)
-    ]
-    same = plan_levels(grid, p.resolutions)[0][0].shape == grid.shape
-    linked = sizes[0] if same and linkable == p.codec else 0
-    made = TASK + _slices(grid.shape, course.dtype.itemsize) + sum(sizes)
-    course.steps.append(Step("PYRAMID", 1, made - linked, linked, sum(sizes)))
+def stored(level: Level, dtype: np.dtype, codec: Codec) -> int:
+    """Bytes of one level without compression, with its folders and metadata."""
+    shape = level.grid.shape
+    voxels = math.prod(shape)
+    if codec == "none":
+        # Chunks at the edge are stored whole; compressed, their padding takes nothing.
+        voxels = math.prod(-(-n // c) * c for n, c in zip(shape, level.chunks, strict=True))
+    files = math.prod(-(-n // o) for n, o in zip(shape, level.owned, strict=True))
+    return voxels * dtype.itemsize + (2 * files + 6) * BLOCK
 
 
 def predict(
     volumes: Sequence[Volume],
     kind: str,
     settings: Mapping[str, Mapping[str, object]],
-    folder: Path,
     positions: Path | None = None,
 ) -> list[Step]:
-    """What each step of a run will write.
+    """Bound what each step of a run will write.
 
     Parameters
     ----------
     volumes
         The inputs: mosaics, sections or one volume.
     kind
-        Which of the three.
+        ``mosaic``, ``section`` or ``volume``.
     settings
-        Parameters of each step, as in a plan, the layout of ``resample`` included.
-    folder
-        Where samples may be written for a moment.
+        Parameters of each step, as in a plan.
     positions
         Table of tile positions.
 
@@ -268,49 +151,225 @@ def predict(
     OctaneError
         As the steps would, for data that does not fit its parameters.
     """
-    for volume in volumes:
-        if kind != "volume" and not isinstance(volume, Image):
-            raise OctaneError(
-                f"{volume.path} is no OME-Zarr image and so no {kind}; convert it, or leave "
-                "--input_kind out."
-            )
-    workflow = settings["workflow"]
-    skipped = {
-        name
-        for name in ("resample", "stitch", "n4", "pyramid", "report")
-        if workflow[f"skip_{name}"]
-    }
+    images = [volume for volume in volumes if isinstance(volume, Image)]
+    if kind != "volume" and len(images) < len(volumes):
+        other = next(volume for volume in volumes if not isinstance(volume, Image))
+        raise OctaneError(
+            f"{other.path} is no OME-Zarr image and so no {kind}; convert it, or leave "
+            "--input_kind out."
+        )
+    workflow, count = settings["workflow"], len(volumes)
+    steps: list[Step] = []
+    dtype, grids = volumes[0].dtype, [volume.grid for volume in volumes]
+    tilings = [Tiling.of(image) for image in images] if kind == "mosaic" else []
     resample = ResampleParameters.model_validate(settings["resample"])
-    resamples = resample.resolution is not None and "resample" not in skipped and kind != "section"
-    target = target_of(volumes[0], resample) if resamples else None
-    ratios = sampled(volumes, target, resample.dtype, folder, mosaic=kind == "mosaic")
-    course = _Course([], [v.grid for v in volumes], volumes[0].dtype)
-    tilings: list[Tiling | None] = [
-        Tiling.of(v) if kind == "mosaic" and isinstance(v, Image) else None for v in volumes
-    ]
-    if resamples:
-        tilings = _resample(course, volumes, resample, ratios)
-    layouts: list[Layout] = []
-    if kind == "mosaic" and "stitch" not in skipped:
+    if resample.resolution is not None and not workflow["skip_resample"] and kind != "section":
+        dtype = output_type(resample.dtype, dtype)
+        if kind == "mosaic":
+            made = [_resampled_mosaic(image, resample) for image in images]
+            levels, tilings = [level for level, _ in made], [tiling for _, tiling in made]
+        else:
+            levels = [Level.volume(resampled(v.grid, target_of(v, resample))[0]) for v in volumes]
+        grids = [level.grid for level in levels]
+        written = sum(stored(level, dtype, resample.codec) for level in levels)
+        steps.append(Step("RESAMPLE", count, written))
+    boxes = [(grid.edge, grid.extent) for grid in grids]
+    if kind == "mosaic" and not workflow["skip_stitch"]:
         stitch = StitchParameters.model_validate(settings["stitch"])
-        layouts = _stitch(course, volumes, tilings, stitch, positions, ratios)
-    linkable: Codec | None = None
+        layouts = [
+            Layout(
+                tiling,
+                nominal_positions(image, tiling, stitch, positions),
+                subpixel=stitch.subpixel,
+            )
+            for image, tiling in zip(images, tilings, strict=True)
+        ]
+        boxes = [(layout.edge, layout.extent) for layout in layouts]
+        written = sum(stored(Level.volume(own.grid), dtype, stitch.codec) for own in layouts)
+        steps.append(Step("STITCH", count, written))
+    volume = _Volume(grids[0], dtype)
     if kind != "volume":
-        _stack(course, volumes, layouts, StackParameters.model_validate(settings["stack"]), ratios)
-        linkable = "zstd"
-    last = course.steps[-1].bytes if course.steps else 0
-    if "n4" not in skipped:
+        stack = StackParameters.model_validate(settings["stack"])
+        depth, imaged = volume_depth(images, [extent[0] for _, extent in boxes], stack)
+        low = [min(edge[axis] for edge, _ in boxes) for axis in (1, 2)]
+        high = [max(edge[axis] + extent[axis] for edge, extent in boxes) for axis in (1, 2)]
+        extent = vector(depth, *(b - a for a, b in zip(low, high, strict=True)))
+        grid = Grid.covering(vector(0, *low), extent, grids[0].spacing)
+        volume = _Volume(grid, dtype, "zstd", imaged / depth)
+        steps.append(Step("STACK", 1, volume.stored(grid, "zstd")))
+    return _of_volume(steps, volume, settings)
+
+
+@dataclass(frozen=True)
+class _Volume:
+    """The volume between two steps; codec None: the input, which is never linked.
+
+    Blank slabs take no space: ``content`` is the part of the voxels outside them.
+    """
+
+    grid: Grid
+    dtype: np.dtype
+    codec: Codec | None = None
+    content: float = 1.0
+
+    def stored(self, grid: Grid, codec: Codec) -> int:
+        return math.ceil(stored(Level.volume(grid), self.dtype, codec) * self.content)
+
+
+def _resampled_mosaic(image: Image, parameters: ResampleParameters) -> tuple[Level, Tiling]:
+    unlimited = ExecutionParameters(memory="1000TB")
+    plan = plan_mosaic(image, target_of(image, parameters), parameters, unlimited)
+    shape, tile = plan.level.grid.shape, plan.level.chunks
+    return plan.level, replace(plan.tiling, shape=shape, tile=tile, spacing=plan.target)
+
+
+def _of_volume(
+    steps: list[Step], volume: _Volume, settings: Mapping[str, Mapping[str, object]]
+) -> list[Step]:
+    """Add the steps from the whole volume on."""
+    workflow = settings["workflow"]
+    sections = sum(step.tasks for step in steps if step.name == "STITCH")
+    last = steps[-1].voxels if steps else 0
+    if not workflow["skip_n4"]:
         n4 = N4Parameters.model_validate(settings["n4"])
-        last = _n4(course, n4, field=bool(workflow["save_bias_field"]), ratios=ratios)
-        linkable = n4.codec
-    if "pyramid" not in skipped:
+        volume = replace(volume, dtype=output_type(n4.dtype, volume.dtype), codec=n4.codec)
+        last = volume.stored(volume.grid, n4.codec)
+        bias = 0
+        if workflow["save_bias_field"]:
+            bias = stored(Level.volume(volume.grid), np.dtype(np.float32), n4.codec)
+        steps.append(Step("N4", 1, last + bias, published=bias))
+    if not workflow["skip_pyramid"]:
         pyramid = PyramidParameters.model_validate(settings["pyramid"])
-        _pyramid(course, pyramid, linkable, ratios, changed="n4" not in skipped)
-    elif course.steps:
-        # Without it, the volume that is there last is the result.
-        step = course.steps[-1]
-        course.steps[-1] = Step(step.name, step.tasks, step.bytes, 0, step.published + last)
-    if "report" not in skipped and course.steps:
-        size = TASK + REPORT + PICTURE * course.pictures
-        course.steps.append(Step("REPORT", 1, size, published=size - TASK))
-    return course.steps
+        grids = [grid for grid, _ in plan_levels(volume.grid, pyramid.resolutions)]
+        sizes = [volume.stored(grid, pyramid.codec) for grid in grids]
+        same = grids[0].shape == volume.grid.shape and volume.codec == pyramid.codec
+        linked = sizes[0] if same else 0
+        steps.append(Step("PYRAMID", 1, sum(sizes) - linked, linked, sum(sizes)))
+    elif steps:
+        # Without it, the last volume is the result.
+        steps[-1] = replace(steps[-1], published=steps[-1].published + last)
+    if steps and not workflow["skip_report"]:
+        steps.append(Step("REPORT", 1, 0, pictures=(1 + sections) * PICTURE))
+    return steps
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _device(folder: Path) -> int:
+    return _existing(folder).stat().st_dev
+
+
+def _free(folder: Path) -> int:
+    """Bytes that a user without privileges may take."""
+    found = os.statvfs(_existing(folder))
+    return found.f_bavail * found.f_frsize
+
+
+def _needs(steps: Sequence[Step], places: Places) -> dict[str, tuple[int, int]]:
+    """Bytes at least and at most, in each place."""
+    scratch = places.scratch is not False
+    beside = sum(step.beside for step in steps)
+    # A link does not survive the copy out of a scratch folder.
+    voxels = sum(step.voxels + step.linked * scratch for step in steps)
+    results = places.copied * sum(step.published for step in steps)
+    records = places.recorded * (RUN + RUN_TASK * sum(step.tasks for step in steps))
+    needs = {
+        "work": (round(LEAST * voxels), voxels + beside),
+        "output": (round(LEAST * results), results + places.copied * beside + records),
+    }
+    if scratch:
+        needs["scratch"] = (
+            max((round(LEAST * s.voxels) // s.tasks for s in steps), default=0),
+            max(((s.voxels + s.linked + s.beside) // s.tasks for s in steps), default=0),
+        )
+    return needs
+
+
+def check_space(steps: Sequence[Step], places: Places, subject: str, *, stop: bool = True) -> Space:
+    """Compare the bounds of what steps will write with what is free.
+
+    Parameters
+    ----------
+    steps
+        From :func:`predict`, of one subject or of several.
+    places
+        Where it goes.
+    subject
+        Name in the messages.
+    stop
+        Whether it is an error, and not a warning, when not even the least fits.
+
+    Raises
+    ------
+    OctaneError
+        When not even the least fits, with a line for each file system.
+    """
+    needs = _needs(steps, places)
+    folders = {"work": places.work, "output": _existing(places.outdir)}
+    problems: list[str] = []
+    warnings: list[str] = []
+    if (scratch := known_folder(places.scratch)) is not None:
+        folders["scratch"] = scratch
+        if _device(scratch) == _device(places.work):
+            warnings.append(
+                f"The scratch folder {scratch} is on the file system of the work directory: "
+                f"everything is written twice there, {_range(*needs['work'])} each time; give "
+                "--scratch_dir false."
+            )
+    for device in dict.fromkeys(map(_device, folders.values())):
+        names = [name for name, folder in folders.items() if _device(folder) == device]
+        least, most = (sum(needs[name][bound] for name in names) for bound in (0, 1))
+        folder, free = folders[names[0]], _free(folders[names[0]])
+        spelled = " and ".join(f"{name} ({_range(*needs[name])})" for name in names)
+        line = (
+            f"fit: {spelled} take {_range(least, most)} on the file system of {folder}, which has "
+            f"{shown(free)} free. Free some; or {'; or '.join(REMEDIES[name] for name in names)}"
+        )
+        if least > free:
+            problems.append(
+                f"{subject} does not {line}; or, where much of it is there from an earlier run "
+                "that is resumed, give --check_space false."
+            )
+        elif most > free:
+            warnings.append(f"{subject} may not {line}.")
+    if problems and stop:
+        raise OctaneError("\n".join(problems))
+    parts = [f"{_range(*needs[name])} in the {PLACES[name]}" for name in PLACES if name in needs]
+    found = Space(summary=f"will write {', '.join(parts)}.", warnings=warnings + problems)
+    logger.info("%s %s", subject, found["summary"])
+    for line in found["warnings"]:
+        logger.warning("%s", line)
+    return found
+
+
+def _range(least: int, most: int) -> str:
+    return f"{shown(least)} to {shown(most)}"
+
+
+def require_links(places: Places) -> None:
+    """Try a hard link from the output folder to the work directory.
+
+    Raises
+    ------
+    OctaneError
+        When the two are on different file systems, or theirs has no hard links.
+    """
+    file = places.work / f".octane-link-{os.getpid()}"
+    link = _existing(places.outdir) / file.name
+    try:
+        file.touch()
+        if link != file:
+            os.link(file, link)
+    except OSError as error:
+        raise OctaneError(
+            f"--publish_dir_mode link: no hard link can lead from {link.parent} to the work "
+            f"directory ({error.strerror}); give symlink, rellink or copy, or an --outdir on the "
+            "work directory's file system."
+        ) from error
+    finally:
+        link.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
