@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Look at a subject's data and at this machine, and write its config."""
+"""Look at a subject's data, and write its config."""
 
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def main(
     samplesheet: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Look at a subject's data and at this machine, and write its config for nextflow run -c.
+    """Look at a subject's data, and write its config for nextflow run -c.
 
     Parameters
     ----------

@@ -1,55 +1,50 @@
-"""A config for a new subject: what its data and this machine tell, and what a person must decide.
+"""Config or samplesheet row of a new subject, from the metadata of its data.
 
-Nothing is guessed. A setting is stated where the data or the machine determine it; where they do
-not, it stays a comment that says what is missing, and PREFLIGHT asks for it.
+Nothing is guessed: what the metadata do not determine stays a comment that says what is missing,
+and PREFLIGHT asks for it.
 """
 
+import csv
+import io
 import logging
-import math
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import join, quote
 
-from octane.config.samplesheet import is_subject_name
+from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
+from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import spelled
 from octane.core.units import shown
+from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_source
-from octane.steps.machine import Machine, Place, look_at_machine
-from octane.steps.subject_row import add_row
-from octane.steps.survey import Survey, survey
-
-__all__ = ["Wishes", "near", "next_call", "results_folder", "settings_of", "write_subject"]
+from octane.steps.survey import Survey, cut_of, layout_of, overlap_of, survey, thickness_of
+from octane.store.numbering import number_of
 
 logger = logging.getLogger(__name__)
 
 PROJECT = Path(__file__).resolve().parents[3]
 LEVELS = (10, 25, 50, 100)
-"""Voxel sizes of the pyramid, of which the first that is no finer than the data is suggested."""
-USABLE = 0.8
-"""Part of the memory that tasks may ask for; the rest is the system's."""
+"""Voxel sizes to suggest: the first that is no finer than the data."""
 TO_DECIDE = ("TO BE DECIDED", "MISSING")
-"""How sentences begin on what a person must look at."""
+"""First words of sentences that need a decision."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 LISTED = 20
-"""So many missing sections are named one by one."""
+"""Missing sections that are named one by one, at most."""
+COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
+"""Columns of a new samplesheet; others where a subject needs them."""
+MARK = "\ufeff"
+"""Byte order mark, by which a spreadsheet recognises UTF-8."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a person knows already; None: left to the data.
-
-    Attributes
-    ----------
-    outdir
-        Folder of the results.
-    resolution, overlap, section_thickness, input_unit, input_kind
-        As the run's parameters.
-    """
+    """Parameters of the run that a person states; None: left to the data."""
 
     outdir: Path | None = None
     resolution: str | None = None
@@ -69,22 +64,22 @@ def write_subject(
     project: Path = PROJECT,
     overwrite: bool = False,
 ) -> Path:
-    """Look at a subject's data and at this machine, and write its config.
+    """Look at a subject's data, and write its config or its row of a samplesheet.
 
     Parameters
     ----------
     data
         A folder of mosaic grids or sections, one of them, or one volume.
     name
-        Of the subject; None: the data's own.
+        Name of the subject; None: the name of the data.
     wishes
-        What a person knows already.
+        Parameters that a person states.
     config
-        The file to write; None: ``conf/subjects/NAME.config`` in the project.
+        File to write; None: ``conf/subjects/NAME.config`` in the project.
     samplesheet
-        A CSV file that gets a row, in place of the config.
+        CSV file that gets a row, in place of the config.
     project
-        Where octane lies.
+        Folder of octane.
     overwrite
         Replace a config that exists.
 
@@ -96,7 +91,7 @@ def write_subject(
     Raises
     ------
     OctaneError
-        When the data cannot be used, the name is none, or the config exists; nothing is written.
+        When the data or the name cannot be used, or the config exists; nothing is written.
     """
     wishes = wishes or Wishes()
     # Links stay as they are given: a folder of links may be moved to other data later.
@@ -112,17 +107,10 @@ def write_subject(
     destination = config or project / "conf" / "subjects" / f"{name}.config"
     if samplesheet is None and destination.exists() and not overwrite:
         raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
-    # As `linkable` in lib/launch.nf: Nextflow follows links and keeps the name alone.
-    if signs := re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{source.resolve()}{source.name}"):
-        named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
-        shown = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
-        raise OctaneError(
-            f"{source.resolve() if signs[0] in str(source.resolve()) else source} has {shown} in "
-            "its path, which Nextflow cannot hand to tasks; rename it."
-        )
+    _require_linkable(source)
     found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
     outdir = results_folder(source, wishes.outdir)
-    settings = settings_of(name, source, outdir, found, look_at_machine(gpu_source()), wishes)
+    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_source())
     about = _about(found)
     if samplesheet is None:
         call = f"nextflow run main.nf -c {quote(f'conf/subjects/{name}.config')}"
@@ -144,8 +132,19 @@ def write_subject(
     return samplesheet or destination
 
 
+def _require_linkable(source: Path) -> None:
+    """Refuse what ``linkable`` in lib/launch.nf refuses: Nextflow follows links."""
+    if signs := re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{source.resolve()}{source.name}"):
+        named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
+        sign = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
+        raise OctaneError(
+            f"{source.resolve() if signs[0] in str(source.resolve()) else source} has {sign} in "
+            "its path, which Nextflow cannot hand to tasks; rename it."
+        )
+
+
 def results_folder(data: Path, wished: Path | None = None) -> Path:
-    """Where results go: as wished, else in the current folder, or beside data that it lies in."""
+    """Folder of the results: as wished, else in the current folder, or beside data around it."""
     folder = Path(os.path.abspath(wished or "results"))  # noqa: PTH100
     source = data.resolve()
     if wished is None and folder.resolve().is_relative_to(source):
@@ -162,64 +161,53 @@ def next_call(written: Path, outdir: Path | None = None) -> str:
 
 
 def near(path: Path) -> str:
-    """A path as it is shortest from the current folder."""
+    """Shortest path from the current folder."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def settings_of(
-    name: str,
-    source: Path,
-    outdir: Path,
-    found: Survey,
-    machine: Machine,
-    wishes: Wishes,
+    name: str, source: Path, outdir: Path, found: Survey, wishes: Wishes
 ) -> dict[str, Setting]:
-    """What the data, the machine and a person's wishes determine, by parameter."""
+    """Settings that the data and a person's wishes determine, by parameter."""
     settings = {
         "subject": Setting(name),
         "input": Setting(str(source)),
         "outdir": Setting(str(outdir), [f"The results are in {outdir / name}."]),
-        "resolution": _resolution(found, wishes),
-        **_machine(machine, found, outdir),
+        "resolution": _resolution(found),
     }
     if found.kind == "mosaic":
-        settings |= _tiles(found, wishes)
+        settings |= _tiles(found)
     if found.kind != "volume":
-        settings |= {
-            "section_thickness": _thickness(found, wishes),
-            "allow_missing_sections": _missing(found),
-        }
-    if wishes.input_unit:
-        settings["input_unit"] = Setting(wishes.input_unit)
-    if wishes.input_kind != "auto":
-        settings["input_kind"] = Setting(wishes.input_kind)
-    return settings
+        settings["section_thickness"] = _thickness(found)
+        settings["allow_missing_sections"] = _missing(found)
+    stated = {n: v for n, v in vars(wishes).items() if n != "outdir" and v not in (None, "auto")}
+    if "overlap" in stated:
+        # A table of positions would win over it.
+        settings.pop("positions", None)
+    return settings | {parameter: Setting(value) for parameter, value in stated.items()}
 
 
-def _spread(values: list[str]) -> str:
-    """What all have in common, or that they differ."""
+def _spread(values: Iterable[str]) -> str:
+    """Spell a common value, or that the values differ."""
     kinds = sorted(set(values))
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
 
 
 def _about(found: Survey) -> list[str]:
-    """What was found, a sentence or a line each."""
-    first, count = found.stores[0], len(found.stores)
-    numbers = [s.number for s in found.stores if s.number is not None]
+    """Describe the data, a sentence a line."""
+    volumes = found.volumes
+    numbers = [number for volume in volumes if (number := number_of(volume)) is not None]
     what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
-    span = f", numbered {min(numbers)} to {max(numbers)}" if numbers and count > 1 else ""
+    several = numbers and len(volumes) > 1
+    span = f", numbered {min(numbers)} to {max(numbers)}" if several else ""
+    cut = "Tiles, rows x columns" if found.kind == "mosaic" else "Shape (z y x)"
     lines = [
-        f"Found: {count} {what[found.kind]}{span}; {shown(found.on_disk)} on disk, "
+        f"Found: {len(volumes)} {what[found.kind]}{span}; {shown(found.on_disk)} on disk, "
         f"{shown(found.decoded)} decoded.",
-        f"Voxels: {spelled(found.spacing)} micrometre (z y x), "
-        f"{_spread([s.dtype for s in found.stores])}; {_spread([s.layout for s in found.stores])}.",
+        f"Voxels: {spelled(volumes[0].grid.spacing)} micrometre (z y x), "
+        f"{_spread(str(v.dtype) for v in volumes)}; {_spread(map(layout_of, volumes))}.",
+        f"{cut}: {_spread(cut_of(volume, found.kind) for volume in volumes)}.",
     ]
-    if first.tiles is not None:
-        lines.append(
-            f"Tiles, rows x columns: {_spread([spelled(s.tiles or ()) for s in found.stores])}."
-        )
-    else:
-        lines.append(f"Shape (z y x): {_spread([spelled(s.shape) for s in found.stores])}.")
     if found.missing:
         lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
     return lines
@@ -230,56 +218,50 @@ def _named(missing: list[int]) -> str:
     return f"section {', '.join(map(str, missing[:LISTED]))}{more}"
 
 
-def _resolution(found: Survey, wishes: Wishes) -> Setting:
-    if wishes.resolution is not None:
-        return Setting(wishes.resolution)
-    have = f"The voxels are {spelled(found.spacing)} micrometre."
-    suggested = next((level for level in LEVELS if level >= max(found.spacing)), None)
+def _resolution(found: Survey) -> Setting:
+    spacing = found.volumes[0].grid.spacing
+    have = f"The voxels are {spelled(spacing)} micrometre."
+    suggested = next((level for level in LEVELS if level >= max(spacing)), None)
     if found.kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
     reason = "the first of the pyramid's sizes that is no finer"
     return Setting(suggested, [f"{have} Suggested: {suggested}, {reason}."])
 
 
-def _tiles(found: Survey, wishes: Wishes) -> dict[str, Setting]:
-    """How tiles overlap, which no look at the voxels is to decide."""
-    if wishes.overlap is not None:
-        return {"overlap": Setting(wishes.overlap)}
+def _tiles(found: Survey) -> dict[str, Setting]:
+    """Overlap of tiles, which is never guessed."""
     if found.positions is not None:
         return {
             "positions": Setting(str(found.positions), ["Found beside the data."]),
-            "overlap": Setting(None, ["Not needed: the table of positions tells."], False),
+            "overlap": Setting(None, ["Not needed: the table of positions says it."], False),
         }
-    overlaps = {s.overlap and tuple(round(part, 4) for part in s.overlap) for s in found.stores}
-    known = next(iter(overlaps)) if len(overlaps) == 1 else None
-    if known is not None:
-        text = " ".join(f"{part:g}" for part in known)
-        return {
-            "overlap": Setting(
-                text, ["The mosaics' own metadata says this; set it to overrule."], False
-            )
-        }
-    if None not in overlaps:
-        return {"overlap": Setting(None, ["Each mosaic's own metadata tells; they differ."], False)}
-    sentence = (
-        "TO BE DECIDED: the data do not tell how their tiles overlap, and it is never guessed. Set "
-        "it here (0 where tiles abut), or give a positions table; without, PREFLIGHT stops the run "
-        "and asks."
-    )
-    return {"overlap": Setting("0.2", [sentence], False)}
+    stated = map(overlap_of, found.volumes)
+    overlaps = {own and tuple(round(part, 4) for part in own) for own in stated}
+    known = None
+    if None in overlaps:
+        known = "0.2"
+        sentence = (
+            "TO BE DECIDED: the data do not say how their tiles overlap, and it is never guessed. "
+            "Set it here (0 where tiles abut), or give a positions table; without, PREFLIGHT stops "
+            "the run and asks."
+        )
+    elif len(overlaps) == 1:
+        known = " ".join(f"{part:g}" for part in overlaps.pop() or ())
+        sentence = "The mosaics' own metadata say this; set it to overrule."
+    else:
+        sentence = "Each mosaic's own metadata say it; they differ."
+    return {"overlap": Setting(known, [sentence], False)}
 
 
-def _thickness(found: Survey, wishes: Wishes) -> Setting:
-    if wishes.section_thickness is not None:
-        return Setting(wishes.section_thickness)
-    stated = {s.thickness for s in found.stores}
+def _thickness(found: Survey) -> Setting:
+    stated = set(map(thickness_of, found.volumes))
     if len(stated) == 1 and (one := next(iter(stated))) is not None:
         return Setting(one, ["From the sections' own metadata."])
     if None not in stated:
-        return Setting(None, ["Each section's own metadata tells; they differ."], False)
-    depth = max(s.shape[0] * s.spacing[0] for s in found.stores)
+        return Setting(None, ["Each section's own metadata say it; they differ."], False)
+    depth = max(volume.grid.extent[0] for volume in found.volumes)
     sentence = (
-        f"The data do not tell; without it the full imaged depth is taken ({depth:g} micrometre at "
+        f"The data do not say; without it the full imaged depth is taken ({depth:g} micrometre at "
         "most). Set what was cut from one section to the next."
     )
     return Setting(round(depth, 6), [sentence], False)
@@ -295,44 +277,66 @@ def _missing(found: Survey) -> Setting:
     return Setting(len(found.missing), [sentence], False)
 
 
-def _machine(machine: Machine, found: Survey, outdir: Path) -> dict[str, Setting]:
-    memory = max(1, math.floor(machine.memory * USABLE / 1e9))
-    here = f"This machine has {machine.cores} core(s) and {shown(machine.memory)} of memory."
-    cluster = "Leave it out where jobs run on other machines."
-    settings = {
-        "max_cpus": Setting(machine.cores, [here, cluster]),
-        "max_memory": Setting(f"{memory} GB", [f"Four fifths of it. {cluster}"]),
-        "scratch_dir": _scratch(Place.of(Path("work")), Place.of(outdir), machine, found),
+def gpu_settings(source: GpuSource) -> dict[str, Setting]:
+    """Number of usable GPUs of this machine, through NVML, which makes no CUDA context."""
+    try:
+        found = visible(source.read(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    except GpusUnavailableError:
+        return {}
+    gpus = [gpu for gpu in found if gpu.fault is None]
+    if not gpus:
+        return {}
+    cards = ", ".join(f"{gpu.name} ({shown(gpu.total)})" for gpu in gpus)
+    return {"gpu_count": Setting(len(gpus), [f"Found: {cards}."])}
+
+
+def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
+    """Append a subject's stated settings to a samplesheet in CSV, or make it.
+
+    Settings of the whole run are left out. A sheet that is refused stays as it was.
+    """
+    own = {entry.name for entry in entries() if entry.per_subject}
+    row = {
+        name: str(plain(setting.value))
+        for name, setting in settings.items()
+        if setting.stated and name in own
     }
-    if not machine.gpus:
-        settings["gpu_count"] = Setting(
-            0, [f"No GPU is used here, because {machine.no_gpu}."], False
+    if sheet.suffix.lower() != ".csv":
+        raise OctaneError(f"{sheet} is not CSV, and a row is added to that alone; add it by hand.")
+    if sheet.exists():
+        text, columns = _before(sheet, row)
+        separator = separator_of(text)
+    else:
+        text, columns, separator = "", [], ","
+    stream = io.StringIO()
+    writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
+    if not columns:
+        # Of an empty sheet only the mark is kept.
+        text = text[:1] if text.startswith(MARK) else ""
+        columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
+        writer.writerow(columns)
+    writer.writerow(row.get(column, "") for column in columns)
+    with writing(sheet, overwrite=True) as partial:
+        end = "" if text in ("", MARK) or text.endswith("\n") else "\n"
+        partial.write_bytes((text + end + stream.getvalue()).encode())
+
+
+def _before(sheet: Path, row: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Text and columns of the sheet, if the row fits it; no columns where it is still empty."""
+    found = read_samplesheet(sheet, may_be_empty=True)
+    if found.problems:
+        raise OctaneError("\n".join(found.problems))
+    for other in found.rows:
+        if other.cells.get("subject", "").casefold() == row["subject"].casefold():
+            raise OctaneError(
+                f"{found.where(other.line)}: the subject {row['subject']} is there already; "
+                "correct that row, or give another --name."
+            )
+    lacking = [name for name in row if name not in found.columns]
+    if found.columns and lacking:
+        raise OctaneError(
+            f"{sheet} has no column {', '.join(lacking)}; add it to the first line, and a "
+            "separator to the others."
         )
-        return settings
-    cards = ", ".join(f"{gpu.name} ({shown(gpu.total)})" for gpu in machine.gpus)
-    settings["gpu_count"] = Setting(len(machine.gpus), [f"Found: {cards}."])
-    settings["gpu_slots"] = Setting(1, ["Raise it where a GPU idles while tasks wait."])
-    return settings
-
-
-def _room(place: Place) -> str:
-    return f"{place.kind or 'unknown'}, {shown(place.free)} free"
-
-
-def _scratch(work: Place, outdir: Place, machine: Machine, found: Survey) -> Setting:
-    """The node's own disk, where the work folder is behind a network and the node has room."""
-    places = (
-        f"The work folder's file system: {_room(work)}; the results': {_room(outdir)}; "
-        f"{machine.temporary.folder}: {_room(machine.temporary)}."
-    )
-    local = not machine.temporary.shared and machine.temporary.kind not in ("tmpfs", "ramfs")
-    apart = machine.temporary.device != work.device
-    # What a task may have there at once: its own output of the whole subject, twice over.
-    if work.shared and apart and local and machine.temporary.free > 2 * found.decoded:
-        return Setting(True, [places, "Tasks write on the node and copy over the network once."])
-    reason = (
-        "Tasks write where their results stay, once."
-        if not work.shared
-        else "The node's own disk has too little room, or is none."
-    )
-    return Setting(False, [places, reason])
+    # With its byte order mark, if it has one.
+    return sheet.read_bytes().decode(), list(found.columns)

@@ -1,4 +1,4 @@
-"""What an input holds, told by its metadata and its files' sizes; no voxel is read of a store."""
+"""Survey of an input: its metadata and its files' sizes; no voxel of a store is read."""
 
 import math
 import os
@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import zarr
-
 from octane.core.errors import OctaneError
-from octane.core.geometry import Vector, spelled
+from octane.core.geometry import spelled
 from octane.store.image import Image
 from octane.store.inputs import find_inputs, kind_of
 from octane.store.mosaic_grid import Tiling
@@ -19,48 +17,7 @@ from octane.store.numbering import gaps, number_of
 from octane.store.positions import COLUMNS
 from octane.store.volumes import Volume, open_volume
 
-__all__ = ["Stored", "Survey", "survey"]
-
 TABLE = "positions.csv"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """One store or file of an input.
-
-    Attributes
-    ----------
-    name
-        Of the file.
-    number
-        Of the section, or None.
-    shape, spacing
-        Voxels, and their size in micrometres (z, y, x).
-    dtype
-        Type of the voxels.
-    layout
-        Chunks and their compression, in words.
-    tiles
-        Rows and columns of a mosaic; None for others.
-    overlap
-        Part of a tile that its metadata says is shared, y and x; None where it does not.
-    thickness
-        Of the section in micrometres, as its metadata has it, or None.
-    on_disk, decoded
-        Bytes.
-    """
-
-    name: str
-    number: int | None
-    shape: tuple[int, int, int]
-    spacing: Vector
-    dtype: str
-    layout: str
-    tiles: tuple[int, int] | None
-    overlap: tuple[float, float] | None
-    thickness: float | None
-    on_disk: int
-    decoded: int
 
 
 @dataclass(frozen=True)
@@ -71,44 +28,32 @@ class Survey:
     ----------
     kind
         ``mosaic``, ``section`` or ``volume``.
-    stores
+    volumes
         In the order of their names.
     missing
-        Numbers of the sections that are not there, between the first and the last.
+        Numbers of the sections that are missing between the first and the last.
     positions
         A table of tile positions beside the data, or None.
     """
 
     kind: str
-    stores: list[Stored]
+    volumes: list[Volume]
     missing: list[int]
     positions: Path | None
 
     @property
-    def spacing(self) -> Vector:
-        """Voxel size of all stores, micrometres."""
-        return self.stores[0].spacing
+    def on_disk(self) -> int:
+        """Bytes of all files."""
+        return sum(_bytes_below(volume.path) for volume in self.volumes)
 
     @property
     def decoded(self) -> int:
         """Bytes of all voxels."""
-        return sum(stored.decoded for stored in self.stores)
-
-    @property
-    def on_disk(self) -> int:
-        """Bytes of all files."""
-        return sum(stored.on_disk for stored in self.stores)
+        return sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in self.volumes)
 
 
 def survey(source: Path, *, input_unit: str | None = None, input_kind: str = "auto") -> Survey:
-    """Look at an input.
-
-    Parameters
-    ----------
-    source
-        A folder of mosaic grids or sections, one of them, or one volume.
-    input_unit, input_kind
-        As the run's parameters.
+    """Look at an input: a folder of mosaic grids or sections, one of them, or one volume.
 
     Raises
     ------
@@ -119,7 +64,7 @@ def survey(source: Path, *, input_unit: str | None = None, input_kind: str = "au
     volumes: list[Volume] = []
     for path in find_inputs(source):
         try:
-            # Chunks that are missing are PREFLIGHT's: it knows whether they may be.
+            # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
             volumes.append(open_volume(path, input_unit=input_unit, missing="fill"))
         except OctaneError as error:
             problems.append(str(error))
@@ -129,11 +74,10 @@ def survey(source: Path, *, input_unit: str | None = None, input_kind: str = "au
     if kind == "volume" and len(volumes) > 1:
         raise OctaneError(f"{source} holds {len(volumes)} volumes; give one.")
     _require_one_spacing(volumes)
-    stores = [_stored(volume, kind) for volume in volumes]
-    numbers = [stored.number for stored in stores if stored.number is not None]
+    numbers = [n for volume in volumes if (n := number_of(volume)) is not None]
     return Survey(
         kind,
-        stores,
+        volumes,
         gaps(numbers) if kind != "volume" else [],
         _table(source) if kind == "mosaic" else None,
     )
@@ -151,33 +95,34 @@ def _require_one_spacing(volumes: Sequence[Volume]) -> None:
     )
 
 
-def _stored(volume: Volume, kind: str) -> Stored:
+def thickness_of(volume: Volume) -> float | None:
+    """Thickness of a section in micrometres, from its metadata."""
     noted = cast("Mapping[str, float]", volume.attributes.get("section") or {})
-    tiling = Tiling.of(volume) if kind == "mosaic" and isinstance(volume, Image) else None
-    shape = volume.grid.shape
-    return Stored(
-        volume.path.name,
-        number_of(volume),
-        shape,
-        volume.grid.spacing,
-        str(volume.dtype),
-        _layout(volume.array) if isinstance(volume, Image) else "read whole",
-        (tiling.rows, tiling.columns) if tiling else None,
-        _overlap(tiling) if tiling else None,
-        float(noted["thickness"]) if "thickness" in noted else None,
-        _bytes_below(volume.path),
-        math.prod(shape) * volume.dtype.itemsize,
-    )
+    return float(noted["thickness"]) if "thickness" in noted else None
 
 
-def _overlap(tiling: Tiling) -> tuple[float, float] | None:
-    if tiling.pitch is None:
+def overlap_of(volume: Volume) -> tuple[float, float] | None:
+    """Overlap of a mosaic's tiles as a part of a tile, y and x, from its metadata."""
+    tiling = Tiling.of(volume) if isinstance(volume, Image) else None
+    if tiling is None or tiling.pitch is None:
         return None
     _, height, width = tiling.tile_extent
     return 1 - tiling.pitch[0] / height, 1 - tiling.pitch[1] / width
 
 
-def _layout(array: zarr.Array) -> str:
+def cut_of(volume: Volume, kind: str) -> str:
+    """Rows and columns of a mosaic's tiles, or the shape of another volume."""
+    if kind == "mosaic" and isinstance(volume, Image):
+        tiling = Tiling.of(volume)
+        return spelled((tiling.rows, tiling.columns))
+    return spelled(volume.grid.shape)
+
+
+def layout_of(volume: Volume) -> str:
+    """Describe the chunks and their compression."""
+    if not isinstance(volume, Image):
+        return "read whole"
+    array = volume.array
     codecs = [
         getattr(codec, "codec_id", None) or type(codec).__name__.removesuffix("Codec").lower()
         for codec in array.compressors
@@ -195,7 +140,7 @@ def _bytes_below(path: Path) -> int:
 
 
 def _table(source: Path) -> Path | None:
-    """A table of positions in the folder of the data, or beside it."""
+    """Find a table of positions in the folder of the data, or beside it."""
     for path in (source / TABLE, source.parent / TABLE):
         if path.is_file():
             with path.open(encoding="utf-8-sig", errors="replace") as stream:

@@ -1,19 +1,21 @@
-"""A new subject's config: what data and machine determine is stated, the rest is asked for."""
+"""Config or row of a new subject: what the data determine is stated, the rest is asked for."""
 
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from octane.config.samplesheet import read_samplesheet
+from octane.config.subject import Setting
 from octane.core.errors import OctaneError
-from octane.gpu.inventory import Gpu
-from octane.steps.machine import Machine, Place
+from octane.gpu.inventory import Gpu, GpusUnavailableError
 from octane.steps.new_subject import (
     PROJECT,
     Wishes,
+    add_row,
+    gpu_settings,
     next_call,
     results_folder,
     settings_of,
@@ -22,8 +24,6 @@ from octane.steps.new_subject import (
 from octane.steps.survey import survey
 
 VOXELS = np.ones((4, 20, 30), np.float32)
-LOCAL = Place(Path("/tmp"), 1, "ext4", 10**12)
-MACHINE = Machine(8, 100 * 10**9, (), "there is no GPU", LOCAL)
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def known(write_mosaic, tmp_path):
     return tmp_path / "known"
 
 
-def settings(source, machine=MACHINE, outdir=Path("/results"), **wishes):
-    return settings_of("sub", source, outdir, survey(source), machine, Wishes(**wishes))
+def settings(source, **wishes):
+    return settings_of("sub", source, Path("/results"), survey(source), Wishes(**wishes))
 
 
 def test_what_the_data_do_not_tell_is_asked_for(data):
@@ -77,6 +77,7 @@ def test_a_table_of_positions_takes_the_place_of_the_overlap(known):
     found = settings(known)
     assert found["positions"].value == str(table)
     assert not found["overlap"].stated
+    assert "positions" not in settings(known, overlap="0.1")
 
 
 def test_a_persons_word_counts(data):
@@ -96,35 +97,32 @@ def test_a_volume_keeps_its_voxels(write_image):
     assert "section_thickness" not in found
 
 
-def test_the_machine(data):
-    cards = tuple(Gpu(k, f"GPU-{k}", "A40", 48 * 10**9, 0) for k in range(2))
-    found = settings(data, replace(MACHINE, gpus=cards, no_gpu=""))
-    assert (found["max_cpus"].value, found["max_memory"].value) == (8, "80 GB")
-    assert (found["gpu_count"].value, found["gpu_slots"].value) == (2, 1)
-    assert "A40 (48 GB)" in found["gpu_count"].found[0]
-    none = settings(data)["gpu_count"]
-    assert not none.stated
-    assert "there is no GPU" in none.found[0]
+class Source:
+    """GPUs as a test wants them."""
+
+    simulated = True
+
+    def __init__(self, found):
+        self.found = found
+
+    def read(self):
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
 
 
-@pytest.mark.parametrize(
-    ("work", "temporary", "chosen"),
-    [
-        ("ext4", ("xfs", 2, 10**12), False),
-        ("nfs4", ("xfs", 2, 10**12), True),
-        ("nfs4", ("xfs", 2, 10), False),
-        ("nfs4", ("tmpfs", 2, 10**12), False),
-        ("nfs4", ("nfs4", 2, 10**12), False),
-        ("nfs4", ("nfs4", 1, 10**12), False),
-    ],
-)
-def test_tasks_work_on_the_node_only_where_that_spares_the_network(
-    data, monkeypatch, work, temporary, chosen
-):
-    monkeypatch.setattr(Place, "of", classmethod(lambda cls, folder: cls(folder, 1, work, 10**12)))
-    kind, device, free = temporary
-    machine = replace(MACHINE, temporary=Place(Path("/tmp"), device, kind, free))
-    assert settings(data, machine)["scratch_dir"].value is chosen
+def test_gpus_that_work_and_that_an_allocation_allows_are_counted(monkeypatch):
+    cards = tuple(
+        Gpu(k, f"GPU-{k}", "A40", 48 * 10**9, 0, fault="lost" if k == 2 else None) for k in range(3)
+    )
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    setting = gpu_settings(Source(cards))["gpu_count"]
+    assert (setting.value, setting.stated) == (2, True)
+    assert setting.found == ["Found: A40 (48 GB), A40 (48 GB)."]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    assert gpu_settings(Source(cards))["gpu_count"].value == 1
+    for none in ((), cards[2:], GpusUnavailableError("the driver is too old")):
+        assert gpu_settings(Source(none)) == {}
 
 
 @pytest.fixture
@@ -227,3 +225,75 @@ def test_data_that_cannot_be_used_leave_nothing(made, tmp_path):
     with pytest.raises(OctaneError, match="does not exist"):
         write_subject(tmp_path / "nowhere", "sub", project=made)
     assert list((made / "conf" / "subjects").iterdir()) == []
+
+
+ROW = {
+    "subject": Setting("01"),
+    "input": Setting("/data/a, b"),
+    "resolution": Setting(10),
+    "overlap": Setting("0.2", stated=False),
+    "max_cpus": Setting(8),
+}
+
+
+def test_a_sheet_is_made_and_goes_on(tmp_path):
+    sheet = tmp_path / "cohort.csv"
+    add_row(sheet, ROW)
+    add_row(sheet, {**ROW, "subject": Setting("02"), "overlap": Setting("0.1 0.2")})
+    found = read_samplesheet(sheet)
+    assert found.problems == []
+    assert [row.cells for row in found.rows] == [
+        {"subject": "01", "input": "/data/a, b", "resolution": "10"},
+        {"subject": "02", "input": "/data/a, b", "resolution": "10", "overlap": "0.1 0.2"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
+        ("\n,,\n", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
+        ("\ufeff", "\ufeffsubject,input,resolution,overlap,positions,section_thickness\n01,"),
+        ("resolution;input;subject", "resolution;input;subject\n10;"),
+        ("resolution;input;subject\r\n\r\n", "resolution;input;subject\r\n\r\n10;"),
+    ],
+)
+def test_a_sheet_without_a_row_gets_its_first(tmp_path, before, after):
+    sheet = tmp_path / "cohort.csv"
+    sheet.write_bytes(before.encode())
+    add_row(sheet, ROW)
+    assert sheet.read_bytes().decode().startswith(after)
+    (row,) = read_samplesheet(sheet).rows
+    assert row.cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
+
+
+def test_a_spreadsheets_own_separator_and_mark_stay(tmp_path):
+    sheet = tmp_path / "cohort.csv"
+    before = "\ufeffinput;subject;resolution\r\nx;a;".encode()
+    sheet.write_bytes(before)
+    add_row(sheet, ROW)
+    assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n"
+    assert read_samplesheet(sheet).rows[1].cells["input"] == "/data/a, b"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("subject,input\n07,x\n", "has no column resolution; add it to the first line"),
+        ("subject,input\n", "has no column resolution; add it to the first line"),
+        ("subject,input,resolution\n01,x,\n", "line 2: the subject 01 is there already;"),
+        ("subject,input\n01\n", "line 2: there are 1 cells and 2 columns"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_the_sheet_stays(tmp_path, text, sentence):
+    sheet = tmp_path / "cohort.csv"
+    sheet.write_text(text, encoding="utf-8")
+    with pytest.raises(OctaneError) as caught:
+        add_row(sheet, ROW)
+    assert sentence in str(caught.value)
+    assert sheet.read_text(encoding="utf-8") == text
+
+
+def test_only_csv_gets_a_row(tmp_path):
+    with pytest.raises(OctaneError, match=r"cohort.yaml is not CSV"):
+        add_row(tmp_path / "cohort.yaml", ROW)

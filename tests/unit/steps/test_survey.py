@@ -1,11 +1,11 @@
-"""What an input holds is told from metadata, and data that do not belong together are refused."""
+"""Survey of an input from its metadata; data that do not belong together are refused."""
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
 
 from octane.core.errors import OctaneError
-from octane.steps.survey import survey
+from octane.steps.survey import cut_of, layout_of, overlap_of, survey, thickness_of
 
 VOXELS = np.ones((4, 20, 30), np.float32)
 TILE = (4, 10, 10)
@@ -23,12 +23,12 @@ def test_mosaics(write_mosaic, tmp_path):
         )
     found = survey(tmp_path / "data")
     assert (found.kind, found.missing, found.positions) == ("mosaic", [3, 4], None)
-    assert found.spacing == (3.5, 4.0, 4.0)
+    assert [volume.grid.spacing for volume in found.volumes] == [(3.5, 4.0, 4.0)] * 3
     assert found.decoded == 3 * VOXELS.nbytes
-    first = found.stores[0]
-    assert (first.number, first.tiles, first.thickness) == (1, (2, 3), 40.0)
-    assert first.overlap == pytest.approx((0.2, 0.1))
-    assert first.layout == "chunks of 4 x 10 x 10, zstd"
+    first = found.volumes[0]
+    assert (cut_of(first, "mosaic"), thickness_of(first)) == ("2 x 3", 40.0)
+    assert overlap_of(first) == pytest.approx((0.2, 0.1))
+    assert layout_of(first) == "chunks of 4 x 10 x 10, zstd"
     files = [p for p in (tmp_path / "data").rglob("*") if p.is_file()]
     assert found.on_disk == sum(p.stat().st_size for p in files)
 
@@ -36,10 +36,9 @@ def test_mosaics(write_mosaic, tmp_path):
 def test_a_store_of_others(write_foreign, tmp_path):
     path = write_foreign("raw_7.zarr", VOXELS.astype(np.uint16), chunks=TILE)
     found = survey(path)
-    (one,) = found.stores
-    assert (found.kind, one.number, one.overlap, one.thickness) == ("mosaic", 7, None, None)
-    assert one.dtype == "uint16"
-    assert one.layout.startswith("chunks of 4 x 10 x 10, ")
+    (one,) = found.volumes
+    assert (found.kind, overlap_of(one), thickness_of(one)) == ("mosaic", None, None)
+    assert layout_of(one).startswith("chunks of 4 x 10 x 10, ")
 
 
 @pytest.mark.parametrize("place", ["data", "."])
@@ -57,8 +56,11 @@ def test_a_file(tmp_path):
     image.SetSpacing((0.01, 0.01, 0.02))
     sitk.WriteImage(image, str(tmp_path / "brain.nii"))
     found = survey(tmp_path / "brain.nii")
-    assert (found.kind, found.stores[0].layout) == ("volume", "read whole")
-    assert found.spacing == pytest.approx((20.0, 10.0, 10.0))
+    (one,) = found.volumes
+    assert (found.kind, layout_of(one), cut_of(one, "volume")) == (
+        "volume", "read whole", "4 x 20 x 30",
+    )  # fmt: skip
+    assert one.grid.spacing == pytest.approx((20.0, 10.0, 10.0))
     assert found.on_disk == (tmp_path / "brain.nii").stat().st_size
 
 
@@ -80,7 +82,8 @@ def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
         survey(tmp_path / "data")
     lines = str(caught.value).splitlines()
     assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
-    assert survey(tmp_path / "data", input_unit="millimeter").spacing == (1e4, 1e4, 1e4)
+    first = survey(tmp_path / "data", input_unit="millimeter").volumes[0]
+    assert first.grid.spacing == (1e4, 1e4, 1e4)
 
 
 def test_an_empty_folder_is_refused(tmp_path):
