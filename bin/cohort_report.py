@@ -3,13 +3,10 @@
 
 from pathlib import Path
 
-from octane.config.cli import command, launch
+from octane.config.cli import run
 from octane.report.cohort_report import write_cohort_report
 
-app = command(__doc__)
 
-
-@app.default
 def main(
     destination: Path,
     /,
@@ -35,4 +32,4 @@ def main(
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

@@ -2,28 +2,23 @@
 """Correct a volume's bias field with N4, ITK's algorithm and options."""
 
 from pathlib import Path
-from typing import Annotated
 
-from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.cli import RecordFile, run
 from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.steps.n4 import correct_bias
 
-app = command(__doc__)
 
-
-@app.default
 def main(
     source: Path,
     destination: Path,
     /,
     *,
-    parameters: Annotated[N4Parameters | None, FLAT] = None,
-    reading: Annotated[InputParameters | None, FLAT] = None,
-    execution: Annotated[ExecutionParameters | None, FLAT] = None,
-    sharing: Annotated[LeaseParameters | None, FLAT] = None,
+    parameters: N4Parameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+    sharing: LeaseParameters,
     save_bias_field: Path | None = None,
     truth: Path | None = None,
-    settings: Settings = None,
     metrics: RecordFile = None,
     preview: RecordFile = None,
     dry_run: bool = False,
@@ -50,10 +45,10 @@ def main(
     made = correct_bias(
         source,
         destination,
-        settle(parameters, N4Parameters, settings),
-        settle(reading, InputParameters, settings),
-        settle(execution, ExecutionParameters, settings),
-        settle(sharing, LeaseParameters, settings),
+        parameters,
+        reading,
+        execution,
+        sharing,
         save_bias_field=save_bias_field,
         truth=truth,
         dry_run=dry_run,
@@ -63,4 +58,4 @@ def main(
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

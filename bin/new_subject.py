@@ -7,14 +7,11 @@ from typing import Annotated, Literal
 
 import cyclopts
 
-from octane.config.cli import RecordFile, command, launch
+from octane.config.cli import RecordFile, run
 from octane.config.params import Unit
 from octane.steps.new_subject import Wishes, near, next_call, results_folder, write_subject
 
-app = command(__doc__)
 
-
-@app.default
 def main(
     data: Path,
     /,
@@ -70,4 +67,4 @@ def main(
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

@@ -2,25 +2,20 @@
 """Write a volume as OME-Zarr with several resolutions."""
 
 from pathlib import Path
-from typing import Annotated
 
-from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.cli import RecordFile, run
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.steps.pyramid import build_pyramid
 
-app = command(__doc__)
 
-
-@app.default
 def main(
     source: Path,
     destination: Path,
     /,
     *,
-    parameters: Annotated[PyramidParameters | None, FLAT] = None,
-    reading: Annotated[InputParameters | None, FLAT] = None,
-    execution: Annotated[ExecutionParameters | None, FLAT] = None,
-    settings: Settings = None,
+    parameters: PyramidParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
     metrics: RecordFile = None,
     preview: RecordFile = None,
 ) -> None:
@@ -37,15 +32,8 @@ def main(
     preview
         Where to write central slices for the report, as NPZ.
     """
-    made = build_pyramid(
-        source,
-        destination,
-        settle(parameters, PyramidParameters, settings),
-        settle(reading, InputParameters, settings),
-        settle(execution, ExecutionParameters, settings),
-    )
-    made.save(metrics, preview)
+    build_pyramid(source, destination, parameters, reading, execution).save(metrics, preview)
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

@@ -2,9 +2,8 @@
 """Resample a mosaic grid tile by tile, or a volume, to a target voxel size."""
 
 from pathlib import Path
-from typing import Annotated
 
-from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.cli import RecordFile, run
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -13,20 +12,16 @@ from octane.config.params import (
 )
 from octane.steps.resample import resample_image
 
-app = command(__doc__)
 
-
-@app.default
 def main(
     source: Path,
     destination: Path,
     /,
     *,
-    parameters: Annotated[ResampleParameters | None, FLAT] = None,
-    reading: Annotated[InputParameters | None, FLAT] = None,
-    execution: Annotated[ExecutionParameters | None, FLAT] = None,
-    sharing: Annotated[LeaseParameters | None, FLAT] = None,
-    settings: Settings = None,
+    parameters: ResampleParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+    sharing: LeaseParameters,
     metrics: RecordFile = None,
     dry_run: bool = False,
 ) -> None:
@@ -44,17 +39,11 @@ def main(
         Tell what would be done, with how many workers and how much memory, and do nothing.
     """
     made = resample_image(
-        source,
-        destination,
-        settle(parameters, ResampleParameters, settings),
-        settle(reading, InputParameters, settings),
-        settle(execution, ExecutionParameters, settings),
-        settle(sharing, LeaseParameters, settings),
-        dry_run=dry_run,
+        source, destination, parameters, reading, execution, sharing, dry_run=dry_run
     )
     if not dry_run:
         made.save(metrics, None)
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

@@ -2,26 +2,21 @@
 """Stitch the tiles of one section's mosaic grid into one image."""
 
 from pathlib import Path
-from typing import Annotated
 
-from octane.config.cli import FLAT, RecordFile, Settings, command, launch, settle
+from octane.config.cli import RecordFile, run
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
 from octane.steps.stitch import stitch_section
 
-app = command(__doc__)
 
-
-@app.default
 def main(
     source: Path,
     destination: Path,
     /,
     *,
-    parameters: Annotated[StitchParameters | None, FLAT] = None,
-    reading: Annotated[InputParameters | None, FLAT] = None,
-    execution: Annotated[ExecutionParameters | None, FLAT] = None,
+    parameters: StitchParameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
     positions: Path | None = None,
-    settings: Settings = None,
     metrics: RecordFile = None,
     preview: RecordFile = None,
 ) -> None:
@@ -40,16 +35,10 @@ def main(
     preview
         Where to write the section's thumbnail, as NPZ.
     """
-    made = stitch_section(
-        source,
-        destination,
-        settle(parameters, StitchParameters, settings),
-        settle(reading, InputParameters, settings),
-        settle(execution, ExecutionParameters, settings),
-        positions,
+    stitch_section(source, destination, parameters, reading, execution, positions).save(
+        metrics, preview
     )
-    made.save(metrics, preview)
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

@@ -1,10 +1,12 @@
-"""What the commands in ``bin/`` share: flags from the models, one-sentence errors, logging."""
+"""Common parts of the commands in ``bin/``: flags from models, one-sentence errors, logging."""
 
+import inspect
 import logging
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, TypeVar, cast
@@ -29,12 +31,10 @@ from octane.config.params import (
 from octane.config.validation import read_object, spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
-__all__ = ["FLAT", "RecordFile", "Settings", "command", "launch", "settle"]
-
 Model = TypeVar("Model", bound=BaseModel)
 
 COMMON = (InputParameters, ExecutionParameters, LeaseParameters)
-"""What every step takes beside its own parameters."""
+"""Parameters of every step beside its own."""
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
@@ -46,7 +46,7 @@ def _no_folder(_kind: object, path: Path | None) -> None:
 
 
 RecordFile = Annotated[Path | None, cyclopts.Parameter(validator=_no_folder)]
-"""A file that is written over: metrics and previews."""
+"""File that is replaced: metrics and previews."""
 
 Settings = Annotated[
     Path | None,
@@ -54,8 +54,47 @@ Settings = Annotated[
 ]
 
 
+def run(step: Callable[..., None]) -> None:
+    """Run a script of ``bin/``; see :func:`application`."""
+    launch(application(step))
+
+
+def application(step: Callable[..., None]) -> cyclopts.App:
+    """Make a command of a function, whose docstring is the help.
+
+    The fields of each parameter that is a model become flags. A command with models also takes a
+    file of parameters with ``--settings``.
+    """
+    signature = inspect.signature(step)
+    parameters = dict(signature.parameters)
+    models = {
+        name: own.annotation
+        for name, own in parameters.items()
+        if isinstance(own.annotation, type) and issubclass(own.annotation, BaseModel)
+    }
+    for name, model in models.items():
+        parameters[name] = parameters[name].replace(
+            annotation=Annotated[model | None, FLAT], default=None
+        )
+    if models:
+        parameters["settings"] = inspect.Parameter(
+            "settings", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Settings
+        )
+
+    # Without annotations, which cyclopts would take before those of the signature.
+    def call(*words, settings=None, **flags):
+        settled = {name: settle(flags.get(name), own, settings) for name, own in models.items()}
+        step(*words, **flags | settled)
+
+    vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))
+    call.__doc__ = step.__doc__
+    app = command(None)
+    app.default(call)
+    return app
+
+
 def command(description: str | None) -> cyclopts.App:
-    """Make a command whose help is ``description`` (the script's docstring)."""
+    """Make a command whose help is ``description``; None: the docstring of its function."""
     return cyclopts.App(
         name=Path(sys.argv[0]).name,
         help=description,
@@ -78,8 +117,8 @@ def settle(given: Model | None, model: type[Model], settings: Path | None = None
     if settings is None:
         return given if given is not None else model()
     stored = read_object(settings)
-    # One file carries the step's parameters and the common ones: each model takes its own part,
-    # and the step's refuses what nobody knows.
+    # One file holds the step's parameters and the common ones: each model takes its own part, and
+    # the step's model refuses unknown names.
     common = {name for kind in COMMON for name in kind.model_fields}
     ignored = stored.keys() - model.model_fields.keys() if model in COMMON else common
     own = {k: v for k, v in stored.items() if k in model.model_fields or k not in ignored}
@@ -92,8 +131,8 @@ def settle(given: Model | None, model: type[Model], settings: Path | None = None
 def _stop(number: int, frame: FrameType | None) -> None:
     caller = frame
     while caller is not None:
-        # zarr writes from threads of its own, which would go on, into what is about to be removed:
-        # the signal comes again when it is done.
+        # zarr writes from its own threads, which would continue in a folder that is about to be
+        # removed: the signal is sent again when zarr has ended.
         if str(caller.f_globals.get("__name__")).startswith("zarr."):
             threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
             return
@@ -102,11 +141,10 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def launch(app: cyclopts.App) -> None:
-    """Run a command: errors are one sentence on standard error and exit code 1.
+    """Run a command: an error is one sentence on standard error and exit code 1.
 
-    Without space left it is 28 (the system's ENOSPC), without memory 137: there the workflow can
-    try again.
-    ``OCTANE_DEBUG=1`` shows the traceback as well.
+    The code is 28 (the system's ENOSPC) without space and 137 without memory: there the workflow
+    can try again. ``OCTANE_DEBUG=1`` shows the traceback.
     """
     console = Console(stderr=True, soft_wrap=True)
     terminal = sys.stderr.isatty()
@@ -116,10 +154,10 @@ def launch(app: cyclopts.App) -> None:
         datefmt="%H:%M:%S",
         handlers=[RichHandler(console=console, show_path=False)] if terminal else None,
     )
-    # zarr's event loop complains of its unfinished reads when a corrupt chunk ends the command:
-    # noise under the one sentence that names the chunk.
+    # zarr's event loop logs its unfinished reads when a corrupt chunk ends the command, below the
+    # one sentence that names the chunk.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    # So that a task that is cancelled still removes what it had half-written.
+    # A task that is cancelled still removes what it has written in part.
     for number in (signal.SIGTERM, signal.SIGINT):
         # A shell that puts a command in the background has it ignore SIGINT.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -158,7 +196,7 @@ def _sentence(error: cyclopts.CycloptsError) -> str:
 def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
     if os.environ.get("OCTANE_DEBUG"):
         raise error
-    # Which tile or block it happened in.
+    # The tile or block of the error.
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
     sys.stderr.write(f"error: {sentence}{notes}\n")
     raise SystemExit(code) from None
