@@ -1,4 +1,4 @@
-"""Everything that is generated from the parameter models, so that nothing can drift.
+"""Files that are generated from the parameter models.
 
 The workflow's parameters are the fields of all models under one flat set of names: a step's prefix
 and the field's name, or the name that the field states for the workflow.
@@ -16,20 +16,6 @@ from pydantic.fields import FieldInfo
 
 from octane.config.params import STEPS, StepParameters
 
-__all__ = [
-    "GENERATED",
-    "Entry",
-    "WorkflowModel",
-    "as_groovy",
-    "entries",
-    "is_path",
-    "nextflow_config",
-    "nextflow_schema",
-    "parameter_table",
-    "plain",
-    "split",
-]
-
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
 NUMBERS: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
@@ -37,9 +23,9 @@ NUMBERS: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter of the workflow: where it comes from and what it is called there.
+    """One parameter of the workflow, its step and its field.
 
-    ``per_subject``: it may be a column of a samplesheet.
+    With ``per_subject`` it may be a column of a samplesheet.
     """
 
     name: str
@@ -51,7 +37,7 @@ class Entry:
 
     @property
     def unit(self) -> str | None:
-        """Its unit, if it has one."""
+        """Unit, if it has one."""
         return _extra(self.info).get("unit")
 
 
@@ -75,7 +61,7 @@ def entries() -> Iterator[Entry]:
 
 
 def _model() -> type[BaseModel]:
-    # The annotation as written keeps limits and validators; the default may be the workflow's own.
+    # Type hints with extras keep limits and validators; the workflow may have another default.
     hints = {step: get_type_hints(model, include_extras=True) for step, model in STEPS.items()}
     fields = {entry.name: (hints[entry.step][entry.field], entry.default) for entry in entries()}
     config = ConfigDict(extra="forbid", validate_default=True)
@@ -96,7 +82,7 @@ def split(values: BaseModel) -> dict[str, dict[str, object]]:
 
 
 def plain(default: object) -> object:
-    """A default as a file holds it: lists and paths are strings, as a command line gives them."""
+    """Convert a default for a file: lists and paths become strings, as on a command line."""
     if isinstance(default, Path):
         return str(default)
     if isinstance(default, SEQUENCES):
@@ -109,10 +95,9 @@ def plain(default: object) -> object:
 
 
 def as_groovy(value: object) -> str:
-    """A value as a Nextflow config holds it.
+    """Write a value for a Nextflow config.
 
-    Signs beyond ASCII are escaped: what encoding a file is read in depends on the machine's
-    settings.
+    Characters beyond ASCII are escaped: the encoding of a file depends on the machine's settings.
     """
     if value is None:
         return "null"
@@ -127,7 +112,7 @@ def as_groovy(value: object) -> str:
 
 
 def nextflow_config() -> str:
-    """``conf/params.config``: the defaults of all workflow parameters."""
+    """Write ``conf/params.config``: the defaults of all workflow parameters."""
     lines = [
         "// Generated from bin/octane/config/params.py by `make generate`; edit that, not this.",
         "",
@@ -143,7 +128,7 @@ def nextflow_config() -> str:
 
 
 def _allowed(annotation: object) -> list[object]:
-    """Members of a type, looking through Optional and Annotated."""
+    """Members of a type, inside Optional and Annotated."""
     if get_origin(annotation) in (Union, UnionType):
         return [m for a in get_args(annotation) if a is not type(None) for m in _allowed(a)]
     if hasattr(annotation, "__metadata__"):
@@ -152,7 +137,7 @@ def _allowed(annotation: object) -> list[object]:
 
 
 def _limits(info: FieldInfo) -> list[object]:
-    """Limits of a value, also where it may be None and pydantic keeps them with the type."""
+    """Limits of a value; where it may be None, pydantic keeps them with the type."""
     members = get_args(info.annotation) if get_origin(info.annotation) in (Union, UnionType) else ()
     own = [m for member in members for m in getattr(member, "__metadata__", ())]
     nested = [limit for m in own if isinstance(m, FieldInfo) for limit in m.metadata]
@@ -194,7 +179,7 @@ def _json_type(info: FieldInfo) -> dict[str, object]:
 
 
 def nextflow_schema() -> str:
-    """``nextflow_schema.json`` in nf-core's form (JSON schema, draft 2020-12)."""
+    """Write ``nextflow_schema.json`` in nf-core's form (JSON schema, draft 2020-12)."""
     definitions: dict[str, dict[str, object]] = {}
     for entry in entries():
         model = STEPS[entry.step]
@@ -228,7 +213,7 @@ def nextflow_schema() -> str:
 
 
 def parameter_table() -> str:
-    """``docs/parameters.md``: all parameters, by step."""
+    """Write ``docs/parameters.md``: all parameters, by step."""
     lines = [
         "# Parameters",
         "",
@@ -274,4 +259,4 @@ GENERATED = {
     "nextflow_schema.json": nextflow_schema,
     "docs/parameters.md": parameter_table,
 }
-"""Files of the project and what makes each."""
+"""Files of the project, and the function that writes each."""

@@ -1,7 +1,7 @@
-"""Where tasks run: what ``scratch_dir`` says, and what can be known of the folder beforehand.
+"""Scratch folder of tasks: the values of ``scratch_dir``, and checks of the folder before a run.
 
-The same reading stands once more in ``conf/base.config``, where Nextflow takes it for its tasks and
-no function can be called; a test holds the two together.
+``conf/base.config`` reads the parameter in the same way, in a closure that can call no function;
+a test compares the two.
 """
 
 import os
@@ -10,20 +10,18 @@ from pathlib import Path
 
 from octane.core.errors import OctaneError
 
-__all__ = ["known_folder", "read_scratch", "require_scratch"]
-
 OFF = ("false", "no", "off", "0", "null", "none", "")
-"""What stands for the work directory where a params file or a shell made text of it."""
+"""Texts for the work directory, as a params file or a shell writes them."""
 ON = ("true", "yes", "on", "1")
-"""What stands for the node's TMPDIR."""
+"""Texts for the node's TMPDIR."""
 
 VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
 SIGNS = re.compile(r"[^\w/.,:+@%=-]")
-"""What the shell line that makes the folder would not take as it is."""
+"""Characters that the shell line that makes the folder would not take literally."""
 
 
 def read_scratch(value: object) -> bool | str:
-    """Scratch folder that a value of ``scratch_dir`` asks for, however it was written.
+    """Read a value of ``scratch_dir``.
 
     Returns
     -------
@@ -37,9 +35,9 @@ def read_scratch(value: object) -> bool | str:
 
 
 def known_folder(scratch: bool | str) -> Path | None:
-    """The folder on this machine; None where there is none, or only a node knows it.
+    """Find the folder on this machine; None where there is none, or only a node knows it.
 
-    A folder that is yet to be made stands for the one that is to hold it.
+    A folder that does not exist yet is represented by its parent.
     """
     if scratch is False:
         return None
@@ -53,15 +51,15 @@ def known_folder(scratch: bool | str) -> Path | None:
 
 
 def require_scratch(scratch: bool | str) -> None:
-    """See that tasks can work in the scratch folder, as far as this machine can tell.
+    """Check that tasks can work in the scratch folder, as far as this machine knows it.
 
-    Nextflow makes what is not there, so that a typing error would go unseen: a folder has to be
-    there, or end in ``/`` as the sign that it is to be made.
+    Nextflow makes a missing folder, which would hide a typing error: a folder must exist, or end in
+    ``/`` as the sign that tasks make it.
 
     Raises
     ------
     OctaneError
-        When it is no full path, is not there or cannot be written.
+        When it is no full path, does not exist or cannot be written.
     """
     if isinstance(scratch, bool):
         place = known_folder(scratch)
@@ -81,17 +79,16 @@ def require_scratch(scratch: bool | str) -> None:
     if folder is None:
         return
     wanted = Path(os.path.expandvars(scratch))
-    if not wanted.exists():
-        if not scratch.endswith("/"):
-            raise OctaneError(
-                f"--scratch_dir {scratch} does not exist; make it, or end it in / to have tasks "
-                f"make it ({scratch}/), or give true for the node's TMPDIR, or false."
-            )
-        if not folder.is_dir():
-            raise OctaneError(
-                f"--scratch_dir {scratch} is to be made in {folder}, which does not exist; check "
-                "the path."
-            )
+    if not wanted.exists() and not scratch.endswith("/"):
+        raise OctaneError(
+            f"--scratch_dir {scratch} does not exist; make it, or end it in / to have tasks make "
+            f"it ({scratch}/), or give true for the node's TMPDIR, or false."
+        )
+    if not folder.exists():
+        raise OctaneError(
+            f"--scratch_dir {scratch} is to be made in {folder}, which does not exist; check the "
+            "path."
+        )
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise OctaneError(
             f"--scratch_dir {scratch} is no folder that tasks can write to; give another one, true "

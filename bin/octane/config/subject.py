@@ -1,8 +1,7 @@
 """A subject's config for Nextflow: every parameter with its meaning, some with a value.
 
-One template makes both the file that a person copies and the one that looks at the data, so that
-they cannot differ. A parameter without a value of its own stands there as a comment with its
-default.
+One template makes both the file that a person copies and the file that bin/new_subject.py writes.
+A parameter without a value is a comment with its default.
 """
 
 import textwrap
@@ -14,16 +13,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from octane.config.params import STEPS
 from octane.config.schema import Entry, as_groovy, entries, plain
 
-__all__ = ["TEMPLATE", "Setting", "config_text", "template"]
-
 TEMPLATE = "conf/subjects/template.config"
 """The file that :func:`template` is written to."""
 
 WIDTH = 94
-"""Signs of a comment's line, so that lines have 100 with their margin."""
+"""Characters of a comment; with its margin a line has 100."""
 
 LEFT_OUT = ("help", "samplesheet", "phantom")
-"""What no subject's config states: it would be another kind of run."""
+"""Parameters of other kinds of run, which no subject's config states."""
 
 FIRST = (
     "subject",
@@ -41,14 +38,14 @@ FIRST = (
     "gpu_count",
     "gpu_slots",
 )
-"""What a subject's config is most often about."""
+"""Parameters of the first group, in order."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a parameter: its value, and sentences on where it comes from.
+    """Value of a parameter, and sentences on its origin.
 
-    ``stated`` False leaves it a comment: a suggestion that a person is to decide on.
+    With ``stated`` False it stays a comment: a suggestion for a person to decide on.
     """
 
     value: object
@@ -71,7 +68,7 @@ class _Group:
 
 
 def _wrapped(text: str) -> list[str]:
-    # A line break or a backslash in a file's name must not end the comment or be read as a sign.
+    # A line break or a backslash in a file's name must not end the comment or be read as an escape.
     safe = "".join(sign if sign.isprintable() else " " for sign in text).replace("\\", "/")
     return textwrap.wrap(safe, WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -84,15 +81,7 @@ def _field(entry: Entry, setting: Setting | None) -> _Field:
 
 
 def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
-    """A subject's config.
-
-    Parameters
-    ----------
-    about
-        Sentences at its head.
-    settings
-        What is known, by parameter.
-    """
+    """Write a subject's config: sentences at its head, then all parameters with what is known."""
     known = {
         entry.name: entry
         for entry in entries()
@@ -114,7 +103,7 @@ def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
 
 
 def template() -> str:
-    """``conf/subjects/template.config``: for those who fill it in by hand."""
+    """Write ``conf/subjects/template.config``, which a person fills in."""
     return config_text(
         [
             "One subject: copy to conf/subjects/NAME.config, fill in, and run",

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in words for the person who gave the parameters."""
+"""Errors of pydantic as sentences for the person who gave the parameters."""
 
 import difflib
 import json
@@ -9,8 +9,6 @@ from typing import Literal
 from pydantic import BaseModel, ValidationError
 
 from octane.core.errors import OctaneError
-
-__all__ = ["place_of", "read_object", "spelled"]
 
 Style = Literal["flag", "parameter", "key"]
 
@@ -31,18 +29,18 @@ def spelled(
     style: Style = "flag",
     among: Collection[str] | None = None,
 ) -> list[str]:
-    """One sentence for each problem that pydantic found, naming the flag.
+    """Write one sentence for each problem that pydantic found.
 
     Parameters
     ----------
     error
-        What pydantic raised.
+        Error of pydantic.
     model
-        The model it was raised for; misspelt names get its nearest field as a suggestion.
+        Model of the error; an unknown name gets the nearest field as a suggestion.
     style
-        How a parameter is written: a command's flags, the workflow's parameters, keys in a file.
+        Names as a command's flags, as the workflow's parameters, or as keys in a file.
     among
-        Only problems of these parameters; None: of all.
+        Names of the parameters to report; None: all.
     """
     lines = []
     for problem in error.errors(include_url=False):
@@ -57,22 +55,22 @@ def spelled(
         else:
             message = problem["msg"].removeprefix("Value error, ")
             lines.append(f"{flag} is {problem['input']!r}: {message[0].lower()}{message[1:]}.")
-    # Each member of a list that is wrong is a problem of its own, with the same words.
+    # Each wrong member of a list is a separate problem with the same words.
     return list(dict.fromkeys(lines))
 
 
 def place_of(error: ValidationError) -> str:
-    """Where in the content the first problem is, its names apart by dots."""
+    """Place of the first problem, names joined by dots."""
     return ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
 
 
 def read_object(path: Path) -> dict[str, object]:
-    """Parameters that stand in a file as a JSON object.
+    """Read parameters from a JSON file.
 
     Raises
     ------
     OctaneError
-        When it cannot be read, or is no JSON object.
+        When it cannot be read or holds no JSON object.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
