@@ -139,16 +139,13 @@ def by_leases(node: Node) -> tuple[Job, int] | None:
     for gpu, runs in enumerate(node.runs):
         busy = min(100, round(100 * sum(run.busy for run in runs)))
         shown = Gpu(gpu, f"GPU-{gpu}", "", TOTAL, node.free(gpu), utilisation=busy)
-        held = tuple(
-            Holder(run.memory, run.memory, node.slots, run.since) for run in runs if run.job.kind
-        )
+        held = tuple(Holder(run.memory, run.memory, node.slots) for run in runs if run.job.kind)
         loads.append(Load(shown, held, len(runs) - len(held)))
     uuids = [load.gpu.uuid for load in loads]
-    requests = {id(j): Request(j.memory, node.slots, uuids, j.arrived) for j in node.waiting}
     for job in random.Random(node.now).sample(node.waiting, len(node.waiting)):
-        own = requests[id(job)]
-        earlier = [one for one in requests.values() if one.arrived < own.arrived]
-        found = decide(loads, own, earlier)
+        earlier = [one for one in node.waiting if one.arrived < job.arrived]
+        own, *others = (Request(one.memory, node.slots, uuids) for one in (job, *earlier))
+        found = decide(loads, own, others)
         if found.gpu is not None:
             return job, found.gpu.index
     return None

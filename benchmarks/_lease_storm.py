@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "bin"))
 
 from octane.gpu import lease
-from octane.gpu.account import QUEUE, slot_kind
+from octane.gpu.admission import QUEUE, slot_kind
 from octane.gpu.lease_folder import LeaseFolder
 from octane.gpu.simulated import SimulatedGpus
 
@@ -81,7 +81,7 @@ def start(folder: Path, log: int, taker: int) -> int:
 def storm(kills: int, takers: int, seed: int = 1) -> dict[str, object]:
     """Kill takers, and count what should not be."""
     rng = random.Random(seed)
-    lease.TICK = 0.01
+    lease.TICK = 0.003
     with tempfile.TemporaryDirectory() as scratch:
         folder, path = Path(scratch) / "leases", Path(scratch) / "log"
         log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)

@@ -11,8 +11,7 @@ from octane.config.cli import FLAT, command, launch
 from octane.config.params import LeaseParameters
 from octane.core.errors import OctaneError
 from octane.core.units import bytes_of
-from octane.gpu.command import Node
-from octane.gpu.status import table
+from octane.gpu.status import Node, table
 
 app = command(__doc__)
 
@@ -34,7 +33,7 @@ def main(
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
-    The command takes this process's place: its exit code, and every signal, are its own. It sees
+    The command replaces this process, so exit code and signals are its own. It sees
     the GPU as the only one (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU.
     The share is given back when the command and all that it left running have ended.
 
@@ -57,7 +56,7 @@ def main(
     dry_run
         Show which GPU would be taken and why not the others; exit code 1 where none would be.
     """
-    node = Node(sharing)
+    node = Node(sharing or LeaseParameters())
     if status:
         found = node.status()
         sys.stdout.write(dumps(found, indent=2) + "\n" if json else table(found))
@@ -69,7 +68,9 @@ def main(
     except ValueError as error:
         raise OctaneError(f"--memory: {error}.") from error
     if dry_run:
-        raise SystemExit(0 if node.preview(required) else 1)
+        gpu, lines = node.preview(required)
+        sys.stdout.write("\n".join(lines) + "\n")
+        raise SystemExit(0 if gpu is not None else 1)
     if not words:
         raise OctaneError("There is no command; write it after --.")
     node.run(words, required, backend, timeout, subject)

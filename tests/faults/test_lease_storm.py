@@ -23,7 +23,7 @@ def test_a_hundred_kills_leave_nothing_and_give_nothing_twice(told):
     counts = json.loads(done.stdout)
     assert counts["kills"] == 100
     assert counts["kills_while_holding"] > 0
-    assert counts["grants"] > 100
+    assert counts["grants"] > 50
     for fault in ("leaks", "double_grants", "over_slots", "over_memory"):
         assert counts[fault] == 0, counts
     # The mutex, two slots on each of two GPUs, and a place in the queue for each taker.

@@ -1,31 +1,28 @@
-"""Which GPU a request gets, or why none: pure functions of what is seen at one moment.
+"""Admission: state of the node's GPUs, and the GPU that a request gets or why it gets none.
 
 **Slots.** A GPU takes as many leases as its holders and the request all allow.
 
-**Memory.** What counts as free is NVML's free memory, less what holders reserved and have not
-allocated yet. A holder whose memory NVML does not show is taken to have allocated nothing, so a
-promise is never given twice.
+**Memory.** What can be promised is NVML's free memory, less what holders were promised and have not
+allocated yet. A holder whose memory NVML does not show counts as having allocated nothing, so
+nothing is promised twice.
 
 **Other processes.** While processes without a lease are on a GPU, it is passed over when its free
 memory is below 1.5 times the request or its utilisation above 90 %: such processes can grow. Where
 NVML does not list them, memory alone decides.
 
-**Order.** First come, first served, with one exception that costs nobody anything: a later request
-goes ahead where it does not make an earlier one wait longer. Each earlier request that could go now
-is treated as gone already. Each that could not claims one GPU, and onto that GPU a later request
-comes only if the claimant still fits as soon as those leave who held it before the claimant came.
-Leases that were granted after that are taken to stay forever, so a stream of small requests cannot
-starve a large one: the leases it has to wait for only become fewer.
+**Order.** First come, first served for each GPU. A later request takes a GPU only where no earlier
+one could run at all, even after every lease there has ended. So nobody starves: what keeps the
+first request waiting only becomes less.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from octane.gpu.inventory import Gpu, named
-
-__all__ = ["Decision", "Holder", "Load", "Request", "decide"]
+from octane.gpu.lease_folder import Identity, LeaseFolder, LeaseRecord, identity, own_identity
 
 CROWDED = 1.5
 """Free memory over the request that is asked for beside processes without a lease."""
@@ -33,27 +30,19 @@ CROWDED = 1.5
 BUSY = 90
 """Percent of utilisation above which a GPU with processes without a lease is passed over."""
 
+HELD = "OCTANE_GPU_LEASE"
+"""Environment variable with the leases (:attr:`Held.mark`) that a command runs under."""
+
+QUEUE = "wait"
+
 
 @dataclass(frozen=True)
 class Holder:
-    """A lease that is held.
-
-    Attributes
-    ----------
-    reserved : int
-        Bytes that it was promised.
-    allocated : int or None
-        Bytes of them that NVML shows it to use; None where NVML does not show it.
-    slots : int
-        How many leases it allows on its GPU, its own among them.
-    since : float
-        When it was granted, on the clock of :attr:`Request.arrived`.
-    """
+    """Lease that is held: bytes promised, bytes in use (None where unknown), slots allowed."""
 
     reserved: int
     allocated: int | None = None
     slots: int = 1
-    since: float = 0.0
 
     @property
     def pending(self) -> int:
@@ -63,7 +52,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Load:
-    """A GPU, who holds leases on it, and how many processes without a lease NVML shows."""
+    """GPU, leases on it, and number of processes there without a lease."""
 
     gpu: Gpu
     holders: tuple[Holder, ...] = ()
@@ -74,43 +63,36 @@ class Load:
         """Bytes that can be promised."""
         return max(0, self.gpu.free - sum(holder.pending for holder in self.holders))
 
+    def drained(self) -> Load:
+        """Load once all leases have ended.
+
+        A holder that NVML does not show may have allocated all that it was promised, also by one of
+        the processes without a lease: the earlier request is favoured.
+        """
+        if not self.holders:
+            return self
+        freed = sum(h.reserved if h.allocated is None else h.allocated for h in self.holders)
+        hidden = sum(holder.allocated is None for holder in self.holders)
+        free = min(self.gpu.total, self.gpu.free + freed)
+        gpu = replace(self.gpu, free=free, utilisation=None)
+        return Load(gpu, others=max(0, self.others - hidden))
+
 
 @dataclass(frozen=True)
 class Request:
-    """What a taker asks for.
-
-    Attributes
-    ----------
-    required : int
-        Bytes.
-    slots : int
-        How many leases it allows on its GPU, its own among them.
-    uuids : collection of str
-        The GPUs that it may use.
-    arrived : float
-        When it came, seconds; smaller is earlier.
-    """
+    """Bytes, the slots allowed on the GPU (its own included), and the GPUs that it may use."""
 
     required: int
     slots: int
     uuids: Collection[str]
-    arrived: float
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a request.
+    """Outcome for a request: the GPU to take, and by UUID why not the others that it may use.
 
-    Attributes
-    ----------
-    gpu : Gpu or None
-        The one to take.
-    reasons : mapping of str to str
-        Why not the others, by UUID, of those that it may use.
-    available : int
-        Bytes that can be promised on the best of them.
-    possible : bool
-        Whether waiting can help: False where no GPU that it may use is large enough.
+    ``available`` are the bytes that can be promised on the best of them. ``possible`` is False
+    where waiting cannot help, as no GPU that it may use is large enough.
     """
 
     gpu: Gpu | None
@@ -119,170 +101,151 @@ class Decision:
     possible: bool
 
 
-@dataclass(frozen=True)
-class _Claim:
-    """A request that waits for a GPU, and whether it counts on memory that NVML does not show."""
-
-    request: Request
-    hopeful: bool
-
-
-@dataclass
-class _Place:
-    """A GPU while requests are placed: what is held, promised to earlier ones, and claimed."""
-
-    load: Load
-    promised: list[Request] = field(default_factory=list)
-    claims: list[_Claim] = field(default_factory=list)
-
-    def needed(self, request: Request) -> float:
-        return request.required * (CROWDED if self.load.others else 1)
-
-    def obstacle(self, request: Request) -> str | None:
-        """Why a request cannot go here now."""
-        gpu = self.load.gpu
-        if gpu.fault is not None:
-            return f"NVML reports: {gpu.fault}"
-        if gpu.total < request.required:
-            return f"has {_gb(gpu.total)} in all"
-        taken = len(self.load.holders) + len(self.promised)
-        allowed = min(
-            request.slots,
-            *(holder.slots for holder in self.load.holders),
-            *(earlier.slots for earlier in self.promised),
-        ) if taken else request.slots  # fmt: skip
-        if taken >= allowed:
-            held = len(self.load.holders)
-            if held > allowed:
-                return f"{held} leases there, {allowed} allowed"
-            return f"{held} of {allowed} slots taken" if held == allowed else "an earlier one goes"
-        free = self.load.available - sum(earlier.required for earlier in self.promised)
-        if free < self.needed(request):
-            beside = f", and {_others(self.load.others)} there" if self.load.others else ""
-            return f"{_gb(max(0, free))} to give{beside}; needs {_gb(self.needed(request))}"
-        if self.load.others and (gpu.utilisation or 0) > BUSY:
-            return f"{gpu.utilisation} % busy, and {_others(self.load.others)} there"
-        # What an earlier one needs beside other processes is more than what it will take.
-        spare = free - request.required
-        if any(spare + earlier.required < self.needed(earlier) for earlier in self.promised):
-            return "kept for an earlier request"
-        if not all(self.drained(claim, beside=[request]) for claim in self.claims):
-            return "kept for an earlier request"
-        return None
-
-    def drained(
-        self, claim: _Claim, beside: Sequence[Request] = (), *, all_leave: bool = False
-    ) -> bool:
-        """Whether a claimant fits once those leave who were here before it (or all)."""
-        holders, claimant = self.load.holders, claim.request
-        staying = [h for h in holders if h.since > claimant.arrived and not all_leave]
-        leaving = [h for h in holders if h.since <= claimant.arrived or all_leave]
-        others_claims = [other.request for other in self.claims if other is not claim]
-        coming = [*self.promised, *others_claims, *beside]
-        allowed = min([claimant.slots, *(n.slots for n in staying), *(n.slots for n in coming)])
-        if len(staying) + len(coming) >= allowed:
-            return False
-        gpu, others = self.load.gpu, self.load.others
-        if others and not leaving and (gpu.utilisation or 0) > BUSY:
-            return False
-        freed = sum(
-            h.reserved if h.allocated is None and claim.hopeful else h.allocated or 0
-            for h in leaving
-        )
-        free = min(gpu.total, gpu.free + freed)
-        free -= sum(h.pending for h in staying) + sum(n.required for n in coming)
-        return free >= self.needed(claimant)
-
-
 def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] = ()) -> Decision:
-    """Decide on a request.
+    """Decide on a request, given those that came before it and still wait.
 
-    Parameters
-    ----------
-    loads : sequence of Load
-        All GPUs.
-    request : Request
-        The one to decide on.
-    earlier : sequence of Request
-        Those that wait and came before it.
-
-    Returns
-    -------
-    Decision
-        A grant is meant for this moment alone: it has to be recorded before the next decision.
+    A grant holds for this moment only: it has to be recorded before the next decision.
     """
-    places = {load.gpu.uuid: _Place(load) for load in loads}
-    for waiting in sorted(earlier, key=lambda one: one.arrived):
-        place, _ = _pick(places, waiting)
-        if place is not None:
-            place.promised.append(waiting)
-            continue
-        _claim(places, waiting)
-    place, reasons = _pick(places, request)
-    own = [places[uuid] for uuid in request.uuids if uuid in places]
+    own = [load for load in loads if load.gpu.uuid in request.uuids]
+    reasons: dict[str, str] = {}
+    fitting: list[Load] = []
+    for load in own:
+        obstacle = _obstacle(load, request)
+        if obstacle is None and any(_could_run(load, waiting) for waiting in earlier):
+            obstacle = "kept for an earlier request"
+        if obstacle is None:
+            fitting.append(load)
+        else:
+            reasons[load.gpu.uuid] = obstacle
+    # Spread first; then leave the GPU with more memory to those who need it.
+    fitting.sort(key=lambda one: (len(one.holders), one.others, one.available, one.gpu.index))
+    best = fitting[0].gpu if fitting else None
+    for load in fitting[1:]:
+        reasons[load.gpu.uuid] = f"would do; {named(fitting[0].gpu)} suits better"
     return Decision(
-        gpu=None if place is None else place.load.gpu,
+        gpu=best,
         reasons=reasons,
-        available=max((one.load.available for one in own), default=0),
+        available=max((load.available for load in own), default=0),
         # A GPU with a fault shows no memory; it may come back.
         possible=any(
-            one.load.gpu.fault is not None or one.load.gpu.total >= request.required for one in own
+            load.gpu.fault is not None or load.gpu.total >= request.required for load in own
         ),
     )
 
 
-def _pick(places: Mapping[str, _Place], request: Request) -> tuple[_Place | None, dict[str, str]]:
-    """The place that suits best, and why not the others."""
-    reasons: dict[str, str] = {}
-    fitting: list[_Place] = []
-    for uuid, place in places.items():
-        if uuid not in request.uuids:
-            continue
-        obstacle = place.obstacle(request)
-        if obstacle is None:
-            fitting.append(place)
-        else:
-            reasons[uuid] = obstacle
-    if not fitting:
-        return None, reasons
-    # Spread first; then leave the GPU with more memory to those who need it.
-    best = min(
-        fitting,
-        key=lambda place: (
-            len(place.load.holders) + len(place.promised),
-            place.load.others,
-            place.load.available,
-            place.load.gpu.index,
-        ),
-    )
-    for place in fitting:
-        if place is not best:
-            reasons[place.load.gpu.uuid] = f"would do; {named(best.load.gpu)} suits better"
-    return best, reasons
+def _could_run(load: Load, request: Request) -> bool:
+    """Whether a request may use a GPU and fits there once all leases have ended."""
+    return load.gpu.uuid in request.uuids and _obstacle(load.drained(), request) is None
 
 
-def _claim(places: Mapping[str, _Place], waiting: Request) -> None:
-    """Let a request that cannot go now wait for one GPU, the likeliest to come free."""
-    open_to = [
-        place
-        for uuid, place in places.items()
-        if uuid in waiting.uuids and place.load.gpu.fault is None
-    ]
-    open_to.sort(key=lambda place: (len(place.load.holders), place.load.gpu.index))
-    # A holder that NVML does not show (in a container, or only just begun) may leave memory behind
-    # or none: that is counted on only where nothing else is left to wait for.
-    for hopeful in (False, True):
-        claim = _Claim(waiting, hopeful)
-        for all_leave in (False, True):
-            for place in open_to:
-                if place.drained(claim, all_leave=all_leave):
-                    place.claims.append(claim)
-                    return
-
-
-def _others(count: int) -> str:
-    return "another process is" if count == 1 else f"{count} other processes are"
+def _obstacle(load: Load, request: Request) -> str | None:
+    """Reason for which a request cannot run on a GPU now."""
+    gpu, held = load.gpu, len(load.holders)
+    if gpu.fault is not None:
+        return f"NVML reports: {gpu.fault}"
+    if gpu.total < request.required:
+        return f"has {_gb(gpu.total)} in all"
+    allowed = min([request.slots, *(holder.slots for holder in load.holders)])
+    if held > allowed:
+        return f"{held} leases there, {allowed} allowed"
+    if held == allowed:
+        return f"{held} of {allowed} slots taken"
+    needed = request.required * (CROWDED if load.others else 1)
+    others = "another process is" if load.others == 1 else f"{load.others} other processes are"
+    if load.available < needed:
+        beside = f", and {others} there" if load.others else ""
+        return f"{_gb(load.available)} to give{beside}; needs {_gb(needed)}"
+    if load.others and (gpu.utilisation or 0) > BUSY:
+        return f"{gpu.utilisation} % busy, and {others} there"
+    return None
 
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
+
+
+@dataclass(frozen=True)
+class Held:
+    """Slot that is taken: name of its file in the lease folder, and content."""
+
+    name: str
+    record: LeaseRecord | None
+
+    @property
+    def mark(self) -> str:
+        """Text that names this lease and no later one of the same slot."""
+        return f"{self.name}@{self.record.since if self.record else None}"
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """State of all GPUs and of the queue at one moment.
+
+    ``held`` are the slots that are taken, ``others`` the PIDs without a lease, by the UUID of the
+    GPU; ``waiters`` the places in the queue with their content, first come first. ``loads`` leave
+    out the leases that the asking process itself runs under.
+    """
+
+    held: Mapping[str, tuple[Held, ...]]
+    waiters: tuple[tuple[str, LeaseRecord], ...]
+    loads: tuple[Load, ...]
+    others: Mapping[str, tuple[int, ...]]
+
+
+def slot_kind(uuid: str) -> str:
+    """Beginning of the names of a GPU's slots."""
+    return uuid.replace("/", "_")  # MIG instances of old drivers: MIG-GPU-.../1/0
+
+
+def node_state(folder: LeaseFolder, gpus: Sequence[Gpu]) -> NodeState:
+    """Look at all slots and the queue; only under the folder's mutex, right after NVML was read.
+
+    A command that was started under a lease, with the environment that the lease gives, may take
+    one itself: the outer lease does not count for it, as it would wait for itself.
+    """
+    under = os.environ.get(HELD, "").split(",")
+    held, loads, others = {}, [], {}
+    for gpu in gpus:
+        taken = tuple(Held(name, record) for name, record in folder.held(slot_kind(gpu.uuid)))
+        allocated, strangers = _memory(gpu, taken)
+        held[gpu.uuid], others[gpu.uuid] = taken, strangers
+        holders = tuple(
+            _holder(slot.record, allocated.get(slot.name))
+            for slot in taken
+            if slot.mark not in under
+        )
+        loads.append(Load(gpu, holders, len(strangers)))
+    queue = [(name, record) for name, record in folder.held(QUEUE) if record is not None]
+    queue.sort(key=lambda place: place[1].since)
+    return NodeState(held, tuple(queue), tuple(loads), others)
+
+
+def _holder(record: LeaseRecord | None, allocated: int | None) -> Holder:
+    if record is None:
+        # Locked without a readable record: nobody else goes there.
+        return Holder(reserved=0)
+    return Holder(record.required, allocated, record.slots)
+
+
+def _memory(gpu: Gpu, taken: Sequence[Held]) -> tuple[dict[str, int], tuple[int, ...]]:
+    """Bytes that each slot's holder uses, as far as NVML shows them, and processes without one."""
+    used: dict[Identity, int] = {}
+    strangers: list[int] = []
+    me = own_identity()
+    holders = {slot.record.identity for slot in taken if slot.record is not None}
+    for process in gpu.processes or ():
+        known = identity(process.pid)
+        if known is not None and known in holders:
+            if process.used is not None:
+                used[known] = used.get(known, 0) + process.used
+        elif known != me:
+            strangers.append(process.pid)
+    allocated: dict[str, int] = {}
+    for slot in taken:
+        if slot.record is None or slot.record.identity not in used:
+            continue
+        # One process may hold several: what it uses fills them one after another.
+        left = used[slot.record.identity]
+        allocated[slot.name] = min(left, slot.record.required)
+        used[slot.record.identity] = left - allocated[slot.name]
+    return allocated, tuple(strangers)

@@ -1,8 +1,7 @@
-"""What there is to know of a node's GPUs, and which of them an allocation lets a process use.
+"""Inventory: GPUs of a node, and those that an allocation lets a process use.
 
-The one description that NVML's reader and the simulation fill in and that the lease rules decide
-on. A MIG instance is a GPU of its own here: its memory is fenced off and CUDA addresses it by its
-own UUID.
+NVML's reader and the simulation fill in this description, and the lease rules decide on it. A MIG
+instance counts as a GPU: its memory is separate and CUDA addresses it by its own UUID.
 """
 
 from __future__ import annotations
@@ -11,24 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Gpu", "GpuProcess", "GpuSource", "GpusUnavailableError", "named", "visible"]
-
 
 class GpusUnavailableError(Exception):
-    """GPUs cannot be looked at; the message says why, as the end of a sentence with 'because'."""
+    """GPUs cannot be read; the message says why, as the end of a sentence with 'because'."""
 
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process with memory on a GPU.
-
-    Attributes
-    ----------
-    pid : int
-        As the reading process sees it.
-    used : int or None
-        Bytes; None where NVML does not tell.
-    """
+    """Process with memory on a GPU: PID as the reading process sees it, and bytes where known."""
 
     pid: int
     used: int | None = None
@@ -36,7 +25,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU or MIG instance at one moment.
+    """GPU or MIG instance at one moment.
 
     Attributes
     ----------
@@ -49,13 +38,13 @@ class Gpu:
     total, free : int
         Memory, bytes.
     utilisation : int or None
-        Percent of the last sample in which a kernel ran; None where NVML does not tell (MIG).
+        Percent of the last sample in which a kernel ran; None where NVML does not know (MIG).
     processes : tuple of GpuProcess, or None
         None where NVML does not list any.
     parent : str or None
-        The physical GPU's UUID, of a MIG instance.
+        UUID of the physical GPU, of a MIG instance.
     fault : str or None
-        Why it cannot be used now, in NVML's words.
+        Reason of NVML for which it cannot be used now.
     """
 
     index: int
@@ -70,41 +59,35 @@ class Gpu:
 
 
 class GpuSource(Protocol):
-    """Where a node's GPUs are read from."""
+    """Reader of a node's GPUs."""
 
     @property
     def simulated(self) -> bool:
-        """Whether they are not real."""
+        """True where the GPUs are not real."""
         ...
 
     def read(self) -> tuple[Gpu, ...]:
-        """All GPUs as they are now.
-
-        Raises
-        ------
-        GpusUnavailableError
-            When they cannot be looked at.
-        """
+        """Read all GPUs as they are now; GpusUnavailableError where that fails."""
         ...
 
 
 def named(gpu: Gpu) -> str:
-    """How a GPU is spoken of in messages: ``GPU 1``, or ``GPU 1 (MIG-...)``."""
+    """Name of a GPU in messages: ``GPU 1``, or ``GPU 1 (MIG-...)``."""
     return f"GPU {gpu.index}" if gpu.parent is None else f"GPU {gpu.index} ({gpu.uuid})"
 
 
 def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES lets a process use, in its order.
+    """GPUs that CUDA_VISIBLE_DEVICES lets a process use, in its order.
 
-    Follows CUDA's own reading: indices, UUIDs, and prefixes of UUIDs that fit one GPU alone; the
-    first entry that names nothing ends the list. An index counts in PCI order, which is what
-    schedulers mean by it. The index or UUID of a GPU that is split by MIG names its first instance,
-    the one that CUDA would take.
+    The variable is read as CUDA reads it: indices, UUIDs, and prefixes of UUIDs that fit one GPU;
+    the first entry that names nothing ends the list. An index counts in PCI order, as schedulers
+    count. The index or UUID of a GPU that is split by MIG names its first instance, which CUDA
+    would take.
 
     Parameters
     ----------
     gpus : sequence of Gpu
-        All that there are.
+        All GPUs of the node.
     setting : str or None
         The variable; None where it is not set, which hides nothing.
 

@@ -1,11 +1,11 @@
-"""A share of a GPU for as long as it is needed: wait for it, hold it, give it back.
+"""Lease: a share of a GPU for as long as it is needed. Wait for it, hold it, give it back.
 
 >>> with lease("4GB", backend="auto") as held:  # doctest: +SKIP
 ...     subprocess.run(command, env={**os.environ, **held.environment()})
 
 :mod:`octane.gpu.admission` decides, :mod:`octane.gpu.lease_folder` keeps what is decided, and
-nothing here or there makes a CUDA context. With ``auto`` and ``cpu`` the block may run without a
-GPU: look at :attr:`Lease.gpu`.
+neither makes a CUDA context. With ``auto`` and ``cpu`` the block may run without a GPU: look at
+:attr:`Lease.gpu`.
 """
 
 from __future__ import annotations
@@ -23,65 +23,61 @@ from octane.config.defaults import AUTO_TIMEOUT
 from octane.core.errors import OctaneError
 from octane.core.timing import span
 from octane.core.units import bytes_of
-from octane.gpu.account import HELD, QUEUE, Survey, slot_kind, survey
-from octane.gpu.admission import Decision, Request, decide
+from octane.gpu.admission import (
+    HELD,
+    QUEUE,
+    Decision,
+    Held,
+    NodeState,
+    Request,
+    decide,
+    node_state,
+    slot_kind,
+)
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
-from octane.gpu.lease_folder import LeaseFolder, LeaseFolderBusyError, Locked
-from octane.gpu.lease_records import Record
+from octane.gpu.lease_folder import LeaseFolder, LeaseFolderBusyError, LeaseRecord, Locked
 from octane.gpu.nvml import Nvml
 from octane.gpu.simulated import SimulatedGpus
-
-__all__ = ["Lease", "Taker", "default_folder", "gpu_source", "lease"]
 
 log = logging.getLogger(__name__)
 
 TICK = 0.5
-"""Seconds between two looks, more or less by half, so that waiters do not march in step."""
+"""Seconds between two looks, more or less by half, so that waiters do not look in step."""
 
 ABSENT = 10.0
-"""Seconds without a look after which a waiter, stopped say, keeps its place but holds up nobody."""
+"""Seconds without a look after which a (stopped) waiter keeps its place but holds up nobody."""
 
 FAILING = 30.0
-"""Seconds for which NVML may fail in the middle before it counts as gone."""
+"""Seconds for which NVML may fail while a process waits, before it counts as gone."""
 
 SAY_AGAIN = 60.0
-"""Seconds after which the log repeats why it waits; a new reason is said after a tenth of that."""
+"""Seconds after which the log repeats the reason of the wait; a new reason after a tenth of it."""
+
+OnWait = Callable[[float, int, int], None]
 
 
 def default_folder() -> Path:
-    """The node's lease folder: ``$OCTANE_GPU_LOCK_DIR``, else one below /var/tmp.
+    """Lease folder of the node: ``$OCTANE_GPU_LOCK_DIR``, else one below /var/tmp.
 
-    /var/tmp is there for every user on every Linux, stays when a user logs out (unlike /dev/shm),
-    is kept by Slurm's private /tmp, and Apptainer shares it with the node.
+    /var/tmp exists for every user on every Linux, stays when a user logs out (unlike /dev/shm), is
+    kept by Slurm's private /tmp, and Apptainer shares it with the node.
     """
     return Path(os.environ.get("OCTANE_GPU_LOCK_DIR") or "/var/tmp/octane-gpu-leases")
 
 
 def gpu_source() -> GpuSource:
-    """The node's GPUs, or those that ``OCTANE_SIMULATED_GPUS`` makes up."""
+    """GPUs of the node, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
     return SimulatedGpus.wanted() or Nvml()
 
 
 @dataclass
 class Lease:
-    """What a taker got.
+    """Result of a request.
 
-    Attributes
-    ----------
-    gpu : Gpu or None
-        The GPU as it was when it was granted; None for the CPU.
-    required : int
-        Bytes that were promised.
-    waited : float
-        Seconds.
-    reason : str
-        Why it is the CPU; empty on a GPU.
-    simulated : bool
-        Whether the GPU is not real.
-    fallback : bool
-        Whether it is the CPU although there is a GPU.
-    slot : Locked or None
-        What holds it.
+    ``gpu`` is the GPU as it was at the grant, None for the CPU: ``reason`` then says why, and
+    ``fallback`` is True where there is a GPU all the same. ``required`` are the bytes promised,
+    ``waited`` seconds. ``slot`` is the lock that holds it, and ``mark`` its name for the programs
+    that run under it.
     """
 
     gpu: Gpu | None
@@ -91,19 +87,17 @@ class Lease:
     simulated: bool = False
     fallback: bool = False
     slot: Locked | None = None
+    mark: str = ""
 
     def environment(self) -> dict[str, str]:
         """Variables for a program that is to use this GPU and no other, or none at all."""
-        if self.gpu is None or self.slot is None:
+        if self.gpu is None:
             return {"CUDA_VISIBLE_DEVICES": ""}
         outer = os.environ.get(HELD)
-        names = [outer, self.slot.name] if outer else [self.slot.name]
-        return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, HELD: ",".join(names)}
-
-    def release(self) -> None:
-        """Give it back; a second call does nothing."""
-        if self.slot is not None:
-            self.slot.release()
+        return {
+            "CUDA_VISIBLE_DEVICES": self.gpu.uuid,
+            HELD: f"{outer},{self.mark}" if outer else self.mark,
+        }
 
 
 @contextmanager
@@ -112,7 +106,7 @@ def lease(
     *,
     backend: str = "auto",
     timeout: float | None = None,
-    on_wait: Callable[[float, int, int], None] | None = None,
+    on_wait: OnWait | None = None,
     slots: int = 1,
     folder: Path | None = None,
     subject: str = "",
@@ -132,13 +126,13 @@ def lease(
         Seconds to wait. By default 300 with 'auto' and no limit with 'gpu'. 0 looks once.
     on_wait : callable, optional
         Called at every look in vain with the seconds that have passed, the bytes that the best GPU
-        could give, and the bytes required. What it raises ends the waiting.
+        could give, and the bytes required. An exception that it raises ends the waiting.
     slots : int
-        How many leases may share the GPU, this one among them.
+        Leases that may share the GPU, this one included.
     folder : Path, optional
         Lease folder, the same for all who share the GPUs; by default :func:`default_folder`.
     subject : str
-        What it is for, shown to others who wait.
+        Work that it is for, shown to others who wait.
     source : GpuSource, optional
         Where GPUs are read; by default :func:`gpu_source`.
     avoid : collection of str
@@ -176,7 +170,7 @@ def lease(
                     f"backend is gpu, but {held.reason}; wait longer (--gpu-timeout), ask for less "
                     "memory, make a GPU visible (CUDA_VISIBLE_DEVICES), or give --backend cpu."
                 )
-            # Having no GPU at all is an ordinary machine; having waited in vain is not.
+            # A machine without a GPU is ordinary; a wait in vain is not.
             level = logging.WARNING if held.fallback else logging.INFO
             log.log(level, "backend auto: CPU, because %s", held.reason)
         else:
@@ -187,21 +181,17 @@ def lease(
                 required / 1e9,
                 held.waited,
             )
-        taker.leave()
+        taker.leave_queue()
         yield held
     finally:
-        taker.leave()
+        taker.leave_queue()
         taker.release()
 
 
 class Taker:
-    """Looks, decides and takes for one request.
+    """One request: looks, decides, takes; parameters as for :func:`lease`.
 
-    Parameters
-    ----------
-    source, path, required, slots, subject, avoid
-        As for :func:`lease`; ``path`` is the lease folder, opened at the first look that finds a
-        GPU.
+    The lease folder is opened at the first look that finds a GPU.
     """
 
     def __init__(
@@ -223,6 +213,7 @@ class Taker:
         self._folder: LeaseFolder | None = None
         self._place: Locked | None = None
         self._slot: Locked | None = None
+        self._mark = ""
         self._said = ("", -SAY_AGAIN)
 
     def release(self) -> None:
@@ -230,8 +221,8 @@ class Taker:
         if self._slot is not None:
             self._slot.release()
 
-    def leave(self) -> None:
-        """Leave the queue; what was granted stays."""
+    def leave_queue(self) -> None:
+        """Give up the place in the queue and close the folder; what was granted stays."""
         if self._place is not None:
             self._place.release()
             self._place = None
@@ -239,7 +230,7 @@ class Taker:
             self._folder.close()
             self._folder = None
 
-    def wait(self, limit: float | None, on_wait: Callable[[float, int, int], None] | None) -> Lease:
+    def wait(self, limit: float | None, on_wait: OnWait | None) -> Lease:
         """Look until there is a GPU, or no hope, or no time: see :func:`lease`."""
         failing: float | None = None
         asked = False
@@ -254,29 +245,26 @@ class Taker:
                 failing = elapsed if failing is None else failing
                 # At the start it is how this machine is; later it may pass.
                 if not asked or elapsed - failing >= FAILING:
-                    return self._without(reason, fallback=asked)
+                    return self._lease(None, reason, fallback=asked)
             else:
                 if not gpus:
-                    return self._without(self.hidden())
+                    return self._lease(None, self.hidden())
                 try:
                     decision = self.look(gpus)
                 except LeaseFolderBusyError as error:
                     reason = str(error)
                 else:
                     if decision.gpu is not None:
-                        return self._with(decision.gpu)
+                        return self._lease(decision.gpu)
                     reason = _why(gpus, decision)
                     if not decision.possible:
-                        return self._without(
-                            f"no GPU has the {self.required / 1e9:.1f} GB required ({reason})",
-                            fallback=True,
-                        )
+                        large = f"no GPU has the {self.required / 1e9:.1f} GB required ({reason})"
+                        return self._lease(None, large, fallback=True)
                     available = decision.available
             elapsed = time.monotonic() - self.arrived
             if limit is not None and elapsed >= limit:
-                return self._without(
-                    f"no GPU came free within {limit:g} s ({reason})", fallback=True
-                )
+                late = f"no GPU came free within {limit:g} s ({reason})"
+                return self._lease(None, late, fallback=True)
             self._say(elapsed, reason)
             if on_wait is not None:
                 on_wait(elapsed, available, self.required)
@@ -286,60 +274,46 @@ class Taker:
     def candidates(self) -> tuple[Gpu, ...]:
         """All GPUs as they are now where one may be used, else none.
 
-        Raises
-        ------
-        GpusUnavailableError
-            When they cannot be looked at.
+        A GpusUnavailableError says why they cannot be looked at.
         """
         # Read before the mutex is taken, as NVML may hang. What happens in between makes the
-        # account more careful, never less: a lease that is new in it has allocated nothing yet.
+        # account more careful, never less: a new lease has allocated nothing yet.
         gpus = self.source.read()
-        return gpus if self._own(gpus) else ()
+        return gpus if self._allowed(gpus) else ()
 
     def look(self, gpus: tuple[Gpu, ...]) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
         if self._folder is None:
             self._folder = LeaseFolder(self.path)
         with self._folder.mutex():
-            seen = survey(self._folder, gpus)
-            decision = self.decided(seen)
+            decision = self.decided(gpus, node_state(self._folder, gpus))
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
-                self._slot = self._folder.take(
-                    slot_kind(decision.gpu.uuid), self._record(time.monotonic())
-                )
+                record = self._record(time.monotonic())
+                self._slot = self._folder.take(slot_kind(decision.gpu.uuid), record)
+                self._mark = Held(self._slot.name, record).mark
             elif decision.possible:
-                record = self._record(self.arrived, self._own(gpus))
+                record = self._record(self.arrived, self._allowed(gpus))
                 if self._place is None:
                     self._place = self._folder.take(QUEUE, record)
                 else:
                     self._place.write(record)
         return decision
 
-    def decided(self, seen: Survey) -> Decision:
-        """What becomes of the request as things are, without taking anything."""
+    def decided(self, gpus: tuple[Gpu, ...], state: NodeState) -> Decision:
+        """Decision on the request as things are, without taking anything."""
         now = time.monotonic()
         own = "" if self._place is None else self._place.name
         earlier = [
-            Request(record.required, record.slots, record.uuids, record.since)
-            for name, record in seen.waiters
+            Request(record.required, record.slots, record.uuids)
+            for name, record in state.waiters
             if name != own and record.since <= self.arrived and now - record.seen < ABSENT
         ]
-        request = Request(self.required, self.slots, self._own(seen.gpus), self.arrived)
-        return decide(seen.loads, request, earlier)
-
-    def _own(self, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
-        """UUIDs of those that the request may use."""
-        allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        return tuple(gpu.uuid for gpu in allowed if gpu.uuid not in self.avoid)
-
-    def _record(self, since: float, uuids: tuple[str, ...] = ()) -> Record:
-        return Record(
-            self.required, self.slots, since, self.subject, seen=time.monotonic(), uuids=uuids
-        )
+        request = Request(self.required, self.slots, self._allowed(gpus))
+        return decide(state.loads, request, earlier)
 
     def hidden(self) -> str:
-        """Why there is no GPU that the request may use."""
+        """Reason for which there is no GPU that the request may use."""
         setting = os.environ.get("CUDA_VISIBLE_DEVICES")
         if self.avoid:
             return "no other GPU is left to try"
@@ -347,13 +321,27 @@ class Taker:
             return "there is no GPU"
         return f"CUDA_VISIBLE_DEVICES is '{setting}', which allows none of this node's GPUs"
 
-    def _with(self, gpu: Gpu) -> Lease:
-        waited = time.monotonic() - self.arrived
-        return Lease(gpu, self.required, waited, simulated=self.source.simulated, slot=self._slot)
+    def _allowed(self, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+        """UUIDs of the GPUs that the request may use."""
+        allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return tuple(gpu.uuid for gpu in allowed if gpu.uuid not in self.avoid)
 
-    def _without(self, reason: str, *, fallback: bool = False) -> Lease:
-        waited = time.monotonic() - self.arrived
-        return Lease(None, self.required, waited, reason, self.source.simulated, fallback)
+    def _record(self, since: float, uuids: tuple[str, ...] = ()) -> LeaseRecord:
+        return LeaseRecord(
+            self.required, self.slots, since, self.subject, seen=time.monotonic(), uuids=uuids
+        )
+
+    def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
+        return Lease(
+            gpu,
+            self.required,
+            time.monotonic() - self.arrived,
+            reason,
+            self.source.simulated,
+            fallback,
+            self._slot,
+            self._mark,
+        )
 
     def _say(self, elapsed: float, reason: str) -> None:
         before, when = self._said
@@ -368,6 +356,6 @@ class Taker:
 
 
 def _why(gpus: tuple[Gpu, ...], decision: Decision) -> str:
-    """Why each GPU is not to be had."""
+    """Reasons for which each GPU is not to be had."""
     reasons = decision.reasons
     return "; ".join(f"{named(gpu)}: {reasons[gpu.uuid]}" for gpu in gpus if gpu.uuid in reasons)

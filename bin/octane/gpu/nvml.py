@@ -1,9 +1,9 @@
-"""The node's GPUs as NVML shows them; no CUDA context is made.
+"""GPUs of the node as NVML shows them, without making a CUDA context.
 
-A context takes some hundred megabytes on the very GPU that is being judged. Whatever NVML cannot
-tell has a defined answer: no driver, or one that does not start, is :class:`GpusUnavailableError`
-with the reason; a single GPU that fails is listed with its fault; a figure that a GPU or a driver
-does not support is None.
+A context takes some hundred megabytes on the GPU that is being judged. Every failure of NVML has a
+defined answer. No driver, or one that does not start: :class:`GpusUnavailableError` with the
+reason. A single GPU that fails: it is listed with its fault. A figure that a GPU or a driver does
+not support: None.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import TypeVar
 import pynvml
 
 from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
-
-__all__ = ["Nvml"]
 
 Value = TypeVar("Value")
 
@@ -35,7 +33,7 @@ UNSUPPORTED = (
     pynvml.NVML_ERROR_NO_PERMISSION,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
 )
-"""What a GPU, a driver or a MIG instance answers where it has no such figure."""
+"""Answers of a GPU, a driver or a MIG instance that has no such figure."""
 
 PROCESS_LISTS = (
     (
@@ -47,11 +45,11 @@ PROCESS_LISTS = (
         pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2,
     ),
 )
-"""Drivers before 510 have the second of each alone."""
+"""Drivers before 510 have only the second of each."""
 
 
 class Nvml:
-    """Reads the node's GPUs through NVML, which is loaded by the first :meth:`read`."""
+    """Reader of the node's GPUs through NVML, which the first :meth:`read` loads."""
 
     simulated = False
 
@@ -59,19 +57,16 @@ class Nvml:
         self._ready = False
 
     def read(self) -> tuple[Gpu, ...]:
-        """All GPUs as they are now; those that MIG splits as their instances.
+        """Read all GPUs as they are now; those that MIG splits as their instances.
 
-        Raises
-        ------
-        GpusUnavailableError
-            When NVML cannot be used. The next call starts NVML anew.
+        A GpusUnavailableError says why NVML cannot be used; the next call starts it again.
         """
         try:
             if not self._ready:
                 pynvml.nvmlInit()
                 self._ready = True
             found = tuple(gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in _at(index))
-            # Where not one answers, NVML itself may be at fault: the next look starts it anew.
+            # Where not one answers, NVML itself may be at fault: the next look starts it again.
             self._ready = any(gpu.fault is None for gpu in found)
             return found
         except pynvml.NVMLError as error:
@@ -137,7 +132,7 @@ def _processes(handle: object) -> tuple[GpuProcess, ...] | None:
 
 
 def _supported(ask: Callable[[object], Value], handle: object) -> Value | None:
-    """What NVML answers, or None where the GPU or the driver has no such figure."""
+    """Answer of NVML, or None where the GPU or the driver has no such figure."""
     try:
         return ask(handle)
     except pynvml.NVMLError as error:

@@ -1,9 +1,8 @@
-"""GPUs that are not there, to try leases and to test them where there is no GPU.
+"""Simulated GPUs, to try and to test leases where there is no GPU.
 
-The locks, the processes and the waiting are real; only the GPUs are made up. Their memory is taken
-up by what leases reserve, as no process allocates anything. A file in place of a size gives other
-processes, utilisation and faults as well, and is read anew at every look, so that a load can come
-and go.
+Locks, processes and waiting are real. Leases take up the memory by what they reserve, as no process
+allocates anything. A file in place of a size gives other processes, utilisation and faults as well;
+it is read at every look, so that a load can come and go.
 """
 
 from __future__ import annotations
@@ -16,28 +15,23 @@ from pathlib import Path
 from octane.core.units import bytes_of
 from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
 
-__all__ = ["VARIABLE", "SimulatedGpus", "simulated_uuid"]
-
 VARIABLE = "OCTANE_SIMULATED_GPUS"
-"""The environment variable that replaces the node's GPUs: ``2x40GB``, or a JSON file."""
+"""Environment variable that replaces the node's GPUs: ``2x40GB``, or a JSON file."""
 
 EQUAL = re.compile(r"(\d+)x(.+)")
 
 
 def simulated_uuid(index: int) -> str:
-    """The UUID of a simulated GPU."""
+    """UUID of a simulated GPU."""
     return f"GPU-51300000-0000-4000-8000-{index:012d}"
 
 
 class SimulatedGpus:
-    """Reads GPUs from a description.
+    """Reader of a description: ``NxSIZE``, or the path of a JSON file.
 
-    Parameters
-    ----------
-    description : str
-        ``NxSIZE``, or the path of a JSON file: a list with one object per GPU, of ``total`` and,
-        where they differ from an idle GPU, ``free``, ``utilisation``, ``processes`` (pairs of pid
-        and bytes), ``fault``, ``uuid``, ``parent``, ``index`` and ``name``.
+    The file is a list with one object per GPU: ``total`` and, where they differ from an idle GPU,
+    ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes), ``fault``, ``uuid``,
+    ``parent``, ``index`` and ``name``.
     """
 
     simulated = True
@@ -47,18 +41,12 @@ class SimulatedGpus:
 
     @classmethod
     def wanted(cls) -> SimulatedGpus | None:
-        """The GPUs that the environment asks for, or None."""
+        """GPUs that the environment asks for, or None."""
         description = os.environ.get(VARIABLE)
         return cls(description) if description else None
 
     def read(self) -> tuple[Gpu, ...]:
-        """The GPUs as described.
-
-        Raises
-        ------
-        GpusUnavailableError
-            When the description cannot be understood.
-        """
+        """Read the description; GpusUnavailableError where it cannot be understood."""
         equal = EQUAL.fullmatch(self.description)
         try:
             described: list[dict] = (

@@ -1,78 +1,115 @@
-"""Who holds and who waits, as a table and as JSON; and what a request would get."""
+"""Status: holders and waiters as a table and as JSON, and gpu_slot.py's command on a share."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-from octane.gpu.account import Held, Survey, survey
+from octane.gpu.admission import Held, NodeState, node_state
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
-from octane.gpu.lease import ABSENT, Taker
-from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.lease_records import Record
+from octane.gpu.lease import ABSENT, Taker, default_folder, gpu_source, lease
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
 
-__all__ = ["current", "preview", "table"]
+if TYPE_CHECKING:
+    # Leases can be used where pydantic is not installed.
+    from octane.config.params import LeaseParameters
+    from octane.core.arrays import Backend
 
 
-def current(source: GpuSource, path: Path) -> dict[str, object]:
-    """GPUs, slots, holders, reservations, waiters and foreign processes.
+class Node:
+    """GPUs of this node, and the folder of their leases."""
 
-    Parameters
-    ----------
-    source : GpuSource
-        Where GPUs are read.
-    path : Path
-        Lease folder.
+    def __init__(self, sharing: LeaseParameters) -> None:
+        self.sharing = sharing
+        self.folder: Path = sharing.gpu_lock_dir or default_folder()
+        self.source: GpuSource = gpu_source()
+        if self.source.simulated:
+            sys.stderr.write("These GPUs are simulated (OCTANE_SIMULATED_GPUS).\n")
 
-    Returns
-    -------
-    dict
-        Ready for JSON; memory in bytes, times in seconds. ``gpus`` is empty where there are none,
-        and ``reason`` then says why.
-    """
-    found: dict[str, object] = {"simulated": source.simulated, "folder": str(path), "reason": None}
-    try:
-        gpus = source.read()
-    except GpusUnavailableError as error:
-        return {**found, "reason": str(error), "gpus": [], "waiters": []}
-    if not gpus:
-        return {**found, "reason": "there is no GPU", "gpus": [], "waiters": []}
-    seen = _look(gpus, path)
-    now = time.monotonic()
-    allowed = {gpu.uuid for gpu in visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))}
-    loads = {load.gpu.uuid: load for load in seen.loads}
-    return {
-        **found,
-        "gpus": [
-            {
-                "index": gpu.index,
-                "uuid": gpu.uuid,
-                "name": gpu.name,
-                "total": gpu.total,
-                "free": gpu.free,
-                "available": loads[gpu.uuid].available,
-                "utilisation": gpu.utilisation,
-                "fault": gpu.fault,
-                "visible": gpu.uuid in allowed,
-                "holders": [_holder(held, now) for held in seen.held[gpu.uuid]],
-                "other_processes": [
-                    {"pid": process.pid, "used": process.used}
-                    for process in gpu.processes or ()
-                    if process.pid in seen.others[gpu.uuid]
-                ],
-            }
-            for gpu in gpus
-        ],
-        "waiters": [
-            {**_who(record), "for": now - record.since, "stopped": now - record.seen >= ABSENT}
-            for _, record in seen.waiters
-        ],
-    }
+    def status(self) -> dict[str, object]:
+        """GPUs, slots, holders, waiters and processes without a lease, ready for JSON.
+
+        Memory is in bytes, times in seconds. ``gpus`` is empty where there are none, and ``reason``
+        then says why.
+        """
+        found = {"simulated": self.source.simulated, "folder": str(self.folder), "reason": None}
+        try:
+            gpus, reason = self.source.read(), "there is no GPU"
+        except GpusUnavailableError as error:
+            gpus, reason = (), str(error)
+        if not gpus:
+            return {**found, "reason": reason, "gpus": [], "waiters": []}
+        state = self._state(gpus)
+        now = time.monotonic()
+        return {
+            **found,
+            "gpus": _gpus(gpus, state, now),
+            "waiters": [
+                {**_who(record), "for": now - record.since, "stopped": now - record.seen >= ABSENT}
+                for _, record in state.waiters
+            ],
+        }
+
+    def preview(self, required: int) -> tuple[Gpu | None, list[str]]:
+        """GPU that a request would take now, and a line for every GPU.
+
+        Nothing is taken, and nobody is kept waiting by it.
+        """
+        taker = Taker(self.source, self.folder, required, self.sharing.gpu_slots)
+        try:
+            gpus = taker.candidates()
+        except GpusUnavailableError as error:
+            return None, [f"No GPU, because {error}."]
+        if not gpus:
+            return None, [f"No GPU, because {taker.hidden()}."]
+        decision = taker.decided(gpus, self._state(gpus))
+        lines = []
+        for gpu in gpus:
+            if decision.gpu is not None and gpu.uuid == decision.gpu.uuid:
+                lines.append(f"{named(gpu)}: would be taken ({gpu.uuid})")
+            else:
+                hidden = "hidden by CUDA_VISIBLE_DEVICES"
+                lines.append(f"{named(gpu)}: {decision.reasons.get(gpu.uuid, hidden)}")
+        return decision.gpu, lines
+
+    def run(
+        self,
+        words: Sequence[str],
+        required: int,
+        backend: Backend,
+        timeout: float | None,
+        subject: str,
+    ) -> None:
+        """Wait for a share of ``required`` bytes, and become the command.
+
+        With a shell's exit codes when the command cannot be run.
+        """
+        with lease(
+            required,
+            backend=backend,
+            timeout=self.sharing.timeout(backend) if timeout is None else timeout,
+            slots=self.sharing.gpu_slots,
+            folder=self.folder,
+            subject=subject or Path(words[0]).name,
+            source=self.source,
+        ) as held:
+            if held.slot is not None:
+                # On purpose: the slot lives as long as the command.
+                os.set_inheritable(held.slot.fd, True)
+            _become(list(words), {**os.environ, **held.environment()})
+
+    def _state(self, gpus: tuple[Gpu, ...]) -> NodeState:
+        with LeaseFolder(self.folder) as folder, folder.mutex():
+            return node_state(folder, gpus)
 
 
 def table(found: dict[str, object]) -> str:
-    """The same as a table for a terminal."""
+    """Status of a node as a table for a terminal."""
     gpus, waiters = found["gpus"], found["waiters"]
     assert isinstance(gpus, list)
     assert isinstance(waiters, list)
@@ -103,37 +140,48 @@ def table(found: dict[str, object]) -> str:
     return "\n".join([*lines, ""])
 
 
-def preview(
-    source: GpuSource, path: Path, required: int, slots: int
-) -> tuple[Gpu | None, list[str]]:
-    """The GPU that a request would take now, and a line for every GPU.
-
-    Nothing is taken, and nobody is kept waiting by it.
-    """
-    taker = Taker(source, path, required, slots)
+def _become(words: list[str], environment: dict[str, str]) -> NoReturn:
+    """Turn this process into the command."""
+    # Python ignores these, and a program that is started would go on doing so.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
-        gpus = taker.candidates()
-    except GpusUnavailableError as error:
-        return None, [f"No GPU, because {error}."]
-    if not gpus:
-        return None, [f"No GPU, because {taker.hidden()}."]
-    decision = taker.decided(_look(gpus, path))
-    lines = []
-    for gpu in gpus:
-        if decision.gpu is not None and gpu.uuid == decision.gpu.uuid:
-            lines.append(f"{named(gpu)}: would be taken ({gpu.uuid})")
-        else:
-            hidden = "hidden by CUDA_VISIBLE_DEVICES"
-            lines.append(f"{named(gpu)}: {decision.reasons.get(gpu.uuid, hidden)}")
-    return decision.gpu, lines
+        os.execvpe(words[0], words, environment)
+    except FileNotFoundError:
+        sys.stderr.write(f"error: {words[0]} was not found; check the command's name.\n")
+        raise SystemExit(127) from None
+    except OSError as error:
+        sys.stderr.write(f"error: {words[0]} cannot be run: {error.strerror}.\n")
+        raise SystemExit(126) from None
 
 
-def _look(gpus: tuple[Gpu, ...], path: Path) -> Survey:
-    with LeaseFolder(path) as folder, folder.mutex():
-        return survey(folder, gpus)
+def _gpus(gpus: tuple[Gpu, ...], state: NodeState, now: float) -> list[dict[str, object]]:
+    """GPUs with their holders and other processes."""
+    allowed = {gpu.uuid for gpu in visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))}
+    loads = {load.gpu.uuid: load for load in state.loads}
+    return [
+        {
+            "index": gpu.index,
+            "uuid": gpu.uuid,
+            "name": gpu.name,
+            "total": gpu.total,
+            "free": gpu.free,
+            "available": loads[gpu.uuid].available,
+            "utilisation": gpu.utilisation,
+            "fault": gpu.fault,
+            "visible": gpu.uuid in allowed,
+            "holders": [_holder(held, now) for held in state.held[gpu.uuid]],
+            "other_processes": [
+                {"pid": process.pid, "used": process.used}
+                for process in gpu.processes or ()
+                if process.pid in state.others[gpu.uuid]
+            ],
+        }
+        for gpu in gpus
+    ]
 
 
-def _who(record: Record) -> dict[str, object]:
+def _who(record: LeaseRecord) -> dict[str, object]:
     return {
         "user": record.user,
         "pid": record.pid,

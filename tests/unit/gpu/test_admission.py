@@ -1,6 +1,11 @@
-"""Who gets a GPU: the rules one by one, and what must hold whatever happens."""
+"""Who gets a GPU: the memory account, the rules, and invariants in any order of events."""
 
+import os
+import subprocess
+import sys
+import textwrap
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,10 +18,25 @@ from hypothesis.stateful import (
     rule,
 )
 
-from octane.gpu.admission import BUSY, CROWDED, Holder, Load, Request, decide
-from octane.gpu.inventory import Gpu
+from octane.gpu import admission
+from octane.gpu.admission import (
+    BUSY,
+    CROWDED,
+    HELD,
+    QUEUE,
+    Held,
+    Holder,
+    Load,
+    Request,
+    decide,
+    node_state,
+    slot_kind,
+)
+from octane.gpu.inventory import Gpu, GpuProcess
+from octane.gpu.lease_folder import Identity, LeaseFolder, LeaseRecord
 
 GB = 10**9
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 def gpu(index=0, total=40, free=None, **other):
@@ -26,19 +46,176 @@ def gpu(index=0, total=40, free=None, **other):
     )  # fmt: skip
 
 
-def request(required, *uuids, slots=1, arrived=100.0):
-    return Request(round(required * GB), slots, uuids or ("GPU-0",), arrived)
+def request(required, *uuids, slots=1):
+    return Request(round(required * GB), slots, uuids or ("GPU-0",))
 
 
-def holder(reserved, allocated=None, slots=1, since=0.0):
-    return Holder(
-        round(reserved * GB), None if allocated is None else round(allocated * GB), slots, since
-    )
+def holder(reserved, allocated=None, slots=1):
+    return Holder(round(reserved * GB), None if allocated is None else round(allocated * GB), slots)
 
 
 def chosen(loads, wanted, earlier=()):
     found = decide(loads, wanted, earlier).gpu
     return None if found is None else found.index
+
+
+def shown(*processes):
+    return Gpu(0, "GPU-0", "A40", 100, 50, processes=tuple(GpuProcess(*p) for p in processes))
+
+
+def held_by(pid, start=1, required=30, since=1.0, slots=3):
+    return LeaseRecord(required, slots, since, pid=pid, start=start)
+
+
+@pytest.fixture
+def account(tmp_path, monkeypatch):
+    """State of a node with slots and waiters; all processes have started at 1."""
+    taken = []
+    monkeypatch.setattr(admission, "identity", lambda pid: Identity(pid, 1))
+    monkeypatch.setattr(admission, "own_identity", lambda: Identity(os.getpid(), 1))
+
+    def look(gpu, *records, waiters=()):
+        with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
+            taken.extend(folder.take("GPU-0", record) for record in records)
+            taken.extend(folder.take(QUEUE, record) for record in waiters)
+            return node_state(folder, [gpu])
+
+    yield look
+    for slot in taken:
+        slot.release()
+
+
+def test_a_holders_memory_is_found_by_its_process(account):
+    (load,) = account(shown((50, 10)), held_by(50)).loads
+    assert [holder.allocated for holder in load.holders] == [10]
+    assert (load.others, load.available) == (0, 30)
+
+
+def test_a_number_that_is_used_again_is_not_the_holder(account):
+    state = account(shown((50, 10)), held_by(50, start=0))
+    assert state.loads[0].holders[0].allocated is None
+    assert state.others["GPU-0"] == (50,)
+    assert state.loads[0].available == 20
+
+
+def test_memory_beyond_the_reservation_is_no_credit_to_another(account):
+    (load,) = account(shown((50, 45)), held_by(50), held_by(51)).loads
+    assert [holder.allocated for holder in load.holders] == [30, None]
+    assert load.available == 20
+
+
+def test_one_process_with_two_leases_fills_them_one_after_another(account):
+    (load,) = account(shown((50, 40)), held_by(50), held_by(50)).loads
+    assert [holder.allocated for holder in load.holders] == [30, 10]
+
+
+def test_memory_that_nvml_does_not_tell_counts_as_not_allocated(account):
+    (load,) = account(shown((50, None)), held_by(50)).loads
+    assert load.holders[0].allocated is None
+    assert (load.available, load.others) == (20, 0)
+
+
+def test_processes_without_a_lease_are_counted_but_not_oneself(account):
+    state = account(shown((70, 1), (71, 1), (os.getpid(), 1)))
+    assert state.loads[0].others == 2
+    assert state.others["GPU-0"] == (70, 71)
+
+
+def test_where_nvml_lists_no_processes_there_are_none(account):
+    (load,) = account(Gpu(0, "GPU-0", "A40", 100, 50, processes=None)).loads
+    assert load.others == 0
+
+
+def test_a_slot_without_a_readable_record_is_closed_to_others(account):
+    (load,) = account(shown(), LeaseRecord(30, 3, 1.0, boot="another")).loads
+    assert [holder.slots for holder in load.holders] == [1]
+
+
+def test_the_lease_that_a_command_runs_under_does_not_stand_in_its_way(account, monkeypatch):
+    outer = held_by(50)
+    assert len(account(shown(), outer, held_by(51)).loads[0].holders) == 2
+    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{Held('GPU-0.0', outer).mark}")
+    state = account(shown())
+    assert len(state.loads[0].holders) == 1
+    assert len(state.held["GPU-0"]) == 2
+
+
+def test_a_variable_that_names_an_earlier_lease_of_a_slot_gives_nothing(account, monkeypatch):
+    monkeypatch.setenv(HELD, Held("GPU-0.0", held_by(50, since=1.0)).mark)
+    assert len(account(shown(), held_by(50, since=2.0)).loads[0].holders) == 1
+
+
+def test_waiters_come_in_the_order_of_their_arrival(account):
+    state = account(shown(), waiters=[held_by(5, since=3.0), held_by(6, since=1.0)])
+    assert [record.pid for _, record in state.waiters] == [6, 5]
+
+
+def test_a_uuid_with_slashes_makes_no_folders():
+    assert "/" not in slot_kind("MIG-GPU-1/2/0")
+
+
+LAST = Path("/proc/sys/kernel/ns_last_pid")
+
+
+def started_as(pid):
+    """A process with a number of our choice, or None: others start processes as well."""
+    for _ in range(50):
+        try:
+            LAST.write_text(str(pid - 1))
+        except OSError as error:
+            pytest.skip(f"the next process's number cannot be chosen ({error.strerror})")
+        process = subprocess.Popen(["sleep", "60"])
+        if process.pid == pid:
+            return process
+        process.kill()
+        process.wait()
+    return None
+
+
+def test_a_process_that_gets_a_dead_holders_number_is_a_stranger(tmp_path):
+    # The parent is killed, its forked child keeps the slot, and the number is used again.
+    code = """
+    import os, sys
+    from pathlib import Path
+    from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
+    folder = LeaseFolder(Path(sys.argv[1]))
+    with folder.mutex():
+        slot = folder.take("GPU-0", LeaseRecord(30, 3, 1.0))
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+    print("held", flush=True)
+    input()
+    """
+    holder = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), tmp_path / "leases"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
+    )
+    with holder, LeaseFolder(tmp_path / "leases") as folder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        gpu = shown((holder.pid, 10))
+        with folder.mutex():
+            assert node_state(folder, [gpu]).loads[0].holders[0].allocated == 10
+        holder.kill()
+        holder.wait()
+        again = started_as(holder.pid)
+        if again is None:
+            pytest.skip("another process was quicker to take the number")
+        with again, folder.mutex():
+            state = node_state(folder, [gpu])
+            again.kill()
+        assert state.loads[0].holders[0].allocated is None
+        assert state.others["GPU-0"] == (holder.pid,)
+    with LeaseFolder(tmp_path / "leases") as folder:
+        assert holder.stdin is not None
+        # Its end of the pipe is closed by now, so that the child has come to its end.
+        while True:
+            with folder.mutex():
+                if not folder.held("GPU-0"):
+                    break
 
 
 def test_an_idle_gpu_is_granted():
@@ -125,86 +302,60 @@ def test_the_reasons_name_every_gpu_that_was_not_taken():
     assert found.reasons == {"GPU-1": "would do; GPU 0 suits better"}
 
 
-def test_an_earlier_request_goes_first():
-    first = request(4, arrived=1.0)
-    assert chosen([Load(gpu())], request(4), [first]) is None
-    assert chosen([Load(gpu()), Load(gpu(1))], request(4, "GPU-0", "GPU-1"), [first]) == 1
+BOTH = ("GPU-0", "GPU-1")
 
 
-def test_what_an_earlier_request_will_take_is_not_free():
-    first = request(30, slots=2, arrived=1.0)
-    assert chosen([Load(gpu())], request(10, slots=2), [first]) == 0
-    assert chosen([Load(gpu())], request(10.1, slots=2), [first]) is None
-
-
-def test_the_room_that_an_earlier_request_needs_beside_others_is_kept():
-    load = Load(gpu(free=20), others=1)
-    first = request(12, slots=3, arrived=1.0)  # takes 12, where 18 are free
-    assert chosen([load], request(2, slots=3), [first]) == 0
-    assert chosen([load], request(2.1, slots=3), [first]) is None
-
-
-def test_a_small_request_does_not_overtake_a_large_one_that_it_would_hold_up():
-    load = Load(gpu(free=20), (holder(20, allocated=20, slots=4),))
-    large = request(35, slots=4, arrived=1.0)
-    assert chosen([load], request(10, slots=4)) == 0
-    found = decide([load], request(10, slots=4), [large])
+def test_an_earlier_request_goes_first_on_every_gpu_that_it_may_use():
+    first = request(4)
+    found = decide([Load(gpu())], request(4), [first])
     assert found.gpu is None
     assert found.reasons["GPU-0"] == "kept for an earlier request"
+    both = [Load(gpu()), Load(gpu(1))]
+    assert chosen(both, request(4, *BOTH), [first]) == 1
+    assert chosen(both, request(4, *BOTH), [request(4, *BOTH)]) is None
 
 
-def test_a_small_request_goes_ahead_where_the_large_one_still_fits():
+@pytest.mark.parametrize("required", [0, 5, 10])
+def test_a_small_request_does_not_overtake_a_large_one_that_waits_for_leases(required):
     load = Load(gpu(free=20), (holder(20, allocated=20, slots=4),))
-    large = request(35, slots=4, arrived=1.0)
-    assert chosen([load], request(5, slots=4), [large]) == 0
+    assert chosen([load], request(required, slots=4)) == 0
+    assert chosen([load], request(required, slots=4), [request(35, slots=4)]) is None
+    assert chosen([load], request(required, slots=4), [request(4, slots=1)]) is None
 
 
-def test_those_that_went_ahead_count_as_staying():
-    load = Load(
-        gpu(free=15),
-        (holder(20, allocated=20, slots=4), holder(5, allocated=5, slots=4, since=2.0)),
-    )
-    large = request(35, slots=4, arrived=1.0)
-    assert chosen([load], request(5, slots=4), [large]) is None
+@pytest.mark.parametrize(
+    ("load", "earlier"),
+    [
+        (Load(gpu()), request(41)),
+        (Load(gpu()), request(4, "GPU-1")),
+        # The other process would keep it out even with all leases gone.
+        (Load(gpu(free=20), (holder(5, allocated=5, slots=4),), others=1), request(30, slots=4)),
+    ],
+    ids=["too small a GPU", "not allowed there", "no room beside another process"],
+)
+def test_a_later_request_goes_ahead_where_the_earlier_could_not_run_at_all(load, earlier):
+    assert chosen([load], request(4, slots=4), [earlier]) == 0
 
 
-def test_a_large_request_holds_one_gpu_and_not_all():
-    loads = [Load(gpu(n, free=20), (holder(20, allocated=20, slots=4),)) for n in range(2)]
-    large = request(35, "GPU-0", "GPU-1", slots=4, arrived=1.0)
-    assert chosen(loads, request(10, "GPU-0", "GPU-1", slots=4), [large]) == 1
+def test_a_holder_that_does_not_show_may_free_all_that_it_was_promised():
+    # In a container, or by a child process, which then counts as one without a lease.
+    load = Load(gpu(free=20), (holder(20, slots=4),), others=1)
+    assert load.drained() == Load(gpu())
+    load = Load(gpu(free=18), (holder(20, slots=4), holder(2, allocated=2, slots=4)))
+    assert chosen([load], request(0, slots=4), [request(40, slots=4)]) is None
 
 
-def test_a_large_request_claims_no_gpu_that_its_leases_alone_do_not_fill():
-    # The other process would keep it out even with all leases gone.
-    load = Load(gpu(free=20), (holder(5, allocated=5, slots=4),), others=1)
-    assert chosen([load], request(10, slots=4), [request(30, slots=4, arrived=1.0)]) == 0
-
-
-def test_a_large_request_that_only_those_who_went_ahead_keep_out_waits_for_them():
-    # They could, because it was the other GPU that it waited for; somebody has taken that since.
-    loads = [Load(gpu(0, free=1), others=1), Load(gpu(1), (holder(5, slots=4, since=2.0),))]
-    both = ("GPU-0", "GPU-1")
-    large = request(38, *both, slots=4, arrived=1.0)
-    assert chosen(loads, request(1, *both, slots=4)) == 1
-    assert chosen(loads, request(1, *both, slots=4), [large]) is None
-
-
-def test_memory_that_does_not_show_is_waited_for_only_where_nothing_else_is():
-    # On GPU 0 the holder may free 20 GB or nothing; on GPU 1 it frees what is needed.
-    hidden = Load(gpu(0, free=17), (holder(20, slots=4),))
-    shown = Load(gpu(1, free=20), (holder(20, allocated=20, slots=4, since=2.0),) * 2)
-    both = ("GPU-0", "GPU-1")
-    large = request(30, *both, slots=4, arrived=1.0)
-    assert chosen([hidden, shown], request(1, "GPU-1", slots=4), [large]) is None
-    roomy = Load(gpu(0, free=39), (holder(20, slots=4),))
-    assert chosen([roomy, shown], request(5, "GPU-0", slots=4), [large]) == 0
-    assert chosen([roomy], request(10, "GPU-0", slots=4), [large]) is None
+def test_utilisation_beside_leases_may_be_theirs():
+    load = Load(gpu(free=35, utilisation=100), (holder(4, allocated=4, slots=2),), others=1)
+    assert load.drained().gpu.utilisation is None
+    assert Load(gpu(utilisation=100), others=1).drained().gpu.utilisation == 100
 
 
 @dataclass
 class Job:
     number: int
     request: Request
+    arrived: float
     looks: int = 0
     gpu: str | None = None
     since: float = 0.0
@@ -242,12 +393,7 @@ class Node:
                 Load(
                     shown,
                     tuple(
-                        Holder(
-                            job.request.required,
-                            job.allocated or None,
-                            job.request.slots,
-                            job.since,
-                        )
+                        Holder(job.request.required, job.allocated or None, job.request.slots)
                         for job in held
                     ),
                     int(self.processes[n]),
@@ -261,9 +407,7 @@ class Node:
     def look(self, job):
         """One look of a waiter, as a taker does it; whether it got a GPU."""
         self.clock += 1
-        earlier = [
-            other.request for other in self.waiting() if other.request.arrived < job.request.arrived
-        ]
+        earlier = [other.request for other in self.waiting() if other.arrived < job.arrived]
         found = decide(self.loads(), job.request, earlier)
         if found.gpu is None:
             return None
@@ -284,12 +428,12 @@ def test_a_stream_of_small_requests_does_not_starve_a_large_one(required, slots,
             node.jobs.remove(job)
         if step == 20:
             node.clock += 1
-            large, came = Job(-1, Request(required, slots, everything, node.clock)), step
+            large, came = Job(-1, Request(required, slots, everything), node.clock), step
             node.jobs.append(large)
         for _ in range(1 if large is None else 3):
             node.clock += 1
             number = len(started) + 1000 * step + len(node.jobs)
-            node.jobs.append(Job(number, Request(small, 4, everything, node.clock)))
+            node.jobs.append(Job(number, Request(small, 4, everything), node.clock))
         for job in node.waiting()[::-1]:  # the last to come looks first
             if node.look(job) is not None:
                 started[job.number] = step
@@ -319,7 +463,7 @@ class Sharing(RuleBasedStateMachine):
         allowed = tuple(f"GPU-{n}" for n in range(len(self.node.totals)) if n not in without)
         self.node.clock += 1
         self.jobs_made += 1
-        job = Job(self.jobs_made, Request(required, slots, allowed, self.node.clock))
+        job = Job(self.jobs_made, Request(required, slots, allowed), self.node.clock)
         self.node.jobs.append(job)
         self._look(job)
 
@@ -385,7 +529,7 @@ class Sharing(RuleBasedStateMachine):
         waiting = self.node.waiting()
         if not waiting:
             return
-        first = min(waiting, key=lambda job: job.request.arrived)
+        first = min(waiting, key=lambda job: job.arrived)
         node = Node(
             self.node.totals, self.node.foreign, self.node.processes,
             [min(u, BUSY) for u in self.node.utilisation], self.node.faults,
@@ -414,7 +558,7 @@ class Sharing(RuleBasedStateMachine):
             for small in range(2):
                 node.clock += 1
                 node.jobs.append(
-                    Job(-1 - 2 * step - small, Request(2 + small, 3, everything, node.clock))
+                    Job(-1 - 2 * step - small, Request(2 + small, 3, everything), node.clock)
                 )
         raise AssertionError(f"{mine} was not served: {node}")
 

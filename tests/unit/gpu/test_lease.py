@@ -16,8 +16,7 @@ from octane.gpu import lease as leases
 from octane.gpu import lease_folder, nvml
 from octane.gpu.inventory import Gpu, GpusUnavailableError
 from octane.gpu.lease import Taker, lease
-from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.lease_records import Record
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
 from octane.gpu.simulated import VARIABLE, SimulatedGpus, simulated_uuid
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -75,10 +74,8 @@ def test_a_lease_is_held_in_the_block_and_gone_after_it(two, folder):
     with lease("4GB", **two) as held:
         assert held.gpu is not None
         assert held.simulated
-        assert held.environment() == {
-            "CUDA_VISIBLE_DEVICES": FIRST,
-            "OCTANE_GPU_LEASE": f"{FIRST}.0",
-        }
+        assert held.environment() == {"CUDA_VISIBLE_DEVICES": FIRST, leases.HELD: held.mark}
+        assert held.mark.startswith(f"{FIRST}.0@")
         assert held_names(folder) == [f"{FIRST}.0"]
     assert held_names(folder) == []
 
@@ -273,11 +270,11 @@ def test_a_folder_that_a_stopped_process_keeps_is_waited_for(two, folder, monkey
 
 
 def test_an_interrupt_right_after_the_grant_loses_nothing(two, folder, monkeypatch):
-    def interrupted(self, gpu):
+    def interrupted(self, gpu, *_):
         assert held_names(folder) == [f"{FIRST}.0"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Taker, "_with", interrupted)
+    monkeypatch.setattr(Taker, "_lease", interrupted)
     with pytest.raises(KeyboardInterrupt):
         lease("4GB", **two).__enter__()
     assert held_names(folder) == []
@@ -360,7 +357,7 @@ def test_a_killed_waiter_leaves_the_queue(two, folder):
 
 def test_a_waiter_that_is_stopped_holds_up_nobody(two, folder):
     now = time.monotonic()
-    waiting = Record(30 * GB, 1, now - 100, seen=now, uuids=(FIRST, SECOND))
+    waiting = LeaseRecord(30 * GB, 1, now - 100, seen=now, uuids=(FIRST, SECOND))
     with LeaseFolder(folder) as opened:
         with opened.mutex():
             places = [opened.take("wait", waiting) for _ in range(2)]
