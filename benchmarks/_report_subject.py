@@ -205,16 +205,6 @@ class Subject:
             "pcie_generation": 3,
             "pcie_width": 8,
         }
-        copies = {
-            "direction": "to_device",
-            "memory": "pinned",
-            "waited": False,
-            "size": 1 << 20,
-            "copies": 3,
-            "bytes": 4_000_000,
-            "seconds": 0.001,
-            "gigabytes_per_second": {"median": 4.0, "fastest": 6.0},
-        }
         record["figures"]["pipeline"] = {
             "RESAMPLE": {
                 "tiles": 3,
@@ -222,7 +212,7 @@ class Subject:
                 "seconds": 4.0,
                 "lane_seconds": {"decode": 6.0, "compute": 2.0},
                 "gap_seconds": {"decode": 1.0},
-                "transfers": [copies],
+                "transfers": {"to_device": {"bytes": 4_000_000, "seconds": 0.001}},
             }
         }
         record["attempt"] = 2

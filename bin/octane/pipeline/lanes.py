@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from types import ModuleType
 from typing import TypeVar
 
@@ -28,7 +29,6 @@ from octane.core.metrics import Metrics
 from octane.core.progress import progress
 from octane.core.timing import Track, span, summed
 from octane.gpu.pinned import HostMemory
-from octane.gpu.transfers import Direction, Stream, slow_link
 from octane.pipeline.workers import run_tiles
 
 __all__ = ["Lane", "run_pipeline"]
@@ -97,7 +97,7 @@ class Lane:
         with span("copy"):
             array = np.ascontiguousarray(array)
             copy = self.xp.empty(array.shape, array.dtype)
-            with self._timed(self.stream, array, "to_device"):
+            with self.host.transfers.timed(self.stream, array.nbytes, "to_device"):
                 copy.set(array, stream=self.stream)
             # The array may be filled anew at once. Only this lane waits, and others go on.
             self.stream.synchronize()
@@ -114,20 +114,12 @@ class Lane:
             # So that the kernels are not taken for the copy, which waits for them.
             self.stream.synchronize()
         with span("copy"):
-            with self._timed(self.stream, result, "to_host"):
+            with self.host.transfers.timed(self.stream, result.nbytes, "to_host"):
                 # Otherwise CuPy waits for it before the end of the copy is asked for.
                 array.get(stream=self.stream, out=result, blocking=False)
             self.stream.synchronize()
         self.host.transfers.settle(self.stream)
         return result
-
-    def _timed(
-        self, stream: Stream, array: npt.NDArray, direction: Direction
-    ) -> AbstractContextManager[None]:
-        """Within it, a copy from or to an array on the host is asked for."""
-        return self.host.transfers.timed(
-            stream, array.nbytes, direction, pinned=self.host.is_pinned(array), waited=True
-        )
 
 
 def run_pipeline(
@@ -214,7 +206,7 @@ def run_pipeline(
             )
         finally:
             # Of a try that failed as well, whose seconds are counted too.
-            if copied := host.transfers.bytes:
+            if copied := sum(found.bytes for found in host.transfers.found().values()):
                 metrics.count("copy", copied)
     end = time.perf_counter()
     wall = end - start
@@ -241,9 +233,6 @@ def run_pipeline(
     logger.info(sentence)
     if spent.gpu:
         logger.info(gap_of(spent))
-    transfers = host.transfers.found()
-    for warning in slow_link(transfers, metrics.device, pinned=host.pinned):
-        metrics.warn(f"{label}: {warning}")
     told = metrics.figures.setdefault("pipeline", {})
     assert isinstance(told, dict)
     told[label] = {
@@ -262,7 +251,7 @@ def run_pipeline(
         "looks_ahead": spent.looks_ahead,
         "bound_by": spent.stage,
         "bound": sentence,
-        "transfers": [transfer.model_dump() for transfer in transfers],
+        "transfers": {way: asdict(found) for way, found in host.transfers.found().items()},
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from octane.gpu.transfers import Direction, Transfer, link_rate
+from octane.gpu.pinned import Direction
 from octane.report.records import PipelineFigures, Record
 from octane.report.summary import lease_of
 
@@ -12,26 +12,11 @@ __all__ = ["Copies", "GpuUse", "gpu_use"]
 
 
 class Copies(BaseModel):
-    """Copies of a kind.
-
-    Attributes
-    ----------
-    direction, memory, waited, size
-        As of :class:`octane.gpu.transfers.Transfer`.
-    number, bytes
-        How many, and their sum.
-    mean, fastest
-        Bytes a second.
-    """
+    """Copies in one direction: bytes, and bytes a second by the clock of the GPU."""
 
     direction: Direction
-    memory: str
-    waited: bool
-    size: int
-    number: int
     bytes: int
-    mean: float
-    fastest: float
+    rate: float
 
 
 class GpuUse(BaseModel):
@@ -48,9 +33,7 @@ class GpuUse(BaseModel):
     copied, copy_seconds
         Bytes to and from GPUs, and the seconds that workers waited for it.
     copies
-        The same by kind, of all tasks.
-    link
-        Bytes a second that the GPU's link carries, where the driver tells.
+        The same by direction, of all tasks.
     """
 
     tasks: int
@@ -61,7 +44,6 @@ class GpuUse(BaseModel):
     copied: int
     copy_seconds: float
     copies: list[Copies]
-    link: float | None
 
 
 def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
@@ -92,7 +74,6 @@ def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
             copied=sum(record.traffic.get("copy", 0) for record in records),
             copy_seconds=sum(record.seconds.get("copy", 0.0) for record in records),
             copies=_copies(records),
-            link=max(filter(None, (link_rate(record.device) for record in records)), default=None),
         )
         if use.on_gpu or use.waited or use.failed:
             found[step] = use
@@ -100,21 +81,11 @@ def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
 
 
 def _copies(records: Sequence[Record]) -> list[Copies]:
-    kinds: dict[tuple[Direction, str, bool, int], list[Transfer]] = {}
-    for record in records:
-        for figures in PipelineFigures.of(record).values():
-            for t in figures.transfers:
-                kinds.setdefault((t.direction, t.memory, t.waited, t.size), []).append(t)
-    return [
-        Copies(
-            direction=direction,
-            memory=memory,
-            waited=waited,
-            size=size,
-            number=sum(t.copies for t in of),
-            bytes=sum(t.bytes for t in of),
-            mean=sum(t.bytes for t in of) / sum(t.seconds for t in of),
-            fastest=max(t.gigabytes_per_second["fastest"] for t in of) * 1e9,
-        )
-        for (direction, memory, waited, size), of in sorted(kinds.items())
-    ]
+    figures = [found for record in records for found in PipelineFigures.of(record).values()]
+    ways = sorted({way for found in figures for way in found.transfers})
+    copies = []
+    for way in ways:
+        own = [found.transfers[way] for found in figures if way in found.transfers]
+        size, seconds = sum(t.bytes for t in own), sum(t.seconds for t in own)
+        copies.append(Copies(direction=way, bytes=size, rate=size / seconds if seconds else 0.0))
+    return copies

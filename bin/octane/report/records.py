@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, Field
 
 from octane.core.geometry import Vector
-from octane.gpu.transfers import Transfer
+from octane.gpu.pinned import Direction, Transfer
 from octane.report.charts import Band
 from octane.report.trace import Recorded
 
@@ -85,7 +85,7 @@ class PipelineFigures(BaseModel):
     read_bytes: int = 0
     written_bytes: int = 0
     looks_ahead: bool = False
-    transfers: list[Transfer] = []
+    transfers: dict[Direction, Transfer] = {}
 
     @classmethod
     def of(cls, record: Record) -> "dict[str, PipelineFigures]":

@@ -212,14 +212,11 @@ class CudaResampler:
             and self._on_host[f"planes {turn}"].ctypes.data == address
         ]
         copied = own[0] if own else self._done
-        pinned = self._memory.is_pinned(planes)
         with self._device, self.stream:
             size = count * layout.plane
             self._make_room("planes", size)
             to, how = _address(self._on_device["planes"]), runtime.memcpyHostToDevice
-            with self._memory.transfers.timed(
-                self.stream, size, "to_device", pinned=pinned, waited=not own
-            ):
+            with self._memory.transfers.timed(self.stream, size, "to_device"):
                 runtime.memcpyAsync(to, address, size, how, self.stream.ptr)
             copied.record(self.stream)
             self.along_y(self._pushed, count)
@@ -251,13 +248,7 @@ class CudaResampler:
             self._worked.record(self.stream)
             made, to = _address(self._on_device["result"]), self._result.ctypes.data
             how = runtime.memcpyDeviceToHost
-            with self._memory.transfers.timed(
-                self.stream,
-                layout.result,
-                "to_host",
-                pinned=self._memory.is_pinned(self._result),
-                waited=True,
-            ):
+            with self._memory.transfers.timed(self.stream, layout.result, "to_host"):
                 runtime.memcpyAsync(to, made, layout.result, how, self.stream.ptr)
             self._done.record(self.stream)
         # Waited for apart, to tell the kernels' time from the copy's; the copy is queued by now.

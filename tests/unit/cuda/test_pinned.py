@@ -92,18 +92,6 @@ def test_ordinary_memory_is_not_locked(cuda_on_cpu, runtime, why):
         assert not runtime.locked
 
 
-def test_it_knows_what_lies_in_locked_memory(cuda_on_cpu, runtime, monkeypatch):
-    with HostMemory(cuda_on_cpu, warn=[].append) as memory:
-        locked = memory.take(10_000)
-        assert memory.is_pinned(locked)
-        assert memory.is_pinned(locked[5000:6000].view(np.float32))
-        assert not memory.is_pinned(np.zeros(10))
-        monkeypatch.setattr(runtime, "refuses", True)
-        assert not memory.is_pinned(memory.take(100))
-        memory.give_back(locked)
-        assert not memory.is_pinned(locked)
-
-
 def test_threads_share_it(cuda_on_cpu, runtime):
     with HostMemory(cuda_on_cpu) as memory:
 

@@ -23,34 +23,17 @@ def test_waits_copies_and_tries_are_summed():
     assert (use.tasks, use.on_gpu, use.waited, use.longest) == (2, 2, 120.0, 90.0)
     assert use.failed == {"taken by another": 1}
     assert (use.copied, use.copy_seconds) == (10, pytest.approx(1))
-    assert (use.copies, use.link) == ([], None)
+    assert use.copies == []
 
 
-def copies(direction, size, rate):
-    return {
-        "direction": direction,
-        "memory": "pinned",
-        "waited": False,
-        "size": size,
-        "copies": 3,
-        "bytes": 3 * size,
-        "seconds": 1.0,
-        "gigabytes_per_second": {"median": rate / 2, "fastest": rate},
-    }
-
-
-def test_copies_of_tasks_are_added_up_by_kind_and_held_against_the_link():
-    record = task(device={"backend": "gpu", "pcie_generation": 4, "pcie_width": 16})
-    own = [copies("to_device", 1 << 24, 20.0), copies("to_device", 1 << 10, 30.0)]
+def test_copies_of_tasks_are_added_up_by_direction():
+    record = task()
+    own = {"to_device": {"bytes": 4 * 10**9, "seconds": 0.5}}
     pipeline = {"tiles": 1, "workers": 1, "seconds": 1.0, "lane_seconds": {}, "transfers": own}
     record.figures["pipeline"] = {"RESAMPLE": pipeline}
     other = record.model_copy(deep=True)
-    use = gpu_use({"resample": [record, other, task()]})["resample"]
-    small, large = use.copies
-    assert (small.size, small.fastest) == (1 << 10, pytest.approx(30e9))
-    assert (large.size, large.number, large.bytes) == (1 << 24, 6, 6 << 24)
-    assert large.mean == pytest.approx(3 << 24)
-    assert use.link == pytest.approx(31.5e9, rel=0.01)
+    (copies,) = gpu_use({"resample": [record, other, task()]})["resample"].copies
+    assert (copies.direction, copies.bytes, copies.rate) == ("to_device", 8 * 10**9, 8e9)
 
 
 @pytest.mark.parametrize(
