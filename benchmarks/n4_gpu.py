@@ -20,7 +20,7 @@ import SimpleITK as sitk
 from _common import save
 from _gpu import bandwidth, device_or_exit, seconds
 
-from octane.core import arrays as backend
+from octane.gpu.device import describe
 from octane.n4 import bspline
 from octane.n4 import fit as n4
 from octane.n4.cuda import apply_rows
@@ -190,7 +190,7 @@ def main() -> None:
     cases = [case(xp, shape, ceiling, options.itk_iterations) for shape in shapes]
     save(
         "n4_gpu",
-        {"device": backend.describe(xp), "copy_bytes_per_s": ceiling, "cases": cases},
+        {"device": describe(xp), "copy_bytes_per_s": ceiling, "cases": cases},
         quick=options.quick,
     )
 

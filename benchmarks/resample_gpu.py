@@ -25,7 +25,7 @@ from _gpu import DIRECTIONS, bandwidth, copy_rate, device_or_exit
 from _processes import run, run_script
 from _resample_stores import RESOLUTION, SPACING, Mosaic, mosaic, speckle
 
-from octane.core import arrays
+from octane.gpu.device import describe
 from octane.gpu.pinned import HostMemory
 from octane.resample.gpu import CudaResampler
 from octane.resample.operator import AxisOperator, resampler
@@ -219,7 +219,7 @@ def main() -> None:
     save(
         "resample_gpu",
         {
-            "device": arrays.describe(xp),
+            "device": describe(xp),
             "device_copy_bytes_per_s": ceiling,
             "pinned_bytes_per_s_to_device": rate,
             "kernel": kernels,

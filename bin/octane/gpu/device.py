@@ -1,7 +1,7 @@
-"""A leased GPU as CuPy sees it: chosen by UUID, emptied, and left for good.
+"""Device: a leased GPU for CuPy, chosen by UUID, emptied and left for good, and its description.
 
-CuPy counts the GPUs that CUDA shows it, NVML those of the node, so the UUID alone says which is
-which. The choice of a device is a thread's own in CUDA: every thread that computes has to make it.
+CuPy counts the GPUs that CUDA shows to the process, NVML those of the node, so only the UUID
+identifies a GPU. In CUDA each thread chooses its device: every thread that computes has to do it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ import ctypes
 import importlib
 import importlib.util
 import os
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import ModuleType
 from typing import Protocol
 
-__all__ = ["CupyDevice", "Device", "DeviceMissingError", "DeviceTakenError"]
+import numpy as np
+import pynvml
+
+from octane.core.arrays import processor
 
 OUT_OF_MEMORY = 2
 """The CUDA runtime's cudaErrorMemoryAllocation and the driver's CUDA_ERROR_OUT_OF_MEMORY."""
 
 TAKEN = 46
-"""cudaErrorDevicesUnavailable: another process has it for itself."""
+"""cudaErrorDevicesUnavailable: another process uses it exclusively."""
 
 
 class DeviceTakenError(Exception):
-    """The context could not be made: somebody was quicker."""
+    """The context cannot be made: another process was quicker."""
 
 
 class DeviceMissingError(Exception):
@@ -33,21 +36,15 @@ class DeviceMissingError(Exception):
 
 
 class Device(Protocol):
-    """What :func:`octane.gpu.run.run_on_gpu` needs of an array library and a GPU."""
+    """Interface of an array library on a GPU for :func:`octane.gpu.run.run_on_gpu`."""
 
     @property
     def xp(self) -> ModuleType:
-        """The array module."""
+        """Array module."""
         ...
 
     def open(self) -> None:
-        """Make the context.
-
-        Raises
-        ------
-        DeviceTakenError
-            When the memory or the device is gone.
-        """
+        """Make the context; DeviceTakenError when the memory or the device is gone."""
         ...
 
     def active(self) -> AbstractContextManager[None]:
@@ -55,7 +52,7 @@ class Device(Protocol):
         ...
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether an error says that the GPU's memory did not suffice."""
+        """Return True for an error that says that the GPU's memory did not suffice."""
         ...
 
     def empty(self) -> None:
@@ -68,17 +65,10 @@ class Device(Protocol):
 
 
 class CupyDevice:
-    """A GPU for CuPy.
+    """GPU or MIG instance for CuPy, by its UUID.
 
-    Parameters
-    ----------
-    uuid : str
-        Of the GPU or the MIG instance.
-
-    Raises
-    ------
-    DeviceMissingError
-        When CuPy cannot be loaded, or CUDA does not start or does not show it to this process.
+    A DeviceMissingError says that CuPy cannot be loaded, or that CUDA does not start or does not
+    show the GPU to this process.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -95,7 +85,7 @@ class CupyDevice:
 
     @staticmethod
     def missing() -> str | None:
-        """Why there is no CuPy, without loading it; None where there is."""
+        """Reason for which there is no CuPy, without loading it; None where it is installed."""
         found = importlib.util.find_spec("cupy")
         return "CuPy is not installed" if found is None else None
 
@@ -116,7 +106,7 @@ class CupyDevice:
             yield
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether an error says so: CuPy's own, the runtime's or the driver's."""
+        """Recognise the errors of CuPy, of the runtime and of the driver."""
         cuda = self.xp.cuda
         if isinstance(error, cuda.memory.OutOfMemoryError):
             return True
@@ -155,3 +145,83 @@ class CupyDevice:
             if bytes(runtime.getDeviceProperties(ordinal)["uuid"]).hex() == digits:
                 return ordinal
         raise DeviceMissingError(f"CUDA shows {count} devices to this process, not {self.uuid}")
+
+
+def describe(xp: ModuleType) -> dict[str, str | int | None]:
+    """Describe the current device for the metrics.
+
+    Parameters
+    ----------
+    xp : ModuleType
+        ``numpy`` or ``cupy``, whichever computes.
+
+    Returns
+    -------
+    dict
+        ``backend`` ('cpu' or 'gpu'), ``device`` (its name), ``driver`` (the driver's own version,
+        None where NVML does not tell), ``cuda`` (the newest CUDA that the driver supports) and
+        ``runtime`` (the CUDA runtime), ``memory_bytes`` of the device, ``pcie_generation`` and
+        ``pcie_width`` (lanes) of the best link that device and slot can have (None where NVML does
+        not tell), all None on a CPU, and ``library`` (array module and version).
+    """
+    library = f"{xp.__name__} {xp.__version__}"
+    if xp is np:
+        return {
+            "backend": "cpu",
+            "device": processor(),
+            "driver": None,
+            "cuda": None,
+            "runtime": None,
+            "memory_bytes": None,
+            "pcie_generation": None,
+            "pcie_width": None,
+            "library": library,
+        }
+    runtime = xp.cuda.runtime
+    properties = runtime.getDeviceProperties(runtime.getDevice())
+    name = properties["name"]
+    return {
+        "backend": "gpu",
+        "device": name.decode() if isinstance(name, bytes) else str(name),
+        "cuda": _cuda_version(runtime.driverGetVersion()),
+        "runtime": _cuda_version(runtime.runtimeGetVersion()),
+        "memory_bytes": int(properties["totalGlobalMem"]),
+        **_from_nvml(xp),
+        "library": library,
+    }
+
+
+def _from_nvml(xp: ModuleType) -> dict[str, str | int | None]:
+    """Driver and link as NVML shows them, as far as it does."""
+    runtime = xp.cuda.runtime
+    # Its number there is another; of a MIG instance this is the place of the GPU that was split.
+    place = runtime.deviceGetPCIBusId(runtime.getDevice()).encode()
+    questions: dict[str, Callable[[], str | int]] = {
+        "driver": lambda: str(pynvml.nvmlSystemGetDriverVersion()),
+        # The best that device and slot can have: what it has now falls while a GPU rests.
+        "pcie_generation": lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(
+            pynvml.nvmlDeviceGetHandleByPciBusId(place)
+        ),
+        "pcie_width": lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(
+            pynvml.nvmlDeviceGetHandleByPciBusId(place)
+        ),
+    }
+    found: dict[str, str | int | None] = dict.fromkeys(questions)
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        # Containers and WSL run CUDA without NVML.
+        return found
+    try:
+        for name, ask in questions.items():
+            # Another question may have an answer all the same.
+            with suppress(pynvml.NVMLError):
+                found[name] = ask()
+    finally:
+        pynvml.nvmlShutdown()
+    return found
+
+
+def _cuda_version(number: int) -> str:
+    """CUDA's 12040 as '12.4'."""
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,16 +1,17 @@
-"""Do work on a leased GPU, or elsewhere, or later, or on the CPU: the one retry loop.
+"""Work on a leased GPU, or elsewhere, or later, or on the CPU: the one retry loop.
 
-Three things can go wrong with a GPU that others use too. There is no memory: the lease waits.
-Somebody is quicker between the grant and the making of the context: the lease is given back, and
-asked for again after a pause. Memory runs out in the middle of the work: what was done is dropped,
-the pool is returned and the work begins again with half the batch; only when the smallest batch
-does not fit is the GPU given up, for another one, for a later moment, and in the end for the CPU or
-an error.
+Three things go wrong with a GPU that others use too:
 
-A GPU is left for good by releasing its primary context. As CuPy cannot come back to a device whose
-context was released, that is done when there is another GPU to go to or when the CPU takes over;
-while the same process only waits for a better moment on its single GPU, it keeps the context and
-returns the memory.
+- No memory: the lease waits.
+- Another process is quicker between the grant and the making of the context: the lease is given
+  back, and asked for again after a pause.
+- Memory runs out during the work: partial results are dropped, the pool is returned and the work
+  begins again with half the batch. Only when the smallest batch does not fit is the GPU given up,
+  for another one, for a later moment, and in the end for the CPU or an error.
+
+A GPU is left for good by releasing its primary context. As CuPy cannot return to a device whose
+context was released, that is done when there is another GPU to go to or when the CPU takes over. A
+process that waits for a better moment on its single GPU keeps the context and returns the memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Generic, Protocol, TypeVar
@@ -31,16 +32,21 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from octane.config.defaults import AUTO_TIMEOUT
+from octane.config.params import LeaseParameters
+from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
-from octane.gpu.device import CupyDevice, Device, DeviceMissingError, DeviceTakenError
+from octane.core.metrics import Metrics
+from octane.gpu.device import CupyDevice, Device, DeviceMissingError, DeviceTakenError, describe
 from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
-from octane.gpu.lease import Lease, gpu_source, lease
-
-__all__ = ["Attempt", "Done", "Share", "run_on_gpu"]
+from octane.gpu.lease import Lease, OnWait, gpu_source, lease
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+CONTEXT_BYTES = 500_000_000
+"""Bytes of a GPU that a process takes with its context and loaded kernels, before any data."""
+
 MOMENTS = 3
 """How often the smallest batch may run out of memory before a GPU is given up for good."""
 
@@ -54,18 +60,9 @@ LONGEST_PAUSE = 30.0
 class Attempt:
     """One try.
 
-    Attributes
-    ----------
-    gpu : str or None
-        UUID; None for the CPU.
-    batch : int
-        Its size.
-    waited : float
-        Seconds until the lease was there; 0 for further tries under the same lease.
-    outcome : {'done', 'out of memory', 'taken by another', 'not usable', 'no GPU'}
-        How it ended.
-    detail : str
-        The words of the error, or why there is no GPU.
+    ``gpu`` is a UUID, None for the CPU; ``waited`` the seconds until the lease was granted, 0 for
+    further tries under the same lease; ``outcome`` one of 'done', 'out of memory', 'taken by
+    another', 'not usable', 'no GPU'; ``detail`` the text of the error, or why there is no GPU.
     """
 
     gpu: str | None
@@ -77,17 +74,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Share:
-    """What the work gets: an array module, a batch size, and a device for each of its threads.
-
-    Attributes
-    ----------
-    xp : ModuleType
-        ``numpy`` or ``cupy``.
-    batch : int
-        How much to do at a time.
-    lease : Lease
-        What was granted.
-    """
+    """Array module (``numpy`` or ``cupy``), batch size and device that the work gets."""
 
     xp: ModuleType
     batch: int
@@ -106,21 +93,13 @@ class Share:
 
 @dataclass
 class Done(Generic[Result]):
-    """What came of it.
-
-    Attributes
-    ----------
-    result
-        What the work returned.
-    attempts : list of Attempt
-        All tries, the last of them successful.
-    """
+    """Result of the work, and all tries, the last of them successful."""
 
     result: Result
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt]
 
     def figures(self) -> dict[str, object]:
-        """What happened, for the metrics."""
+        """Figures for the metrics."""
         last = self.attempts[-1]
         return {
             "backend": "cpu" if last.gpu is None else "gpu",
@@ -136,12 +115,68 @@ class Devices(Protocol):
     """Makes devices, by default :class:`octane.gpu.device.CupyDevice`."""
 
     def __call__(self, uuid: str) -> Device:
-        """The device of a GPU."""
+        """Device of a GPU."""
         ...
 
     def missing(self) -> str | None:
-        """Why there are none."""
+        """Reason for which there are none."""
         ...
+
+
+def on_device(
+    work: Callable[[Share], Result],
+    device_bytes: Callable[[int], int],
+    *,
+    batch: int,
+    backend: Backend,
+    sharing: LeaseParameters,
+    metrics: Metrics,
+    subject: str,
+) -> Result:
+    """Do a step's work on the device that its parameters allow, and record where and how.
+
+    Parameters
+    ----------
+    work
+        Called with the device; again with a smaller batch after a GPU ran out of memory.
+    device_bytes
+        Bytes that the work takes on a GPU with a batch of that size, without the context.
+    batch
+        The largest batch: how many blocks are on the device at once.
+    backend, sharing
+        Which device, and how it is waited for.
+    metrics
+        Receives the device and the figures ``gpu``.
+    subject
+        Work that it is for, shown to others who wait.
+
+    Raises
+    ------
+    OctaneError
+        With backend gpu, when no GPU can be had.
+    """
+
+    def attempt(share: Share) -> Result:
+        metrics.device = describe(share.xp)
+        return work(share)
+
+    # So that the waiting for a lease is on the record's timeline.
+    with metrics.timeline.here():
+        done = run_on_gpu(
+            attempt,
+            lambda lanes: CONTEXT_BYTES + device_bytes(lanes),
+            batch=batch,
+            backend=backend,
+            timeout=sharing.timeout(backend),
+            slots=sharing.gpu_slots,
+            folder=sharing.gpu_lock_dir,
+            subject=subject,
+        )
+    figures = done.figures()
+    metrics.figures["gpu"] = figures
+    if figures["fell_back"]:
+        metrics.warn("The GPU could not be used to the end, and the CPU did the work.")
+    return done.result
 
 
 def run_on_gpu(
@@ -151,7 +186,7 @@ def run_on_gpu(
     batch: int = 1,
     backend: str = "auto",
     timeout: float | None = None,
-    on_wait: Callable[[float, int, int], None] | None = None,
+    on_wait: OnWait | None = None,
     slots: int = 1,
     folder: Path | None = None,
     subject: str = "",
@@ -160,29 +195,12 @@ def run_on_gpu(
 ) -> Done[Result]:
     """Do work on a GPU while it is leased.
 
-    Parameters
-    ----------
-    work : callable
-        Called with a :class:`Share`, anew for every try: it must drop what an earlier try had done,
-        and must leave nothing of it behind on the GPU but what hangs on the error it raises.
-    required_bytes : int or callable
-        All that the work will use on the GPU, context included; of the batch where it is callable.
-    batch : int
-        The largest batch; halved down to 1 when memory runs out.
-    backend, timeout, on_wait, slots, folder, subject, source
-        As for :func:`octane.gpu.lease.lease`; the timeout holds for all waiting together.
-    devices : callable
-        Gives the device of a UUID.
-
-    Returns
-    -------
-    Done
-        The result and all that happened.
-
-    Raises
-    ------
-    OctaneError
-        With backend 'gpu', when no GPU could do it.
+    ``work`` is called at every try: it must drop the results of an earlier try, and must leave
+    nothing of it on the GPU except what hangs on the error that it raises. ``required_bytes`` is
+    all that it uses on the GPU, context included, or a function of the batch. ``batch`` is the
+    largest batch, halved down to 1 when memory runs out. The others are as for
+    :func:`octane.gpu.lease.lease`; the timeout holds for all waiting together. With backend 'gpu'
+    an OctaneError says why no GPU could do it.
     """
     source = source or gpu_source()
     limit = AUTO_TIMEOUT if timeout is None and backend == "auto" else timeout
@@ -200,7 +218,7 @@ def run_on_gpu(
     waited, pause = 0.0, PAUSE
     while True:
         if run.attempts and limit is not None and waited >= limit and backend != "cpu":
-            # A GPU that is granted and then not to be had would go on like that forever.
+            # Otherwise a GPU that is granted and then cannot be had would be tried forever.
             held = run.too_late(backend, limit)
             break
         with lease(
@@ -235,7 +253,7 @@ def run_on_gpu(
         time.sleep(pause * random.uniform(0.5, 1.5))
         waited += pause
         pause = min(2 * pause, LONGEST_PAUSE)
-    # Whatever was begun on a GPU and not left yet, the CPU does not need.
+    # The CPU needs no GPU that was opened and not left yet.
     for uuid in list(run.opened):
         run.leave(uuid)
     result = work(Share(np, batch, held))
@@ -243,7 +261,7 @@ def run_on_gpu(
 
 
 class _Run(Generic[Result]):
-    """The work with what is known of it so far."""
+    """Work with its tries so far, and the devices that it opened and left."""
 
     def __init__(
         self,
@@ -268,7 +286,7 @@ class _Run(Generic[Result]):
         )
 
     def too_late(self, backend: str, limit: float) -> Lease:
-        """The CPU, or an error, when the time is over."""
+        """Lease of the CPU, or an error, when the time is over."""
         last = self.attempts[-1]
         reason = f"no GPU could be used within {limit:g} s ({last.outcome}: {last.detail})"
         if backend == "gpu":
@@ -288,7 +306,7 @@ class _Run(Generic[Result]):
             device.leave()
 
     def under(self, held: Lease) -> Done[Result] | None:
-        """Try under one lease, with ever smaller batches; None where it was in vain."""
+        """Try under one lease, with ever smaller batches; None where none fits."""
         assert held.gpu is not None
         uuid, waited, batch = held.gpu.uuid, held.waited, self.batch
         if uuid not in self.opened:
@@ -325,7 +343,7 @@ class _Run(Generic[Result]):
             with device.active():
                 return "", Done(self.work(Share(device.xp, batch, held, device)), self.attempts)
         except Exception as error:
-            # What it raises for want of memory, the device's library alone knows.
+            # Only the device's library knows its errors for lack of memory.
             if not device.is_out_of_memory(error):
                 raise
             chain: BaseException | None = error

@@ -16,8 +16,7 @@ from octane.core.durable import bring_to_disk
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
-from octane.gpu.run import Share
-from octane.gpu.step import on_device
+from octane.gpu.run import Share, on_device
 from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field

@@ -12,12 +12,13 @@ import numpy.typing as npt
 import zarr
 
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
-from octane.core.arrays import describe, require_cpu
+from octane.core.arrays import require_cpu
 from octane.core.durable import bring_to_disk
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, Region, vector
 from octane.core.manifests import PLACE
 from octane.core.metrics import Metrics
+from octane.gpu.device import describe
 from octane.resample.operator import AxisOperator, resampled
 from octane.resample.stream import plan_stream, stream_resample
 from octane.store.image import Attributes, Image, Level, create_image

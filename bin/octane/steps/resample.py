@@ -20,8 +20,7 @@ from octane.core.files import require_free
 from octane.core.geometry import Vector
 from octane.core.metrics import Metrics
 from octane.gpu.device import CupyDevice
-from octane.gpu.run import Share
-from octane.gpu.step import on_device
+from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
 from octane.resample.journal import Journal, fingerprint, journal

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
-from octane.core.arrays import describe, require_cpu
+from octane.core.arrays import require_cpu
 from octane.core.dtypes import as_dtype, working_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics
+from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import plan_workers
 from octane.resample.operator import interpolator

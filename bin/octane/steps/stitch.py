@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
-from octane.core.arrays import describe, require_cpu
+from octane.core.arrays import require_cpu
 from octane.core.dtypes import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
 from octane.core.timing import span
+from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.outside import note_outside
 from octane.pipeline.readers import read_blocks

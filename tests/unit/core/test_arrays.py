@@ -1,15 +1,11 @@
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from octane.core import arrays
 from octane.core.errors import OctaneError
-
-
-class CUDARuntimeError(RuntimeError):
-    pass
 
 
 class FakeArray(np.ndarray):
@@ -19,31 +15,9 @@ class FakeArray(np.ndarray):
 FakeArray.__module__ = "cupy._core.core"
 
 
-def fake_cupy(devices=1, error=None):
-    def count():
-        if error:
-            raise CUDARuntimeError(error)
-        return devices
-
+def fake_cupy():
     cupy = ModuleType("cupy")
-    vars(cupy).update(
-        __version__="13.6.0",
-        asnumpy=np.asarray,
-        cuda=SimpleNamespace(
-            runtime=SimpleNamespace(
-                CUDARuntimeError=CUDARuntimeError,
-                getDeviceCount=count,
-                getDevice=lambda: 0,
-                deviceGetPCIBusId={0: "0000:3B:00.0"}.__getitem__,
-                getDeviceProperties=lambda _: {
-                    "name": b"NVIDIA A6000",
-                    "totalGlobalMem": 48 << 30,
-                },
-                driverGetVersion=lambda: 12040,
-                runtimeGetVersion=lambda: 12080,
-            )
-        ),
-    )
+    vars(cupy).update(asnumpy=np.asarray)
     return cupy
 
 
@@ -75,56 +49,3 @@ def test_a_step_of_the_cpu_refuses_a_gpu():
         arrays.require_cpu(name, "STITCH")
     with pytest.raises(OctaneError, match="STITCH runs on the CPU"):
         arrays.require_cpu("gpu", "STITCH")
-
-
-@pytest.fixture
-def nvml(monkeypatch):
-    """An NVML that knows one GPU by its place on the bus."""
-    answers = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetDriverVersion": lambda: "570.86.15",
-        "nvmlDeviceGetHandleByPciBusId": {b"0000:3B:00.0": "handle"}.__getitem__,
-        "nvmlDeviceGetMaxPcieLinkGeneration": {"handle": 4}.__getitem__,
-        "nvmlDeviceGetMaxPcieLinkWidth": {"handle": 16}.__getitem__,
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(arrays.pynvml, name, answer)
-
-
-def test_describe_a_gpu(nvml):
-    assert arrays.describe(fake_cupy()) == {
-        "backend": "gpu",
-        "device": "NVIDIA A6000",
-        "driver": "570.86.15",
-        "cuda": "12.4",
-        "runtime": "12.8",
-        "memory_bytes": 48 << 30,
-        "pcie_generation": 4,
-        "pcie_width": 16,
-        "library": "cupy 13.6.0",
-    }
-
-
-def test_a_gpu_without_a_link_of_its_own_has_no_width(nvml, monkeypatch):
-    def unsupported(_):
-        raise arrays.pynvml.NVMLError(arrays.pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    monkeypatch.setattr(arrays.pynvml, "nvmlDeviceGetMaxPcieLinkWidth", unsupported)
-    found = arrays.describe(fake_cupy())
-    assert (found["driver"], found["pcie_width"]) == ("570.86.15", None)
-
-
-def test_describe_a_cpu():
-    found = arrays.describe(np)
-    assert found["backend"] == "cpu"
-    assert found["device"]
-    assert found["driver"] is None
-
-
-def test_a_machine_without_nvml_has_no_driver_version(monkeypatch):
-    def missing():
-        raise arrays.pynvml.NVMLError(arrays.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(arrays.pynvml, "nvmlInit", missing)
-    assert arrays.describe(fake_cupy())["driver"] is None

@@ -14,7 +14,7 @@ from octane.config.params import (
 )
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
-from octane.gpu import lease, run, step
+from octane.gpu import lease, run
 from octane.gpu.nvml import Nvml
 from octane.gpu.simulated import SimulatedGpus
 from octane.steps import n4
@@ -63,7 +63,7 @@ def gpus(monkeypatch, tmp_path_factory):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     source = SimulatedGpus("2x40GB")
     simulated = partial(run.run_on_gpu, source=source, devices=Device)
-    monkeypatch.setattr(step, "run_on_gpu", simulated)
+    monkeypatch.setattr(run, "run_on_gpu", simulated)
     monkeypatch.setattr(step_resample.CupyDevice, "missing", Device.missing)
     return LeaseParameters(gpu_lock_dir=tmp_path_factory.mktemp("leases"), gpu_timeout=5)
 
@@ -145,17 +145,17 @@ def test_the_memory_that_is_asked_for_is_the_lanes_and_the_context(
     mosaic, reading, gpus, tmp_path, monkeypatch
 ):
     asked = []
-    real = step.run_on_gpu
+    real = run.run_on_gpu
 
     def asking(work, required, **more):
         asked.append((required(1), required(4)))
         return real(work, required, **more)
 
-    monkeypatch.setattr(step, "run_on_gpu", asking)
+    monkeypatch.setattr(run, "run_on_gpu", asking)
     resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
     ((one, four),) = asked
-    assert one > step.CONTEXT_BYTES
-    assert four - step.CONTEXT_BYTES == 4 * (one - step.CONTEXT_BYTES)
+    assert one > run.CONTEXT_BYTES
+    assert four - run.CONTEXT_BYTES == 4 * (one - run.CONTEXT_BYTES)
 
 
 @pytest.mark.parametrize("failures", [0, 1])
@@ -192,7 +192,7 @@ def test_a_gpu_that_is_insisted_on_and_is_not_there_is_an_error(mosaic, reading,
 def test_on_the_cpu_no_gpu_is_looked_for(monkeypatch):
     monkeypatch.setattr(Nvml, "read", lambda _: pytest.fail("looked for a GPU"))
     metrics = Metrics("test")
-    result = step.on_device(
+    result = run.on_device(
         lambda share: share.xp, lambda lanes: lanes, batch=1, backend="cpu",
         sharing=LeaseParameters(), metrics=metrics, subject="test",
     )  # fmt: skip
