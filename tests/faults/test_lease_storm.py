@@ -39,13 +39,13 @@ def test_a_hundred_kills_leave_nothing_and_give_nothing_twice(told):
 
 
 def test_what_the_storm_looks_for_is_found_where_it_is():
-    apart = [Span("GPU-0.0", 30, 0, 10), Span("GPU-0.1", 5, 5, 20), Span("GPU-0.0", 30, 10, 30)]
-    assert overlaps(apart) == 0
-    assert overlaps([*apart, Span("GPU-0.0", 1, 29, 40)]) == 1
-    assert over(apart, lambda span: 1, 2) == 0
-    assert over(apart, lambda span: span.size, 35) == 0
-    assert over(apart, lambda span: span.size, 34) == 2
-    assert over([*apart, Span("GPU-0.2", 1, 6, 7)], lambda span: 1, 2) == 1
+    separate = [Span("GPU-0.0", 30, 0, 10), Span("GPU-0.1", 5, 5, 20), Span("GPU-0.0", 30, 10, 30)]
+    assert overlaps(separate) == 0
+    assert overlaps([*separate, Span("GPU-0.0", 1, 29, 40)]) == 1
+    assert over(separate, lambda span: 1, 2) == 0
+    assert over(separate, lambda span: span.size, 35) == 0
+    assert over(separate, lambda span: span.size, 34) == 2
+    assert over([*separate, Span("GPU-0.2", 1, 6, 7)], lambda span: 1, 2) == 1
 
 
 def test_a_killed_takers_share_lasts_until_just_before_the_kill():

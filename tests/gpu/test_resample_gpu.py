@@ -89,7 +89,7 @@ def test_blocks_and_repeats_have_the_same_bits(resampler_, dtype):
 
 
 def test_planes_are_copied_while_the_next_buffer_is_filled(resampler_):
-    """Buffers are filled anew as soon as they are given: a copy that still read one would show."""
+    """Buffers are filled again as soon as they are given: a copy that still read one would show."""
     array = voxels("f4", (64, 256, 256))
     operators = operators_of(array.shape, FACTORS["10 over 3.5"])
     first = by_kernel(resampler_, array, operators, batch=64)
@@ -121,27 +121,27 @@ def test_without_page_locked_memory_the_result_is_the_same(cupy, resampler_, mon
     array = voxels("f4")
     operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
     expected = by_kernel(resampler_, array, operators)
-    told = []
+    warnings = []
     if why == "refused":
 
         def refuse(*_):
             raise MemoryError("no more of it")
 
         monkeypatch.setattr(cupy.cuda.runtime, "hostRegister", refuse)
-    with HostMemory(cupy, pinned=why == "refused", warn=told.append) as memory:
+    with HostMemory(cupy, pinned=why == "refused", warn=warnings.append) as memory:
         own = CudaResampler(cupy, memory)
         np.testing.assert_array_equal(by_kernel(own, array, operators), expected)
         own.close()
         assert not memory.pinned
-    assert len(told) == (why == "refused")
+    assert len(warnings) == (why == "refused")
 
 
 def test_memory_is_page_locked_where_the_host_allows_it(cupy):
-    told = []
-    with HostMemory(cupy, warn=told.append) as memory:
+    warnings = []
+    with HostMemory(cupy, warn=warnings.append) as memory:
         taken = memory.take(10_000_000)
         taken[...] = 1
-        assert memory.pinned, told
+        assert memory.pinned, warnings
 
 
 def test_copies_are_timed_in_each_direction(cupy, memory, resampler_):

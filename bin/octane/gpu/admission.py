@@ -134,7 +134,7 @@ def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] =
 
 
 def _could_run(load: Load, request: Request) -> bool:
-    """Whether a request may use a GPU and fits there once all leases have ended."""
+    """Return True where a request may use a GPU and fits there once all leases have ended."""
     return load.gpu.uuid in request.uuids and _obstacle(load.drained(), request) is None
 
 

@@ -48,7 +48,7 @@ CONTEXT_BYTES = 500_000_000
 """Bytes of a GPU that a process takes with its context and loaded kernels, before any data."""
 
 MOMENTS = 3
-"""How often the smallest batch may run out of memory before a GPU is given up for good."""
+"""Times that the smallest batch may run out of memory before a GPU is given up for good."""
 
 PAUSE = 1.0
 """Seconds before the next try on a GPU, at first; doubled up to the limit below."""
@@ -279,7 +279,7 @@ class _Run(Generic[Result]):
         self.left: set[str] = set()
 
     def exhausted(self, uuid: str) -> int:
-        """How often the smallest batch ran out of memory on a GPU."""
+        """Count the times that the smallest batch ran out of memory on a GPU."""
         return sum(
             attempt.gpu == uuid and attempt.batch == 1 and attempt.outcome == "out of memory"
             for attempt in self.attempts
@@ -354,7 +354,7 @@ class _Run(Generic[Result]):
 
 
 def _others(source: GpuSource, uuid: str, left: set[str]) -> bool:
-    """Whether there is another GPU to go to."""
+    """Return True where there is another GPU to go to."""
     try:
         gpus = source.read()
     except GpusUnavailableError:

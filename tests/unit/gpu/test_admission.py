@@ -565,6 +565,6 @@ class Sharing(RuleBasedStateMachine):
 
 TestSharing = Sharing.TestCase
 TestSharing.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True,
+    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )  # fmt: skip

@@ -183,19 +183,19 @@ def test_the_default_of_auto_is_five_minutes_and_of_gpu_no_limit(two, monkeypatc
 
 
 def test_a_waiter_is_told_how_long_and_how_much_and_may_end_the_wait(two, folder):
-    told = []
+    calls = []
 
     def on_wait(*figures):
-        told.append(figures)
-        if len(told) == 3:
+        calls.append(figures)
+        if len(calls) == 3:
             raise KeyboardInterrupt
 
     with lease("30GB", **two), lease("24GB", **two):
         with pytest.raises(KeyboardInterrupt):
             lease("30GB", backend="gpu", on_wait=on_wait, **two).__enter__()
         assert not [name for name in held_names(folder) if name.startswith("wait")]
-    assert [(available, required) for _, available, required in told] == [(16 * GB, 30 * GB)] * 3
-    assert told[0][0] <= told[1][0] <= told[2][0]
+    assert [(available, required) for _, available, required in calls] == [(16 * GB, 30 * GB)] * 3
+    assert calls[0][0] <= calls[1][0] <= calls[2][0]
 
 
 def test_the_log_says_why_it_waits_once_and_when_the_reason_changes(folder, caplog, monkeypatch):

@@ -114,11 +114,11 @@ def test_resample_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
     monkeypatch.setattr(step_resample, "_resampled", work)
     result, metrics = resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
     np.testing.assert_array_equal(result, expected)
-    told = metrics.figures["gpu"]
-    outcomes = [(a["outcome"], a["batch"]) for a in told["attempts"]]
+    recorded = metrics.figures["gpu"]
+    outcomes = [(a["outcome"], a["batch"]) for a in recorded["attempts"]]
     in_vain = [("out of memory", 4), ("out of memory", 2)][:failures]
     assert outcomes == [*in_vain, ("done", 4 // 2**failures)]
-    assert told["backend"] == "gpu"
+    assert recorded["backend"] == "gpu"
     assert metrics.figures["pipeline"]["RESAMPLE"]["workers"] == 4 // 2**failures
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "cpu.ome.zarr", "gpu.ome.zarr"]
 
@@ -167,7 +167,7 @@ def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
     source = write_image("a.zarr", voxels)
     parameters = N4Parameters(mask="none", iterations=(5,), shrink_factor=(1, 1, 1))
     made: list = []
-    told: dict = {}
+    recorded: dict = {}
     for backend in ("cpu", "gpu"):
         if backend == "gpu":
             fit = failing(n4.fit_bias_field, failures)
@@ -176,9 +176,9 @@ def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
         execution = ExecutionParameters(backend=backend, workers=2)
         metrics = n4.correct_bias(source, destination, parameters, reading, execution, gpus)
         made.append(open_image(destination).array[:])
-        told.update(metrics.figures)
+        recorded.update(metrics.figures)
     np.testing.assert_array_equal(made[0], made[1])
-    outcomes = [a["outcome"] for a in told["gpu"]["attempts"]]
+    outcomes = [a["outcome"] for a in recorded["gpu"]["attempts"]]
     assert outcomes == [*["out of memory"] * failures, "done"]
 
 
@@ -198,6 +198,6 @@ def test_on_the_cpu_no_gpu_is_looked_for(monkeypatch):
     )  # fmt: skip
     assert result is np
     assert metrics.device["backend"] == "cpu"
-    told = metrics.figures["gpu"]
-    assert isinstance(told, dict)
-    assert told["backend"] == "cpu"
+    recorded = metrics.figures["gpu"]
+    assert isinstance(recorded, dict)
+    assert recorded["backend"] == "cpu"

@@ -1,4 +1,4 @@
-"""The one retry loop, on devices that are not there and fail as told."""
+"""The one retry loop, on simulated devices that fail as the test wants."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""Made-up GPUs: their description, and that it is read anew."""
+"""Simulated GPUs: their description, which is read at every look."""
 
 import json
 
