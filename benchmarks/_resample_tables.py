@@ -216,27 +216,6 @@ def _codecs(record: dict) -> str:
     )
 
 
-def _kills(record: dict) -> str:
-    return table(
-        (
-            "processes killed",
-            "finished objects found again",
-            "of these torn or changed",
-            "stores",
-            "with the files of an undisturbed run",
-        ),
-        [
-            (
-                str(record["kills"]),
-                str(record["objects_kept_at_kills"]),
-                str(record["objects_damaged"]),
-                str(record["stores"]),
-                str(record["stores_with_the_files_of_an_undisturbed_run"]),
-            )
-        ],
-    )
-
-
 def _gpu(results: Path) -> str:
     """What a device that computes in no time would gain, by counting."""
     reading, computing = (record_of(results, f"resample_{part}") for part in ("read", "kernel"))
@@ -274,7 +253,6 @@ RESAMPLE_TABLES: dict[str, Table] = {
     "resample-scaling-where": measured("resample_scaling", _where),
     "resample-gpu": _gpu,
     "resample-codecs": measured("resample_codecs", _codecs),
-    "resample-kills": measured("resample_kills", _kills),
     "resample-warmup": measured("warmup", warmup("resample")),
 }
 """Names that the page marks, and what makes each table."""

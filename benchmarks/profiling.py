@@ -40,7 +40,7 @@ def resampled(source: Mosaic) -> tuple[Metrics, float]:
         metrics = resample_image(
             source.path,
             Path(folder) / "out.ome.zarr",
-            ResampleParameters(resolution=(RESOLUTION,) * 3, resume=False),
+            ResampleParameters(resolution=(RESOLUTION,) * 3),
             InputParameters(),
             ExecutionParameters(backend="cpu", workers=cores()),
         )

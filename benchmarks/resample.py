@@ -21,12 +21,11 @@ from _resample_codecs import codecs
 from _resample_end_to_end import end_to_end
 from _resample_goals import goals
 from _resample_kernel import kernel
-from _resample_kills import kills
 from _resample_memory import memory
 from _resample_read import read
 from _resample_scaling import scaling
 
-PARTS = ("kernel", "read", "end_to_end", "codecs", "memory", "scaling", "kills")
+PARTS = ("kernel", "read", "end_to_end", "codecs", "memory", "scaling")
 
 
 def main() -> None:
@@ -52,7 +51,6 @@ def main() -> None:
         "codecs": lambda: codecs(quick),
         "memory": lambda: memory(quick),
         "scaling": lambda: scaling(quick),
-        "kills": lambda: kills(quick),
     }
     for name in chosen.only:
         save(f"resample_{name}", parts[name](), quick=quick)

@@ -48,7 +48,7 @@ def resampled(source: Mosaic, *, workers: int | None = None, prefetch: int | Non
         metrics: Metrics = resample_image(
             source.path,
             Path(folder) / "out.ome.zarr",
-            ResampleParameters(resolution=(RESOLUTION,) * 3, resume=False),
+            ResampleParameters(resolution=(RESOLUTION,) * 3),
             InputParameters(),
             ExecutionParameters(backend="cpu", workers=workers, prefetch=prefetch),
         )

@@ -1,11 +1,9 @@
 """-resume re-runs what changed and what comes after it, and nothing else."""
 
 import functools
-import json
 import os
 import shutil
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -61,19 +59,6 @@ def test_nothing_changed(again):
     run = again()
     assert run.tasks("CACHED") == run.tasks()
     assert run.processes() == ALL
-
-
-def test_finished_tiles_are_kept_where_the_next_attempt_finds_them(again, folder):
-    run = again()
-    place = folder / "work" / "resume"
-    for section in ("01", "02"):
-        task, name = f"RESAMPLE (mosaics:section_{section})", f"section_{section}_resample_metrics"
-        record = run.task_file(task, f"{name}.json")
-        settings = json.loads(record.read_text(encoding="utf-8"))["settings"]
-        assert settings["resume"] is True
-        assert Path(settings["resume_dir"]) == place
-    # Nothing stays there of a section that is whole.
-    assert list(place.iterdir()) == []
 
 
 def test_another_scratch_folder_runs_no_step_again(again, tmp_path):

@@ -348,25 +348,6 @@ class ResampleParameters(StepParameters):
             "the file system suffers from many files; a worker then owns that many tiles."
         ),
     ] = (1, 1)
-    resume: Annotated[
-        bool,
-        parameter(
-            "Keep the tiles that are finished when the run is stopped, and go on from those of an "
-            "earlier run with the same input and settings.",
-            workflow=None,
-        ),
-        # By the environment in the workflow, so that another scratch folder runs nothing again.
-        cyclopts.Parameter(env_var="OCTANE_RESUME"),
-    ] = False
-    resume_dir: Annotated[
-        Path | None,
-        parameter(
-            "Where finished tiles are kept; unset: beside the output. Choose a folder on the "
-            "output's file system that stays when the run's own is lost.",
-            workflow=None,
-        ),
-        cyclopts.Parameter(env_var="OCTANE_RESUME_DIR"),
-    ] = None
 
 
 class StitchParameters(StepParameters):

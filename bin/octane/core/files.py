@@ -1,6 +1,5 @@
 """Outputs that are whole once they have their name."""
 
-import errno
 import os
 import shutil
 import threading
@@ -57,22 +56,6 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         )
 
 
-def _bring(kept: Path, partial: Path) -> None:
-    """Bring a folder beside the destination, under a temporary name; copied, it stays as well."""
-    try:
-        kept.rename(partial)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        # copytree would go on after a full disk, and not say so by its number.
-        for path in [kept, *sorted(kept.rglob("*"))]:
-            target = partial / path.relative_to(kept)
-            if path.is_dir():
-                target.mkdir()
-            else:
-                shutil.copy2(path, target)
-
-
 def _put(partial: Path, destination: Path) -> None:
     """Give a path its name; what had it goes, or has it again if that fails."""
     if not _is_there(destination):
@@ -89,18 +72,11 @@ def _put(partial: Path, destination: Path) -> None:
     _remove(old)
 
 
-def _left(kept: Path | None) -> str:
-    if kept is None:
-        return "Nothing was left half-written."
-    return f"What was finished is kept in {kept}."
-
-
 @contextmanager
 def writing(
     destination: Path,
     *,
     overwrite: bool = False,
-    kept: Path | None = None,
     remedy: str = "choose another place for the output",
 ) -> Generator[Path]:
     """Give a temporary path beside ``destination`` and rename it when the block ends well.
@@ -114,9 +90,6 @@ def writing(
         File or folder to make; missing parents are made.
     overwrite
         Replace what exists.
-    kept
-        Folder to write into in place of a temporary path; it stays when the block raises, and may
-        hold what an earlier block wrote. On another file system it is copied at the end.
     remedy
         What to do where the folder cannot be written, as the end of a sentence.
 
@@ -140,27 +113,18 @@ def writing(
             f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
         ) from error
     try:
-        yield partial if kept is None else kept
+        yield partial
         if _is_there(destination) and not overwrite:
             raise OctaneError(
                 f"{destination} was made by somebody else meanwhile; choose another name."
             )
-        try:
-            if kept is not None:
-                _bring(kept, partial)
-            _put(partial, destination)
-        except BaseException:
-            if kept is not None and not kept.exists() and partial.exists():
-                partial.rename(kept)
-            raise
-        if kept is not None:
-            shutil.rmtree(kept, ignore_errors=True)
+        _put(partial, destination)
     except BaseException as error:
         _remove(partial)
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise NoSpaceError(
                 f"{destination}: {error.strerror}; free some, or choose another place for the "
-                f"output. {_left(kept)}"
+                "output. Nothing was left half-written."
             ) from error
         raise
 

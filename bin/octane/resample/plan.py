@@ -161,13 +161,6 @@ class MosaicPlan:
         """Voxels of the source that a piece is made of."""
         return _around([self.tiling.region(tile) for tile in piece.tiles])
 
-    def region(self, piece: Piece) -> Region:
-        """Voxels of the result that a piece is."""
-        return tuple(
-            slice(p * n, min((p + 1) * n, m))
-            for p, n, m in zip(piece.position, self.level.owned, self.level.grid.shape, strict=True)
-        )
-
     def lines(self) -> list[str]:
         """The plan in words, a line each."""
         tiling = self.tiling

@@ -21,7 +21,6 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
-from octane.resample.resuming import Finished
 from octane.resample.sizes import Footprint
 from octane.store.image import Image
 from octane.store.volumes import Volume, Writer
@@ -154,7 +153,6 @@ def stream_resample(
     metrics: Metrics,
     pinned: bool = True,
     active: Callable[[], AbstractContextManager[object]] = nullcontext,
-    finished: Finished | None = None,
 ) -> None:
     """Resample a volume into ``write``, one owned block (a shard) after the other.
 
@@ -176,15 +174,10 @@ def stream_resample(
         Whether host memory is page-locked on a GPU.
     active
         As for :func:`octane.pipeline.lanes.run_pipeline`.
-    finished
-        What is there from an earlier run.
     """
 
     def work(region: Region, lane: Lane) -> int:
         operators, needed = plan.parts(region)
-        state = "" if finished is None else finished.state(needed)
-        if finished is not None and finished.has(region, state):
-            return 0
         resampler = lane.keep("resampler", lambda: make_resampler(xp, lane.host))
         planes, *across = needed
         shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)
@@ -204,8 +197,6 @@ def stream_resample(
             result = resampler.finish()
         with lane.timed("write"):
             write[region] = result
-            if finished is not None:
-                finished.add(region, state)
         metrics.count("written", result.nbytes)
         return result.nbytes
 

@@ -3,7 +3,7 @@
 import logging
 import math
 import sys
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.resample.journal import Journal, fingerprint, journal
 from octane.resample.plan import (
     MosaicPlan,
     Piece,
@@ -33,7 +32,6 @@ from octane.resample.plan import (
     target_of,
 )
 from octane.resample.resampler import load, make_resampler
-from octane.resample.resuming import Finished
 from octane.resample.stream import stream_resample
 from octane.store.image import Attributes, Image, create_image
 from octane.store.mosaic_grid import Tile
@@ -106,11 +104,8 @@ def resample_image(
             plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
         for line in plan.lines():
             logger.info("RESAMPLE: %s", line)
-        with _journal(image, destination, plan, parameters, reading, metrics) as record:
-            if isinstance(plan, MosaicPlan):
-                _resample_mosaic(plan, destination, parameters, execution, metrics, share, record)
-            else:
-                _resample_volume(plan, destination, parameters, execution, metrics, share, record)
+        resample = _resample_mosaic if isinstance(plan, MosaicPlan) else _resample_volume
+        resample(plan, destination, parameters, execution, metrics, share)
         return plan
 
     plan = on_device(
@@ -165,35 +160,6 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
     return "cpu"
 
 
-def _journal(
-    image: Volume,
-    destination: Path,
-    plan: MosaicPlan | VolumePlan,
-    parameters: ResampleParameters,
-    reading: InputParameters,
-    metrics: Metrics,
-) -> AbstractContextManager[Journal | None]:
-    """What is known of earlier runs with the same input, settings, code and kind of device."""
-    if not parameters.resume:
-        return nullcontext()
-    settings = parameters.model_dump(mode="json", exclude={"resume", "resume_dir"})
-    metadata = image.array.metadata.to_dict() if isinstance(image, Image) else None
-    key = fingerprint(
-        {
-            "source": image.path.resolve(),
-            "grid": [image.grid.shape, image.grid.spacing, image.grid.origin],
-            "metadata": metadata,
-            "attributes": image.attributes,
-            "settings": settings,
-            "target": plan.target,
-            "reading": reading.model_dump(mode="json"),
-            "backend": metrics.device["backend"],
-        }
-    )
-    place = parameters.resume_dir or destination.parent
-    return journal(place, destination.name, key, image.path)
-
-
 def _resample_mosaic(
     plan: MosaicPlan,
     destination: Path,
@@ -201,7 +167,6 @@ def _resample_mosaic(
     execution: ExecutionParameters,
     metrics: Metrics,
     share: Share,
-    record: Journal | None,
 ) -> None:
     image, tiling = plan.image, plan.tiling
     attributes = {**image.attributes, "kind": "mosaic", "mosaic": tiling.attributes()}
@@ -212,15 +177,9 @@ def _resample_mosaic(
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
-        kept=None if record is None else record.folder,
     ) as (writer,):
-        done = Finished(image, writer, record)
 
         def work(piece: Piece, lane: Lane) -> int:
-            source, region = plan.source(piece), plan.region(piece)
-            state = done.state(source)
-            if done.has(region, state):
-                return 0
             with ExitStack() as stack:
                 shard = stack.enter_context(writer.shard(piece.position))
                 for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
@@ -230,8 +189,7 @@ def _resample_mosaic(
                     metrics.count("written", result.nbytes)
                 with lane.timed("write"):
                     stack.close()
-                    done.add(region, state)
-            return math.prod(r.stop - r.start for r in source) * image.dtype.itemsize
+            return math.prod(r.stop - r.start for r in plan.source(piece)) * image.dtype.itemsize
 
         reader = image.reader
 
@@ -255,9 +213,7 @@ def _resample_mosaic(
             ahead=plan.ahead,
             pinned=execution.pinned,
         )
-    metrics.figures.update(
-        tiles=len(tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles), pieces_kept=done.kept
-    )
+    metrics.figures.update(tiles=len(tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles))
 
 
 def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
@@ -300,7 +256,6 @@ def _resample_volume(
     execution: ExecutionParameters,
     metrics: Metrics,
     share: Share,
-    record: Journal | None,
 ) -> None:
     image, level = plan.image, plan.level
     attributes: Attributes = {
@@ -318,9 +273,7 @@ def _resample_volume(
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
-        kept=None if record is None else record.folder,
     ) as (writer,):
-        done = Finished(image, writer, record)
         stream_resample(
             image,
             writer,
@@ -330,6 +283,4 @@ def _resample_volume(
             metrics=metrics,
             pinned=execution.pinned,
             active=share.active,
-            finished=done,
         )
-    metrics.figures["pieces_kept"] = done.kept

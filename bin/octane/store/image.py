@@ -319,7 +319,6 @@ def create_image(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     overwrite: bool = False,
-    kept: Path | None = None,
 ) -> Generator[list[DirectWriter]]:
     """Create an OME-Zarr 0.5 image, give its writers, and name it when the block ends well.
 
@@ -337,9 +336,6 @@ def create_image(
         Noted under ``octane``; may be filled until the block ends.
     overwrite
         Replace a store that exists.
-    kept
-        Folder to make the store in, which may hold parts of it already; see
-        :func:`octane.core.files.writing`.
 
     Yields
     ------
@@ -369,8 +365,8 @@ def create_image(
         ],
     )
     metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
-    with writing(destination, overwrite=overwrite, kept=kept) as partial:
-        group = zarr.open_group(partial, mode="w" if kept is None else "a", zarr_format=3)
+    with writing(destination, overwrite=overwrite) as partial:
+        group = zarr.open_group(partial, mode="w", zarr_format=3)
         writers = [
             DirectWriter(
                 group.create_array(

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -203,65 +202,3 @@ def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, project):
         left = [p.name for p in tmp_path.iterdir() if p != path]
         assert all(name.startswith(PARTIAL) for name in left)
         path.unlink()
-
-
-@pytest.fixture
-def kept(tmp_path):
-    """A folder that an earlier run wrote into."""
-    folder = tmp_path / "elsewhere" / ".resume-a"
-    folder.mkdir(parents=True)
-    (folder / "zarr.json").write_text("whole")
-    return folder
-
-
-def test_a_kept_folder_becomes_the_destination(tmp_path, kept):
-    destination = tmp_path / "out" / "a.zarr"
-    with writing(destination, kept=kept) as folder:
-        assert folder == kept
-        (folder / "more").write_text("more")
-    assert sorted(p.name for p in destination.iterdir()) == ["more", "zarr.json"]
-    assert not kept.exists()
-    assert [p.name for p in destination.parent.iterdir()] == ["a.zarr"]
-
-
-def test_a_kept_folder_stays_when_the_block_raises(tmp_path, kept):
-    destination = tmp_path / "out" / "a.zarr"
-    with pytest.raises(ZeroDivisionError), writing(destination, kept=kept):
-        raise ZeroDivisionError
-    assert (kept / "zarr.json").read_text() == "whole"
-    assert list(destination.parent.iterdir()) == []
-
-
-def test_a_kept_folder_of_another_file_system_is_copied(tmp_path, kept, monkeypatch):
-    destination = tmp_path / "out" / "a.zarr"
-    rename = Path.rename
-
-    def across(path, target):
-        if path == kept:
-            raise OSError(errno.EXDEV, "Invalid cross-device link")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", across)
-    with writing(destination, kept=kept):
-        pass
-    assert (destination / "zarr.json").read_text() == "whole"
-    assert not kept.exists()
-    assert [p.name for p in destination.parent.iterdir()] == ["a.zarr"]
-
-
-def test_a_full_disk_names_the_kept_folder(tmp_path, kept):
-    destination = tmp_path / "out" / "a.zarr"
-    with pytest.raises(OctaneError, match=f"kept in {kept}"), writing(destination, kept=kept):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert kept.exists()
-
-
-def test_a_kept_folder_replaces_a_destination_only_where_that_is_allowed(tmp_path, kept):
-    destination = tmp_path / "out" / "a.zarr"
-    destination.mkdir(parents=True)
-    (destination / "zarr.json").write_text("old")
-    with pytest.raises(OctaneError, match="--overwrite"), writing(destination, kept=kept):
-        pytest.fail("written")
-    with writing(destination, overwrite=True, kept=kept):
-        pass
-    assert (destination / "zarr.json").read_text() == "whole"

@@ -1,7 +1,6 @@
 """RESAMPLE: every tile alone, or a volume as one; the grid, the metadata, what is refused."""
 
 import itertools
-import shutil
 
 import numpy as np
 import pytest
@@ -18,8 +17,7 @@ from octane.resample.operator import resampled, resampler
 from octane.resample.resampler import resample
 from octane.steps import resample as step_resample
 from octane.steps.resample import resample_image
-from octane.steps.verifying import accept, verify_stores
-from octane.store import image as omezarr
+from octane.steps.verifying import accept
 from octane.store.image import Level, create_image, open_image
 from octane.store.mosaic_grid import Tiling
 
@@ -308,7 +306,7 @@ def test_tiles_that_share_a_shard_are_the_same_tiles(rng, write_mosaic, run, per
 def test_a_dry_run_tells_the_plan_and_makes_nothing(write_mosaic, reading, tmp_path, capsys):
     source = write_mosaic("a.zarr", np.ones((4, 40, 60), np.float32), (4, 20, 20), (5.0,) * 3)
     before = sorted(tmp_path.rglob("*"))
-    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0), resume=True)
+    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0))
     execution = ExecutionParameters(backend="cpu", workers=2, prefetch=3)
     out = tmp_path / "out.ome.zarr"
     resample_image(source, out, parameters, reading, execution, dry_run=True)
@@ -364,86 +362,6 @@ def test_a_corrupt_chunk_is_named_and_nothing_is_left(rng, write_mosaic, run, tm
         run(source, 20.0)
     assert "tile row 0, column 1" in "".join(caught.value.__notes__)
     assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
-
-
-@pytest.mark.parametrize("layout", ["mosaic", "volume"])
-def test_a_repaired_chunk_is_all_that_is_made_again(rng, write_mosaic, run, tmp_path, layout):
-    voxels = noise(rng, (4, 60, 60))
-    source = write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0,) * 3)
-    expected = run(source, 10.0, layout=layout)[0].array[:]
-    shutil.rmtree(tmp_path / "out.ome.zarr")
-    lost = source / "0/c/0/2/2"
-    content = lost.read_bytes()
-    lost.unlink()
-    accept(source)
-    one = ExecutionParameters(backend="cpu", workers=1)
-    with pytest.raises(OctaneError, match="is missing"):
-        run(source, 10.0, layout=layout, resume=True, execution=one)
-    lost.write_bytes(content)
-    image, metrics = run(source, 10.0, layout=layout, resume=True, execution=one)
-    np.testing.assert_array_equal(image.array[:], expected)
-    assert metrics.figures["pieces_kept"] == (8 if layout == "mosaic" else 0)
-    # What was written by either of the two runs is in the list of files.
-    assert (
-        verify_stores(tmp_path / "out.ome.zarr").files == len(list(image.path.rglob("c/*/*/*"))) + 2
-    )
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "out.ome.zarr"]
-
-
-def test_a_tile_whose_source_changed_is_made_again(rng, write_mosaic, run, tmp_path):
-    voxels = noise(rng, (4, 40, 40))
-    source = write_mosaic("a.zarr", voxels, (4, 20, 20), (5.0,) * 3)
-    kept, lost = source / "0/c/0/0/0", source / "0/c/0/1/1"
-    content = lost.read_bytes()
-    lost.unlink()
-    accept(source)
-    one = ExecutionParameters(backend="cpu", workers=1)
-    with pytest.raises(OctaneError, match="is missing"):
-        run(source, 10.0, resume=True, execution=one)
-    lost.write_bytes(content)
-    # Another acquisition of the first tile.
-    kept.write_bytes((source / "0/c/0/0/1").read_bytes())
-    accept(source)
-    image, metrics = run(source, 10.0, resume=True, execution=one)
-    assert metrics.figures["pieces_kept"] == 2
-    np.testing.assert_array_equal(image.array[:, :10, :10], image.array[:, :10, 10:])
-
-
-def test_blocks_of_a_volume_are_kept(rng, write_image, run, monkeypatch, tmp_path):
-    monkeypatch.setattr(omezarr, "CHUNK", 8)
-    monkeypatch.setattr(omezarr, "SHARD", 8)
-    source = write_image("a.zarr", noise(rng, (8, 40, 40)), (5.0,) * 3, chunks=(8, 20, 20))
-    expected = run(source, 10.0, layout="volume")[0].array[:]
-    shutil.rmtree(tmp_path / "out.ome.zarr")
-    lost = source / "0/c/0/1/1"
-    content = lost.read_bytes()
-    lost.unlink()
-    accept(source)
-    one = ExecutionParameters(backend="cpu", workers=1)
-    with pytest.raises(OctaneError, match="is missing"):
-        run(source, 10.0, layout="volume", resume=True, execution=one)
-    lost.write_bytes(content)
-    image, metrics = run(source, 10.0, layout="volume", resume=True, execution=one)
-    np.testing.assert_array_equal(image.array[:], expected)
-    assert 0 < metrics.figures["pieces_kept"] < 9
-
-
-def test_finished_tiles_may_be_kept_elsewhere(rng, write_mosaic, run, tmp_path):
-    source = write_mosaic("a.zarr", noise(rng, (4, 40, 40)), (4, 20, 20), (5.0,) * 3)
-    lost = source / "0/c/0/1/1"
-    content = lost.read_bytes()
-    lost.unlink()
-    accept(source)
-    place = tmp_path / "elsewhere"
-    one = ExecutionParameters(backend="cpu", workers=1)
-    with pytest.raises(OctaneError, match="is missing"):
-        run(source, 10.0, resume=True, resume_dir=place, execution=one)
-    assert not list(tmp_path.glob("*out.ome.zarr*"))
-    assert len(list(place.glob(".resume-*"))) == 2
-    lost.write_bytes(content)
-    _, metrics = run(source, 10.0, resume=True, resume_dir=place, execution=one)
-    assert metrics.figures["pieces_kept"] == 3
-    assert list(place.iterdir()) == []
 
 
 def test_auto_takes_a_gpu_only_where_it_is_the_faster_device(
