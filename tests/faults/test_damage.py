@@ -32,20 +32,32 @@ def changed(path, content):
         os.utime(path.parent, ns=(above.st_atime_ns, above.st_mtime_ns))
 
 
-@pytest.mark.parametrize("how", ["gone", "cut short"])
+def damaged(chunk, how):
+    """What a chunk holds when it is damaged; None where it is gone."""
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    return {"gone": None, "cut short": bytes(content[:-100]), "altered": bytes(content)}[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "step", "words"),
+    [
+        ("gone", "PREFLIGHT", "chunk 0/c/0/0/0"),
+        ("cut short", "N4", "chunk 0/c/0/0/0 cannot be decoded"),
+    ],
+    ids=["gone", "cut short"],
+)
 def test_a_chunk_of_the_input(
-    nextflow, folder, phantom, volume, undisturbed, told, plain, tmp_path, how
+    nextflow, folder, phantom, volume, undisturbed, told, plain, tmp_path, how, step, words
 ):
     out = tmp_path / "out"
     chunk = phantom / "truth" / "tissue.ome.zarr" / "0" / "c" / "0" / "0" / "0"
-    content = chunk.read_bytes()[:-100] if how == "cut short" else None
-    with changed(chunk, content):
+    with changed(chunk, damaged(chunk, how)):
         run = nextflow(folder, *volume, "-resume", outdir=out)
     assert run.code == 1
-    words = last_words(run.output)
-    assert "tissue.ome.zarr" in words
-    assert "c/0/0/0" in words
-    assert run.processes() == {"PREFLIGHT"}
+    said = last_words(run.output)
+    assert f"tissue.ome.zarr: {words}" in said
+    assert run.processes("FAILED") == {step}
     assert checksums(run.outdir) == {}
     again = nextflow(folder, *volume, "-resume", outdir=out)
     assert again.code == 0, again.output
@@ -54,31 +66,38 @@ def test_a_chunk_of_the_input(
     told(
         "lost and damaged data",
         f"a chunk of the input is {how}",
-        "PREFLIGHT names it before any work is queued",
+        f"{step} names it" + (" before any work is queued" if step == "PREFLIGHT" else ""),
         "error; restored, and with `-resume`, the same checksums",
-        plain(words),
+        plain(said),
     )
 
 
-@pytest.mark.parametrize("how", ["gone", "cut short"])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("gone", "chunk 0/c/0/0/0 is missing"),
+        ("cut short", "chunk 0/c/0/0/0 cannot be decoded"),
+        ("altered", "chunk 0/c/0/0/0 cannot be decoded"),
+    ],
+    ids=["gone", "cut short", "altered"],
+)
 def test_a_chunk_between_two_steps(
-    nextflow, folder, volume, undisturbed, told, plain, tmp_path, how
+    nextflow, folder, volume, undisturbed, told, plain, tmp_path, how, words
 ):
     out = tmp_path / "out"
     made = undisturbed.n4
-    task, chunk = made.parent, next(made.glob("0/c/*/*/*"))
-    content = chunk.read_bytes()[:-100] if how == "cut short" else None
-    # N4 is cached, and PYRAMID has to run anew.
+    task, chunk = made.parent, made / "0/c/0/0/0"
+    # N4 is cached, and PYRAMID has to run again.
     other = ("--pyramid_resolutions", "10 20")
-    with changed(chunk, content):
+    with changed(chunk, damaged(chunk, how)):
         run = nextflow(folder, *volume, *other, "-resume", outdir=out)
     assert run.code == 1
     assert "N4 (tissue)" in run.tasks("CACHED")
     assert run.tasks("FAILED") == ["PYRAMID (tissue)"]
-    words = last_words(run.output)
-    assert ".ome.zarr" in words
-    assert "c/0/0/0" in words
+    said = last_words(run.output)
+    assert f".ome.zarr: {words}" in said
     # The remedy: without its folder, the task that made it runs again.
+    assert f"remove {task} and run again with -resume" in said
     shutil.rmtree(task)
     again = nextflow(folder, *volume, "-resume", outdir=out)
     assert again.code == 0, again.output
@@ -89,7 +108,7 @@ def test_a_chunk_between_two_steps(
         f"a chunk of N4's output in the work directory is {how} before PYRAMID reads it",
         "PYRAMID names it; without that task's folder, `-resume` makes it again",
         "error; with `-resume` the same checksums",
-        plain(words, TASK=task),
+        plain(said, TASK=task),
     )
 
 

@@ -8,8 +8,6 @@ import sys
 import pytest
 import zarr
 
-from octane.steps.verifying import accept
-
 
 @pytest.fixture
 def new_subject(project, environment, tmp_path):
@@ -68,7 +66,6 @@ def test_what_is_to_be_decided_is_asked_for_by_the_run(
         noted.pop("section")
         noted["mosaic"].pop("pitch")
         (store / "zarr.json").write_text(json.dumps(metadata), encoding="utf-8")
-        accept(store)
     assert new_subject(data, "--name", "asked").returncode == 0
     config = project / "conf" / "subjects" / "asked.config"
     text = config.read_text(encoding="utf-8")

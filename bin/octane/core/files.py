@@ -1,6 +1,7 @@
 """Outputs that are whole once they have their name."""
 
 import os
+import re
 import shutil
 import threading
 from collections.abc import Generator, Sequence
@@ -8,17 +9,36 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
-from octane.core.manifests import Stamp, stamped
 
-__all__ = ["PARTIAL", "REPLACED", "require_free", "write_object", "writing"]
+__all__ = [
+    "PARTIAL",
+    "is_task_folder",
+    "remove",
+    "require_free",
+    "task_folder",
+    "write_object",
+    "writing",
+]
 
 PARTIAL = ".partial-"
 """What the names of unfinished files and folders begin with."""
-REPLACED = ".replaced-"
-"""What the name of something begins with while another takes its place."""
 
 
-def _remove(path: Path) -> None:
+def task_folder(path: Path) -> Path | None:
+    """The folder of the Nextflow task that a path lies in, links followed; None outside of any."""
+    # Not Path.resolve, which a link to itself is an error for.
+    real = Path(os.path.realpath(path))
+    return next((folder for folder in (real, *real.parents) if is_task_folder(folder)), None)
+
+
+def is_task_folder(folder: Path) -> bool:
+    """Whether a folder's name is one that Nextflow gives to a task's."""
+    name = re.fullmatch("[0-9a-f]{30}", folder.name)
+    return name is not None and re.fullmatch("[0-9a-f]{2}", folder.parent.name) is not None
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -57,19 +77,15 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
 
 
 def _put(partial: Path, destination: Path) -> None:
-    """Give a path its name; what had it goes, or has it again if that fails."""
+    """Give a path its name, and remove what had it."""
     if not _is_there(destination):
         partial.rename(destination)
         return
     # A rename cannot replace a folder that is not empty: the old one steps aside first.
-    old = destination.with_name(f"{REPLACED}{os.getpid()}-{destination.name}")
+    old = destination.with_name(f"{PARTIAL}{os.getpid()}-old-{destination.name}")
     destination.rename(old)
-    try:
-        partial.rename(destination)
-    except BaseException:
-        old.rename(destination)
-        raise
-    _remove(old)
+    partial.rename(destination)
+    remove(old)
 
 
 @contextmanager
@@ -105,7 +121,7 @@ def writing(
     partial = destination.with_name(f"{PARTIAL}{os.getpid()}-{destination.name}")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial)
+        remove(partial)
         partial.touch()
         partial.unlink()
     except OSError as error:
@@ -120,7 +136,7 @@ def writing(
             )
         _put(partial, destination)
     except BaseException as error:
-        _remove(partial)
+        remove(partial)
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise NoSpaceError(
                 f"{destination}: {error.strerror}; free some, or choose another place for the "
@@ -129,7 +145,7 @@ def writing(
         raise
 
 
-def write_object(path: Path, pieces: Sequence[bytes]) -> Stamp:
+def write_object(path: Path, pieces: Sequence[bytes]) -> None:
     """Write a file of a store under a temporary name beside it, and rename it when it is whole.
 
     A process that is killed leaves no half of it under its name, only the temporary file, which
@@ -141,11 +157,6 @@ def write_object(path: Path, pieces: Sequence[bytes]) -> Stamp:
         Replaced where it exists; missing parents are made.
     pieces
         Contents, one after the other.
-
-    Returns
-    -------
-    Stamp
-        Size and checksum, for the store's manifest.
     """
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:
@@ -164,4 +175,3 @@ def write_object(path: Path, pieces: Sequence[bytes]) -> Stamp:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    return stamped(pieces)

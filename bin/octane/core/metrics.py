@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from octane.core.arrays import processor
 from octane.core.files import writing
-from octane.core.manifests import PLACE, measured
 from octane.core.timing import Timeline, span
 from octane.core.versions import versions
 
@@ -136,11 +135,7 @@ def _staged(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
         linked = os.path.islink(argument)  # noqa: PTH114
         if not linked and not argument.startswith("input/"):
             continue
-        target = Path(argument).resolve()
-        found[argument] = {"path": str(target)}
-        # What cannot be read here ends the step where it is read.
-        with suppress(OSError):
-            found[argument]["manifest_crc32c"] = f"{measured(target / PLACE).checksum:08x}"
+        found[argument] = {"path": str(Path(argument).resolve())}
     return found
 
 

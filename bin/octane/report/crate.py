@@ -18,7 +18,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from octane.config.schema import entries
-from octane.core.manifests import PLACE
 from octane.report.records import ORDER, Record
 
 __all__ = ["CRATE", "crate"]
@@ -323,19 +322,11 @@ def _inputs(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:
 
 
 def _read(graph: _Graph, record: Record) -> list[str]:
-    """What the task was given: where it lies, and of a store of octane's own what it holds."""
+    """Inputs of a task, by where they lie."""
     found = []
     for known in record.inputs.values():
         place = Path(known["path"])
-        listed = known.get("manifest_crc32c")
-        found.append(
-            graph.add(
-                place.as_uri(),
-                "CreativeWork",
-                name=place.name,
-                identifier=None if listed is None else f"crc32c of {PLACE}: {listed}",
-            )
-        )
+        found.append(graph.add(place.as_uri(), "CreativeWork", name=place.name))
     return found
 
 

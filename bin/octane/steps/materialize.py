@@ -1,374 +1,256 @@
-"""Results that are links into a Nextflow work directory, made real files.
+"""Results that are links into a Nextflow work directory made real files, and results verified.
 
-Each link is replaced by a reflink where the file system can, which takes no space, or by a copy
-that is read back and compared: with the store's manifest, or with what was read. It is made under a
-temporary name beside the link and takes its place when it is whole, so that a result is a link or a
-whole copy but for the moment between two renames, and a call that was killed is made good by the
-next. The work directory is only read.
+A copy is made under a temporary name beside the link, renamed when it is whole, and then takes the
+link's place. A killed call leaves the link, a whole copy, or a whole copy that the next call puts
+into its place. The work directory is only read.
 """
 
-import errno
-import fcntl
 import logging
 import os
-import re
-import shutil
-import tempfile
-import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+import subprocess
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-import google_crc32c
-
-from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
-from octane.core.files import PARTIAL, REPLACED, writing
+from octane.core.durable import bring_to_disk
+from octane.core.errors import NoSpaceError, OctaneError, unreadable
+from octane.core.files import is_task_folder, remove, task_folder
+from octane.core.geometry import Region
 from octane.core.locking import locked
-from octane.core.manifests import (
-    PLACE,
-    READ_BYTES,
-    Manifest,
-    Stamp,
-    check,
-    measured,
-    require_noted,
-    restore,
-    task_folder,
-)
-from octane.core.progress import Advance, progress
+from octane.core.progress import progress
 from octane.pipeline.workers import run_tiles
-from octane.steps.verifying import READERS, noted, nowhere
-from octane.steps.walking import walk
+from octane.store.chunks import is_store, stored_objects
+from octane.store.image import Image, open_levels
 
-__all__ = ["Made", "materialize"]
+__all__ = ["materialize", "verify"]
 
 logger = logging.getLogger(__name__)
 
-FICLONE = 0x40049409
-"""Linux's request to share a file's blocks with another file."""
+COPYING = ".octane-copying-"
+"""Prefix of a copy that is not whole yet."""
+COPIED = ".octane-copied-"
+"""Prefix of a whole copy that is about to take its link's place."""
 
-SHOWN = 3
-"""Links that an error names; of more, the number."""
+READERS = 4
+"""Chunks decoded at once: enough for a disk or a network, and no burden on a shared machine."""
 
-
-@dataclass(frozen=True)
-class _Part:
-    """A file behind a link: where it is, and its place below the link ('' for a link to a file)."""
-
-    source: Path
-    place: str
-    size: int
+NO_SPACE_WORDS = ("No space left on device", "Disk quota exceeded")
 
 
-@dataclass(frozen=True)
-class _Link:
-    path: Path
-    target: Path
-    parts: tuple[_Part, ...]
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Links to be made real, those that lead elsewhere, and what stays undone, a sentence each."""
-
-    links: list[_Link]
-    others: list[Path]
-    undone: list[str]
-
-
-@dataclass(frozen=True)
-class Made:
-    """What was done, or is to be done.
-
-    Attributes
-    ----------
-    links, files, bytes
-        How much was made real.
-    shared
-        Bytes of it that are reflinks.
-    """
-
-    links: int
-    files: int
-    bytes: int
-    shared: int
-
-
-def materialize(outdir: Path, *, dry_run: bool = False) -> Made:
+def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     """Make real files of the links below a folder that lead into a Nextflow work directory.
 
-    Links elsewhere are let be; in the folders that they lead to, links are made real as well.
+    Other links stay; the folders that they lead to are searched as well.
 
     Parameters
     ----------
     outdir
         Folder of published results.
     dry_run
-        Say what would be done, and do nothing.
+        Log what would be done, and do nothing.
+
+    Returns
+    -------
+    int
+        Number of links that were, or would be, made real.
 
     Raises
     ------
     OctaneError
-        When a link leads nowhere, or a folder cannot be read or written (all other links are made
-        real first), a store or a copy is not what its manifest says, or another process is at it.
+        When a folder cannot be read, a copy fails, another process works in ``outdir``, or, after
+        all other links are made real, a link leads to nothing.
     NoSpaceError
-        When the copies would not fit; nothing is begun then.
+        When there is no space left for a copy.
     """
     if not outdir.is_dir():
         raise OctaneError(f"{outdir} is no folder; give the --outdir of a run.")
     if task_folder(outdir) is not None:
         raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
-    start = time.monotonic()
-    with _alone(outdir, dry_run=dry_run):
+    total = 0
+    with nullcontext(-1) if dry_run else _alone(outdir) as lock:
         if not dry_run:
             _tidy(outdir)
-        found = _found(outdir)
-        links = found.links
-        parts = [part for link in links for part in link.parts]
-        total = sum(part.size for part in parts)
-        _tell(found.others)
-        shared = 0
-        if dry_run:
+        found = [path for path in _below(outdir, _leave_tasks) if path.is_symlink()]
+        found = [link for link in found if task_folder(link) is not None]
+        links = [link for link in found if link.exists()]
+        with progress("Copying", len(links), "links") as advance:
             for link in links:
-                size = sum(part.size for part in link.parts)
-                logger.info("%s: %d files, %.6f GB", link.path, len(link.parts), size / 1e9)
-        elif parts:
-            _require_space(links)
-            with progress("Copying", len(parts), "files") as advance:
-                shared = sum(_make(link, advance) for link in links)
-        if found.undone:
-            raise OctaneError("\n".join(found.undone))
-    made = Made(len(links), len(parts), total, shared)
-    if not links:
-        logger.info("%s: nothing is to do, nothing there is a link into a work directory", outdir)
-    elif dry_run:
-        logger.info(
-            "%s: %d links, %d files of %.6f GB to be made real",
-            outdir, made.links, made.files, made.bytes / 1e9,
-        )  # fmt: skip
-    else:
-        seconds = time.monotonic() - start
-        logger.info(
-            "%s: %d links made real, %d files of %.6f GB, %.6f GB of them reflinked, in %.1f s",
-            outdir, made.links, made.files, made.bytes / 1e9, made.shared / 1e9, seconds,
-        )  # fmt: skip
-    return made
+                sizes = _sizes(link)
+                size = sum(sizes.values())
+                logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
+                if not dry_run:
+                    _make_real(link, lock)
+                    advance(size)
+                total += size
+    if len(links) < len(found):
+        raise OctaneError("\n".join(_gone(link) for link in found if not link.exists()))
+    what = "to be made real" if dry_run else "made real"
+    logger.info("%s: %d links %s, %.6f GB", outdir, len(links), what, total / 1e9)
+    return len(links)
+
+
+def verify(folder: Path) -> int:
+    """Decode every chunk of every store below a folder, links followed.
+
+    Returns
+    -------
+    int
+        Number of stores.
+
+    Raises
+    ------
+    OctaneError
+        When there is no store, or with one line for each store that is damaged.
+    """
+    if not folder.is_dir():
+        raise OctaneError(f"{folder} is no folder; give the --outdir of a run, or a store.")
+    stores = (
+        [folder] if _is_result(folder) else [*filter(_is_result, _below(folder, _leave_stores))]
+    )
+    if not stores:
+        raise OctaneError(f"{folder} holds no store; give the --outdir of a run, or a store.")
+    damaged: dict[Path, str] = {}
+    chunks: list[tuple[Image, Region]] = []
+    for store in stores:
+        try:
+            if not store.exists():
+                raise OctaneError(_gone(store))
+            for level in open_levels(store):
+                whole = tuple(slice(0, n) for n in level.grid.shape)
+                chunks += [(level, o.region) for o in stored_objects(level.array, store, whole)]
+        except OctaneError as error:
+            damaged[store] = str(error)
+    with progress("Verifying", len(chunks), "files") as advance:
+
+        def decode(chunk: tuple[Image, Region]) -> None:
+            image, region = chunk
+            try:
+                advance(image.read(region).nbytes)
+            except OctaneError as error:
+                damaged.setdefault(image.path, str(error))
+
+        run_tiles(chunks, decode, workers=READERS, describe=lambda chunk: str(chunk[0].path))
+    if damaged:
+        raise OctaneError("\n".join(damaged[store] for store in sorted(damaged)))
+    logger.info("%s: %d stores with %d files are whole", folder, len(stores), len(chunks))
+    return len(stores)
 
 
 @contextmanager
-def _alone(outdir: Path, *, dry_run: bool) -> Generator[None]:
-    """Keep a second call off: what this one is writing would look to it like a killed one's."""
-    descriptor = os.open(outdir, os.O_RDONLY)
-    try:
-        if not dry_run and not locked(descriptor, outdir):
+def _alone(outdir: Path) -> Generator[int]:
+    """Lock a folder against a second call and against a run, each of which would replace results.
+
+    Yields
+    ------
+    int
+        Descriptor of the lock. A ``cp`` that outlives this process keeps the lock by it.
+    """
+    with ExitStack() as stack:
+        descriptor = os.open(outdir, os.O_RDONLY)
+        stack.callback(os.close, descriptor)
+        if not locked(descriptor, outdir):
             raise OctaneError(f"{outdir} is being made real by another process; wait for its end.")
-        with _no_run(outdir) if not dry_run else nullcontext():
-            yield
-    finally:
-        os.close(descriptor)
+        # Without the file no run has written here; a user who may not open it holds nothing.
+        with suppress(OSError):
+            run = stack.enter_context((outdir / "pipeline_info" / ".lock").open("r+b"))
+            if not locked(run.fileno(), Path(run.name), posix=True):
+                raise OctaneError(
+                    f"{outdir} is being written by a run of the workflow; wait for its end."
+                )
+        yield descriptor
 
 
-@contextmanager
-def _no_run(outdir: Path) -> Generator[None]:
-    """Hold the lock that a run holds on its outdir: each would replace what the other writes."""
-    try:
-        stream = (outdir / "pipeline_info" / ".lock").open("r+b")
-    except OSError:
-        # No run has written here, or this user may not: there is nothing to hold.
-        yield
-        return
-    with stream:
-        if not locked(stream.fileno(), Path(stream.name), posix=True):
-            raise OctaneError(
-                f"{outdir} is being written by a run of the workflow; wait for its end."
-            )
-        yield
+def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
+    """Everything below a folder; links to folders are followed and each folder is read once."""
+
+    def refuse(error: OSError) -> None:
+        raise unreadable(error) from error
+
+    # A link to a folder above leads to everything, and back here.
+    known = {*top.resolve().parents}
+    for name, folders, files in os.walk(top, followlinks=True, onerror=refuse):
+        folder = Path(name)
+        if folder.resolve() in known:
+            folders.clear()
+            continue
+        known.add(folder.resolve())
+        yield from (folder / inner for inner in sorted([*folders, *files]))
+        folders[:] = sorted(inner for inner in folders if enter(folder / inner))
 
 
-def _tidy(outdir: Path) -> None:
-    """Remove what a call that was killed left, and give links their names again."""
-    pattern = re.compile(f"({re.escape(PARTIAL)}|{re.escape(REPLACED)})[0-9]+-(.+)")
-    # What cannot be read is said by the search that follows.
-    for folder, folders, files in walk(outdir, []):
-        left = [match for name in [*folders, *files] if (match := pattern.fullmatch(name))]
-        # The links first: what was to take their place is told by them.
-        for match in sorted(left, key=lambda match: match[1] == PARTIAL):
-            path, proper = folder / match[0], folder / match[2]
-            if match[1] == REPLACED and path.is_symlink():
-                if proper.exists():
-                    path.unlink()
-                else:
-                    path.rename(proper)
-            elif match[1] == PARTIAL and proper.is_symlink() and match[0] in folders:
-                folders.remove(match[0])
-                shutil.rmtree(path)
-            elif match[1] == PARTIAL and proper.is_symlink():
-                path.unlink()
+def _leave_tasks(folder: Path) -> bool:
+    return task_folder(folder) is None
 
 
-def _found(outdir: Path) -> _Found:
-    """The links below a folder."""
-    links: list[_Link] = []
-    dangling: list[Path] = []
-    others: list[Path] = []
-    closed: set[Path] = set()
-    unread: list[OSError] = []
-    for folder, folders, files in walk(outdir, unread):
-        if folder != outdir and folder.is_symlink():
-            real = folder.resolve()
-            logger.info("%s leads to %s: what lies there is looked at as well", folder, real)
-        for name in sorted([*folders, *files]):
-            path = folder / name
-            if not path.is_symlink():
-                continue
-            if task_folder(path) is None:
-                others.append(path)
-            elif not path.exists():
-                dangling.append(path)
-            elif not os.access(folder, os.W_OK | os.X_OK):
-                closed.add(folder)
-            else:
-                target = path.resolve()
-                links.append(_Link(path, target, tuple(_parts(target, "", (target,)))))
-    undone = [_dangling(dangling)] if dangling else []
-    undone += [
-        f"{folder} cannot be written, and holds links into a work directory; check your rights, or "
-        "have its owner call this command."
-        for folder in sorted(closed)
-    ]
-    return _Found(links, others, [*undone, *(str(unreadable(error)) for error in unread)])
-
-
-def _tell(others: list[Path]) -> None:
-    """Say what becomes of links that lead elsewhere than into a work directory."""
-    if others:
-        logger.info("%d links lead elsewhere than into a work directory: let be", len(others))
-    for link in others:
-        if not link.exists():
-            logger.warning("%s", nowhere(link))
-
-
-def _parts(path: Path, place: str, above: tuple[Path, ...]) -> Iterator[_Part]:
-    """The files at or below a path, links in it followed."""
-    if not path.is_dir():
-        if not path.exists():
-            raise OctaneError(f"{path} is a link that leads nowhere; {restore(path)}")
-        yield _Part(path, place, path.stat().st_size)
-        return
-    for inner in sorted(path.iterdir()):
-        real = inner.resolve() if inner.is_symlink() else above[-1] / inner.name
-        if inner.is_symlink() and real in above:
-            raise OctaneError(f"{inner} is a link to a folder that it lies in; remove it.")
-        yield from _parts(inner, f"{place}/{inner.name}" if place else inner.name, (*above, real))
-
-
-def _dangling(links: list[Path]) -> str:
-    shown = ", ".join(map(str, links[:SHOWN]))
-    more = f" and {len(links) - SHOWN} more" if len(links) > SHOWN else ""
-    return (
-        f"{shown}{more} led to files in a work directory that are gone; run the workflow with "
-        "the same parameters, which makes them anew, and then this command."
+def _leave_stores(folder: Path) -> bool:
+    return not (
+        _is_result(folder) or folder.name.startswith(".") or is_task_folder(folder.resolve())
     )
 
 
-def _require_space(links: list[_Link]) -> None:
-    """See that there is room on each disk that links lie on."""
-    disks: dict[int, list[_Link]] = {}
-    for link in links:
-        disks.setdefault(link.path.parent.stat().st_dev, []).append(link)
-    for disk in disks.values():
-        if all(_shares(link) for link in disk):
-            continue
-        folder = disk[0].path.parent
-        total = sum(part.size for link in disk for part in link.parts)
-        free = shutil.disk_usage(folder).free
-        if total > free:
-            raise NoSpaceError(
-                f"{folder}: the results there take {total / 1e9:.3f} GB and {free / 1e9:.3f} GB "
-                "are free; free some, or copy them elsewhere with cp -rL. Nothing was changed."
-            )
+def _is_result(path: Path) -> bool:
+    """Whether a path is a store, or a part of one whose metadata did not arrive."""
+    return not path.name.startswith(".") and (path.name.endswith(".zarr") or is_store(path))
 
 
-def _shares(link: _Link) -> bool:
-    """Whether the link's files can be reflinked to where it is."""
-    part = next((part for part in link.parts if part.size), None)
-    if part is None:
-        return True
-    with (
-        tempfile.TemporaryFile(dir=link.path.parent) as target,
-        part.source.open("rb") as source,
-    ):
-        return _cloned(source.fileno(), target.fileno())
+def _gone(link: Path) -> str:
+    return (
+        f"{link} leads to {link.readlink()}, which is not there; run the workflow again with the "
+        "same parameters, which makes the results of a work directory again."
+    )
 
 
-def _cloned(source: int, target: int) -> bool:
-    """Let a file share the blocks of another; gives whether the file system can."""
+def _tidy(outdir: Path) -> None:
+    """Remove the copies that a killed call began, and put those that it finished into place."""
+    for path in list(_below(outdir, _leave_tasks)):
+        proper = path.with_name(path.name.removeprefix(COPIED))
+        if proper != path and not os.path.lexists(proper):
+            path.rename(proper)
+        elif path.name.startswith((COPYING, COPIED)):
+            remove(path)
+
+
+def _make_real(link: Path, lock: int) -> None:
+    """Put a copy of its target in the place of a link."""
+    copying = link.with_name(COPYING + link.name)
+    command = ["cp", "-RLT", "--reflink=auto", "--preserve=mode,timestamps", "--", link, copying]
     try:
-        fcntl.ioctl(target, FICLONE, source)
-    except OSError as error:
-        if error.errno in NO_SPACE:
-            raise
-        # Other systems and file systems have many numbers for "no".
-        return False
-    return True
-
-
-def _make(link: _Link, advance: Advance) -> int:
-    """Put files in the place of a link; gives the bytes that are shared."""
-    expected = _expected(link)
-    with writing(link.path, overwrite=True) as partial:
-
-        def copy(part: _Part) -> int:
-            target = partial / part.place if part.place else partial
-            shared = _copy(part.source, target, expected.get(part.place))
-            advance(part.size)
-            return part.size if shared else 0
-
-        if link.target.is_dir():
-            partial.mkdir()
-        for folder in sorted({(partial / part.place).parent for part in link.parts if part.place}):
-            folder.mkdir(parents=True, exist_ok=True)
-        return sum(run_tiles(link.parts, copy, workers=READERS, describe=lambda p: str(p.source)))
-
-
-def _expected(link: _Link) -> Manifest:
-    """The stamps of what is in stores, by its place below the link."""
-    found: dict[str, Stamp] = {}
-    if (link.target / "zarr.json").is_file() and not (link.target / PLACE).is_file():
-        require_noted(link.target, noted(link.target))
-    for part in link.parts:
-        if part.place == PLACE or part.place.endswith(f"/{PLACE}"):
-            prefix = part.place.removesuffix(PLACE)
-            manifest = check(link.target / prefix)
-            found.update({prefix + key: stamp for key, stamp in (manifest or {}).items()})
-    return found
-
-
-def _copy(source: Path, target: Path, expected: Stamp | None) -> bool:
-    """Reflink a file, or copy it and read the copy back; gives whether it was reflinked."""
-    size = checksum = 0
-    with source.open("rb", buffering=0) as reading, target.open("xb", buffering=0) as copy:
-        shared = _cloned(reading.fileno(), copy.fileno())
-        while not shared and (piece := reading.read(READ_BYTES)):
-            size += len(piece)
-            checksum = google_crc32c.extend(checksum, piece)
-            left = memoryview(piece)
-            while left:
-                left = left[copy.write(left) :]
-        if not shared:
-            os.fsync(copy.fileno())
-            if hasattr(os, "posix_fadvise"):
-                # So that what is read back is the disk's, and not what memory still holds of it.
-                os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    shutil.copystat(source, target)
-    if shared:
-        return True
-    taken = Stamp(size, checksum)
-    if expected is not None and taken != expected:
-        raise OctaneError(
-            f"{source} is not what was written (its checksum is another); {restore(source)}"
+        done = subprocess.run(
+            command,
+            env={**os.environ, "LC_ALL": "C"},
+            pass_fds=[lock],
+            capture_output=True,
+            text=True,
+            check=False,
         )
-    if measured(target) != taken:
-        raise OSError(errno.EIO, "the copy differs from what was written", str(target))
-    return False
+        if done.returncode:
+            full = any(words in done.stderr for words in NO_SPACE_WORDS)
+            raise (NoSpaceError if full else OctaneError)(
+                f"{link} cannot be made real ({done.stderr.strip().splitlines()[-1]}); check "
+                "space, rights and the work directory, and call this command again."
+            )
+        if _sizes(copying) != _sizes(link):
+            raise OctaneError(
+                f"{link}: the copy has other sizes than its files in the work directory; check the "
+                "file system, and call this command again."
+            )
+        bring_to_disk(copying)
+    except BaseException:
+        remove(copying)
+        raise
+    copied = link.with_name(COPIED + link.name)
+    copying.rename(copied)
+    # A folder cannot be renamed over a link.
+    if copied.is_dir():
+        link.unlink()
+    copied.replace(link)
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """Bytes of a file, or of all files below a folder by their paths in it, links followed."""
+    if not path.is_dir():
+        return {"": path.stat().st_size}
+    files = (
+        Path(folder, name) for folder, _, names in os.walk(path, followlinks=True) for name in names
+    )
+    return {str(file.relative_to(path)): file.stat().st_size for file in files if file.exists()}

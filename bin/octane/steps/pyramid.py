@@ -16,7 +16,6 @@ from octane.core.arrays import require_cpu
 from octane.core.durable import bring_to_disk
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, Region, vector
-from octane.core.manifests import PLACE
 from octane.core.metrics import Metrics
 from octane.gpu.device import describe
 from octane.resample.operator import AxisOperator, resampled
@@ -24,7 +23,6 @@ from octane.resample.stream import plan_stream, stream_resample
 from octane.store.image import Attributes, Image, Level, create_image
 from octane.store.sections import noted_sections, read_sections, rescaled
 from octane.store.volumes import Volume, bring_in, open_volume
-from octane.store.writer import DirectWriter
 
 __all__ = ["build_pyramid", "plan_levels"]
 
@@ -32,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
 """Voxel sizes of atlases and of quick looks, micrometres."""
+
+OLD_MANIFEST = "octane-manifest.tsv"
+"""List of files that stores of earlier versions carry."""
 
 PREVIEW = 256
 """Longest edge of the preview's slices, pixels."""
@@ -123,15 +124,15 @@ def build_pyramid(
         attributes=attributes,
         overwrite=execution.overwrite,
     ) as writers:
-        arrays = [writer.array for writer in writers]
+        before: Volume = image
         for index, ((grid, operators), level, writer) in enumerate(
             zip(planned, levels, writers, strict=True)
         ):
             if index == 0 and _same_chunks(image, writer.array):
                 with metrics.timed("link"):
-                    _link(image, writer, metrics)
+                    _link(image, writer.array, metrics)
+                # The next level is made from the original, so that an error names that.
                 continue
-            before = image if index == 0 else Image(destination, arrays[index - 1], grid, "fill")
             stream_resample(
                 before,
                 writer,
@@ -140,7 +141,8 @@ def build_pyramid(
                 xp=np,
                 metrics=metrics,
             )
-        _preview(arrays, planned, metrics)
+            before = Image(destination, writer.array, grid, "fill")
+        _preview([writer.array for writer in writers], planned, metrics)
     with metrics.timed("to disk"):
         bring_to_disk(destination)
     metrics.figures["levels"] = [
@@ -164,16 +166,14 @@ def _same_chunks(image: Volume, array: zarr.Array) -> TypeGuard[Image]:
     return all(ours.get(k) == theirs.get(k) for k in {*ours, *theirs} - {"attributes"})
 
 
-def _link(image: Image, writer: DirectWriter, metrics: Metrics) -> None:
-    array = writer.array
+def _link(image: Image, array: zarr.Array, metrics: Metrics) -> None:
     image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
     source = (image.path / image.array.path).resolve()
     target = Path(str(array.store_path.store.root)) / array.path  # ty: ignore
     for file in sorted(source.rglob("*")):
-        if not file.is_file() or file.name in ("zarr.json", Path(PLACE).name):
+        if not file.is_file() or file.name in ("zarr.json", OLD_MANIFEST):
             continue
-        inside = file.relative_to(source)
-        link = target / inside
+        link = target / file.relative_to(source)
         link.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(file, link)
@@ -184,10 +184,6 @@ def _link(image: Image, writer: DirectWriter, metrics: Metrics) -> None:
                 raise
             shutil.copyfile(file, link)
             metrics.count("written", file.stat().st_size)
-        # Its sizes were compared when it was opened: nothing is read for the new manifest.
-        stamp = (image.manifest or {}).get(f"{image.array.path}/{inside.as_posix()}")
-        if stamp is not None:
-            writer.stamps[f"{array.path}/{inside.as_posix()}"] = stamp
 
 
 def _preview(

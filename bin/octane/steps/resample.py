@@ -104,8 +104,10 @@ def resample_image(
             plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
         for line in plan.lines():
             logger.info("RESAMPLE: %s", line)
-        resample = _resample_mosaic if isinstance(plan, MosaicPlan) else _resample_volume
-        resample(plan, destination, parameters, execution, metrics, share)
+        if isinstance(plan, MosaicPlan):
+            _resample_mosaic(plan, destination, parameters, execution, metrics, share)
+        else:
+            _resample_volume(plan, destination, parameters, execution, metrics, share)
         return plan
 
     plan = on_device(

@@ -24,11 +24,18 @@ __all__ = [
     "StoredObject",
     "UnreadableChunkError",
     "chunk_key",
+    "is_store",
     "missing_keys",
     "owned_shape",
     "reading",
     "stored_objects",
 ]
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder has the metadata of a zarr store, whatever its name."""
+    names = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
+    return any((folder / name).exists() for name in names)
 
 
 class ChunkError(Exception):

@@ -23,9 +23,8 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.common import JSON
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.files import write_object, writing
+from octane.core.files import task_folder, writing
 from octane.core.geometry import Grid, Region
-from octane.core.manifests import PLACE, Manifest, check, manifest_text, require_noted, restore
 from octane.store.chunks import (
     ChunkError,
     CorruptChunkError,
@@ -36,7 +35,7 @@ from octane.store.chunks import (
     stored_objects,
 )
 from octane.store.encoding import NotDirectError
-from octane.store.ngff import finest_dataset
+from octane.store.ngff import dataset_paths, finest_dataset
 from octane.store.reader import DirectReader
 from octane.store.writer import DirectWriter
 
@@ -111,8 +110,6 @@ class Image:
         In micrometres.
     attributes
         What octane noted in the store; empty for stores of others.
-    manifest
-        Its files, if it has a list of them.
     """
 
     path: Path
@@ -120,7 +117,6 @@ class Image:
     grid: Grid
     missing: Literal["error", "fill"] = "error"
     attributes: Attributes = field(default_factory=dict)
-    manifest: Manifest | None = field(default=None, repr=False)
 
     @property
     def dtype(self) -> np.dtype:
@@ -204,24 +200,22 @@ class Image:
             return list(missing_keys(self.array, self.path, whole))
 
     def _named(self, error: ChunkError) -> OctaneError:
-        match error:
-            case MissingChunkError():
-                what = (
-                    "is missing; restore it, or give --missing-chunks fill if empty chunks were "
-                    "left out on purpose."
-                )
-            case UnreadableChunkError():
-                what = (
-                    f"cannot be read ({error.reason}); check your rights, the disk and the "
-                    "network, and run again (a workflow with -resume)."
-                )
-            case _:
-                what = f"cannot be decoded ({error.reason}); {self._restore()}"
-        return OctaneError(f"{self.path}: chunk {error.key} {what}")
-
-    def _restore(self) -> str:
-        own = self.manifest is not None
-        return restore(self.path) if own else "write it again or restore it from the original."
+        missing = isinstance(error, MissingChunkError)
+        problem = "is missing" if missing else f"cannot be decoded ({error.reason})"
+        if isinstance(error, UnreadableChunkError):
+            problem = f"cannot be read ({error.reason})"
+            remedy = (
+                "check your rights, the disk and the network, and run again (a workflow with "
+                "-resume)."
+            )
+        elif missing and task_folder(self.path) is None:
+            remedy = (
+                "restore it, or give --missing-chunks fill if empty chunks were left out on "
+                "purpose."
+            )
+        else:
+            remedy = _restore(self.path)
+        return OctaneError(f"{self.path}: chunk {error.key} {problem}; {remedy}")
 
     def _broken_chunk(self, region: Region, error: Exception) -> ChunkError:
         """What an error of zarr's means, and the first stored object that raises one."""
@@ -236,6 +230,14 @@ class Image:
         if isinstance(error, OSError) and error.errno is not None:
             return UnreadableChunkError(key, error.strerror or str(error))
         return CorruptChunkError(key, type(error).__name__)
+
+
+def _restore(path: Path) -> str:
+    """How to get a store whole again, as the end of a sentence."""
+    task = task_folder(path)
+    if task is None:
+        return "write it again or restore it from the original."
+    return f"it is the output of an earlier step: remove {task} and run again with -resume."
 
 
 def _group(path: Path) -> zarr.Group:
@@ -272,31 +274,58 @@ def open_image(
     Raises
     ------
     OctaneError
-        When it is not an OME-Zarr image of axes z, y, x with scale and unit, or does not hold what
-        its manifest lists; says what to do.
+        When it is not an OME-Zarr image of axes z, y, x with scale and unit; says what to do.
     """
-    # Before zarr looks, which of metadata that was cut short says no more than that it is wrong.
-    manifest = check(path)
     group = _group(path)
     root = group.attrs.asdict()
-    attributes = dict(cast("Attributes", root.get("octane", {})))
-    if manifest is None:
-        require_noted(path, attributes)
-    # It is this store's, and not for those that are made from it.
-    attributes.pop("manifest", None)
     dataset = finest_dataset(path, root, input_unit)
-    array = group.get(dataset.path)
+    array = _array(path, group, dataset.path)
+    grid = Grid(cast("tuple[int, int, int]", array.shape), dataset.spacing, dataset.origin)
+    attributes = dict(cast("Attributes", root.get("octane", {})))
+    # Stores of earlier versions name a list of their files, which nothing reads any more.
+    attributes.pop("manifest", None)
+    return Image(path, array, grid, missing, attributes)
+
+
+def open_levels(path: Path) -> list[Image]:
+    """Open every level of an OME-Zarr image, finest first, on grids of unit spacing.
+
+    Chunks that are absent are errors in images of octane's own, which store every chunk.
+
+    Raises
+    ------
+    OctaneError
+        When it is not an OME-Zarr image, or lacks a level.
+    """
+    group = _group(path)
+    root = group.attrs.asdict()
+    missing = "error" if "octane" in root else "fill"
+    arrays = [_array(path, group, name) for name in dataset_paths(path, root)]
+    return [
+        Image(path, a, Grid(cast("tuple[int, int, int]", a.shape), (1.0, 1.0, 1.0)), missing)
+        for a in arrays
+    ]
+
+
+def _array(path: Path, group: zarr.Group, name: str) -> zarr.Array:
+    """The array of one dataset."""
+    try:
+        array = group.get(name)
+    except (zarr.errors.BaseZarrError, ValueError) as error:
+        raise OctaneError(
+            f"{path} has metadata of the dataset {name} that cannot be read; the store is "
+            f"incomplete: {_restore(path)}"
+        ) from error
     if not isinstance(array, zarr.Array):
         raise OctaneError(
-            f"{path} names the dataset {dataset.path} and has no such array; "
-            "the store is incomplete: restore it."
+            f"{path} names the dataset {name} and has no such array; the store is incomplete: "
+            f"{_restore(path)}"
         )
     if array.ndim != 3 or 0 in array.shape:
         raise OctaneError(
             f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
         )
-    grid = Grid(cast("tuple[int, int, int]", array.shape), dataset.spacing, dataset.origin)
-    return Image(path, array, grid, missing, attributes, manifest)
+    return array
 
 
 def _compressors(codec: Codec) -> tuple[BytesBytesCodec, ...]:
@@ -390,7 +419,4 @@ def create_image(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )
-        noted = {**(attributes or {}), "manifest": PLACE}
-        group.attrs.update({"ome": metadata, "octane": cast("JSON", noted)})
-        stamps = {key: stamp for writer in writers for key, stamp in writer.stamps.items()}
-        write_object(partial / PLACE, [manifest_text(partial, stamps)])
+        group.attrs.update({"ome": metadata, "octane": cast("JSON", dict(attributes or {}))})

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from octane.core.errors import OctaneError
-from octane.core.manifests import is_store
+from octane.store.chunks import is_store
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS
 from octane.store.volumes import Volume

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import MICROMETERS, Vector, vector
 
-__all__ = ["Dataset", "finest_dataset"]
+__all__ = ["Dataset", "dataset_paths", "finest_dataset"]
 
 SYNONYMS = {
     "nm": "nanometer",
@@ -32,6 +33,11 @@ class AxisMetadata(BaseModel):
     unit: str | None = None
 
 
+def _named(axis: object) -> object:
+    """An axis that is its name alone, as an axis without a unit."""
+    return {"name": axis} if isinstance(axis, str) else axis
+
+
 class TransformationMetadata(BaseModel):
     """A scale, a translation, or one of others that are not read."""
 
@@ -50,7 +56,7 @@ class DatasetMetadata(BaseModel):
 class MultiscaleMetadata(BaseModel):
     """What is read of a multiscale; NGFF holds more."""
 
-    axes: list[AxisMetadata | str] = []
+    axes: list[Annotated[AxisMetadata, BeforeValidator(_named)]] = []
     datasets: list[DatasetMetadata] = []
     coordinateTransformations: list[TransformationMetadata] | None = None
 
@@ -95,27 +101,7 @@ def finest_dataset(path: Path, attributes: Mapping[str, object], input_unit: str
     OctaneError
         When it is no image of axes z, y, x with scale and unit; says what to do.
     """
-    try:
-        image = ImageMetadata.model_validate(attributes.get("ome", attributes))
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise OctaneError(
-            f"{path} has OME-Zarr metadata that cannot be read ({where}: {problem['msg']}); "
-            "correct it, or write the image again."
-        ) from error
-    if not image.multiscales:
-        raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
-    multiscale = image.multiscales[0]
-    axes = [AxisMetadata(name=a) if isinstance(a, str) else a for a in multiscale.axes]
-    names = [axis.name for axis in axes]
-    if names != ["z", "y", "x"]:
-        raise OctaneError(
-            f"{path} has the axes {' '.join(names) or '(none)'}; "
-            "octane takes 3-D images with the axes z y x: extract one channel and time point."
-        )
-    if not multiscale.datasets:
-        raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
+    multiscale = _multiscale(path, attributes)
     dataset = multiscale.datasets[0]
     own = dataset.coordinateTransformations or []
     # A transformation of the whole multiscale applies after the dataset's own.
@@ -129,12 +115,42 @@ def finest_dataset(path: Path, attributes: Mapping[str, object], input_unit: str
     shift = _vector(path, dataset.path, own, "translation") or (0.0, 0.0, 0.0)
     outer = _vector(path, dataset.path, common, "scale") or (1.0, 1.0, 1.0)
     offset = _vector(path, dataset.path, common, "translation") or (0.0, 0.0, 0.0)
-    units = [_micrometers(path, axis.unit, input_unit) for axis in axes]
+    units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes]
     return Dataset(
         dataset.path,
         vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True))),
         vector(*((t * o + a) * u for t, o, a, u in zip(shift, outer, offset, units, strict=True))),
     )
+
+
+def dataset_paths(path: Path, attributes: Mapping[str, object]) -> list[str]:
+    """Paths of an image's datasets in its group, finest first; errors as :func:`finest_dataset`."""
+    return [dataset.path for dataset in _multiscale(path, attributes).datasets]
+
+
+def _multiscale(path: Path, attributes: Mapping[str, object]) -> MultiscaleMetadata:
+    """The first multiscale, once it is known to have axes z, y, x and datasets."""
+    try:
+        image = ImageMetadata.model_validate(attributes.get("ome", attributes))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise OctaneError(
+            f"{path} has OME-Zarr metadata that cannot be read ({where}: {problem['msg']}); "
+            "correct it, or write the image again."
+        ) from error
+    if not image.multiscales:
+        raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
+    multiscale = image.multiscales[0]
+    names = [axis.name for axis in multiscale.axes]
+    if names != ["z", "y", "x"]:
+        raise OctaneError(
+            f"{path} has the axes {' '.join(names) or '(none)'}; "
+            "octane takes 3-D images with the axes z y x: extract one channel and time point."
+        )
+    if not multiscale.datasets:
+        raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
+    return multiscale
 
 
 def _vector(

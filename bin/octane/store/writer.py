@@ -17,7 +17,6 @@ import zarr
 
 from octane.core.files import write_object
 from octane.core.geometry import Region
-from octane.core.manifests import Stamp
 from octane.core.timing import span
 from octane.store.chunks import chunk_key, owned_shape
 from octane.store.encoding import Encoding
@@ -118,8 +117,6 @@ class DirectWriter:
     ----------
     array
         The array, for those that read it back.
-    stamps
-        Of what is written, by its key: what the store's manifest is made of.
 
     Raises
     ------
@@ -129,7 +126,6 @@ class DirectWriter:
 
     def __init__(self, array: zarr.Array) -> None:
         self.array = array
-        self.stamps: dict[str, Stamp] = {}
         self._encoding = Encoding.of(array)
         self._owned = owned_shape(array)
 
@@ -192,4 +188,4 @@ class DirectWriter:
         yield shard
         key = chunk_key(self.array, position)
         with span("write"):
-            self.stamps[key] = write_object(self._encoding.folder / key, shard.contents())
+            write_object(self._encoding.folder / key, shard.contents())

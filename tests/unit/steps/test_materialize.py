@@ -1,21 +1,20 @@
 """Links made real: whole copies in their place, once, with nothing half-made and nothing lost."""
 
+import contextlib
 import fcntl
-import json
 import logging
 import os
 import shutil
+import stat
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from octane.config.params import PyramidParameters
 from octane.core.errors import NoSpaceError, OctaneError
-from octane.core.manifests import PLACE
-from octane.steps import materialize as module
-from octane.steps.materialize import materialize
-from octane.steps.verifying import verify_stores
+from octane.steps.materialize import COPIED, COPYING, materialize, verify
+from octane.steps.pyramid import build_pyramid
 
 
 @pytest.fixture(autouse=True)
@@ -68,201 +67,145 @@ def links(folder):
 
 def test_links_become_files_that_need_no_work_directory(outdir, task, log):
     before, work = content(outdir), content(task)
-    made = materialize(outdir)
-    assert (made.links, made.files) == (3, 14)
-    assert made.bytes == sum(map(len, before.values())) - len("a file of the run")
-    assert "3 links made real, 14 files" in log.messages[-1]
+    os.utime(task / "metrics.json", ns=(10**18, 10**18))
+    assert materialize(outdir) == 3
+    assert "3 links made real" in log.messages[-1]
     assert not links(outdir)
     assert content(task) == work
+    assert (outdir / "s/metrics/metrics.json").stat().st_mtime_ns == 10**18
     shutil.rmtree(task)
     assert content(outdir) == before
-    assert verify_stores(outdir).stores == 1
+    assert verify(outdir) == 1
 
 
 def test_a_second_call_finds_nothing_to_do(outdir, log):
     materialize(outdir)
     before = {p: p.stat().st_ino for p in outdir.rglob("*")}
-    assert materialize(outdir) == module.Made(0, 0, 0, 0)
-    assert "nothing is to do" in log.messages[-1]
+    assert materialize(outdir) == 0
+    assert "0 links made real" in log.messages[-1]
     assert {p: p.stat().st_ino for p in outdir.rglob("*")} == before
 
 
 def test_a_dry_run_says_how_much_and_does_nothing(outdir, log):
-    made = materialize(outdir, dry_run=True)
-    assert (made.links, made.files) == (3, 14)
-    assert "3 links, 14 files of " in log.messages[-1]
+    assert materialize(outdir, dry_run=True) == 3
+    assert "3 links to be made real" in log.messages[-1]
     assert len(links(outdir)) == 3
 
 
-def test_times_stay(outdir, task):
-    os.utime(task / "metrics.json", ns=(10**18, 10**18))
-    materialize(outdir)
-    assert (outdir / "s/metrics/metrics.json").stat().st_mtime_ns == 10**18
-
-
-def test_links_elsewhere_are_let_be(outdir, tmp_path, log):
+def test_links_elsewhere_stay(outdir, tmp_path):
     (tmp_path / "raw").mkdir()
     (outdir / "raw").symlink_to(tmp_path / "raw")
     (outdir / "lost").symlink_to(tmp_path / "nowhere")
+    (outdir / "self").symlink_to("self")
     materialize(outdir)
-    assert set(links(outdir)) == {outdir / "raw", outdir / "lost"}
-    assert "2 links lead elsewhere" in log.text
-    assert f"{outdir / 'lost'} leads to nothing that is there" in log.text
+    assert set(links(outdir)) == {outdir / "raw", outdir / "lost", outdir / "self"}
 
 
 @pytest.fixture
-def moved(outdir, tmp_path):
+def moved(outdir, task, tmp_path):
     """The subject's folder lies on another disk, and a link leads there."""
     (tmp_path / "disk2").mkdir()
     (outdir / "s").rename(tmp_path / "disk2" / "s")
     # A link is relative to where it is.
     link = tmp_path / "disk2/s/metrics/metrics.json"
-    target = outdir.parent / "work/ab/0123456789abcdef0123456789abcd/metrics.json"
     link.unlink()
-    link.symlink_to(target)
+    link.symlink_to(task / "metrics.json")
     (outdir / "s").symlink_to(tmp_path / "disk2" / "s")
+    # In a circle, and up.
+    (tmp_path / "disk2/s/back").symlink_to(outdir)
+    (tmp_path / "disk2/s/up").symlink_to(tmp_path)
     return tmp_path / "disk2" / "s"
 
 
-def test_links_in_a_folder_that_is_itself_a_link_are_made_real_as_well(outdir, moved, task, log):
-    before = content(outdir)
-    assert materialize(outdir, dry_run=True).links == 3
-    assert materialize(outdir).links == 3
-    assert f"{outdir / 's'} leads to {moved}: what lies there is looked at as well" in log.text
+def test_links_in_a_folder_that_is_itself_a_link_are_made_real_as_well(outdir, moved, task):
+    assert materialize(outdir, dry_run=True) == 3
+    assert materialize(outdir) == 3
     assert links(outdir) == [outdir / "s"]
-    assert not links(moved)
+    assert {path.name for path in links(moved)} == {"back", "up"}
     shutil.rmtree(task)
-    assert content(outdir) == before
-    assert verify_stores(outdir).stores == 1
-    materialize(outdir)
-    assert "nothing is to do" in log.messages[-1]
+    assert verify(outdir) == 1
+    assert materialize(outdir) == 0
 
 
-def test_what_a_killed_call_left_in_a_linked_folder_is_cleared_away(outdir, moved):
-    (moved / "s.ome.zarr").rename(moved / ".replaced-99-s.ome.zarr")
-    shutil.copytree(moved / ".replaced-99-s.ome.zarr", moved / ".partial-99-s.ome.zarr")
-    materialize(outdir)
-    names = {path.name for path in moved.iterdir()}
-    assert names == {"metrics", "own.txt", "previews", "s.ome.zarr"}
+@pytest.mark.parametrize("place", ["s", "disk2/s"])
+def test_what_a_killed_call_left_is_cleared_away(outdir, tmp_path, place, request):
+    folder = request.getfixturevalue("moved") if place == "disk2/s" else outdir / "s"
+    kept = {path.name for path in folder.iterdir()}
+    # Killed while it copied, before the link was removed, and after it was.
+    (folder / f"{COPYING}previews").mkdir()
+    (folder / f"{COPYING}previews" / "a.png").write_bytes(b"a pic")
+    (folder / f"{COPIED}previews").mkdir()
+    (folder / "s.ome.zarr").rename(folder / "moved")
+    shutil.copytree(folder / "moved", folder / f"{COPIED}s.ome.zarr")
+    (folder / "moved").unlink()
+    assert materialize(outdir) == 2
+    assert {path.name for path in folder.iterdir()} == kept
+    assert (folder / "previews/a.png").read_bytes() == b"a picture"
+    assert verify(outdir) == 1
 
 
-def test_space_is_looked_for_on_the_disk_that_a_link_lies_on(outdir, moved, monkeypatch):
-    asked = []
-
-    def usage(path):
-        asked.append(path.resolve())
-        return SimpleNamespace(free=1000)
-
-    monkeypatch.setattr(shutil, "disk_usage", usage)
-    with pytest.raises(NoSpaceError, match=r"0\.000 GB are free"):
-        materialize(outdir)
-    assert asked
-    assert all(path.is_relative_to(moved) for path in asked)
-
-
-def test_a_folder_that_cannot_be_written_is_named_when_the_others_are_done(
-    outdir, task, tmp_path, monkeypatch
-):
-    (tmp_path / "archive").mkdir()
-    (tmp_path / "archive/a.json").symlink_to(task / "metrics.json")
-    (outdir / "archive").symlink_to(tmp_path / "archive")
-    allowed = os.access
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: "archive" not in str(path) and allowed(path, mode)
-    )
-    with pytest.raises(OctaneError, match=f"{outdir / 'archive'} cannot be written, and holds"):
-        materialize(outdir)
-    assert not links(outdir / "s")
-    assert links(tmp_path / "archive")
-
-
-def test_a_folder_that_cannot_be_read_is_named_when_the_others_are_done(outdir, denied):
+def test_a_folder_that_cannot_be_read_is_named(outdir, denied):
     (outdir / "closed").mkdir()
-    with (
-        denied(os, "scandir", "closed"),
-        pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"),
-    ):
-        materialize(outdir)
-    assert not links(outdir)
+    for call in (materialize, verify):
+        with (
+            denied(os, "scandir", "closed"),
+            pytest.raises(OctaneError, match=r"closed cannot be read \(Permission denied\)"),
+        ):
+            call(outdir)
+    assert len(links(outdir)) == 3
 
 
 def test_links_that_lead_nowhere_are_named_and_the_others_made_real(outdir, task):
     shutil.rmtree(task / "s.ome.zarr")
     (outdir / "s/other.ome.zarr").symlink_to(task / "other.ome.zarr")
-    with pytest.raises(OctaneError, match="are gone; run the workflow") as caught:
-        materialize(outdir)
     lost = {outdir / "s/s.ome.zarr", outdir / "s/other.ome.zarr"}
-    assert all(str(path) in str(caught.value) for path in lost)
+    for call in (materialize, verify):
+        with pytest.raises(OctaneError, match="not there; run the workflow") as caught:
+            call(outdir)
+        assert all(str(path) in str(caught.value) for path in lost)
     assert set(links(outdir)) == lost
     assert (outdir / "s/metrics/metrics.json").read_text() == "{}"
 
 
-def test_a_store_that_is_not_whole_is_not_copied(outdir, task):
-    (task / "s.ome.zarr/0/c/0/0/0").unlink()
-    with pytest.raises(OctaneError, match=f"0/c/0/0/0 is missing.* remove {task}"):
-        materialize(outdir)
-    assert (outdir / "s/s.ome.zarr").is_symlink()
-    assert not list(outdir.rglob(".partial-*"))
+@pytest.fixture
+def copying(tmp_path, monkeypatch):
+    """Put a script in the place of ``cp``; it has the names as $5 and $6."""
+
+    def use(script):
+        (tmp_path / "bin").mkdir()
+        program = tmp_path / "bin" / "cp"
+        program.write_text(f"#!/bin/bash\n{script}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+    return use
 
 
-def test_a_store_whose_chunk_is_another_is_not_copied(outdir, task):
-    chunk = task / "s.ome.zarr/0/c/0/0/0"
-    chunk.write_bytes(bytes(chunk.stat().st_size))
-    with pytest.raises(OctaneError, match=r"0/c/0/0/0 is not what was written"):
-        materialize(outdir)
-    assert (outdir / "s/s.ome.zarr").is_symlink()
-    assert not list(outdir.rglob(".partial-*"))
-
-
-def test_a_copy_that_is_not_what_was_read_is_an_error(outdir, monkeypatch):
-    monkeypatch.setattr(module, "measured", lambda path: module.Stamp(0, 0))
-    with pytest.raises(OSError, match="the copy differs"):
-        materialize(outdir)
-    assert len(links(outdir)) == 3
-
-
-def test_without_space_nothing_is_begun(outdir, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(NoSpaceError, match=r"0\.000 GB are free"):
-        materialize(outdir)
-    assert len(links(outdir)) == 3
-
-
-def test_a_file_system_that_shares_blocks_needs_no_space(outdir, monkeypatch):
-    def share(target, request, source):
-        assert request == module.FICLONE
-        os.lseek(source, 0, os.SEEK_SET)
-        os.pwrite(target, os.pread(source, 10**6, 0), 0)
-
-    monkeypatch.setattr(fcntl, "ioctl", share)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+@pytest.mark.parametrize(
+    ("script", "error", "words"),
+    [
+        (
+            "echo half > $6; echo 'cp: No space left on device' >&2; exit 1",
+            NoSpaceError,
+            "No space",
+        ),
+        ("echo half > $6; echo 'cp: denied' >&2; exit 1", OctaneError, r"made real \(cp: denied\)"),
+        ('/bin/cp "$@"; find $6 -type f -exec truncate -s 1 {} +', OctaneError, "other sizes"),
+        ('/bin/cp "$@"; rm -rf $6/*; true', OctaneError, "other sizes"),
+    ],
+    ids=["no space", "an error", "cut short", "a file less"],
+)
+def test_a_copy_that_fails_leaves_the_link(outdir, copying, script, error, words):
+    (outdir / "s/metrics/metrics.json").unlink()
+    copying(script)
     before = content(outdir)
-    made = materialize(outdir)
-    assert made.shared == made.bytes > 0
+    with pytest.raises(error, match=words):
+        materialize(outdir)
     assert content(outdir) == before
-    assert not links(outdir)
+    assert len(links(outdir)) == 2
 
 
-def test_what_a_killed_call_left_is_cleared_away(outdir):
-    place = outdir / "s"
-    # Killed while it copied, and while the link stepped aside.
-    (place / ".partial-99-previews").mkdir()
-    (place / ".partial-99-previews" / "a.png").write_bytes(b"a pic")
-    (place / "s.ome.zarr").rename(place / ".replaced-99-s.ome.zarr")
-    shutil.copytree(place / ".replaced-99-s.ome.zarr", place / ".partial-99-s.ome.zarr")
-    materialize(outdir)
-    names = {path.name for path in place.iterdir()}
-    assert names == {"metrics", "own.txt", "previews", "s.ome.zarr"}
-    assert not links(outdir)
-
-
-def test_what_others_are_writing_is_let_be(outdir):
-    (outdir / ".partial-99-other.ome.zarr").mkdir()
-    materialize(outdir)
-    assert (outdir / ".partial-99-other.ome.zarr").is_dir()
-
-
-def test_two_calls_do_not_meet(outdir):
+def test_two_calls_do_not_meet_and_a_copy_that_outlives_its_call_holds_the_lock(outdir, tmp_path):
     descriptor = os.open(outdir, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -270,43 +213,94 @@ def test_two_calls_do_not_meet(outdir):
             materialize(outdir)
     finally:
         os.close(descriptor)
-    assert materialize(outdir).links == 3
+    assert materialize(outdir) == 3
+
+
+def test_the_copy_is_given_the_lock(outdir, copying, tmp_path):
+    copying(f'ls -l /proc/self/fd > {tmp_path}/open; exec /bin/cp "$@"')
+    materialize(outdir)
+    assert f"-> {outdir}\n" in (tmp_path / "open").read_text()
 
 
 def test_a_link_to_a_folder_that_it_lies_in_is_refused(outdir, task):
     (task / "previews/again").symlink_to(task / "previews")
-    with pytest.raises(OctaneError, match="link to a folder that it lies in"):
+    with pytest.raises(OctaneError, match="cannot be made real"):
         materialize(outdir)
+    assert (outdir / "s/previews").is_symlink()
 
 
-def test_a_store_that_lost_its_list_of_files_is_not_copied(outdir, task):
-    (task / "s.ome.zarr" / PLACE).unlink()
-    with pytest.raises(OctaneError, match="has lost"):
-        materialize(outdir)
-    assert (outdir / "s/s.ome.zarr").is_symlink()
-
-
-def test_a_store_of_an_earlier_version_which_has_no_list_is_copied_as_it_is(outdir, task):
-    store = task / "s.ome.zarr"
-    (store / PLACE).unlink()
-    root = json.loads((store / "zarr.json").read_text())
-    del root["attributes"]["octane"]["manifest"]
-    (store / "zarr.json").write_text(json.dumps(root))
-    materialize(outdir)
-    assert not links(outdir)
-    assert verify_stores(outdir).unlisted == 1
-
-
-def test_a_work_directory_is_not_touched_wherever_it_lies(outdir, task, tmp_path, log):
+def test_a_work_directory_is_not_touched_wherever_it_lies(outdir, task, tmp_path):
     (task / "input").symlink_to(task / "previews")
-    assert materialize(tmp_path).links == 3
+    assert materialize(tmp_path) == 3
     assert set(links(tmp_path / "work")) == {task / "input", task / "previews" / "b.png"}
-    assert verify_stores(tmp_path).stores == 1
+    assert verify(tmp_path) == 1
     for folder in (task, task / "s.ome.zarr"):
         with pytest.raises(OctaneError, match="lies in a work directory"):
             materialize(folder)
 
 
-def test_what_is_no_folder_is_refused(tmp_path):
-    with pytest.raises(OctaneError, match="is no folder"):
-        materialize(tmp_path / "nothing")
+def test_what_is_no_folder_or_holds_no_store_is_refused(tmp_path):
+    for call in (materialize, verify):
+        with pytest.raises(OctaneError, match="is no folder"):
+            call(tmp_path / "nothing")
+    with pytest.raises(OctaneError, match="holds no store"):
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4", "none"])
+def test_every_chunk_of_every_level_is_decoded(write_image, write_foreign, tmp_path, codec):
+    voxels = np.random.default_rng(1).random((8, 8, 8), np.float32)
+    for name in ("s/a.ome.zarr", "s/b.ome.zarr"):
+        write_image(name, voxels, chunks=(4, 4, 4), codec=codec)
+    # Stores of others may leave out empty chunks.
+    foreign = write_foreign("s/c.zarr", voxels, chunks=(4, 4, 4))
+    (foreign / "0/0.0.0").unlink()
+    assert verify(tmp_path) == 3
+    for name, key in (("a", "0/c/0/1/1"), ("b", "0/c/1/1/1")):
+        file = tmp_path / f"s/{name}.ome.zarr" / key
+        altered = bytearray(file.read_bytes())
+        altered[-9] ^= 1
+        file.write_bytes(altered)
+    with pytest.raises(OctaneError) as caught:
+        verify(tmp_path)
+    first, second = str(caught.value).splitlines()
+    assert "a.ome.zarr: chunk 0/c/0/1/1 cannot be decoded" in first
+    assert "b.ome.zarr: chunk 0/c/1/1/1 cannot be decoded" in second
+
+
+def test_a_level_that_is_cut_short_is_named(tmp_path, reading, execution, write_image):
+    source = write_image("v.ome.zarr", np.ones((20, 20, 20), np.float32))
+    pyramid = tmp_path / "out" / "p.ome.zarr"
+    build_pyramid(source, pyramid, PyramidParameters(resolutions=(10, 20)), reading, execution)
+    assert verify(pyramid) == 1
+    file = pyramid / "1/c/0/0/0"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(OctaneError, match="chunk 1/c/0/0/0 cannot be decoded"):
+        verify(tmp_path / "out")
+    file.unlink()
+    with pytest.raises(OctaneError, match="chunk 1/c/0/0/0 is missing"):
+        verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("arrived", [(), ("0/c",), ("0/c", "0/zarr.json"), ("zarr.json",)])
+def test_a_copy_that_was_cut_short_is_no_whole_one(write_image, tmp_path, arrived):
+    voxels = np.ones((4, 4, 4), np.float32)
+    write_image("out/a.ome.zarr", voxels)
+    whole = write_image("whole/b.ome.zarr", voxels)
+    copy = tmp_path / "out/s/b.ome.zarr"
+    copy.mkdir(parents=True)
+    for key in arrived:
+        (copy / key).parent.mkdir(exist_ok=True)
+        (shutil.copytree if (whole / key).is_dir() else shutil.copy)(whole / key, copy / key)
+    with pytest.raises(OctaneError, match=f"^{copy}.*;") as caught:
+        verify(tmp_path / "out")
+    assert len(str(caught.value).splitlines()) == 1
+    # From within it has no name of its own.
+    with contextlib.chdir(copy), pytest.raises(OctaneError):
+        verify(Path())
+
+
+def test_what_is_named_as_unfinished_is_no_result(write_image, tmp_path):
+    write_image("a.ome.zarr", np.ones((4, 4, 4), np.float32))
+    (tmp_path / ".partial-99-b.ome.zarr" / "0" / "c").mkdir(parents=True)
+    assert verify(tmp_path) == 1

@@ -13,16 +13,14 @@ import yaozarrs
 import zarr
 
 from octane.config.params import ExecutionParameters, PyramidParameters
-from octane.core import manifests
 from octane.core.dtypes import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
-from octane.core.manifests import measured
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.steps import pyramid
+from octane.steps.materialize import verify
 from octane.steps.pyramid import build_pyramid, plan_levels
-from octane.steps.verifying import verify_stores
 from octane.store import image as omezarr
 from octane.store.image import open_image
 from octane.store.sections import read_sections
@@ -154,9 +152,7 @@ def test_impossible_levels_are_refused(volume, build, tmp_path, resolutions, wor
 
 def chunk_files(path):
     return sorted(
-        p.relative_to(path)
-        for p in (path / "0").rglob("*")
-        if p.is_file() and p.suffix not in (".json", ".tsv")
+        p.relative_to(path) for p in (path / "0").rglob("*") if p.is_file() and p.suffix != ".json"
     )
 
 
@@ -174,17 +170,9 @@ def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step
     path, metrics = build(source, resolutions=resolutions)
     assert is_linked(source, path)
     assert metrics.bytes["linked"] > 0
-    assert verify_stores(path).stores == 1
+    assert verify(path) == 1
     np.testing.assert_array_equal(open_image(path).array[:], voxels)
     assert open_image(path).missing_chunks() == []
-
-
-def test_a_linked_level_is_not_read_for_the_list_of_files(volume, build, monkeypatch):
-    read = []
-    monkeypatch.setattr(manifests, "measured", lambda file: read.append(file) or measured(file))
-    path, _ = build(volume)
-    assert {file.name for file in read} == {"zarr.json"}
-    assert open_image(path).manifest is not None
 
 
 def test_a_linked_level_outlives_its_source(volume, voxels, build, tmp_path):
