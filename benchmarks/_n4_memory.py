@@ -14,7 +14,7 @@ from _processes import run
 from octane.config.params import bytes_of
 from octane.core.geometry import Grid, Region, blocks, vector
 from octane.pipeline.workers import run_tiles
-from octane.store.image import SHARD, Level, create_image
+from octane.store.writer import SHARD, Level, create_image
 
 __all__ = ["memory"]
 

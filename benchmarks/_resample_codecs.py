@@ -15,7 +15,7 @@ from _resample_stores import Mosaic, mosaic
 
 from octane.pipeline.workers import run_tiles
 from octane.store.image import open_image
-from octane.store.mosaic_grid import Tile, Tiling
+from octane.store.mosaic_grid import MosaicGrid, Tile
 
 __all__ = ["codecs"]
 
@@ -53,7 +53,7 @@ def once(folder: Path, source: Mosaic, codec: str) -> dict[str, float]:
     figures = json.loads(record.read_text(encoding="utf-8"))["figures"]["pipeline"]["RESAMPLE"]
     size = sum(file.stat().st_size for file in destination.rglob("*") if file.is_file())
     image = open_image(destination)
-    tiling = Tiling.of(image)
+    tiling = MosaicGrid.of(image)
 
     def read(tile: Tile) -> None:
         image.read(tiling.region(tile))

@@ -25,8 +25,9 @@ from octane.resample.cpu import CompiledResampler
 from octane.resample.operator import resampler
 from octane.resample.resampler import resample
 from octane.steps.resample import resample_image
-from octane.store.image import Image, Level, create_image, open_image
-from octane.store.mosaic_grid import Tile, Tiling
+from octane.store.image import Image, open_image
+from octane.store.mosaic_grid import MosaicGrid, Tile
+from octane.store.writer import Level, create_image
 
 
 class Stages:
@@ -35,7 +36,7 @@ class Stages:
     def __init__(self, image: Image, scratch: Path, resolution: float, workers: int) -> None:
         self.image, self.scratch, self.workers = image, scratch, workers
         self.resolution = resolution
-        self.tiling = Tiling.of(image)
+        self.tiling = MosaicGrid.of(image)
         self.operators = [
             resampler(n, spacing, resolution)
             for n, spacing in zip(self.tiling.tile, image.grid.spacing, strict=True)

@@ -27,10 +27,9 @@ from _resample_stores import RESOLUTION, SPACING, Mosaic, mosaic, speckle
 
 from octane.gpu.device import describe
 from octane.gpu.pinned import HostMemory
-from octane.resample.gpu import CudaResampler
+from octane.resample.gpu import BATCH_BYTES, CudaResampler
 from octane.resample.operator import AxisOperator, resampler
 from octane.resample.resampler import resample
-from octane.resample.sizes import BATCH_BYTES
 
 logger = logging.getLogger("resample_gpu")
 

@@ -5,12 +5,11 @@ import threading
 import numpy as np
 import pytest
 
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype
 from octane.gpu.pinned import HostMemory
-from octane.resample.gpu import CudaResampler
+from octane.resample.gpu import TYPES, CudaResampler, device_bytes
 from octane.resample.operator import resampler
 from octane.resample.resampler import resample
-from octane.resample.sizes import TYPES, device_bytes
 
 pytestmark = pytest.mark.gpu
 

@@ -19,8 +19,9 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.core.geometry import Grid, vector
 from octane.steps.phantom import make_phantom
-from octane.store.image import Level, create_image, open_image
+from octane.store.image import open_image
 from octane.store.itk_files import FileVolume
+from octane.store.writer import Level, create_image
 
 # The same examples in every run, and no limit on time, which a busy machine would exceed.
 settings.register_profile("octane", derandomize=True, deadline=None)

@@ -1,5 +1,8 @@
-"""Outputs that are whole once they have their name."""
+"""Outputs that are whole once they have their name, results on the disk, and locks."""
 
+import errno
+import fcntl
+import logging
 import os
 import re
 import shutil
@@ -12,13 +15,17 @@ from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
 __all__ = [
     "PARTIAL",
+    "bring_to_disk",
     "is_task_folder",
+    "locked",
     "remove",
     "require_free",
     "task_folder",
     "write_object",
     "writing",
 ]
+
+logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial-"
 """What the names of unfinished files and folders begin with."""
@@ -175,3 +182,59 @@ def write_object(path: Path, pieces: Sequence[bytes]) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+UNKNOWN_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+"""Answers of file systems that cannot bring anything to a disk."""
+
+
+def bring_to_disk(result: Path) -> None:
+    """Wait until a file, or a folder with all that is in it, is on the disk under its name.
+
+    A rename makes an output whole for all who look, but a loss of power can still take what was
+    written in the last half minute. Intermediates are then noticed as damaged and made again;
+    results are made by nobody again. Network file systems also report errors of earlier writes,
+    such as a full quota, only now.
+
+    Raises
+    ------
+    OctaneError
+        When the disk could not take it.
+    """
+    inside = [Path(p) / name for p, _, names in os.walk(result) for name in ("", *names)]
+    for path in (*inside, result, result.parent):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno not in UNKNOWN_HERE:
+                raise OctaneError(
+                    f"{path} could not be brought to the disk ({error.strerror}); remove "
+                    f"{result}, see that the disk has space and is sound, and run again."
+                ) from error
+        finally:
+            os.close(fd)
+
+
+def locked(descriptor: int, path: Path, *, posix: bool = False) -> bool:
+    """Lock what is open; gives False where another process has it.
+
+    Parameters
+    ----------
+    descriptor
+        Of the open file or folder.
+    path
+        What it is called in the log.
+    posix
+        Lock as Java does; neither kind of lock sees the other.
+    """
+    # POSIX leaves open which of the two it is.
+    taken = (BlockingIOError, PermissionError) if posix else (BlockingIOError,)
+    try:
+        (fcntl.lockf if posix else fcntl.flock)(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except taken:
+        return False
+    except OSError as error:
+        # Some network file systems have no locks; only then two processes would go unnoticed.
+        logger.warning("%s cannot be locked (%s)", path, error.strerror)
+    return True

@@ -1,12 +1,11 @@
 """Where voxels lie: pixel-centred grids in micrometres, axes always z, y, x."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-__all__ = ["MICROMETERS", "Grid", "Region", "Vector", "blocks", "samples", "section_number"]
+__all__ = ["MICROMETERS", "Grid", "Region", "Vector", "blocks", "samples"]
 
 Vector = tuple[float, float, float]
 Region = tuple[slice, ...]
@@ -82,15 +81,3 @@ def blocks(shape: tuple[int, ...], size: tuple[int, ...]) -> list[Region]:
         tuple(slice(a, min(a + b, n)) for a, b, n in zip(corner, size, shape, strict=True))
         for corner in product(*starts)
     ]
-
-
-def section_number(name: str) -> int | None:
-    """Number of a section in its store's name, or None.
-
-    The digits after ``section``, ``slice``, ``slab`` or ``sec`` where one of these is in the name
-    (``section_07_10um.ome.zarr`` is 7), else the last run of digits.
-    """
-    stem = name.removesuffix(".zarr").removesuffix(".ome")
-    named = re.search(r"(?:section|slice|slab|sec)[ ._-]?(\d+)", stem, re.IGNORECASE)
-    runs = [named[1]] if named else re.findall(r"\d+", stem)
-    return int(runs[-1]) if runs else None

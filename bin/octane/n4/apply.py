@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.arrays import namespace
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype, namespace
 from octane.core.errors import OctaneError
 from octane.n4 import bspline, divider
 from octane.n4.cuda import APPLIED, apply_rows

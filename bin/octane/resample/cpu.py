@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.dtypes import as_dtype, integer_limits, working_type
+from octane.core.arrays import as_dtype, integer_limits, working_type
 from octane.resample import kernels
 from octane.resample.operator import AxisOperator
 
@@ -100,7 +100,7 @@ class CompiledResampler:
             operators take, as in the padding of a chunk at the edge, is ignored.
         dtype, out_dtype
             Of the planes and of the result: floating and complex values are cast, integers rounded
-            and clipped as by :func:`octane.core.dtypes.as_dtype`.
+            and clipped as by :func:`octane.core.arrays.as_dtype`.
 
         Raises
         ------

@@ -4,12 +4,9 @@ A volume comes in batches of planes. Each is copied to the device and taken alon
 which leaves about a third of it there; z and x follow once all planes have come. The order y, z, x
 and the order of taps are fixed, so that a voxel has the same value in any block.
 
-For 256**3 float32 to 90**3 (67 MB, 10 taps) the passes read and write 67 + 24, 24 + 8 and 8 + 3 MB,
-which is 134 MB: 40 us at the 3.35 TB/s of an H100's memory, less what its 50 MB of second-level
-cache keep. Taps are 87 million loads, 2.7 million of a warp: 12 us at one load a clock and
-multiprocessor. Memory therefore bounds the kernels, and the copy to the device (1.3 ms at PCIe 5's
-50 GB/s), which the y pass runs beside, bounds all. Fusing z and x would save 17 of the 134 MB.
-These are counts; no time is claimed here (benchmarks/resample_gpu.py).
+The memory of the device bounds the kernels, and the copy to the device, which the y pass runs
+beside, bounds the whole (counts in docs/benchmarks.md). :class:`Sizes` and :func:`device_bytes`
+give types, numbers of values and bytes before anything is allocated, so that memory can be planned.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,21 +23,204 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.dtypes import integer_limits
+from octane.core.arrays import integer_limits, working_type
 from octane.core.timing import span
-from octane.gpu.pinned import HostMemory
+from octane.gpu.pinned import HostMemory, whole_pages
 from octane.resample.operator import AxisOperator
-from octane.resample.sizes import TYPES, Layout, aligned, identity_of
 
-__all__ = ["CudaResampler", "band_options"]
+__all__ = [
+    "BATCH_BYTES",
+    "TYPES",
+    "CudaResampler",
+    "Footprint",
+    "Sizes",
+    "aligned",
+    "band_options",
+    "device_bytes",
+]
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
 THREADS = 256
 
 # Outputs of a thread along y and z: the more, the fewer samples are read twice, and the fewer
-# threads there are (0.8 and 0.3 million in the module's example; an H100 holds 0.27 at once).
+# threads there are.
 STRETCH = 8
+
+BATCH_BYTES = 8 << 20
+"""Pushed together on a GPU. A push holds the interpreter's lock for some tens of microseconds, so
+that smaller ones would bound many workers; larger ones take memory."""
+
+# What CuPy's memory pool rounds up to.
+ALIGNMENT = 512
+
+
+class _Type(NamedTuple):
+    """How voxels of a type lie in memory: their name in CUDA, and in NumPy."""
+
+    name: str
+    stored: str
+
+
+TYPES = {
+    np.dtype(kind): _Type(*stored)
+    for kind, stored in {
+        "f4": ("float", "f4"),
+        "f8": ("double", "f8"),
+        "c8": ("float", "f4"),
+        "c16": ("double", "f8"),
+        "f2": ("unsigned short", "u2"),
+        "?": ("unsigned char", "u1"),
+        "u1": ("unsigned char", "u1"),
+        "i1": ("signed char", "i1"),
+        "u2": ("unsigned short", "u2"),
+        "i2": ("short", "i2"),
+        "u4": ("unsigned int", "u4"),
+        "i4": ("int", "i4"),
+        "u8": ("unsigned long long", "u8"),
+        "i8": ("long long", "i8"),
+    }.items()
+}
+"""Types of voxels that the kernel reads and writes; none needs a conversion on the host."""
+
+
+def aligned(size: int) -> int:
+    """Bytes of device memory that an array of ``size`` bytes takes."""
+    return math.ceil(size / ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of one volume on its way: numbers of values, a complex voxel being two.
+
+    Attributes
+    ----------
+    taken
+        Planes, rows and columns that the operators take.
+    made
+        Shape of the result.
+    plane_shape
+        Rows and columns that come: those that are taken, and perhaps some behind them.
+    dtype, out_dtype, work
+        Types of the voxels, of the result, and of the values in between, on the device.
+    """
+
+    taken: tuple[int, int, int]
+    made: tuple[int, int, int]
+    plane_shape: tuple[int, int]
+    dtype: np.dtype
+    out_dtype: np.dtype
+    work: np.dtype
+
+    @classmethod
+    def of(
+        cls,
+        operators: Sequence[AxisOperator],
+        plane_shape: tuple[int, int],
+        dtype: npt.DTypeLike,
+        out_dtype: npt.DTypeLike,
+    ) -> Sizes:
+        """The sizes of one volume; the arguments are those of :func:`device_bytes`.
+
+        Raises
+        ------
+        ValueError
+            For types that are not in `TYPES`, complex ones to real ones or back, and planes smaller
+            than what the operators take.
+        """
+        source, target = (np.dtype(t).newbyteorder("=") for t in (dtype, out_dtype))
+        if (
+            source not in TYPES
+            or target not in TYPES
+            or (source.kind == "c") != (target.kind == "c")
+        ):
+            raise ValueError(f"the kernel does not take {source} to {target}")
+        nz, ny, nx = (int(o.start.max()) + o.taps for o in operators)
+        if ny > plane_shape[0] or nx > plane_shape[1]:
+            raise ValueError(f"the operators take {ny} x {nx} of planes of {plane_shape}")
+        mz, my, mx = (o.size for o in operators)
+        work = working_type(source)
+        # Complex values are computed as their components.
+        real = np.empty(0, work).real.dtype
+        return cls((nz, ny, nx), (mz, my, mx), plane_shape, source, target, real)
+
+    @property
+    def parts(self) -> int:
+        """Values of a voxel."""
+        return 2 if self.dtype.kind == "c" else 1
+
+    @property
+    def plane(self) -> int:
+        """Bytes of a plane that comes."""
+        return math.prod(self.plane_shape) * self.dtype.itemsize
+
+    @property
+    def after_y(self) -> int:
+        """Values after the y pass."""
+        return self.taken[0] * self.made[1] * self.taken[2] * self.parts
+
+    @property
+    def after_z(self) -> int:
+        """Values after the z pass."""
+        return self.made[0] * self.made[1] * self.taken[2] * self.parts
+
+    @property
+    def result(self) -> int:
+        """Bytes of the result."""
+        return math.prod(self.made) * self.out_dtype.itemsize
+
+
+class Footprint(NamedTuple):
+    """Bytes that one resampler takes, on the device and of (pinned) host memory."""
+
+    device: int
+    host: int
+
+
+def device_bytes(
+    operators: Sequence[AxisOperator],
+    plane_shape: tuple[int, int],
+    dtype: npt.DTypeLike,
+    planes: int,
+    out_dtype: npt.DTypeLike,
+) -> Footprint:
+    """What a resampler takes for volumes like this one, pushed ``planes`` at a time.
+
+    One that goes on to others keeps the largest of each of its buffers, and all their weights.
+
+    Parameters
+    ----------
+    operators, plane_shape, dtype, out_dtype
+        As :meth:`octane.resample.gpu.CudaResampler.begin` is to get them.
+    planes
+        Most planes that are pushed together.
+
+    Raises
+    ------
+    ValueError
+        As :meth:`Sizes.of`.
+    """
+    layout = Sizes.of(operators, plane_shape, dtype, out_dtype)
+    batch = planes * layout.plane
+    size = layout.work.itemsize
+    bands = {identity_of(o, layout.work): (4 * o.size, o.weight.size * size) for o in operators}
+    taken = (
+        min(planes, layout.taken[0]) * layout.plane,
+        layout.after_y * size,
+        layout.after_z * size,
+        layout.result,
+        *(size for band in bands.values() for size in band),
+    )
+    # What comes in the other order of bytes is turned into the buffers, from one of its own.
+    batches = 2 if np.dtype(dtype) == layout.dtype else 3
+    host = batches * whole_pages(batch) + whole_pages(layout.result)
+    return Footprint(sum(map(aligned, taken)), host)
+
+
+def identity_of(axis: AxisOperator, work: np.dtype) -> tuple[bytes, bytes, str]:
+    """By what it does: parts of an operator are new objects for every block."""
+    return axis.start.tobytes(), axis.weight.tobytes(), work.char
+
 
 _address: Callable[[np.ndarray], int] = operator.attrgetter("data.ptr")
 
@@ -132,7 +313,7 @@ class CudaResampler:
             as the padding of a chunk at an edge, is passed over.
         dtype, out_dtype
             Types of the voxels and of the result, in `TYPES`; complex if both are. The conversion
-            is that of :func:`octane.core.dtypes.as_dtype`. The bytes of types of the other order,
+            is that of :func:`octane.core.arrays.as_dtype`. The bytes of types of the other order,
             as big-endian ones are on most machines, are turned on the host.
 
         Raises
@@ -140,7 +321,7 @@ class CudaResampler:
         ValueError
             For other types, or planes smaller than what the operators take.
         """
-        layout = self._layout = Layout.of(operators, plane_shape, dtype, out_dtype)
+        layout = self._layout = Sizes.of(operators, plane_shape, dtype, out_dtype)
         work = layout.work
         self._given, self._out = np.dtype(dtype), np.dtype(out_dtype)
         self._pushed = 0

@@ -10,22 +10,35 @@ from itertools import product
 import numpy as np
 
 from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
-from octane.core.dtypes import output_type
+from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, Region, Vector, spelled, vector
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
+from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator, resampled, resampler
 from octane.resample.resampler import footprint
-from octane.resample.sizes import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.stream import StreamPlan, decoding_bytes, plan_stream
-from octane.store.image import Image, Level
-from octane.store.mosaic_grid import Tile, Tiling
+from octane.store.image import Image
+from octane.store.mosaic_grid import MosaicGrid, Tile
 from octane.store.volumes import Volume
+from octane.store.writer import Level
 
-__all__ = ["MosaicPlan", "Piece", "VolumePlan", "plan_mosaic", "plan_volume", "target_of"]
+__all__ = [
+    "MosaicPlan",
+    "Piece",
+    "VolumePlan",
+    "plan_levels",
+    "plan_mosaic",
+    "plan_volume",
+    "target_of",
+]
 
 BATCH_BYTES = 1 << 20
 """Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
+
+
+DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
+"""Voxel sizes of atlases and of quick looks, micrometres."""
 
 
 def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
@@ -139,7 +152,7 @@ class MosaicPlan:
     """
 
     image: Image
-    tiling: Tiling
+    tiling: MosaicGrid
     target: Vector
     level: Level
     dtype: np.dtype
@@ -271,7 +284,7 @@ def plan_mosaic(
     kind = image.attributes.get("kind")
     if kind in ("section", "volume"):
         raise OctaneError(f"{image.path} is a {kind} and no mosaic grid; give --layout volume.")
-    tiling = Tiling.of(image)
+    tiling = MosaicGrid.of(image)
     dtype = output_type(parameters.dtype, image.dtype)
     lengths = [
         {r.stop - r.start for r in regions}
@@ -300,7 +313,7 @@ def plan_mosaic(
 
 
 def _level(
-    tiling: Tiling,
+    tiling: MosaicGrid,
     target: Vector,
     operators: Sequence[dict[int, AxisOperator]],
     per_shard: Sequence[int],
@@ -326,7 +339,7 @@ def _level(
     return Level(grid, chunks, shards)
 
 
-def _pieces(tiling: Tiling, level: Level) -> tuple[Piece, ...]:
+def _pieces(tiling: MosaicGrid, level: Level) -> tuple[Piece, ...]:
     ky, kx = (o // c for o, c in zip(level.owned[1:], level.chunks[1:], strict=True))
     return tuple(
         Piece(
@@ -337,3 +350,43 @@ def _pieces(tiling: Tiling, level: Level) -> tuple[Piece, ...]:
         )
         for y, x in product(range(0, tiling.rows, ky), range(0, tiling.columns, kx))
     )
+
+
+def plan_levels(
+    grid: Grid, resolutions: tuple[float, ...] | None
+) -> list[tuple[Grid, list[AxisOperator]]]:
+    """Grid of each level, and the operators that make it from the level before.
+
+    Parameters
+    ----------
+    grid
+        The volume's own.
+    resolutions
+        Voxel sizes in micrometres, finest first; None for the volume's own and the coarser ones of
+        :data:`DEFAULT_RESOLUTIONS`.
+
+    Raises
+    ------
+    OctaneError
+        When a resolution is finer than the volume, or they do not ascend.
+    """
+    coarsest = max(grid.spacing)
+    if resolutions is None:
+        steps = [grid.spacing]
+        steps += [vector(t, t, t) for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
+    else:
+        steps = [vector(t, t, t) for t in resolutions]
+        if list(resolutions) != sorted(set(resolutions)):
+            raise OctaneError(
+                f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
+                "give each once, finest first."
+            )
+        if steps and steps[0][0] < coarsest * (1 - 1e-6):
+            raise OctaneError(
+                f"--resolutions asks for {steps[0][0]:g} micrometre and the volume has "
+                f"{coarsest:g}; leave out what is finer."
+            )
+    planned: list[tuple[Grid, list[AxisOperator]]] = []
+    for step in steps:
+        planned.append(resampled(planned[-1][0] if planned else grid, step))
+    return planned

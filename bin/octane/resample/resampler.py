@@ -14,16 +14,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.arrays import namespace
-from octane.core.dtypes import working_type
+from octane.core.arrays import namespace, working_type
 from octane.gpu.pinned import HostMemory
 from octane.resample.cpu import (
     CompiledResampler,
     streams,
 )
-from octane.resample.gpu import CudaResampler
+from octane.resample.gpu import CudaResampler, Footprint, device_bytes
 from octane.resample.operator import AxisOperator
-from octane.resample.sizes import Footprint, device_bytes
 
 __all__ = [
     "Resampler",
@@ -113,7 +111,7 @@ def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArr
     Returns
     -------
     array
-        Floating or complex values; :func:`octane.core.dtypes.as_dtype` brings them back to
+        Floating or complex values; :func:`octane.core.arrays.as_dtype` brings them back to
         integers.
     """
     if namespace(array) is not np or not streams(operators):

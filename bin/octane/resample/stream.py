@@ -19,9 +19,9 @@ from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
+from octane.resample.gpu import Footprint
 from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
-from octane.resample.sizes import Footprint
 from octane.store.image import Image
 from octane.store.volumes import Volume, Writer
 

@@ -12,11 +12,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from octane.core.durable import bring_to_disk
 from octane.core.errors import NoSpaceError, OctaneError, unreadable
-from octane.core.files import is_task_folder, remove, task_folder
+from octane.core.files import bring_to_disk, is_task_folder, locked, remove, task_folder
 from octane.core.geometry import Region
-from octane.core.locking import locked
 from octane.core.progress import progress
 from octane.pipeline.workers import run_tiles
 from octane.store.chunks import is_store, stored_objects

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
-from octane.core.arrays import namespace
-from octane.core.dtypes import output_type, working_type
-from octane.core.durable import bring_to_disk
+from octane.core.arrays import namespace, output_type, working_type
 from octane.core.errors import OctaneError
+from octane.core.files import bring_to_disk
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
 from octane.gpu.run import Share, on_device

@@ -24,7 +24,7 @@ from octane.core.units import shown
 from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_source
 from octane.steps.survey import Survey, cut_of, layout_of, overlap_of, survey, thickness_of
-from octane.store.numbering import number_of
+from octane.store.sections import number_of
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, PhantomParameters, bytes_of
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, blocks, vector
 from octane.core.metrics import Metrics, write_json
@@ -24,9 +24,9 @@ from octane.steps.phantom_model import (
     stage_errors,
     tissue,
 )
-from octane.store.image import Attributes, Level, create_image
-from octane.store.mosaic_grid import Position, Tile, Tiling
-from octane.store.positions import COLUMNS
+from octane.store.image import Attributes
+from octane.store.mosaic_grid import COLUMNS, MosaicGrid, Position, Tile
+from octane.store.writer import Level, create_image
 
 __all__ = ["make_phantom", "render_tile"]
 
@@ -36,7 +36,7 @@ BYTES_PER_VOXEL = 96
 """Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
 
 
-def _tiling(p: PhantomParameters, subject: Subject) -> Tiling:
+def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
     nz, ty, tx = p.tile_shape
     shape = (
         nz,
@@ -49,7 +49,7 @@ def _tiling(p: PhantomParameters, subject: Subject) -> Tiling:
     # A single row or column that is cut leaves no full tile: its own size is the chunk.
     tile = (nz, min(ty, shape[1]), min(tx, shape[2]))
     extent = vector(*(n * s for n, s in zip(tile, spacing, strict=True)))
-    return Tiling(shape, tile, spacing, grid.edge, extent, grid.extent, subject.pitch)
+    return MosaicGrid(shape, tile, spacing, grid.edge, extent, grid.extent, subject.pitch)
 
 
 def render_tile(
@@ -126,7 +126,7 @@ def make_phantom(
 def _write_section(
     store: Path,
     p: PhantomParameters,
-    tiling: Tiling,
+    tiling: MosaicGrid,
     section: int,
     positions: dict[Tile, Position],
     execution: ExecutionParameters,

@@ -23,19 +23,18 @@ from octane.config.params import (
 from octane.config.schema import WorkflowModel, entries, split
 from octane.config.scratch import read_scratch, require_scratch
 from octane.config.validation import read_object, spelled
-from octane.core.dtypes import output_type
+from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import vector
 from octane.core.metrics import write_json
-from octane.resample.plan import target_of
-from octane.steps.pyramid import plan_levels
+from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Places, Space, Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
 from octane.store.image import Image
 from octane.store.inputs import as_given, find_inputs, kind_of
 from octane.store.itk_files import FORMATS
-from octane.store.mosaic_grid import Tiling
-from octane.store.numbering import Voxels, gaps, number_of, require_alike
+from octane.store.mosaic_grid import MosaicGrid
+from octane.store.sections import Voxels, gaps, number_of, require_alike
 from octane.store.volumes import Volume, open_volume
 
 __all__ = ["Plan", "check_places", "make_plan", "plan_of"]
@@ -260,7 +259,7 @@ def _check_volume(
         elif resample.resolution is not None and not workflow["skip_resample"]:
             grid = type(grid)(grid.shape, target_of(volume, resample), grid.origin)
         if kind == "mosaic" and isinstance(volume, Image):
-            tiling = Tiling.of(volume)
+            tiling = MosaicGrid.of(volume)
             if not workflow["skip_stitch"]:
                 stitch = StitchParameters.model_validate(settings["stitch"])
                 nominal_positions(volume, tiling, stitch, positions)

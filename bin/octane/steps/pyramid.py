@@ -13,69 +13,27 @@ import zarr
 
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.core.arrays import require_cpu
-from octane.core.durable import bring_to_disk
-from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, Region, vector
+from octane.core.files import bring_to_disk
+from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
 from octane.gpu.device import describe
-from octane.resample.operator import AxisOperator, resampled
+from octane.resample.operator import AxisOperator
+from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
-from octane.store.image import Attributes, Image, Level, create_image
+from octane.store.image import Attributes, Image
 from octane.store.sections import noted_sections, read_sections, rescaled
 from octane.store.volumes import Volume, bring_in, open_volume
+from octane.store.writer import Level, create_image
 
-__all__ = ["build_pyramid", "plan_levels"]
+__all__ = ["build_pyramid"]
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
-"""Voxel sizes of atlases and of quick looks, micrometres."""
 
 OLD_MANIFEST = "octane-manifest.tsv"
 """List of files that stores of earlier versions carry."""
 
 PREVIEW = 256
 """Longest edge of the preview's slices, pixels."""
-
-
-def plan_levels(
-    grid: Grid, resolutions: tuple[float, ...] | None
-) -> list[tuple[Grid, list[AxisOperator]]]:
-    """Grid of each level, and the operators that make it from the level before.
-
-    Parameters
-    ----------
-    grid
-        The volume's own.
-    resolutions
-        Voxel sizes in micrometres, finest first; None for the volume's own and the coarser ones of
-        :data:`DEFAULT_RESOLUTIONS`.
-
-    Raises
-    ------
-    OctaneError
-        When a resolution is finer than the volume, or they do not ascend.
-    """
-    coarsest = max(grid.spacing)
-    if resolutions is None:
-        steps = [grid.spacing]
-        steps += [vector(t, t, t) for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
-    else:
-        steps = [vector(t, t, t) for t in resolutions]
-        if list(resolutions) != sorted(set(resolutions)):
-            raise OctaneError(
-                f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
-                "give each once, finest first."
-            )
-        if steps and steps[0][0] < coarsest * (1 - 1e-6):
-            raise OctaneError(
-                f"--resolutions asks for {steps[0][0]:g} micrometre and the volume has "
-                f"{coarsest:g}; leave out what is finer."
-            )
-    planned: list[tuple[Grid, list[AxisOperator]]] = []
-    for step in steps:
-        planned.append(resampled(planned[-1][0] if planned else grid, step))
-    return planned
 
 
 def build_pyramid(

@@ -33,10 +33,11 @@ from octane.resample.plan import (
 )
 from octane.resample.resampler import load, make_resampler
 from octane.resample.stream import stream_resample
-from octane.store.image import Attributes, Image, create_image
+from octane.store.image import Attributes, Image
 from octane.store.mosaic_grid import Tile
 from octane.store.sections import noted_sections, read_sections, rescaled
 from octane.store.volumes import Volume, bring_in, open_volume
+from octane.store.writer import create_image
 
 __all__ = ["resample_image"]
 

@@ -24,19 +24,19 @@ from octane.config.params import (
     StitchParameters,
 )
 from octane.config.scratch import known_folder
-from octane.core.dtypes import output_type
+from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
 from octane.core.units import shown
 from octane.resample.operator import resampled
-from octane.resample.plan import plan_mosaic, target_of
-from octane.steps.pyramid import plan_levels
+from octane.resample.plan import plan_levels, plan_mosaic, target_of
 from octane.steps.stack import volume_depth
 from octane.steps.stitch import nominal_positions
 from octane.stitch.placement import Layout
-from octane.store.image import Codec, Image, Level
-from octane.store.mosaic_grid import Tiling
+from octane.store.image import Image
+from octane.store.mosaic_grid import MosaicGrid
 from octane.store.volumes import Volume
+from octane.store.writer import Codec, Level
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ def predict(
     workflow, count = settings["workflow"], len(volumes)
     steps: list[Step] = []
     dtype, grids = volumes[0].dtype, [volume.grid for volume in volumes]
-    tilings = [Tiling.of(image) for image in images] if kind == "mosaic" else []
+    tilings = [MosaicGrid.of(image) for image in images] if kind == "mosaic" else []
     resample = ResampleParameters.model_validate(settings["resample"])
     if resample.resolution is not None and not workflow["skip_resample"] and kind != "section":
         dtype = output_type(resample.dtype, dtype)
@@ -216,7 +216,7 @@ class _Volume:
         return math.ceil(stored(Level.volume(grid), self.dtype, codec) * self.content)
 
 
-def _resampled_mosaic(image: Image, parameters: ResampleParameters) -> tuple[Level, Tiling]:
+def _resampled_mosaic(image: Image, parameters: ResampleParameters) -> tuple[Level, MosaicGrid]:
     unlimited = ExecutionParameters(memory="1000TB")
     plan = plan_mosaic(image, target_of(image, parameters), parameters, unlimited)
     shape, tile = plan.level.grid.shape, plan.level.chunks

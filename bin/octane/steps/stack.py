@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
-from octane.core.arrays import require_cpu
-from octane.core.dtypes import as_dtype, working_type
+from octane.core.arrays import as_dtype, require_cpu, working_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics
@@ -20,9 +19,9 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import plan_workers
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
-from octane.store.image import Attributes, Image, Level, create_image, open_image
-from octane.store.numbering import Voxels, gaps, number_of, require_alike
-from octane.store.sections import Section, noted_sections
+from octane.store.image import Attributes, Image, open_image
+from octane.store.sections import Section, Voxels, gaps, noted_sections, number_of, require_alike
+from octane.store.writer import Level, create_image
 
 __all__ = ["stack_sections", "volume_depth"]
 

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
-from octane.core.arrays import require_cpu
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
@@ -29,11 +28,11 @@ from octane.stitch.registration import (
     seam,
     solve,
 )
-from octane.store.image import Image, Level, create_image, open_image
-from octane.store.mosaic_grid import Position, Tile, Tiling
-from octane.store.numbering import number_of
-from octane.store.positions import read_positions
+from octane.store.image import Image, open_image
+from octane.store.mosaic_grid import MosaicGrid, Position, Tile, read_positions
+from octane.store.sections import number_of
 from octane.store.volumes import ArrayVolume, Volume
+from octane.store.writer import Level, create_image
 
 __all__ = ["nominal_positions", "stitch_section"]
 
@@ -47,7 +46,7 @@ THUMBNAIL = 384
 
 
 def nominal_positions(
-    image: Image, tiling: Tiling, parameters: StitchParameters, positions: Path | None
+    image: Image, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
 ) -> dict[Tile, Position]:
     """Where the tiles lie before any refinement: table, overlap or metadata, in this order.
 
@@ -72,7 +71,7 @@ def nominal_positions(
     )
 
 
-def _in_memory(image: Image, tiling: Tiling, workers: int, metrics: Metrics) -> ArrayVolume:
+def _in_memory(image: Image, tiling: MosaicGrid, workers: int, metrics: Metrics) -> ArrayVolume:
     """The whole mosaic, each tile read once."""
     voxels = np.empty(tiling.shape, image.dtype)
 
@@ -94,7 +93,7 @@ def _in_memory(image: Image, tiling: Tiling, workers: int, metrics: Metrics) -> 
 
 
 def _projections(
-    image: Volume, tiling: Tiling, workers: int, metrics: Metrics
+    image: Volume, tiling: MosaicGrid, workers: int, metrics: Metrics
 ) -> dict[Tile, npt.NDArray]:
     """Mean over depth of every tile: enough to compare overlaps, and small."""
 
@@ -143,7 +142,7 @@ def _common(
 def _refined(
     projections: dict[Tile, npt.NDArray],
     nominal: dict[Tile, Position],
-    tiling: Tiling,
+    tiling: MosaicGrid,
     max_shift: float,
 ) -> dict[Tile, Position]:
     """Positions that fit the overlaps best, in passes: each sees better aligned overlaps."""
@@ -197,7 +196,7 @@ def stitch_section(
         For input or output that is not usable; nothing is left half-written.
     """
     image = open_image(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
-    tiling = Tiling.of(image)
+    tiling = MosaicGrid.of(image)
     metrics = Metrics("stitch", settings=parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")
     metrics.device = describe(np)

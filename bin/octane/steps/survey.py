@@ -12,9 +12,8 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import spelled
 from octane.store.image import Image
 from octane.store.inputs import find_inputs, kind_of
-from octane.store.mosaic_grid import Tiling
-from octane.store.numbering import gaps, number_of
-from octane.store.positions import COLUMNS
+from octane.store.mosaic_grid import COLUMNS, MosaicGrid
+from octane.store.sections import gaps, number_of
 from octane.store.volumes import Volume, open_volume
 
 TABLE = "positions.csv"
@@ -103,7 +102,7 @@ def thickness_of(volume: Volume) -> float | None:
 
 def overlap_of(volume: Volume) -> tuple[float, float] | None:
     """Overlap of a mosaic's tiles as a part of a tile, y and x, from its metadata."""
-    tiling = Tiling.of(volume) if isinstance(volume, Image) else None
+    tiling = MosaicGrid.of(volume) if isinstance(volume, Image) else None
     if tiling is None or tiling.pitch is None:
         return None
     _, height, width = tiling.tile_extent
@@ -113,7 +112,7 @@ def overlap_of(volume: Volume) -> tuple[float, float] | None:
 def cut_of(volume: Volume, kind: str) -> str:
     """Rows and columns of a mosaic's tiles, or the shape of another volume."""
     if kind == "mosaic" and isinstance(volume, Image):
-        tiling = Tiling.of(volume)
+        tiling = MosaicGrid.of(volume)
         return spelled((tiling.rows, tiling.columns))
     return spelled(volume.grid.shape)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from octane.core.geometry import Grid, vector
 from octane.stitch.registration import Placement
-from octane.store.mosaic_grid import Position, Tile, Tiling
+from octane.store.mosaic_grid import MosaicGrid, Position, Tile
 
 __all__ = ["Layout"]
 
@@ -12,7 +12,9 @@ __all__ = ["Layout"]
 class Layout:
     """A section's grid and the placement of its tiles in it."""
 
-    def __init__(self, tiling: Tiling, positions: dict[Tile, Position], *, subpixel: bool) -> None:
+    def __init__(
+        self, tiling: MosaicGrid, positions: dict[Tile, Position], *, subpixel: bool
+    ) -> None:
         extents: dict[Tile, Position] = {t: tiling.extent_of(t)[1:] for t in positions}
         low = [min(p[axis] for p in positions.values()) for axis in range(2)]
         high = [max(positions[t][axis] + extents[t][axis] for t in positions) for axis in range(2)]
@@ -36,7 +38,7 @@ class Layout:
 
     def _place(
         self,
-        tiling: Tiling,
+        tiling: MosaicGrid,
         positions: dict[Tile, Position],
         extents: dict[Tile, Position],
         tile: Tile,

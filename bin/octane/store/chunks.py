@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 
 from octane.core.geometry import Region
-from octane.store.shards import ABSENT, ShardIndexError, ShardLayout
+from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
 __all__ = [
     "ChunkError",

@@ -20,8 +20,7 @@ from numcodecs import Blosc, Zstd
 
 from octane.core.timing import moved, span
 from octane.store.chunks import CorruptChunkError, reading
-from octane.store.encoding import Encoding
-from octane.store.shards import CHECKSUM_BYTES, crc32c
+from octane.store.encoding import CHECKSUM_BYTES, Encoding, crc32c
 
 __all__ = ["ChunkStream", "FillStream", "StoredBytes", "Workspace", "decoded_stream", "workspace"]
 

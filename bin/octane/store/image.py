@@ -1,4 +1,4 @@
-"""OME-Zarr images: NGFF 0.4 (zarr v2) and 0.5 (zarr v3) read, 0.5 written.
+"""OME-Zarr images read: NGFF 0.4 (zarr v2) and 0.5 (zarr v3).
 
 Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGFF has no place for
 (tile pitch, section boundaries) stand in the group's attributes under ``octane``.
@@ -6,7 +6,7 @@ Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGF
 
 import lzma
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,13 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 import zarr.errors
-from yaozarrs import v05
-from zarr.abc.codec import BytesBytesCodec
-from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-from zarr.core.common import JSON
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.files import task_folder, writing
+from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region
 from octane.store.chunks import (
     ChunkError,
@@ -37,17 +33,10 @@ from octane.store.chunks import (
 from octane.store.encoding import NotDirectError
 from octane.store.ngff import dataset_paths, finest_dataset
 from octane.store.reader import DirectReader
-from octane.store.writer import DirectWriter
 
-__all__ = ["CHUNK", "SHARD", "Attributes", "Image", "Level", "create_image", "open_image"]
+__all__ = ["Attributes", "Image", "open_image", "open_levels"]
 
 Attributes = dict[str, object]
-Codec = Literal["zstd", "blosc-lz4", "none"]
-
-CHUNK = 128
-"""Edge of a volume's chunks: what viewers read at once (8 MB of float32)."""
-SHARD = 256
-"""Edge of a volume's shards: an 80 GB volume is 1,250 files, one shard in memory 64 MB."""
 
 DECODING_ERRORS = (
     RuntimeError,
@@ -59,41 +48,6 @@ DECODING_ERRORS = (
     zarr.errors.BaseZarrError,
 )
 """What zarr, numcodecs and Python's own codecs raise for a chunk that cannot be decoded."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """One resolution to be written: its grid and how it is cut.
-
-    Attributes
-    ----------
-    grid
-        Shape, spacing and origin.
-    chunks, shards
-        In voxels (z, y, x); ``shards`` None for one file a chunk.
-    """
-
-    grid: Grid
-    chunks: tuple[int, int, int]
-    shards: tuple[int, int, int] | None = None
-
-    @classmethod
-    def volume(cls, grid: Grid) -> "Level":
-        """Chunks of 128^3 in shards of 256^3, smaller where the volume is."""
-        chunks = tuple(min(CHUNK, n) for n in grid.shape)
-        shards = tuple(
-            c * (SHARD // CHUNK if n > c else 1) for c, n in zip(chunks, grid.shape, strict=True)
-        )
-        return cls(
-            grid,
-            cast("tuple[int, int, int]", chunks),
-            cast("tuple[int, int, int]", shards) if shards != chunks else None,
-        )
-
-    @property
-    def owned(self) -> tuple[int, int, int]:
-        """Region one worker writes: a whole shard, for concurrent writes into one lose data."""
-        return self.shards or self.chunks
 
 
 @dataclass(frozen=True)
@@ -326,97 +280,3 @@ def _array(path: Path, group: zarr.Group, name: str) -> zarr.Array:
             f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
         )
     return array
-
-
-def _compressors(codec: Codec) -> tuple[BytesBytesCodec, ...]:
-    """Each with a checksum, by which a reader tells a damaged chunk."""
-    match codec:
-        case "zstd":
-            return (ZstdCodec(checksum=True),)
-        case "blosc-lz4":
-            return (BloscCodec(cname="lz4"), Crc32cCodec())
-        case "none":
-            return (Crc32cCodec(),)
-
-
-@contextmanager
-def create_image(
-    destination: Path,
-    levels: Sequence[Level],
-    dtype: npt.DTypeLike,
-    *,
-    codec: Codec = "zstd",
-    attributes: Attributes | None = None,
-    overwrite: bool = False,
-) -> Generator[list[DirectWriter]]:
-    """Create an OME-Zarr 0.5 image, give its writers, and name it when the block ends well.
-
-    Parameters
-    ----------
-    destination
-        Folder of the store.
-    levels
-        Finest first.
-    dtype
-        Type of the voxels; written little-endian.
-    codec
-        Compression of the chunks.
-    attributes
-        Noted under ``octane``; may be filled until the block ends.
-    overwrite
-        Replace a store that exists.
-
-    Yields
-    ------
-    list of DirectWriter
-        One a level, for an array that is still empty. Every chunk must be written: empty ones are
-        stored as well, so that a chunk that is not there is a chunk that was lost.
-
-    Raises
-    ------
-    OctaneError
-        When the destination exists or cannot be written, or a chunk is missing at the end.
-    """
-    if not destination.name.endswith(".zarr"):
-        raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
-    multiscale = v05.Multiscale(
-        name=destination.name.split(".")[0],
-        axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
-        datasets=[
-            v05.Dataset(
-                path=str(index),
-                coordinateTransformations=[
-                    v05.ScaleTransformation(scale=list(level.grid.spacing)),
-                    v05.TranslationTransformation(translation=list(level.grid.origin)),
-                ],
-            )
-            for index, level in enumerate(levels)
-        ],
-    )
-    metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
-    with writing(destination, overwrite=overwrite) as partial:
-        group = zarr.open_group(partial, mode="w", zarr_format=3)
-        writers = [
-            DirectWriter(
-                group.create_array(
-                    str(index),
-                    shape=level.grid.shape,
-                    dtype=np.dtype(dtype).newbyteorder("<"),
-                    chunks=level.chunks,
-                    shards=level.shards,
-                    compressors=_compressors(codec),
-                    dimension_names=["z", "y", "x"],
-                    config={"write_empty_chunks": True},
-                )
-            )
-            for index, level in enumerate(levels)
-        ]
-        yield writers
-        for writer, level in zip(writers, levels, strict=True):
-            lost = Image(partial, writer.array, level.grid).missing_chunks()
-            if lost:
-                raise OctaneError(
-                    f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
-                    "run the step again."
-                )
-        group.attrs.update({"ome": metadata, "octane": cast("JSON", dict(attributes or {}))})

@@ -5,24 +5,31 @@ the full Z; the last row and column may be cut. Resampling changes the voxels an
 their physical extents and their pitch travel in the store's metadata.
 """
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
+
+import numpy as np
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, Vector, vector
 from octane.store.image import Attributes, Image
 
-__all__ = ["Position", "Tile", "Tiling"]
+__all__ = ["COLUMNS", "MosaicGrid", "Position", "Tile", "read_positions"]
 
 Tile = tuple[int, int]
 """Row and column."""
 Position = tuple[float, float]
 """Outer edge of a tile's first voxel in y and x, micrometres, relative to the mosaic's own edge."""
 
+COLUMNS = ("section", "row", "column", "y", "x")
+"""Section number, place in the grid from 0, and the tile's first edge in micrometres."""
+
 
 @dataclass(frozen=True)
-class Tiling:
+class MosaicGrid:
     """The tiles of a mosaic grid.
 
     Attributes
@@ -52,7 +59,7 @@ class Tiling:
     pitch: Position | None
 
     @classmethod
-    def of(cls, image: Image) -> "Tiling":
+    def of(cls, image: Image) -> "MosaicGrid":
         """Read the tiling of a mosaic grid.
 
         Raises
@@ -140,3 +147,43 @@ class Tiling:
         if self.pitch is not None:
             noted["pitch"] = list(self.pitch)
         return noted
+
+
+def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
+    """Tile positions of one section from a CSV table, micrometres.
+
+    Raises
+    ------
+    OctaneError
+        When columns, a tile or numbers are missing; names the file and the line.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            rows = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError) as error:
+        raise OctaneError(f"{path} cannot be read as a table; give a CSV file.") from error
+    if not rows or set(COLUMNS) - set(rows[0]):
+        raise OctaneError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
+    found: dict[Tile, Position] = {}
+    for line, row in enumerate(rows, start=2):
+        try:
+            if int(row["section"]) == section:
+                place = (float(row["y"]), float(row["x"]))
+                if not np.isfinite(place).all():
+                    raise ValueError("a position must be finite")
+                tile = (int(row["row"]), int(row["column"]))
+                if tile in found:
+                    raise ValueError("a tile has one position")
+                found[tile] = place
+        except (TypeError, ValueError) as error:
+            raise OctaneError(
+                f"{path}, line {line}: no row of numbers, or the second of its tile; correct it."
+            ) from error
+    missing = [tile for tile in tiling.tiles if tile not in found]
+    if missing:
+        row, column = missing[0]
+        raise OctaneError(
+            f"{path} has no position for row {row}, column {column} of section {section} "
+            f"({len(missing)} tiles in all); add them."
+        )
+    return {tile: found[tile] for tile in tiling.tiles}

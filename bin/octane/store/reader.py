@@ -38,8 +38,7 @@ from octane.store.decode import (
     decoded_stream,
     workspace,
 )
-from octane.store.encoding import Encoding
-from octane.store.shards import ABSENT, ShardIndexError, ShardLayout
+from octane.store.encoding import ABSENT, Encoding, ShardIndexError, ShardLayout
 
 __all__ = ["DirectReader"]
 

@@ -1,14 +1,32 @@
-"""Section boundaries of a stacked volume, as its metadata records them."""
+"""Sections: boundaries in a stacked volume; before, numbers, gaps, and whether they fit."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import cast
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
 
 from octane.core.errors import OctaneError
+from octane.core.geometry import Vector
 from octane.store.image import Attributes
+from octane.store.volumes import Volume
 
-__all__ = ["Section", "noted_sections", "read_sections", "rescaled", "sections_from"]
+__all__ = [
+    "Section",
+    "Voxels",
+    "gaps",
+    "noted_sections",
+    "number_of",
+    "read_sections",
+    "require_alike",
+    "rescaled",
+    "section_number",
+    "sections_from",
+]
 
 
 @dataclass(frozen=True)
@@ -78,3 +96,67 @@ def rescaled(sections: list[Section], factor: float, planes: int) -> list[Sectio
         return min(planes, max(0, math.ceil(border - 0.5 - 1e-9)))
 
     return [replace(s, start=moved(s.start), stop=moved(s.stop)) for s in sections]
+
+
+class Voxels(NamedTuple):
+    """Of a section, as STACK will get it.
+
+    Attributes
+    ----------
+    path
+        Where it is stored, for messages.
+    spacing
+        (z, y, x), micrometres.
+    dtype
+        Type of the voxels.
+    """
+
+    path: Path
+    spacing: Vector
+    dtype: np.dtype
+
+
+def number_of(section: Volume) -> int | None:
+    """Number that stands in a section's metadata, or else in its name; None where there is none."""
+    noted = section.attributes.get("section")
+    number = noted.get("number") if isinstance(noted, dict) else None
+    return section_number(section.path.name) if number is None else int(number)
+
+
+def gaps(numbers: Sequence[int]) -> list[int]:
+    """Numbers that are missing between the first and the last."""
+    return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
+
+
+def require_alike(sections: Sequence[Voxels]) -> None:
+    """Raise unless sections can be stacked.
+
+    Raises
+    ------
+    OctaneError
+        When two differ in voxel size or type; names them.
+    """
+    first = sections[0]
+    for section in sections[1:]:
+        if not np.allclose(section.spacing, first.spacing, rtol=1e-6):
+            raise OctaneError(
+                f"{section.path} has another voxel size than {first.path}; "
+                "resample all sections to one --resolution."
+            )
+        if section.dtype != first.dtype:
+            raise OctaneError(
+                f"{section.path} is {section.dtype} and {first.path} is {first.dtype}; convert "
+                "one, or resample all to one type (--resample_dtype)."
+            )
+
+
+def section_number(name: str) -> int | None:
+    """Number of a section in its store's name, or None.
+
+    The digits after ``section``, ``slice``, ``slab`` or ``sec`` where one of these is in the name
+    (``section_07_10um.ome.zarr`` is 7), else the last run of digits.
+    """
+    stem = name.removesuffix(".zarr").removesuffix(".ome")
+    named = re.search(r"(?:section|slice|slab|sec)[ ._-]?(\d+)", stem, re.IGNORECASE)
+    runs = [named[1]] if named else re.findall(r"\d+", stem)
+    return int(runs[-1]) if runs else None

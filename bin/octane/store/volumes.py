@@ -16,7 +16,7 @@ from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
-from octane.store.image import CHUNK, SHARD, Attributes, Codec, Level, create_image, open_image
+from octane.store.image import Attributes, open_image
 from octane.store.itk_files import (
     MILLIMETER,
     TAKEN,
@@ -25,6 +25,7 @@ from octane.store.itk_files import (
     open_file,
     require_format,
 )
+from octane.store.writer import CHUNK, SHARD, Codec, Level, create_image
 
 __all__ = [
     "ArrayVolume",

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from octane.core import arrays
+from octane.core.arrays import as_dtype, integer_limits, working_type
 from octane.core.errors import OctaneError
 
 
@@ -49,3 +50,63 @@ def test_a_step_of_the_cpu_refuses_a_gpu():
         arrays.require_cpu(name, "STITCH")
     with pytest.raises(OctaneError, match="STITCH runs on the CPU"):
         arrays.require_cpu("gpu", "STITCH")
+
+
+@pytest.mark.parametrize(
+    ("stored", "computed"),
+    [
+        ("bool", "float32"),
+        ("uint8", "float32"),
+        ("int16", "float32"),
+        ("int32", "float64"),
+        ("float16", "float32"),
+        ("float32", "float32"),
+        ("float64", "float64"),
+        ("complex64", "complex64"),
+        (">f4", "float32"),
+        (">c8", "complex64"),
+    ],
+)
+def test_each_type_is_computed_in_one_that_holds_it(stored, computed):
+    assert working_type(np.dtype(stored)) == np.dtype(computed)
+
+
+def test_a_mask_is_true_from_one_half_on():
+    np.testing.assert_array_equal(
+        as_dtype(np.array([0.0, 0.49, 0.5, 1.0]), "bool"), [False, False, True, True]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "uint32"])
+def test_integers_are_rounded_and_clipped(dtype):
+    info = np.iinfo(dtype)
+    values = np.array([-1e12, info.min - 0.6, 0.5, 1.5, 1.4, 99.6, info.max + 0.6, 1e12])
+    expected = [info.min, info.min, 0, 2, 1, 100, info.max, info.max]
+    result = as_dtype(values, dtype)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_the_widest_integers_are_clipped_without_wrapping(dtype):
+    top = int(as_dtype(np.array([1e30]), dtype)[0])
+    assert np.iinfo(dtype).max - top < 2048
+    assert as_dtype(np.array([-1e30]), dtype)[0] == np.iinfo(dtype).min
+
+
+@pytest.mark.parametrize("floating", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])
+def test_limits_of_integers_are_the_outermost_values_of_both_types(dtype, floating):
+    info = np.iinfo(dtype)
+    real = np.dtype(floating).type
+    low, high = integer_limits(np.dtype(dtype), np.dtype(floating))
+    assert low == info.min
+    assert int(real(high)) == high <= info.max
+    assert high == info.max or int(np.nextafter(real(high), real(np.inf))) > info.max
+    # Beyond them a conversion may give anything.
+    values = np.array([-1e30, 1e30], floating)
+    np.testing.assert_array_equal(as_dtype(values, dtype), [info.min, int(high)])
+
+
+def test_negative_values_are_rounded_and_not_truncated():
+    np.testing.assert_array_equal(as_dtype(np.array([-1.6, -0.4, -2.5]), "int16"), [-2, 0, -2])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.core.geometry import MICROMETERS, Grid, blocks, samples, section_number, vector
+from octane.core.geometry import MICROMETERS, Grid, blocks, samples, vector
 
 SPACING = st.floats(0.1, 100)
 
@@ -52,25 +52,6 @@ def test_blocks_cover_a_shape_once(shape, size):
         seen[region] += 1
         assert all(0 < r.stop - r.start <= n for r, n in zip(region, size, strict=True))
     assert (seen == 1).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
-        ("section_07.ome.zarr", 7),
-        ("sub-01_section_12.ome.zarr", 12),
-        ("2021-brain3-left.zarr", 3),
-        ("007", 7),
-        ("brain.ome.zarr", None),
-        ("z00.zarr", 0),
-        ("", None),
-        ("section_07_10um.ome.zarr", 7),
-        ("sub-01.section_02.ome.zarr", 2),
-        ("Slice 3 at 5x.zarr", 3),
-    ],
-)
-def test_the_number_of_a_section_is_found_in_its_name(name, number):
-    assert section_number(name) == number
 
 
 def test_units_are_lengths_in_micrometres():

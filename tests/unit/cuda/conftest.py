@@ -21,7 +21,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from octane.resample.sizes import aligned
+from octane.resample.gpu import aligned
 
 COMPILER = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
 SHIM = Path(__file__).with_name("cuda_on_cpu.h")

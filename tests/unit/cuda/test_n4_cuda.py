@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype
 from octane.n4 import bspline, cuda
 from octane.n4 import fit as n4
 from octane.n4.apply import FieldPart, correct_block

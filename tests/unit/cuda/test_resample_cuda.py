@@ -12,16 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
 from octane.pipeline.lanes import run_pipeline
 from octane.report.records import PipelineFigures, Record
-from octane.resample.gpu import CudaResampler
+from octane.resample.gpu import TYPES, CudaResampler, device_bytes
 from octane.resample.operator import AxisOperator, resampled, resampler
 from octane.resample.resampler import resample, resample_arrays
-from octane.resample.sizes import TYPES, device_bytes
 
 
 @pytest.fixture(scope="module")

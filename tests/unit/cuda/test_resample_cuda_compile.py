@@ -2,9 +2,8 @@
 
 import pytest
 
-from octane.core.dtypes import working_type
-from octane.resample.gpu import SOURCE, band_options
-from octane.resample.sizes import TYPES
+from octane.core.arrays import working_type
+from octane.resample.gpu import SOURCE, TYPES, band_options
 
 FLOATS = [t for t in TYPES if t.kind == "f" and t.itemsize > 2]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype
 from octane.resample.cpu import CompiledResampler
 from octane.resample.operator import AxisOperator, interpolator, resampler
 from octane.resample.resampler import resample_arrays

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
 from octane.gpu.pinned import HostMemory
 from octane.resample.operator import AxisOperator, resampled, resampler

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octane.config.params import ExecutionParameters
+from octane.core.arrays import as_dtype
 from octane.core.bounds import OTHER
-from octane.core.dtypes import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics

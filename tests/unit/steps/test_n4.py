@@ -11,10 +11,11 @@ from octane.core.metrics import Metrics
 from octane.n4 import gathering, plan
 from octane.n4.fit import shrink_slices
 from octane.steps.n4 import correct_bias
-from octane.store import image as omezarr
 from octane.store import volumes
-from octane.store.image import Level, create_image, open_image
+from octane.store import writer as store_writer
+from octane.store.image import open_image
 from octane.store.volumes import open_volume
+from octane.store.writer import Level, create_image
 
 SHAPE = (26, 37, 44)
 QUICK = {"shrink_factor": 2, "iterations": (8, 8)}
@@ -247,7 +248,7 @@ def cut_small(monkeypatch):
     """Blocks of 16 and shards of 16, where the volume is one of each."""
     for module in (gathering, plan):
         monkeypatch.setattr(module, "READ_BLOCK", 16)
-    for module in (omezarr, volumes):
+    for module in (store_writer, volumes):
         monkeypatch.setattr(module, "CHUNK", 8)
         monkeypatch.setattr(module, "SHARD", 16)
 

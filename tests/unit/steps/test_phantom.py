@@ -11,7 +11,7 @@ from octane.core.errors import OctaneError
 from octane.steps.phantom import make_phantom
 from octane.steps.phantom_model import SCALE, Subject, bias_field, tissue
 from octane.store.image import open_image
-from octane.store.mosaic_grid import Tiling
+from octane.store.mosaic_grid import MosaicGrid
 
 
 def first_section(folder):
@@ -44,7 +44,7 @@ def test_tiles_agree_where_they_overlap(write_phantom):
 def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
     folder, parameters = write_phantom(sections=2, tiles=(2, 2))
     image = open_image(folder / "mosaics" / "section_02.ome.zarr")
-    tiling = Tiling.of(image)
+    tiling = MosaicGrid.of(image)
     assert tiling.tile == (8, 48, 48)
     assert tiling.shape == (8, 48 + 36, 48 + 36)
     assert tiling.pitch == Subject.of(parameters).pitch == (180.0, 180.0)
@@ -56,7 +56,7 @@ def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
 @pytest.mark.parametrize("tiles", [(1, 1), (1, 3)])
 def test_a_single_cut_row_is_its_own_chunk(write_phantom, tiles):
     folder, _ = write_phantom(tiles=tiles)
-    tiling = Tiling.of(first_section(folder))
+    tiling = MosaicGrid.of(first_section(folder))
     assert (tiling.rows, tiling.columns) == tiles
     assert tiling.tile[1] == 36
 

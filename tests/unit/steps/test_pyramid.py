@@ -13,15 +13,16 @@ import yaozarrs
 import zarr
 
 from octane.config.params import ExecutionParameters, PyramidParameters
-from octane.core.dtypes import as_dtype
+from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
 from octane.resample.operator import resampled
+from octane.resample.plan import plan_levels
 from octane.resample.resampler import resample
 from octane.steps import pyramid
 from octane.steps.materialize import verify
-from octane.steps.pyramid import build_pyramid, plan_levels
-from octane.store import image as omezarr
+from octane.steps.pyramid import build_pyramid
+from octane.store import writer
 from octane.store.image import open_image
 from octane.store.sections import read_sections
 
@@ -108,8 +109,8 @@ def test_the_translation_is_where_the_voxels_are(write_image, build):
 
 
 def test_a_level_is_made_from_the_one_before(volume, voxels, build, monkeypatch):
-    monkeypatch.setattr(omezarr, "CHUNK", 8)
-    monkeypatch.setattr(omezarr, "SHARD", 16)
+    monkeypatch.setattr(writer, "CHUNK", 8)
+    monkeypatch.setattr(writer, "SHARD", 16)
     path, _ = build(volume, resolutions=(10, 25, 60))
     levels = Levels(path)
     expected, grid = voxels, open_image(volume).grid

@@ -7,8 +7,8 @@ import pytest
 from numcodecs import GZip
 
 from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.core.arrays import as_dtype
 from octane.core.bounds import IDLE, OTHER, STAGES
-from octane.core.dtypes import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.gpu.lease import Lease
@@ -17,8 +17,9 @@ from octane.resample.operator import resampled, resampler
 from octane.resample.resampler import resample
 from octane.steps import resample as step_resample
 from octane.steps.resample import resample_image
-from octane.store.image import Level, create_image, open_image
-from octane.store.mosaic_grid import Tiling
+from octane.store.image import open_image
+from octane.store.mosaic_grid import MosaicGrid
+from octane.store.writer import Level, create_image
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_tiles_keep_their_physical_size_and_pitch(write_mosaic, run):
         section={"number": 4, "thickness": 30.0},
     )
     image, _ = run(source, 9.0)
-    before, after = Tiling.of(open_image(source)), Tiling.of(image)
+    before, after = MosaicGrid.of(open_image(source)), MosaicGrid.of(image)
     for name in ("edge", "tile_extent", "extent", "pitch"):
         assert getattr(after, name) == getattr(before, name), name
     assert after.tiles == before.tiles
@@ -297,7 +298,7 @@ def test_tiles_that_share_a_shard_are_the_same_tiles(rng, write_mosaic, run, per
     files = [p for p in image.path.rglob("c/**/*") if p.is_file()]
     assert len(files) == -(-4 // rows) * -(-5 // columns)
     assert metrics.figures["tiles"] == 20
-    assert Tiling.of(image).tiles == Tiling.of(open_image(source)).tiles
+    assert MosaicGrid.of(image).tiles == MosaicGrid.of(open_image(source)).tiles
 
 
 def test_a_dry_run_tells_the_plan_and_makes_nothing(write_mosaic, reading, tmp_path, capsys):

@@ -26,8 +26,8 @@ from octane.steps.resample import resample_image
 from octane.steps.space import LEAST, Places, Step, check_space, predict, require_links, stored
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
-from octane.store.image import Level, create_image
 from octane.store.volumes import open_volume
+from octane.store.writer import Level, create_image
 
 
 def held(*paths):

@@ -8,7 +8,7 @@ import pytest
 from octane.config.params import ExecutionParameters, StackParameters
 from octane.core.errors import OctaneError
 from octane.steps.stack import stack_sections
-from octane.store import image as omezarr
+from octane.store import writer
 from octane.store.image import open_image
 from octane.store.sections import read_sections
 
@@ -233,8 +233,8 @@ def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, 
         for n in (1, 2, 3)
     ]
     whole = stack(sources)[0].array[:]
-    monkeypatch.setattr(omezarr, "CHUNK", 4)
-    monkeypatch.setattr(omezarr, "SHARD", 8)
+    monkeypatch.setattr(writer, "CHUNK", 4)
+    monkeypatch.setattr(writer, "SHARD", 8)
     image, _ = stack(sources, execution=ExecutionParameters(backend="cpu", overwrite=True))
     assert image.owned == (8, 8, 8)
     np.testing.assert_array_equal(image.array[:], whole)

@@ -15,7 +15,7 @@ from octane.steps.phantom import render_tile
 from octane.steps.phantom_model import Subject
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
-from octane.store import image as omezarr
+from octane.store import writer
 from octane.store.image import open_image
 
 
@@ -365,8 +365,8 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
 def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monkeypatch):
     image, _, _, folder = reconstruct(None, **PHANTOM, overlap=0.2)
     whole = image.array[:]
-    monkeypatch.setattr(omezarr, "CHUNK", 16)
-    monkeypatch.setattr(omezarr, "SHARD", 32)
+    monkeypatch.setattr(writer, "CHUNK", 16)
+    monkeypatch.setattr(writer, "SHARD", 32)
     source = folder / "mosaics" / "section_01.ome.zarr"
     again = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
     cut, metrics = stitch(source, execution=again)

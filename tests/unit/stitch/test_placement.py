@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from octane.stitch.placement import Layout
-from octane.store.mosaic_grid import Tiling
+from octane.store.mosaic_grid import MosaicGrid
 
 
 def grid_of_tiles(rows, columns, tile=20, spacing=10.0):
     """Tiles of ``tile`` voxels, all full."""
     extent = tile * spacing
-    return Tiling(
+    return MosaicGrid(
         (3, rows * tile, columns * tile),
         (3, tile, tile),
         (spacing, spacing, spacing),

@@ -17,7 +17,8 @@ from zarr.codecs import GzipCodec, TransposeCodec
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, blocks
-from octane.store.image import Attributes, Level, create_image, open_image
+from octane.store.image import Attributes, open_image
+from octane.store.writer import Level, create_image
 
 SCALE = {"type": "scale", "scale": [0.01, 0.004, 0.005]}
 SHIFT = {"type": "translation", "translation": [1.0, 2.0, 3.0]}

@@ -5,7 +5,7 @@ import pytest
 
 from octane.core.errors import OctaneError
 from octane.store.image import open_image
-from octane.store.mosaic_grid import Tiling
+from octane.store.mosaic_grid import MosaicGrid, read_positions
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def cut_mosaic(write_mosaic):
 
 @pytest.fixture
 def tiling(cut_mosaic):
-    return Tiling.of(open_image(cut_mosaic))
+    return MosaicGrid.of(open_image(cut_mosaic))
 
 
 def test_a_tile_is_a_chunk_and_cut_ones_are_kept(tiling):
@@ -58,14 +58,14 @@ def test_voxels_that_do_not_divide_a_tile_are_centred_on_it(write_mosaic):
         "tile_extent": [60.0, 100.0, 100.0],
         "extent": [60.0, 200.0, 190.0],
     }
-    tiling = Tiling.of(image)
+    tiling = MosaicGrid.of(image)
     assert tiling.margin((0, 0)) == (0.0, 5.0, 5.0)
     assert tiling.margin((0, 1)) == (0.0, 5.0, 0.0)
 
 
 def test_a_mosaic_of_others_is_taken_as_it_stands(write_foreign):
     path = write_foreign("a.zarr", np.zeros((4, 20, 30), np.float32), chunks=(4, 10, 20))
-    tiling = Tiling.of(open_image(path))
+    tiling = MosaicGrid.of(open_image(path))
     assert tiling.tile == (4, 10, 20)
     assert tiling.tile_extent == (40.0, 100.0, 200.0)
     assert tiling.extent == (40.0, 200.0, 300.0)
@@ -80,12 +80,12 @@ def test_what_is_noted_is_read_again(tiling, write_image):
         chunks=tiling.tile,
         attributes={"mosaic": tiling.attributes()},
     )
-    assert Tiling.of(open_image(path)) == tiling
+    assert MosaicGrid.of(open_image(path)) == tiling
 
 
 def test_a_chunk_larger_than_the_grid_is_one_tile(write_foreign):
     path = write_foreign("a.zarr", np.zeros((4, 20, 30), np.float32), chunks=(8, 64, 64))
-    tiling = Tiling.of(open_image(path))
+    tiling = MosaicGrid.of(open_image(path))
     assert tiling.tile == (4, 20, 30)
     assert tiling.tiles == [(0, 0)]
 
@@ -93,11 +93,91 @@ def test_a_chunk_larger_than_the_grid_is_one_tile(write_foreign):
 def test_the_tile_of_a_sharded_mosaic_is_the_inner_chunk(write_image):
     voxels = np.zeros((4, 20, 40), np.float32)
     path = write_image("a.zarr", voxels, chunks=(4, 10, 10), shards=(4, 20, 20))
-    assert Tiling.of(open_image(path)).tile == (4, 10, 10)
+    assert MosaicGrid.of(open_image(path)).tile == (4, 10, 10)
 
 
 def test_chunks_that_do_not_span_the_depth_are_refused(write_image):
     path = write_image("a.zarr", np.zeros((8, 20, 20), np.float32), chunks=(4, 10, 10))
     with pytest.raises(OctaneError, match="full Z") as caught:
-        Tiling.of(open_image(path))
+        MosaicGrid.of(open_image(path))
     assert str(path) in str(caught.value)
+
+
+@pytest.fixture
+def row(write_mosaic):
+    """One row of two tiles."""
+    source = write_mosaic("section_01.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
+    return MosaicGrid.of(open_image(source))
+
+
+@pytest.fixture
+def write_table(tmp_path):
+    def write(rows, header="section,row,column,y,x", newline="\n"):
+        lines = [header, *(",".join(map(str, row)) for row in rows)]
+        (tmp_path / "t.csv").write_text(newline.join(lines) + newline, newline="")
+        return tmp_path / "t.csv"
+
+    return write
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_table_of_more_sections_and_columns_is_read(row, write_table, newline):
+    rows = [(2, 0, 0, 5, 5, "b"), (1, 0, 1, -1.5, 150, "a"), (1, 0, 0, 0, 0, "a")]
+    table = write_table(rows, "section,row,column,y,x,note", newline)
+    assert read_positions(table, 1, row) == {(0, 0): (0.0, 0.0), (0, 1): (-1.5, 150.0)}
+
+
+def test_the_columns_may_stand_in_any_order(row, write_table):
+    table = write_table([(0, 1, 7, 0, 9), (0, 1, 0, 1, 150)], "y,section,x,column,row")
+    with pytest.raises(OctaneError, match="row 0, column 0"):
+        read_positions(table, 1, row)
+    table = write_table([(3, 1, 7, 0, 0), (0, 1, 150, 1, 0)], "y,section,x,column,row")
+    assert read_positions(table, 1, row) == {(0, 0): (3.0, 7.0), (0, 1): (0.0, 150.0)}
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "words"),
+    [
+        ("section,row,column,y", [(1, 0, 0, 0)], "columns"),
+        ("section,row,column,y,x", [], "columns"),
+        ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 1, "far", 0)], "line 3"),
+        ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 1, 0)], "line 3"),
+        ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 1, 0, "nan")], "line 3"),
+        ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 1, 0, "inf")], "line 3"),
+        ("section,row,column,y,x", [(1, 0, 0, 0, 0), (1, 0, 0, 5, 5)], "line 3"),
+        ("section,row,column,y,x", [(1, 0, 0, 0, 0)], "row 0, column 1 of section 1"),
+        ("section,row,column,y,x", [(2, 0, 0, 0, 0), (2, 0, 1, 0, 9)], "row 0, column 0 of sec"),
+    ],
+    ids=[
+        "column",
+        "empty",
+        "no number",
+        "short line",
+        "NaN",
+        "Inf",
+        "twice",
+        "a tile",
+        "a section",
+    ],
+)
+def test_what_a_table_lacks_is_named(row, write_table, header, rows, words):
+    table = write_table(rows, header)
+    with pytest.raises(OctaneError, match=words) as caught:
+        read_positions(table, 1, row)
+    assert str(table) in str(caught.value)
+
+
+def test_a_table_that_is_not_there_is_named(row, tmp_path):
+    with pytest.raises(OctaneError, match=r"none\.csv"):
+        read_positions(tmp_path / "none.csv", 1, row)
+
+
+def test_a_table_that_is_no_text_is_named(row, tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(OctaneError, match=r"t\.csv"):
+        read_positions(tmp_path / "t.csv", 1, row)
+
+
+def test_a_table_that_excel_saved_is_read(row, write_table):
+    table = write_table([(1, 0, 0, 0, 0), (1, 0, 1, 0, 150)], "\ufeffsection,row,column,y,x")
+    assert read_positions(table, 1, row)[0, 1] == (0.0, 150.0)

@@ -1,12 +1,27 @@
 """Section boundaries in a volume's metadata."""
 
 from itertools import pairwise
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.store.sections import Section, noted_sections, read_sections, rescaled
+from octane.core.errors import OctaneError
+from octane.core.geometry import vector
+from octane.store.image import open_image
+from octane.store.sections import (
+    Section,
+    Voxels,
+    gaps,
+    noted_sections,
+    number_of,
+    read_sections,
+    require_alike,
+    rescaled,
+    section_number,
+)
 
 STACK = [
     Section("section_01.ome.zarr", 1, 0, 15),
@@ -45,3 +60,62 @@ def test_boundaries_stay_in_order_and_inside(thicknesses, factor):
     assert moved[0].start == 0
     assert moved[-1].stop == planes
     assert all(a.stop == b.start for a, b in pairwise(moved))
+
+
+FLOAT = np.dtype(np.float32)
+
+
+def test_gaps_are_the_numbers_between():
+    assert gaps([4, 1, 7]) == [2, 3, 5, 6]
+    assert gaps([5]) == []
+    assert gaps([]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "noted", "number"),
+    [
+        ("section_03.ome.zarr", {"section": {"number": 7}}, 7),
+        ("section_03.ome.zarr", {"section": {"thickness": 70.0}}, 3),
+        ("section_03.ome.zarr", {}, 3),
+        ("tissue.ome.zarr", {}, None),
+    ],
+)
+def test_what_is_noted_counts_before_the_name(write_image, name, noted, number):
+    store = write_image(name, np.ones((4, 8, 8), np.float32), attributes=noted)
+    assert number_of(open_image(store)) == number
+
+
+def test_sections_of_one_voxel_size_and_type_are_alike():
+    near = vector(10, 10, 10.000001)
+    require_alike([Voxels(Path("a"), vector(10, 10, 10), FLOAT), Voxels(Path("b"), near, FLOAT)])
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (Voxels(Path("b"), vector(10, 10, 20), FLOAT), "b has another voxel size than a; resample"),
+        (Voxels(Path("b"), vector(10, 10, 10), np.dtype("u2")), "b is uint16 and a is float32"),
+    ],
+)
+def test_others_are_refused_by_name(other, words):
+    with pytest.raises(OctaneError, match=words):
+        require_alike([Voxels(Path("a"), vector(10, 10, 10), FLOAT), other])
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("section_07.ome.zarr", 7),
+        ("sub-01_section_12.ome.zarr", 12),
+        ("2021-brain3-left.zarr", 3),
+        ("007", 7),
+        ("brain.ome.zarr", None),
+        ("z00.zarr", 0),
+        ("", None),
+        ("section_07_10um.ome.zarr", 7),
+        ("sub-01.section_02.ome.zarr", 2),
+        ("Slice 3 at 5x.zarr", 3),
+    ],
+)
+def test_the_number_of_a_section_is_found_in_its_name(name, number):
+    assert section_number(name) == number

@@ -9,8 +9,8 @@ import SimpleITK as sitk
 from octane.core.errors import OctaneError
 from octane.core.geometry import blocks
 from octane.core.metrics import Metrics
-from octane.store import image as omezarr
 from octane.store import volumes
+from octane.store import writer as store_writer
 from octane.store.image import Image
 from octane.store.volumes import bring_in, create_volume, is_ome_zarr, open_volume
 
@@ -176,7 +176,7 @@ def test_what_is_written_lies_where_its_model_lies(write_image, voxels, tmp_path
 def test_blocks_that_may_be_written_at_once_are_whole_shards(
     write_image, voxels, tmp_path, monkeypatch
 ):
-    for module in (omezarr, volumes):
+    for module in (store_writer, volumes):
         monkeypatch.setattr(module, "CHUNK", 4)
         monkeypatch.setattr(module, "SHARD", 8)
     like = open_volume(write_image("a.ome.zarr", voxels))
