@@ -38,7 +38,7 @@ Backend = Literal["auto", "gpu", "cpu"]
 
 
 def is_cupy(array: object) -> bool:
-    """Whether `array` is a CuPy array; never imports CuPy."""
+    """Tell whether `array` is a CuPy array; never imports CuPy."""
     return type(array).__module__.partition(".")[0] == "cupy"
 
 

@@ -28,7 +28,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial-"
-"""What the names of unfinished files and folders begin with."""
+"""Prefix of the names of unfinished files and folders."""
 
 
 def task_folder(path: Path) -> Path | None:
@@ -39,7 +39,7 @@ def task_folder(path: Path) -> Path | None:
 
 
 def is_task_folder(folder: Path) -> bool:
-    """Whether a folder's name is one that Nextflow gives to a task's."""
+    """Tell whether a folder's name is one that Nextflow gives to tasks' folders."""
     name = re.fullmatch("[0-9a-f]{30}", folder.name)
     return name is not None and re.fullmatch("[0-9a-f]{2}", folder.parent.name) is not None
 
@@ -53,12 +53,12 @@ def remove(path: Path) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether the name is taken, be it by a link to what is gone."""
+    """Tell whether the name is taken, even by a link to nothing."""
     return path.exists() or path.is_symlink()
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder is what octane writes: a zarr store, a phantom, or a report's pictures."""
+    """Tell whether octane wrote a folder: a zarr store, a phantom, or a report's pictures."""
     if any((folder / name).exists() for name in ("zarr.json", ".zgroup", "truth/truth.json")):
         return True
     return all(path.suffix == ".png" for path in folder.iterdir())
@@ -139,7 +139,7 @@ def writing(
         yield partial
         if _is_there(destination) and not overwrite:
             raise OctaneError(
-                f"{destination} was made by somebody else meanwhile; choose another name."
+                f"{destination} was made by another process meanwhile; choose another name."
             )
         _put(partial, destination)
     except BaseException as error:

@@ -67,7 +67,7 @@ def require_complete(done: int, planes: int) -> None:
 
 
 def streams(operators: Sequence[AxisOperator]) -> bool:
-    """Whether operators take their inputs in order, as they must to work on a stream of planes."""
+    """Tell whether operators take their inputs in order, as a stream of planes needs."""
     return all((np.diff(operator.start) >= 0).all() for operator in operators)
 
 

@@ -56,7 +56,7 @@ ALIGNMENT = 512
 
 
 class _Type(NamedTuple):
-    """How voxels of a type lie in memory: their name in CUDA, and in NumPy."""
+    """Names of a type of voxels in CUDA, and of its memory in NumPy."""
 
     name: str
     stored: str
@@ -184,7 +184,7 @@ def device_bytes(
     planes: int,
     out_dtype: npt.DTypeLike,
 ) -> Footprint:
-    """What a resampler takes for volumes like this one, pushed ``planes`` at a time.
+    """Memory of a resampler for volumes like this one, pushed ``planes`` at a time.
 
     One that goes on to others keeps the largest of each of its buffers, and all their weights.
 
@@ -218,7 +218,7 @@ def device_bytes(
 
 
 def identity_of(axis: AxisOperator, work: np.dtype) -> tuple[bytes, bytes, str]:
-    """By what it does: parts of an operator are new objects for every block."""
+    """Key of an operator by its values: parts of an operator are new objects for every block."""
     return axis.start.tobytes(), axis.weight.tobytes(), work.char
 
 
@@ -231,7 +231,7 @@ def _source() -> str:
 
 
 def band_options(source: np.dtype, target: np.dtype, work: np.dtype) -> tuple[str, ...]:
-    """What the kernel is compiled with, for values of two types in `TYPES`, computed in `work`."""
+    """Compiler options of the kernel for values of two types in `TYPES`, computed in `work`."""
     options = (
         # Nothing is contracted behind the source's back: see gpu.cu.
         "--fmad=false",
@@ -432,7 +432,7 @@ class CudaResampler:
             with self._memory.transfers.timed(self.stream, layout.result, "to_host"):
                 runtime.memcpyAsync(to, made, layout.result, how, self.stream.ptr)
             self._done.record(self.stream)
-        # Waited for apart, to tell the kernels' time from the copy's; the copy is queued by now.
+        # Two waits tell the kernels' time from the copy's, which is queued by now.
         self._worked.synchronize()
         with span("copy"):
             self._done.synchronize()
@@ -486,7 +486,7 @@ class CudaResampler:
         stretch: int,
         made: np.ndarray,
     ) -> None:
-        """Launch one pass; ``steps`` are the kernel's apart, row and inner."""
+        """Launch one pass; ``steps`` are the kernel's arguments apart, row, inner."""
         taps, outputs = band.weight.shape
         threads = outer * math.ceil(outputs / stretch) * steps[2]
         kernel(

@@ -59,7 +59,7 @@ class AxisOperator:
         return AxisOperator(start - first, self.weight[outputs]), slice(first, last)
 
     def identity(self, n: int) -> bool:
-        """Whether the operator leaves an input of ``n`` samples as it is."""
+        """Tell whether the operator leaves an input of ``n`` samples as it is."""
         return (
             self.size == n
             and self.taps == 1
@@ -122,7 +122,7 @@ def resampler(n: int, spacing: float, target: float) -> AxisOperator:
         factor = 1.0
     m = samples(n * spacing, target)
     positions = (n - 1) / 2 + (np.arange(m) - (m - 1) / 2) * factor
-    # Positions that are whole but for rounding would otherwise cost a second tap and its error.
+    # Positions that are whole up to rounding would otherwise cost a second tap and its error.
     whole = np.round(positions)
     positions = np.where(np.abs(positions - whole) < 1e-9 * n, whole, positions)
     return interpolator(positions, n, max(0.0, (factor - 1) / 2))

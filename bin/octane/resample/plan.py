@@ -1,4 +1,4 @@
-"""What a RESAMPLE run will do and take, decided before any voxel is read."""
+"""Plan of a RESAMPLE or PYRAMID run: grids, operators, pieces, workers, memory."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def _access(image: Volume) -> str:
 
 
 def _resources(plan: MosaicPlan | VolumePlan, lane: int, ahead: int) -> str:
-    told = (
+    resources = (
         f"{plan.workers} worker(s) with {lane / 1e6:.0f} MB each, {ahead} fetched ahead, "
         f"about {plan.predicted_bytes / 1e6:.0f} MB of memory"
     )
     if plan.device_bytes:
-        told += f" and {plan.workers * plan.device_bytes / 1e6:.0f} MB of a GPU's"
-    return told
+        resources += f" and {plan.workers * plan.device_bytes / 1e6:.0f} MB of a GPU's"
+    return resources
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _around(regions: Sequence[Region]) -> Region:
 
 @dataclass(frozen=True)
 class MosaicPlan:
-    """How a mosaic grid is resampled.
+    """Plan of a mosaic grid's resampling.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class MosaicPlan:
 
 @dataclass(frozen=True)
 class VolumePlan:
-    """How a continuous volume is resampled; attributes as of :class:`MosaicPlan`.
+    """Plan of a continuous volume's resampling; attributes as of :class:`MosaicPlan`.
 
     Attributes
     ----------

@@ -75,7 +75,7 @@ def footprint(
     *,
     gpu: bool,
 ) -> Footprint:
-    """What a resampler takes on the device and on the host, pushed ``planes`` at a time."""
+    """Memory of a resampler on the device and on the host, pushed ``planes`` at a time."""
     if gpu:
         return device_bytes(operators, plane_shape, dtype, planes, out_dtype)
     z, y, x = operators

@@ -33,7 +33,7 @@ DECODER_BYTES = 12_000_000
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How a volume is resampled.
+    """Plan of a volume's resampling.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ def plan_stream(
     """
     shape = tuple(operator.size for operator in operators)
     regions = blocks(shape, owned)
-    # The first block is as large as any, and takes as much of the source but for borders.
+    # The first block is as large as any, and takes as much of the source, except at borders.
     parts, needed = zip(
         *(o.part(r) for o, r in zip(operators, regions[0], strict=True)), strict=True
     )

@@ -187,7 +187,7 @@ def _leave_stores(folder: Path) -> bool:
 
 
 def _is_result(path: Path) -> bool:
-    """Whether a path is a store, or a part of one whose metadata did not arrive."""
+    """Tell whether a path is a store, or a part of one whose metadata did not arrive."""
     return not path.name.startswith(".") and (path.name.endswith(".zarr") or is_store(path))
 
 

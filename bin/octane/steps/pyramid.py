@@ -117,7 +117,7 @@ def build_pyramid(
 
 
 def _same_chunks(image: Volume, array: zarr.Array) -> TypeGuard[Image]:
-    """Whether the first level is a volume of octane's own, chunk for chunk and codec for codec."""
+    """Tell whether the first level equals a volume of octane's own in chunks and codecs."""
     if not isinstance(image, Image) or image.attributes.get("step") not in ("stack", "n4"):
         return False
     ours, theirs = (a.metadata.to_dict() for a in (array, image.array))

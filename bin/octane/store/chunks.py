@@ -1,7 +1,6 @@
-"""Which stored objects (shards or chunks) hold a region of a zarr array, and which are missing.
+"""Stored objects (shards or chunks) of a region of a zarr array, and the search for missing ones.
 
-zarr gives the fill value for a chunk that is not there, which in a mosaic of months is a lost tile
-that nobody sees.
+zarr gives the fill value for a chunk that is not there: a lost tile that nobody sees.
 """
 
 import stat
@@ -33,7 +32,7 @@ __all__ = [
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder has the metadata of a zarr store, whatever its name."""
+    """Tell whether a folder has the metadata of a zarr store, whatever its name."""
     names = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
     return any((folder / name).exists() for name in names)
 

@@ -61,7 +61,7 @@ _idle: deque[Workspace] = deque()
 
 @contextmanager
 def workspace() -> Generator[Workspace]:
-    """A workspace of one's own for a while: there are as many as were ever needed at once."""
+    """Lend a workspace for one block; the pool has as many as were ever needed at once."""
     try:
         space = _idle.pop()
     except IndexError:
@@ -246,7 +246,7 @@ class RawStream(ChunkStream):
 
 
 class _Pieces:
-    """What the zstd decoder reads from: pieces of the stored bytes, and then the sentinel."""
+    """Source of the zstd decoder: pieces of the stored bytes, and then the sentinel."""
 
     def __init__(self, stored: StoredBytes, memory: Bytes) -> None:
         self._stored = stored

@@ -44,7 +44,7 @@ SHUFFLES = {"noshuffle": Blosc.NOSHUFFLE, "shuffle": Blosc.SHUFFLE, "bitshuffle"
 
 
 class ShardIndexError(ValueError):
-    """What is wrong with the index of a shard."""
+    """A damaged index of a shard."""
 
 
 def crc32c(content: npt.NDArray[np.uint8], before: int = 0) -> int:
@@ -55,7 +55,7 @@ def crc32c(content: npt.NDArray[np.uint8], before: int = 0) -> int:
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """How the shards of an array are made.
+    """Layout of an array's shards.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Encoding:
 
     @property
     def compression(self) -> Literal["zstd", "blosc", "none"]:
-        """What the voxels' bytes go through."""
+        """Compression of the voxels' bytes."""
         if self.compressor is None:
             return "none"
         return "zstd" if isinstance(self.compressor, Zstd) else "blosc"

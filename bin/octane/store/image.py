@@ -47,7 +47,7 @@ DECODING_ERRORS = (
     lzma.LZMAError,
     zarr.errors.BaseZarrError,
 )
-"""What zarr, numcodecs and Python's own codecs raise for a chunk that cannot be decoded."""
+"""Exceptions of zarr, numcodecs and Python's codecs for a chunk that cannot be decoded."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Image:
 
     @property
     def reader(self) -> DirectReader | None:
-        """What reads the chunks without zarr; None where only zarr can."""
+        """Reader that works without zarr; None where only zarr can read."""
         return self._direct[0]
 
     @property
@@ -172,7 +172,7 @@ class Image:
         return OctaneError(f"{self.path}: chunk {error.key} {problem}; {remedy}")
 
     def _broken_chunk(self, region: Region, error: Exception) -> ChunkError:
-        """What an error of zarr's means, and the first stored object that raises one."""
+        """Error for the first stored object of a region that zarr cannot read."""
         key = f"in {[[r.start, r.stop] for r in region]}"
         for stored in stored_objects(self.array, self.path, region):
             try:
@@ -187,7 +187,7 @@ class Image:
 
 
 def _restore(path: Path) -> str:
-    """How to get a store whole again, as the end of a sentence."""
+    """Remedy for a damaged store, as the end of a sentence."""
     task = task_folder(path)
     if task is None:
         return "write it again or restore it from the original."

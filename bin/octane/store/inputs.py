@@ -1,4 +1,4 @@
-"""What an input stands for: the stores or files in it, their names, and their kind."""
+"""Inputs: the stores or files in a folder, their names, and their kind."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def as_given(source: Path, path: Path) -> Path:
 
 
 def kind_of(volumes: list[Volume], asked: str) -> str:
-    """What an input is: ``mosaic``, ``section`` or ``volume``.
+    """Tell the kind of an input: ``mosaic``, ``section`` or ``volume``.
 
     Raises
     ------

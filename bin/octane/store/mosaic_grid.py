@@ -1,4 +1,4 @@
-"""How a mosaic grid is cut into tiles and where the tiles lie, in voxels and in micrometres.
+"""Mosaic grids: their tiles in voxels and in micrometres, and tables of tile positions.
 
 A mosaic grid is one (Z, Y, X) array whose tiles lie side by side, one tile a chunk in (Y, X) over
 the full Z; the last row and column may be cut. Resampling changes the voxels and not the tiles:
@@ -60,7 +60,7 @@ class MosaicGrid:
 
     @classmethod
     def of(cls, image: Image) -> "MosaicGrid":
-        """Read the tiling of a mosaic grid.
+        """Read the tiles of a mosaic grid from an image.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class MosaicGrid:
         return {(r, c): (r * pitch[0], c * pitch[1]) for r, c in self.tiles}
 
     def attributes(self) -> Attributes:
-        """What travels with the mosaic through resampling."""
+        """Metadata that goes with the mosaic through resampling."""
         noted: Attributes = {
             "edge": list(self.edge),
             "tile_extent": list(self.tile_extent),

@@ -54,7 +54,7 @@ class DatasetMetadata(BaseModel):
 
 
 class MultiscaleMetadata(BaseModel):
-    """What is read of a multiscale; NGFF holds more."""
+    """Part of a multiscale that octane reads."""
 
     axes: list[Annotated[AxisMetadata, BeforeValidator(_named)]] = []
     datasets: list[DatasetMetadata] = []

@@ -1,12 +1,8 @@
 """Chunks read from their files and decoded into memory of the caller's, without zarr.
 
 The bytes of a zstd chunk are read in pieces and decoded into whatever buffer comes next, so that a
-chunk of any size takes a few megabytes. In one run on a tile of 67 MB (256^3 float32, ratio 1.2)
-that took 51 ms, as did numcodecs into a buffer that was used before; numcodecs on a file read
-whole took 72 ms and zstandard on a whole chunk 103 ms, most of the rest for the first touch of
-fresh memory. Neither the size of the pieces (64 KB to 2 MB) nor that of the batches (1 to 16
-planes) made more than 5 %. The interpreter's lock is released: two threads decode two tiles in the
-time of one.
+chunk of any size takes a few megabytes of memory. The decoders release the interpreter's lock, so
+that threads decode side by side. docs/benchmarks.md compares the reader with zarr's and others.
 """
 
 import os
@@ -74,11 +70,11 @@ class DirectReader:
 
     @property
     def streams(self) -> bool:
-        """Whether a chunk is decoded a part at a time, and never held whole."""
+        """True where a chunk is decoded a part at a time and never held whole."""
         return self.encoding.compression != "blosc"
 
     def fetch(self, position: tuple[int, ...]) -> None:
-        """Ask the system to load a chunk's file into its cache; what is not there is let be."""
+        """Ask the system to load a chunk's file into its cache; ignore absent ones."""
         if not hasattr(os, "posix_fadvise"):
             return
         try:

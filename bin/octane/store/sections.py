@@ -99,7 +99,7 @@ def rescaled(sections: list[Section], factor: float, planes: int) -> list[Sectio
 
 
 class Voxels(NamedTuple):
-    """Of a section, as STACK will get it.
+    """Place, voxel size and type of a section, as STACK will get it.
 
     Attributes
     ----------

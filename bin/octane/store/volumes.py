@@ -42,7 +42,7 @@ NIFTI_HEADER = 352
 
 
 class Volume(Protocol):
-    """What a step needs of a volume, (z, y, x), lengths in micrometres."""
+    """Interface of a volume to the steps, (z, y, x), lengths in micrometres."""
 
     @property
     def path(self) -> Path:
@@ -61,7 +61,7 @@ class Volume(Protocol):
 
     @property
     def attributes(self) -> Attributes:
-        """What octane noted; empty for files of others."""
+        """Attributes that octane noted; empty for files of others."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class ArrayVolume:
 
 
 def is_ome_zarr(path: Path) -> bool:
-    """Whether ``path`` names an OME-Zarr store rather than a file of another format."""
+    """Tell whether ``path`` names an OME-Zarr store rather than a file of another format."""
     return path.name.endswith(".zarr") or path.is_dir()
 
 

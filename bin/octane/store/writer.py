@@ -1,10 +1,9 @@
-"""Shards and chunks encoded and written without zarr, each once and by one owner.
+"""OME-Zarr 0.5 images written: metadata, and shards and chunks without zarr, each by one owner.
 
-Through zarr, two writers of one shard lose each other's chunks without a word, and a shard that is
-written tile by tile is read and written anew for each. Here a shard is gathered in its encoded
-form, given its index, and written under a temporary name, so that whatever has its name is whole; a
-part of one is refused. Of tiles of 90^3 float32 in zstd, one alone took 4.8 ms against zarr's 7.1,
-and a shard of sixteen 125 ms whole and 163 tile by tile, against zarr's 197 and 2,199 (one run).
+Through zarr, two writers of one shard lose each other's chunks, and a shard that is written tile by
+tile is read and written again for each. Here a shard is gathered in its encoded form, given its
+index, and written under a temporary name, so that a file that has its name is whole; a part of a
+shard is refused.
 """
 
 from collections.abc import Generator, Sequence
@@ -44,9 +43,9 @@ __all__ = [
 Codec = Literal["zstd", "blosc-lz4", "none"]
 
 CHUNK = 128
-"""Edge of a volume's chunks: what viewers read at once (8 MB of float32)."""
+"""Edge of a volume's chunks, which viewers read at once."""
 SHARD = 256
-"""Edge of a volume's shards: an 80 GB volume is 1,250 files, one shard in memory 64 MB."""
+"""Edge of a volume's shards: a volume is some thousand files."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class ShardWriter:
 
     @property
     def positions(self) -> list[tuple[int, ...]]:
-        """Of the chunks to be given, in raster order; none lies beyond the array's edge."""
+        """Positions of the shard's chunks in raster order; none lies beyond the array's edge."""
         return list(product(*map(range, self._counts)))
 
     def region(self, position: tuple[int, ...]) -> Region:
