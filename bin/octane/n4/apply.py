@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from octane.core.arrays import as_dtype, namespace
 from octane.core.errors import OctaneError
-from octane.n4 import bspline, divider
+from octane.n4 import bspline, kernels
 from octane.n4.cuda import APPLIED, apply_rows
 
 __all__ = ["FieldPart", "correct_block", "divide"]
@@ -137,13 +137,13 @@ def _correct_compiled(
     if len(fields) > 1:
         more = np.zeros(block.shape, np.float32)
         for part in fields[:-1]:
-            divider.add_field(more, *_tables(part))
+            kernels.add_field(more, *_tables(part))
     work = np.result_type(block.dtype, source.dtype, np.float32)
     wide = work != np.float32 or (dtype.kind in "iu" and dtype.itemsize > 2)
     real = np.float64 if wide else np.float32
     out = np.empty(block.shape, dtype)
     field = np.empty(block.shape, np.float32) if with_field else NOTHING
-    kernel = divider.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
+    kernel = kernels.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
     # The kernel's arrays are of one kind: contiguous, and writable even where they are only read.
     values = np.require(block, requirements=["C", "W"])
     kernel(
@@ -173,15 +173,14 @@ def _correct_kernel(
     return corrected, None if log_field is None else xp.exp(log_field)
 
 
-def _limits(
-    dtype: np.dtype, real: type[np.float32] | type[np.float64]
-) -> tuple[np.floating, np.floating]:
+def _limits(dtype: np.dtype, real: type[np.float32] | type[np.float64]) -> np.ndarray:
+    """Range of an integer dtype among values of `real`; both 0 for other dtypes."""
     if dtype.kind not in "iu":
-        return real(0), real(0)
+        return np.zeros(2, real)
     limits = np.iinfo(dtype)
     top = real(limits.max)
     # The largest 64-bit integers are no float64: clip to the largest float below them.
-    return real(limits.min), np.nextafter(top, real(0)) if dtype.itemsize == 8 else top
+    return np.array([limits.min, np.nextafter(top, real(0)) if dtype.itemsize == 8 else top], real)
 
 
 def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:

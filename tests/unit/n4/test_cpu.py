@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octane.n4 import bspline, convergence, kernels, rows
+from octane.n4 import bspline, convergence, kernels
 from octane.n4.cpu import CompiledSteps
 from octane.n4.grid import Grid
 from octane.n4.iteration import Sharpening, Steps
@@ -185,21 +185,21 @@ def test_the_histogram_of_many_voxels():
 def test_the_exponential_is_within_a_unit_in_the_last_place():
     x = np.linspace(-87, 87, 20_001, dtype=np.float32)
     with np.errstate(over="ignore"):
-        y = np.array([rows.exp32(v) for v in x])
+        y = np.array([kernels.exp32(v) for v in x])
     assert y.dtype == np.float32
     true = np.exp(x.astype(np.float64))
     assert (np.abs(y - true) <= np.spacing(true.astype(np.float32))).all()
-    assert rows.exp32(np.float32(0)) == 1
-    assert rows.exp32(np.float32(1000)) == rows.exp32(np.float32(87))
+    assert kernels.exp32(np.float32(0)) == 1
+    assert kernels.exp32(np.float32(1000)) == kernels.exp32(np.float32(87))
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=30))
 def test_ordered_bits_keep_the_order(values):
     u = np.array(values, np.float32)
-    bits = np.array([rows.ordered(v) for v in u])
+    bits = np.array([kernels.ordered(v) for v in u])
     assert u[bits.argmax()] == u.max()
     assert u[bits.argmin()] == u.min()
-    assert [rows.from_ordered(b) for b in bits] == values
+    assert [kernels.from_ordered(b) for b in bits] == values
 
 
 @settings(max_examples=40)
