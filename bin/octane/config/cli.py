@@ -11,17 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, TypeVar, cast
 
-from octane import __version__
-from octane.config.environment import enter
+import cyclopts
+from pydantic import BaseModel, ValidationError
+from rich.console import Console
+from rich.logging import RichHandler
 
-try:
-    import cyclopts
-    from pydantic import BaseModel, ValidationError
-    from rich.console import Console
-    from rich.logging import RichHandler
-except ModuleNotFoundError as error:
-    enter(error.name or "cyclopts")
-    raise
+from octane import __version__
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,

@@ -1,4 +1,4 @@
-"""numba's cache of compiled code, in processes of their own: each imports numba and octane again."""
+"""numba's cache of compiled code, in processes of their own, which import numba again."""
 
 import os
 import shutil
