@@ -9,7 +9,7 @@ from octane.core.arrays import to_host
 from octane.n4 import bspline
 from octane.n4 import fit as n4
 from octane.n4.cuda import APPLIED, CudaSteps, apply_rows, device_steps
-from octane.n4.grid import Grid
+from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Sharpening, Steps
 
 pytestmark = pytest.mark.gpu
@@ -87,7 +87,7 @@ def test_a_constant_image_has_no_bias(cupy):
 def test_an_iteration_copies_to_the_host_once_and_allocates_nothing(cupy, monkeypatch):
     image = cupy.asarray(phantom())
     assert device_steps(image.shape, 200) is CudaSteps
-    steps = CudaSteps(Grid(image, None, None, 1, CudaSteps.SLAB), Sharpening(200, 0.15, 0.01))
+    steps = CudaSteps(FitVoxels(image, None, None, 1, CudaSteps.SLAB), Sharpening(200, 0.15, 0.01))
     steps.begin_level((4, 4, 4))
     lattice, moments = iterate(steps, cupy.zeros((4, 4, 4), cupy.float32))
 

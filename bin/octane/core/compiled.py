@@ -8,6 +8,7 @@ folder.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import threading
 import zlib
@@ -58,7 +59,6 @@ class Kernel(Generic[P, R]):
         return self._machine_code(*args, **kwargs)
 
     def _make(self) -> Callable[P, R]:
-        import numba
         from numba.extending import register_jitable
 
         while _helpers:
@@ -67,7 +67,7 @@ class Kernel(Generic[P, R]):
             register_jitable(fastmath={"reassoc", "contract"} if reorder else False)(helper)
         if Kernel.caching:
             try:
-                if not numba.config.CACHE_DIR:
+                if not os.environ.get("NUMBA_CACHE_DIR"):
                     # Without a home numba would make a folder named "~" in the working directory.
                     Path.home()
                 return self._compile(cache=True)

@@ -10,8 +10,6 @@ from threading import Lock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["LINE_EVERY_S", "Advance", "progress"]
-
 logger = logging.getLogger(__name__)
 
 LINE_EVERY_S = 10.0
@@ -47,6 +45,25 @@ class Advance:
         return (
             f"{self.done / seconds:.1f} {self._unit}/s, {self.bytes / seconds / 1e6:.0f} MB/s, "
             f"{left:.0f} s left"
+        )
+
+
+class IterationLog:
+    """A line in the log now and then for iterations; parts fitted together share the lines."""
+
+    def __init__(self, label: str) -> None:
+        self._label, self._last, self._lock = label, time.monotonic(), Lock()
+
+    def __call__(self, part: str, done: int, most: int, convergence: float) -> None:
+        """Count an iteration: ``done`` of at most ``most`` of a part, and its measure."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._last < LINE_EVERY_S:
+                return
+            self._last = now
+        logger.info(
+            "%s: %s, %d of at most %d iterations, convergence %.3g",
+            *(self._label, part, done, most, convergence),
         )
 
 

@@ -18,30 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from octane.core.arrays import namespace, to_host
+from octane.core.arrays import namespace
 from octane.core.errors import OctaneError
-
-__all__ = [
-    "Axis",
-    "FitBasis",
-    "axis_weights",
-    "basis",
-    "dense",
-    "evaluate",
-    "evaluate_region",
-    "expand_rows",
-    "fit",
-    "fit_basis",
-    "gather",
-    "held_constant",
-    "product",
-    "reciprocal",
-    "reciprocal_omega",
-    "refine",
-    "region_rows",
-    "solve",
-    "spans",
-]
 
 # ITK: where the summed squared weights fall below a tenth of float32's epsilon, a control point
 # has no data near it and keeps its value.
@@ -317,29 +295,6 @@ def reciprocal(omega: np.ndarray) -> np.ndarray:
     xp = namespace(omega)
     near = omega > OMEGA_FLOOR
     return xp.where(near, 1 / xp.where(near, omega, 1), 0)
-
-
-def solve(values: np.ndarray, weights: np.ndarray, n_control_points: Sequence[int]) -> np.ndarray:
-    """Fit a lattice to a whole (z, y, x) array on the host; the plain form of the above.
-
-    Parameters
-    ----------
-    values, weights : array, (z, y, x)
-        Data, and its weights (a mask).
-    n_control_points : sequence of three int
-        For z, y, x.
-
-    Returns
-    -------
-    ndarray, float64, (cz, cy, cx)
-    """
-    values, weights = to_host(values).astype(np.float64), to_host(weights).astype(np.float64)
-    matrices = [fit_basis(basis(n, c)) for n, c in zip(values.shape, n_control_points, strict=True)]
-    rows = (-1, values.shape[2])
-    weight_rows = weights.reshape(rows) @ matrices[2].squared
-    data_rows = (weights * values).reshape(rows) @ matrices[2].cubed
-    reciprocal = reciprocal_omega(weight_rows, values.shape[:2], [m.squared for m in matrices[:2]])
-    return fit(data_rows, values.shape[:2], [m.cubed for m in matrices[:2]]) * reciprocal
 
 
 def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:

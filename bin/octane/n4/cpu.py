@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from octane.n4 import bspline, kernels
-from octane.n4.grid import Grid, Slab
+from octane.n4.grid import FitVoxels, Slab
 from octane.n4.iteration import Map, Moments, Sharpening, Steps
 
 __all__ = ["CompiledSteps"]
@@ -34,7 +34,7 @@ class CompiledSteps(Steps):
     SLAB = 1 << 15
     _follow = kernels.follow
 
-    def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
+    def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         self.grid, self.sharpening = grid, sharpening
         self.log = grid.values
         np.log(self.log, out=self.log, where=self.log > 0)

@@ -26,7 +26,7 @@ import numpy as np
 from octane.core.arrays import namespace, to_host
 from octane.n4 import bspline
 from octane.n4.convergence import Head, head_length, variation_from_head
-from octane.n4.grid import Grid
+from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Moments, Sharpening, Steps, log_image
 
 __all__ = [
@@ -136,7 +136,7 @@ class CudaSteps:
 
     Parameters
     ----------
-    grid : Grid
+    grid : FitVoxels
         Of CuPy arrays; its rows have at most `MAX_ROW` voxels.
     sharpening : Sharpening
         At most `MAX_BINS` bins.
@@ -144,7 +144,7 @@ class CudaSteps:
 
     SLAB = bspline.CACHED
 
-    def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
+    def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         xp = self.xp = grid.xp
         self.grid, self.sharpening = grid, sharpening
         module = xp.RawModule(code=_source(), options=fit_options())

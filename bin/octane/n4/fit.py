@@ -47,7 +47,7 @@ from octane.n4.apply import FieldPart, check_strength, correct_block, divide
 from octane.n4.convergence import variation
 from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import CudaSteps, device_steps
-from octane.n4.grid import Grid, check_arrays
+from octane.n4.grid import FitVoxels, check_arrays
 from octane.n4.iteration import Sharpening, Steps
 from octane.pipeline.workers import run_tiles
 
@@ -280,7 +280,7 @@ def fit_bias_field(
     per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels
     reports = []
     kind = steps_for(namespace(image), image.shape, number_of_histogram_bins)
-    with Grid(image, mask, weights, workers, kind.SLAB) as grid:
+    with FitVoxels(image, mask, weights, workers, kind.SLAB) as grid:
         single = [axis for axis, n in enumerate(grid.shape) if n == 1]
         for axis, c in enumerate(control_points):
             bspline.axis_weights(grid.shape[axis], c)  # refuses too few before any work

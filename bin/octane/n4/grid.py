@@ -16,7 +16,7 @@ import numpy as np
 from octane.core.arrays import namespace, to_host
 from octane.core.errors import OctaneError
 
-__all__ = ["Grid", "Slab", "check_arrays"]
+__all__ = ["FitVoxels", "Slab", "check_arrays"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Slab:
     where: np.ndarray | None
 
 
-class Grid:
+class FitVoxels:
     """The included voxels: their bounding box, their values, and slabs of rows to work through.
 
     A context: leaving it ends its threads.
@@ -85,7 +85,7 @@ class Grid:
         self.workers = workers if parallel else 1
         self._pool = ThreadPoolExecutor(workers - 1) if parallel else None
 
-    def __enter__(self) -> Grid:
+    def __enter__(self) -> FitVoxels:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""What N4 reads besides the volume: sections, masks, weights, a phantom's truth."""
+"""Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,26 +8,92 @@ import numpy.typing as npt
 
 from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
-from octane.core.geometry import Region
+from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
-from octane.n4.gathering import gather
+from octane.core.timing import span
 from octane.n4.mask import enlarged, tissue_mask
-from octane.n4.plan import Plan, within
+from octane.n4.plan import READ_BLOCK, Plan, within
+from octane.pipeline.readers import read_blocks
 from octane.store.itk_files import FileVolume
 from octane.store.sections import Section, read_sections, sections_from
 from octane.store.volumes import ArrayVolume, Volume, open_volume
 
-__all__ = [
-    "block_mask",
-    "fit_mask",
-    "kept",
-    "read_truth",
-    "read_weights",
-    "sections_of",
-    "shrunk_sections",
-]
-
 TISSUE = "tissue"
+
+
+def read_strided(
+    volume: Volume,
+    keep: Region,
+    dtype: npt.DTypeLike,
+    *,
+    workers: int,
+    metrics: Metrics,
+    finite: bool = False,
+    label: str = "N4: reading",
+) -> npt.NDArray:
+    """Read the voxels of strided slices, block by block.
+
+    Parameters
+    ----------
+    volume
+        What to read.
+    keep
+        Slices with start and step (z, y, x).
+    dtype
+        Type of the result.
+    workers
+        Threads.
+    metrics
+        Takes their seconds.
+    finite
+        Look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
+    label
+        What the work is called where its progress is shown.
+
+    Returns
+    -------
+    array
+        ``volume[keep]``.
+    """
+    shape = volume.grid.shape
+    result = np.empty([len(range(n)[k]) for n, k in zip(shape, keep, strict=True)], dtype)
+    # Integers are always finite; blocks that hold no kept voxel are read only to be looked at.
+    finite = finite and volume.dtype.kind == "f"
+    # Whole chunks, where they are smaller than a block, so that each is decoded once.
+    size = tuple(c * (READ_BLOCK // c) if c < READ_BLOCK else READ_BLOCK for c in volume.chunks)
+    regions = blocks(shape, size)
+
+    def work(region: Region) -> tuple[None, int]:
+        inner, outer = [], []
+        for r, k in zip(region, keep, strict=True):
+            first = max(0, -(-(r.start - k.start) // k.step))
+            last = max(first, -(-(min(r.stop, k.stop) - k.start) // k.step))
+            outer.append(slice(first, last))
+            inner.append(slice(k.start + first * k.step - r.start, r.stop - r.start, k.step))
+        if not finite and any(o.start == o.stop for o in outer):
+            return None, 0
+        with span("read"):
+            block = volume.read(region)
+        with span("compute"):
+            if finite and not np.isfinite(block).all():
+                at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
+                raise OctaneError(
+                    f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}); "
+                    "clean it, or give --nonfinite mask to leave such voxels out of the fit."
+                )
+            kept = block[tuple(inner)]
+            result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
+        return None, block.nbytes
+
+    read_blocks(
+        regions,
+        work,
+        label=label,
+        workers=workers,
+        metrics=metrics,
+        describe=lambda r: f"block {r} of {volume.path}",
+    )
+    return result
 
 
 def sections_of(volume: Volume, p: N4Parameters) -> list[Section]:
@@ -42,7 +108,7 @@ def kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVol
     """The same volume, in memory."""
     with metrics.timed("into memory"):
         everything = tuple(slice(0, n, 1) for n in volume.grid.shape)
-        voxels = gather(
+        voxels = read_strided(
             volume, everything, volume.dtype, workers=plan.workers, metrics=metrics, finite=finite
         )
     metrics.count("read", voxels.nbytes)
@@ -100,7 +166,7 @@ def _companion(path: Path, volume: Volume, what: str) -> Volume:
 
 def _read_mask(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.bool_]:
     stored = _companion(path, volume, "mask")
-    values = gather(
+    values = read_strided(
         stored, plan.keep, stored.dtype, workers=plan.workers, metrics=metrics,
         label="N4: reading the mask",
     )  # fmt: skip
@@ -119,7 +185,7 @@ def read_weights(
     """Weights of the voxels that are fitted; refuses those below 0."""
     with metrics.timed("weights"):
         stored = _companion(path, volume, "weight image")
-        weights = gather(
+        weights = read_strided(
             stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
             label="N4: reading the weights",
         )  # fmt: skip
@@ -136,7 +202,7 @@ def read_truth(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.
             f"{path} has the shape {stored.grid.shape} and the volume {volume.grid.shape}; make "
             "the phantom with --truth-resolution as the run's --resolution."
         )
-    return gather(
+    return read_strided(
         stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
         label="N4: reading the truth",
     )  # fmt: skip

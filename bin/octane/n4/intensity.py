@@ -1,9 +1,9 @@
 """Brightness and contrast of sections and planes made alike, before a smooth field is fitted.
 
-A smooth field cannot follow what jumps from one section to the next, nor the attenuation that
-begins anew with each of them. Both depend on the plane alone, so that they are taken out by one
-map of intensities per plane: histogram matching (section by section or plane by plane), and a gain
-that levels the planes of a section.
+A smooth field cannot follow steps from one section to the next, nor the attenuation that begins
+again with each of them. Both depend on the plane alone, so one map of intensities per plane takes
+them out: histogram matching (section by section or plane by plane), and a gain that brings the
+planes of a section to one mean.
 
 Nothing is clamped, and no range of intensities is assumed: maps are continued beyond their outer
 knots in proportion, so that 0 stays 0 and what is brighter stays brighter.
@@ -18,8 +18,6 @@ import numpy as np
 
 from octane.core.arrays import namespace
 
-__all__ = ["Levelling", "along_z", "histogram_matching", "z_profile_gain"]
-
 # Enough to follow the peaks of some tissues, and so few that a plane of 1e4 voxels has some
 # hundred between two of them. The outermost are well inside, where a quantile is no single voxel.
 PROBABILITIES = np.linspace(0.01, 0.99, 33)
@@ -28,7 +26,7 @@ Planes = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Levelling:
+class IntensityMaps:
     """One intensity map per plane: from knots to knots, then times a gain.
 
     Attributes
@@ -44,7 +42,7 @@ class Levelling:
     gain: np.ndarray
 
     @classmethod
-    def identity(cls, planes: int) -> Levelling:
+    def identity(cls, planes: int) -> IntensityMaps:
         """The map that changes nothing."""
         return cls(None, None, np.ones(planes))
 
@@ -95,7 +93,9 @@ class Levelling:
         return mapped.astype(plane.dtype, copy=False)
 
 
-def histogram_matching(volume: np.ndarray, mask: np.ndarray, groups: Sequence[Planes]) -> Levelling:
+def histogram_matching(
+    volume: np.ndarray, mask: np.ndarray, groups: Sequence[Planes]
+) -> IntensityMaps:
     """Match the histogram of each group of planes to that of all groups.
 
     The histogram that all are matched to is the mean of theirs as quantile functions, weighted by
@@ -114,7 +114,7 @@ def histogram_matching(volume: np.ndarray, mask: np.ndarray, groups: Sequence[Pl
 
     Returns
     -------
-    Levelling
+    IntensityMaps
         Of gain 1.
     """
     found: list[tuple[Planes, np.ndarray, int]] = []
@@ -122,9 +122,9 @@ def histogram_matching(volume: np.ndarray, mask: np.ndarray, groups: Sequence[Pl
         values = volume[start:stop][mask[start:stop]]
         if values.size:
             found.append(((start, stop), np.quantile(values, PROBABILITIES), values.size))
-    level = Levelling.identity(len(volume))
+    maps = IntensityMaps.identity(len(volume))
     if not found:
-        return level
+        return maps
     quantiles = np.array([q for _, q, _ in found])
     weights = [size for _, _, size in found]
     if (quantiles > 0).all():
@@ -135,7 +135,7 @@ def histogram_matching(volume: np.ndarray, mask: np.ndarray, groups: Sequence[Pl
     source = target.copy()
     for (start, stop), own, _ in found:
         source[start:stop] = own
-    return replace(level, source=source, target=target)
+    return replace(maps, source=source, target=target)
 
 
 def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Planes]) -> np.ndarray:
@@ -170,13 +170,13 @@ def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Plan
 
 
 def along_z(
-    levelling: Levelling, kept: Sequence[int], groups: Sequence[Planes], planes: int
-) -> Levelling:
+    maps: IntensityMaps, kept: Sequence[int], groups: Sequence[Planes], planes: int
+) -> IntensityMaps:
     """Bring maps of some planes to all planes, linearly between them and never across groups.
 
     Parameters
     ----------
-    levelling : Levelling
+    maps : IntensityMaps
         Of the planes that were kept when the volume was shrunk.
     kept : sequence of int
         Which planes these are, rising.
@@ -187,7 +187,7 @@ def along_z(
 
     Returns
     -------
-    Levelling
+    IntensityMaps
         Planes of no group, and of groups that kept none, have the map of the nearest kept plane.
     """
     positions = np.asarray(kept)
@@ -206,8 +206,8 @@ def along_z(
         share = part.reshape(-1, *[1] * (values.ndim - 1))
         return values[before] * (1 - share) + values[after] * share
 
-    return Levelling(
-        None if levelling.source is None else between(levelling.source),
-        None if levelling.target is None else between(levelling.target),
-        np.exp(between(np.log(levelling.gain))),
+    return IntensityMaps(
+        None if maps.source is None else between(maps.source),
+        None if maps.target is None else between(maps.target),
+        np.exp(between(np.log(maps.gain))),
     )

@@ -18,7 +18,7 @@ from octane.core.arrays import to_host
 from octane.core.timing import span
 from octane.n4 import bspline
 from octane.n4.convergence import running_variation
-from octane.n4.grid import Grid, Slab
+from octane.n4.grid import FitVoxels, Slab
 
 __all__ = [
     "Map",
@@ -73,7 +73,7 @@ class Steps:
     # What follows ITK's running mean; None for arrays.
     _follow: Callable[[np.ndarray], tuple[float, float]] | None = None
 
-    def __init__(self, grid: Grid, sharpening: Sharpening) -> None:
+    def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         xp = grid.xp
         self.grid, self.sharpening = grid, sharpening
         self.log = log_image(grid)
@@ -232,7 +232,7 @@ class Steps:
         return Moments(float(change.sum()), float(xp.square(change).sum()), float(largest))
 
 
-def log_image(grid: Grid) -> np.ndarray:
+def log_image(grid: FitVoxels) -> np.ndarray:
     """Return the logarithm of the included voxels; values <= 0 have none and stay."""
     xp, values = grid.xp, grid.values
     return xp.where(values > 0, xp.log(xp.where(values > 0, values, 1)), values)

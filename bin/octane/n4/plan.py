@@ -12,15 +12,14 @@ from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks, spelled
 from octane.n4.fit import shrink_slices
-from octane.n4.gathering import READ_BLOCK
 from octane.n4.mesh import plan_mesh, shrink_factors
 from octane.n4.modes import Part
 from octane.pipeline.workers import plan_workers
 from octane.store.sections import Section
 from octane.store.volumes import Volume, is_ome_zarr
 
-__all__ = ["Plan", "plan_n4", "within"]
-
+READ_BLOCK = 256
+"""Edge of the blocks that are read; a shard of octane's volumes."""
 PROCESS_BYTES = 290_000_000
 """Python with NumPy, SciPy, SimpleITK, zarr and the compiled loops, before any data."""
 FIT_BYTES = 36

@@ -15,24 +15,24 @@ from octane.core.errors import OctaneError
 from octane.core.files import bring_to_disk
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
+from octane.core.progress import IterationLog
 from octane.gpu.run import Share, on_device
 from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
-from octane.n4.gathering import gather
 from octane.n4.inputs import (
     block_mask,
     fit_mask,
     kept,
+    read_strided,
     read_truth,
     read_weights,
     sections_of,
     shrunk_sections,
 )
-from octane.n4.intensity import Levelling, along_z, histogram_matching, z_profile_gain
+from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_profile_gain
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
-from octane.n4.progress import FitLog
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.outside import note_outside
 from octane.store.sections import Section
@@ -108,7 +108,7 @@ def correct_bias(
         volume = kept(volume, plan, finite, metrics)
         finite = False  # looked at already
     with metrics.timed("shrink"):
-        shrunk = gather(
+        shrunk = read_strided(
             volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
             label="N4: shrinking" if plan.kept else "N4: reading",
         )  # fmt: skip
@@ -177,10 +177,10 @@ def _levelling(
     plan: Plan,
     sections: list[Section],
     p: N4Parameters,
-) -> Levelling:
+) -> IntensityMaps:
     """Maps of the shrunk grid's planes."""
     within = shrunk_sections(plan, sections)
-    level = Levelling.identity(len(shrunk))
+    level = IntensityMaps.identity(len(shrunk))
     if p.histogram_matching != "none":
         planes = [(k, k + 1) for a, b in within for k in range(a, b)]
         groups = within if p.histogram_matching == "section" else planes
@@ -201,7 +201,7 @@ def _fit(
 ) -> BiasModel:
     xp = share.xp
     weights = None if p.weights is None else read_weights(Path(p.weights), volume, plan, metrics)
-    told = FitLog(p.convergence_threshold)
+    log = IterationLog("N4")
 
     def fit(
         values: np.ndarray, inside: np.ndarray, weight: np.ndarray | None, part: Part, threads: int
@@ -219,7 +219,12 @@ def _fit(
                 control_points=part.mesh.control_points,
                 fitting_levels=part.mesh.fitting_levels,
                 stopping=p.stopping,
-                on_iteration=told.of(part.name, part.mesh.iterations),
+                on_iteration=lambda level, iteration, measure: log(
+                    f"{part.name}, level {level + 1}",
+                    iteration + 1,
+                    part.mesh.iterations[level],
+                    measure,
+                ),
                 workers=threads,
             )
         logger.info(
@@ -288,7 +293,7 @@ def _record(
 def _apply(
     volume: Volume,
     model: BiasModel,
-    levelling: Levelling,
+    levelling: IntensityMaps,
     inside: npt.NDArray[np.bool_],
     sections: list[Section],
     plan: Plan,
@@ -371,7 +376,7 @@ def _corrected(
     block: npt.NDArray,
     region: Region,
     model: BiasModel,
-    levelling: Levelling,
+    levelling: IntensityMaps,
     strength: float,
     dtype: np.dtype,
     *,

@@ -32,7 +32,7 @@ from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, plan_mosaic, target_of
 from octane.steps.stack import volume_depth
 from octane.steps.stitch import nominal_positions
-from octane.stitch.placement import Layout
+from octane.stitch.placement import TilePlacement
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.volumes import Volume
@@ -177,7 +177,7 @@ def predict(
     if kind == "mosaic" and not workflow["skip_stitch"]:
         stitch = StitchParameters.model_validate(settings["stitch"])
         layouts = [
-            Layout(
+            TilePlacement(
                 tiling,
                 nominal_positions(image, tiling, stitch, positions),
                 subpixel=stitch.subpixel,

@@ -1,15 +1,38 @@
-"""Where a section's tiles lie in the section's own voxel grid."""
+"""Placement of the tiles of a section in the voxel grid of the section."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from octane.core.geometry import Grid, vector
-from octane.stitch.registration import Placement
 from octane.store.mosaic_grid import MosaicGrid, Position, Tile
 
-__all__ = ["Layout"]
+
+@dataclass(frozen=True)
+class Placement:
+    """Placement of a tile in the grid of a section, in y or x.
+
+    Attributes
+    ----------
+    shift
+        Index in the section's grid of the tile's first voxel; need not be whole.
+    count
+        Voxels of the tile.
+    before, after
+        Voxels that the neighbours cover at either side.
+    first, last
+        Range of the section's voxels whose centres lie on the imaged tile; ``last`` excluded.
+    """
+
+    shift: float
+    count: int
+    before: float
+    after: float
+    first: int
+    last: int
 
 
-class Layout:
+class TilePlacement:
     """A section's grid and the placement of its tiles in it."""
 
     def __init__(
@@ -74,7 +97,7 @@ class Layout:
         )
 
     def uncovered(self) -> int:
-        """Pixels between the tiles that no tile saw.
+        """Count pixels between the tiles that no tile covers.
 
         Only the frame that the outer tiles enclose is looked at: outside of it the stage's errors
         make the outline ragged, and nothing is missing there.
@@ -99,7 +122,7 @@ class Layout:
         return int((np.outer(*(np.diff(e) for e in edges)) * ~seen).sum())
 
     def _inner(self, axis: int, side: int) -> int:
-        """Where all tiles of the first (side 0) or last (-1) row or column have begun or ended."""
+        """Pixel where all tiles of the first (side 0) or last (-1) row or column began or ended."""
         outer = sorted({tile[axis] for tile in self.places})[side]
         own = [p[axis] for tile, p in self.places.items() if tile[axis] == outer]
         return max(p.first for p in own) if side == 0 else min(p.last for p in own)

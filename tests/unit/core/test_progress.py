@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from octane.core import progress as module
-from octane.core.progress import progress
+from octane.core.progress import LINE_EVERY_S, IterationLog, progress
 
 
 class Terminal(io.StringIO):
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes only when it is told to."""
+    """Time that passes only where a test moves it."""
 
     class Clock:
         now = 100.0
@@ -73,3 +73,15 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch, caplog):
     assert "STITCH" in terminal.getvalue()
     assert "4/4" in terminal.getvalue()
     assert caplog.messages == []
+
+
+def test_iterations_of_parts_that_are_fitted_together_share_the_lines(clock, lines):
+    log = IterationLog("N4")
+    for iteration in range(1, 101):
+        clock.now += LINE_EVERY_S / 10
+        for section in range(8):
+            log(f"section {section}, level 1", iteration, 200, 1 / iteration)
+    assert len(lines.messages) == 10
+    assert lines.messages[0] == (
+        "N4: section 0, level 1, 10 of at most 200 iterations, convergence 0.1"
+    )

@@ -16,7 +16,7 @@ from octane.n4 import fit as n4
 from octane.n4.apply import FieldPart, correct_block
 from octane.n4.convergence import running_mean, running_variation
 from octane.n4.cuda import CudaSteps, apply_rows, device_steps
-from octane.n4.grid import Grid
+from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Sharpening, Steps, sharpen
 
 
@@ -46,8 +46,8 @@ def pair(image, mask=None, weights=None, bins=200, control_points=(4, 4, 4)):
     sharpening = Sharpening(bins, 0.15, 0.01)
     others = [a if a is None else on_device(a) for a in (mask, weights)]
     both = (
-        Steps(Grid(image, mask, weights, 1, Steps.SLAB), sharpening),
-        CudaSteps(Grid(on_device(image), *others, 1, CudaSteps.SLAB), sharpening),
+        Steps(FitVoxels(image, mask, weights, 1, Steps.SLAB), sharpening),
+        CudaSteps(FitVoxels(on_device(image), *others, 1, CudaSteps.SLAB), sharpening),
     )
     for steps in both:
         steps.begin_level(control_points)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from octane.n4 import bspline, convergence, kernels
 from octane.n4.cpu import CompiledSteps
-from octane.n4.grid import Grid
+from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Sharpening, Steps
 
 SHARPENING = Sharpening(200, 0.15, 0.01)
@@ -17,7 +17,7 @@ def iterate(kind, image, mask=None, weights=None, *, bins=200, slab=700, levels=
     """Lattice, u, moments and ITK's measure after every iteration."""
     seen = []
     lattice = np.zeros((4, 5, 4), np.float32)
-    with Grid(image, mask, weights, workers, slab) as grid:
+    with FitVoxels(image, mask, weights, workers, slab) as grid:
         steps = kind(grid, SHARPENING._replace(bins=bins))
         for level, most in enumerate(levels):
             if level:

@@ -13,7 +13,7 @@ from octane.n4 import iteration
 from octane.n4.convergence import running_mean, running_variation, variation
 from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import CudaSteps
-from octane.n4.grid import Grid
+from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Steps, itk_minimum, sharpen
 
 
@@ -86,7 +86,7 @@ def test_a_repeated_fit_and_any_number_of_workers_give_the_same_bits(kind, monke
 
 def test_an_error_on_a_thread_is_raised(monkeypatch):
     image, _ = phantom()
-    with Grid(image, None, None, 2, 1000) as grid:
+    with FitVoxels(image, None, None, 2, 1000) as grid:
 
         def fail(slab):
             raise ZeroDivisionError
@@ -241,7 +241,7 @@ def test_the_device_path_gives_the_same_field(monkeypatch):
     mask = image > 40
     expected = quick(image, mask)
     device = np.asarray(image).view(FakeArray)
-    assert len(Grid(device, mask, None, 1, 1000).slabs) == 1
+    assert len(FitVoxels(device, mask, None, 1, 1000).slabs) == 1
     fit = quick(device, mask)
     assert type(fit.lattice) is np.ndarray
     np.testing.assert_allclose(fit.lattice, expected.lattice, atol=1e-6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.n4.intensity import Levelling, along_z, histogram_matching, z_profile_gain
+from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_profile_gain
 
 SHAPE = (12, 40, 40)
 GROUPS = [(0, 4), (4, 8), (8, 12)]
@@ -23,8 +23,8 @@ def everything():
 
 def test_factors_between_sections_are_taken_away(tissue):
     factors = np.repeat([1.0, 3.0, 0.2], 4).astype(np.float32)[:, None, None]
-    level = histogram_matching(tissue * factors, everything(), GROUPS)
-    matched = level.apply(tissue * factors)
+    maps = histogram_matching(tissue * factors, everything(), GROUPS)
+    matched = maps.apply(tissue * factors)
     # To the geometric mean of the three.
     np.testing.assert_allclose(matched / tissue, (3 * 0.2) ** (1 / 3), rtol=0.06)
 
@@ -40,13 +40,13 @@ def test_contrast_is_matched_as_well(tissue):
 
 def test_a_map_is_monotone_goes_through_zero_and_clamps_nothing(tissue):
     factors = np.repeat([1.0, 3.0, 0.2], 4).astype(np.float32)[:, None, None]
-    level = histogram_matching(tissue * factors, everything(), GROUPS)
+    maps = histogram_matching(tissue * factors, everything(), GROUPS)
     line = np.linspace(-1e5, 1e7, 4001, dtype=np.float32)
     for k in range(SHAPE[0]):
-        mapped = level.apply(np.broadcast_to(line, (1, 1, line.size)), k)[0, 0]
+        mapped = maps.apply(np.broadcast_to(line, (1, 1, line.size)), k)[0, 0]
         assert (np.diff(mapped) > 0).all()
         assert mapped[-1] > 1e6
-    assert level.apply(np.zeros((12, 1, 1), np.float32)).max() == 0
+    assert maps.apply(np.zeros((12, 1, 1), np.float32)).max() == 0
 
 
 def test_intensities_below_zero_are_shifted(tissue):
@@ -94,22 +94,24 @@ def test_a_plane_without_tissue_has_the_gain_of_its_neighbours(tissue):
 
 
 def test_maps_of_kept_planes_are_brought_to_all_and_stay_within_their_section():
-    level = Levelling(np.array([[1.0], [2.0], [30.0]]), np.full((3, 1), 5.0), np.array([1.0, 4, 7]))
-    whole = along_z(level, [1, 3, 6], [(0, 5), (5, 9)], 10)
+    maps = IntensityMaps(
+        np.array([[1.0], [2.0], [30.0]]), np.full((3, 1), 5.0), np.array([1.0, 4, 7])
+    )
+    whole = along_z(maps, [1, 3, 6], [(0, 5), (5, 9)], 10)
     assert whole.source is not None
     np.testing.assert_allclose(whole.source[:, 0], [1, 1, 1.5, 2, 2, 30, 30, 30, 30, 30])
     np.testing.assert_allclose(whole.gain, [1, 1, 2, 4, 4, 7, 7, 7, 7, 7])
 
 
 def test_every_plane_kept_is_the_map_itself(tissue):
-    level = Levelling(
+    maps = IntensityMaps(
         tissue[:, 0, :3].astype(float), tissue[:, 1, :3].astype(float), np.arange(1, 13.0)
     )
-    whole = along_z(level, range(12), GROUPS, 12)
-    np.testing.assert_array_equal(whole.source, level.source)
-    np.testing.assert_allclose(whole.gain, level.gain)
+    whole = along_z(maps, range(12), GROUPS, 12)
+    np.testing.assert_array_equal(whole.source, maps.source)
+    np.testing.assert_allclose(whole.gain, maps.gain)
 
 
 def test_a_block_is_mapped_as_the_whole(tissue):
-    level = histogram_matching(tissue, everything(), [(k, k + 1) for k in range(12)])
-    np.testing.assert_array_equal(level.apply(tissue)[5:9], level.apply(tissue[5:9], 5))
+    maps = histogram_matching(tissue, everything(), [(k, k + 1) for k in range(12)])
+    np.testing.assert_array_equal(maps.apply(tissue)[5:9], maps.apply(tissue[5:9], 5))

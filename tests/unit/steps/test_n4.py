@@ -8,7 +8,7 @@ from octane.config.params import ExecutionParameters, N4Parameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
-from octane.n4 import gathering, plan
+from octane.n4 import inputs, plan
 from octane.n4.fit import shrink_slices
 from octane.steps.n4 import correct_bias
 from octane.store import volumes
@@ -246,7 +246,7 @@ def test_the_volumes_own_notes_are_kept(write_image, biased, correct):
 
 def cut_small(monkeypatch):
     """Blocks of 16 and shards of 16, where the volume is one of each."""
-    for module in (gathering, plan):
+    for module in (inputs, plan):
         monkeypatch.setattr(module, "READ_BLOCK", 16)
     for module in (store_writer, volumes):
         monkeypatch.setattr(module, "CHUNK", 8)
@@ -254,11 +254,11 @@ def cut_small(monkeypatch):
 
 
 @pytest.mark.parametrize("shrink", [1, 2, 3, (5, 2, 7), 40])
-def test_blocks_gather_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch, shrink):
+def test_blocks_give_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch, shrink):
     cut_small(monkeypatch)
     factors = (shrink,) * 3 if isinstance(shrink, int) else shrink
     keep = shrink_slices(SHAPE, factors)
-    found = gathering.gather(
+    found = inputs.read_strided(
         open_volume(volume), keep, np.float32, workers=2, metrics=Metrics("n4"), finite=True
     )
     np.testing.assert_array_equal(found, biased[keep])

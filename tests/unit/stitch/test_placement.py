@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.stitch.placement import Layout
+from octane.stitch.placement import TilePlacement
 from octane.store.mosaic_grid import MosaicGrid
 
 
@@ -23,7 +23,7 @@ def grid_of_tiles(rows, columns, tile=20, spacing=10.0):
 
 def laid(positions, *, subpixel=True):
     rows, columns = (1 + max(tile[axis] for tile in positions) for axis in range(2))
-    return Layout(grid_of_tiles(rows, columns), positions, subpixel=subpixel)
+    return TilePlacement(grid_of_tiles(rows, columns), positions, subpixel=subpixel)
 
 
 def test_a_section_reaches_from_its_first_tile_to_its_last():

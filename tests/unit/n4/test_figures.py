@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.n4.quality import against_truth, coefficient_of_variation, field_correlation
+from octane.n4.figures import against_truth, coefficient_of_variation, field_correlation
 
 
 def test_the_coefficient_of_variation_is_the_deviation_over_the_mean():
