@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Correct a volume's bias field with N4, ITK's algorithm and options."""
 
+import sys
 from pathlib import Path
 
 from octane.config.cli import RecordFile, run
 from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
-from octane.steps.n4 import correct_bias
+from octane.steps.n4 import correct_bias, prepare
 
 
 def main(
@@ -42,6 +43,17 @@ def main(
     dry_run
         Print what would be fitted, how finely, and the memory it takes; do nothing.
     """
+    if dry_run:
+        planned = prepare(
+            source,
+            destination,
+            parameters,
+            reading,
+            execution,
+            save_bias_field=save_bias_field,
+        )
+        sys.stdout.write("\n".join(planned.plan.lines()) + "\n")
+        return
     made = correct_bias(
         source,
         destination,
@@ -51,10 +63,8 @@ def main(
         sharing,
         save_bias_field=save_bias_field,
         truth=truth,
-        dry_run=dry_run,
     )
-    if not dry_run:
-        made.save(metrics, preview)
+    made.save(metrics, preview)
 
 
 if __name__ == "__main__":

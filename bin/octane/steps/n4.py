@@ -1,9 +1,9 @@
 """N4: the bias field fitted on the shrunk volume, applied to the whole one block by block."""
 
 import logging
-import sys
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +38,34 @@ from octane.pipeline.outside import note_outside
 from octane.store.sections import Section
 from octane.store.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
 
-__all__ = ["correct_bias"]
-
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One volume that is corrected.
+
+    Attributes
+    ----------
+    volume
+        Source of the voxels: as stored, or in memory.
+    sections
+        Sections that have tissue.
+    destination, field_path
+        Output: the corrected volume, and the bias field if it is wanted.
+    truth
+        Truth folder of a phantom, for figures.
+    """
+
+    volume: Volume
+    sections: list[Section]
+    plan: Plan
+    parameters: N4Parameters
+    execution: ExecutionParameters
+    metrics: Metrics
+    destination: Path
+    field_path: Path | None
+    truth: Path | None
 
 
 def correct_bias(
@@ -53,9 +78,8 @@ def correct_bias(
     *,
     save_bias_field: Path | None = None,
     truth: Path | None = None,
-    dry_run: bool = False,
 ) -> Metrics:
-    """Correct a volume's bias field.
+    """Correct the bias field of a volume.
 
     Parameters
     ----------
@@ -64,86 +88,48 @@ def correct_bias(
     parameters, reading, execution, sharing
         See :mod:`octane.config.params`.
     save_bias_field
-        Where to write the multiplicative bias field at full resolution, float32: what the volume
-        is divided by, gains of planes included, histogram matching left out.
+        Path of the multiplicative bias field at full resolution, float32: the divisor of the
+        volume, gains of planes included, histogram matching left out.
     truth
-        A phantom's truth folder, for figures against it.
-    dry_run
-        Write the plan to the standard output, and do nothing.
+        Truth folder of a phantom, for figures against it.
 
     Raises
     ------
     OctaneError
         For a volume, mask or output that is not usable; nothing is left half-written.
     """
-    p = parameters
-    volume = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
-    if volume.dtype.kind not in "fiu":
-        raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
-    metrics = Metrics("n4", settings=p.recorded(reading, execution))
-    outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise OctaneError(
-            f"{destination} is named for the corrected volume and for the bias field; "
-            "give --save-bias-field another name."
-        )
-    if p.outside == "zero" and p.mask is None:
-        raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
-    voxels = int(np.prod(volume.grid.shape))
-    whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
-    whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
-    sections = sections_of(volume, p)
-    plan = plan_n4(volume, sections, p, execution, whole_files=whole)
-    if dry_run:
-        sys.stdout.write("\n".join(plan.lines()) + "\n")
-        return metrics
+    run = prepare(
+        source,
+        destination,
+        parameters,
+        reading,
+        execution,
+        save_bias_field=save_bias_field,
+        truth=truth,
+    )
+    plan, metrics = run.plan, run.metrics
     for line in plan.lines():
         logger.info("N4: %s", line)
-    if p.iterations is not None and sum(p.iterations) == 0:
-        metrics.warn("No iterations were asked for: the field is 1 everywhere.")
-    _single_axes(plan, metrics)
-    finite = p.nonfinite == "error"
-    bring_in(volume, metrics)
-    if plan.kept:
-        volume = kept(volume, plan, finite, metrics)
-        finite = False  # looked at already
-    with metrics.timed("shrink"):
-        shrunk = read_strided(
-            volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
-            label="N4: shrinking" if plan.kept else "N4: reading",
-        )  # fmt: skip
-    mask = fit_mask(volume, shrunk, plan, sections, p, metrics)
-    values = shrunk[mask]
-    if values.size and values.min() == values.max():
-        raise OctaneError(
-            f"{source} holds the one value {values[0]:g} everywhere that is to be fitted; "
-            "there is no field to find: check the input and the mask."
-        )
+    _warn(run)
+    run, shrunk, mask = _read(run)
     with metrics.timed("level"):
-        own = _levelling(shrunk, mask, plan, sections, p)
-        levelling = along_z(
-            own,
-            plan.planes,
-            [(s.start, s.stop) for s in sections],
-            volume.grid.shape[0],
-        )
-        levelled, gains = own.apply(shrunk), own.gain
-    # A GPU may want them again; on a CPU they go before blocks are corrected.
-    arrays = [shrunk, levelled]
-    del shrunk, levelled, values
+        own = _intensity_maps(run, shrunk, mask)
+        sections = [(s.start, s.stop) for s in run.sections]
+        maps = along_z(own, plan.planes, sections, run.volume.grid.shape[0])
+        mapped = own.apply(shrunk)
+    # After a failure on a GPU they are needed again; on a CPU they go before blocks are corrected.
+    arrays = [shrunk, mapped]
+    del shrunk, mapped
 
     def work(share: Share) -> None:
-        fitted, voxels = arrays
+        before, mapped = arrays
         if share.device is None:
             arrays.clear()
-        own = replace(plan, workers=min(plan.workers, share.batch))
-        model = _fit(voxels, mask, volume, own, p, share, metrics)
-        _record(volume, model, gains, fitted, voxels, mask, own, sections, p, truth, metrics)
-        del fitted, voxels
-        _apply(
-            volume, model, levelling, mask, sections, own, destination, save_bias_field, p,
-            execution, metrics, share,
-        )  # fmt: skip
+        shared = replace(run, plan=replace(plan, workers=min(plan.workers, share.batch)))
+        model = _fit(shared, mapped, mask, share)
+        _record(shared, model, own.gain, before, mapped, mask)
+        del before, mapped
+        _apply(shared, model, maps, mask, share)
 
     on_device(
         work,
@@ -162,45 +148,96 @@ def correct_bias(
     return metrics
 
 
-def _single_axes(plan: Plan, metrics: Metrics) -> None:
-    for name, n in zip("zyx", plan.shrunk_shape, strict=True):
+def prepare(
+    source: Path,
+    destination: Path,
+    parameters: N4Parameters,
+    reading: InputParameters,
+    execution: ExecutionParameters,
+    *,
+    save_bias_field: Path | None = None,
+    truth: Path | None = None,
+) -> Run:
+    """Check the input and plan the run, before any voxel is read; as :func:`correct_bias`."""
+    p = parameters
+    volume = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    if volume.dtype.kind not in "fiu":
+        raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
+    metrics = Metrics("n4", settings=p.recorded(reading, execution))
+    outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise OctaneError(
+            f"{destination} is named for the corrected volume and for the bias field; "
+            "give --save-bias-field another name."
+        )
+    if p.outside == "zero" and p.mask is None:
+        raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
+    voxels = int(np.prod(volume.grid.shape))
+    whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
+    whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
+    sections = sections_of(volume, p)
+    plan = plan_n4(volume, sections, p, execution, whole_files=whole)
+    return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, truth)
+
+
+def _warn(run: Run) -> None:
+    iterations = run.parameters.iterations
+    if iterations is not None and sum(iterations) == 0:
+        run.metrics.warn("No iterations were asked for: the field is 1 everywhere.")
+    for name, n in zip("zyx", run.plan.shrunk_shape, strict=True):
         if n == 1:
-            metrics.warn(
-                f"{plan.volume.path} has one voxel along {name} after --shrink-factor: the field "
+            run.metrics.warn(
+                f"{run.volume.path} has one voxel along {name} after --shrink-factor: the field "
                 "is constant along it, and the other axes are fitted."
             )
 
 
-def _levelling(
-    shrunk: npt.NDArray[np.float32],
-    mask: npt.NDArray[np.bool_],
-    plan: Plan,
-    sections: list[Section],
-    p: N4Parameters,
+def _read(run: Run) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    """Read the volume: the run, with the volume in memory if planned, shrunk voxels and mask."""
+    plan, metrics = run.plan, run.metrics
+    finite = run.parameters.nonfinite == "error"
+    bring_in(run.volume, metrics)
+    if plan.kept:
+        run = replace(run, volume=kept(run.volume, plan, finite, metrics))
+        finite = False  # every voxel has been checked
+    with metrics.timed("shrink"):
+        shrunk = read_strided(
+            run.volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
+            label="N4: shrinking" if plan.kept else "N4: reading",
+        )  # fmt: skip
+    mask = fit_mask(run.volume, shrunk, plan, run.sections, run.parameters, metrics)
+    values = shrunk[mask]
+    if values.size and values.min() == values.max():
+        raise OctaneError(
+            f"{run.volume.path} holds the one value {values[0]:g} everywhere that is to be fitted; "
+            "there is no field to find: check the input and the mask."
+        )
+    return run, shrunk, mask
+
+
+def _intensity_maps(
+    run: Run, shrunk: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]
 ) -> IntensityMaps:
-    """Maps of the shrunk grid's planes."""
-    within = shrunk_sections(plan, sections)
-    level = IntensityMaps.identity(len(shrunk))
+    """Maps of the planes of the shrunk grid."""
+    p = run.parameters
+    sections = shrunk_sections(run.plan, run.sections)
+    maps = IntensityMaps.identity(len(shrunk))
     if p.histogram_matching != "none":
-        planes = [(k, k + 1) for a, b in within for k in range(a, b)]
-        groups = within if p.histogram_matching == "section" else planes
-        level = histogram_matching(shrunk, mask, groups)
+        planes = [(k, k + 1) for a, b in sections for k in range(a, b)]
+        groups = sections if p.histogram_matching == "section" else planes
+        maps = histogram_matching(shrunk, mask, groups)
     if p.z_profile_gain:
-        level = replace(level, gain=z_profile_gain(level.apply(shrunk), mask, within))
-    return level
+        maps = replace(maps, gain=z_profile_gain(maps.apply(shrunk), mask, sections))
+    return maps
 
 
 def _fit(
-    levelled: npt.NDArray[np.float32],
-    mask: npt.NDArray[np.bool_],
-    volume: Volume,
-    plan: Plan,
-    p: N4Parameters,
-    share: Share,
-    metrics: Metrics,
+    run: Run, mapped: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], share: Share
 ) -> BiasModel:
-    xp = share.xp
-    weights = None if p.weights is None else read_weights(Path(p.weights), volume, plan, metrics)
+    p, plan, metrics, xp = run.parameters, run.plan, run.metrics, share.xp
+    weights = None
+    if p.weights is not None:
+        weights = read_weights(Path(p.weights), run.volume, plan, metrics)
     log = IterationLog("N4")
 
     def fit(
@@ -228,17 +265,19 @@ def _fit(
                 workers=threads,
             )
         logger.info(
-            "N4: %s fitted in %s iterations", part.name,
+            "N4: %s fitted in %s iterations, convergence %s",
+            part.name,
             " + ".join(str(level.iterations) for level in done.levels),
-        )  # fmt: skip
+            ", ".join(f"{level.convergence[-1]:.3g}" for level in done.levels if level.convergence),
+        )
         return done
 
     with metrics.timed("fit"):
         model = fit_modes(
-            levelled,
+            mapped,
             mask,
             weights,
-            shape=volume.grid.shape,
+            shape=run.volume.grid.shape,
             keep=plan.keep,
             sections=plan.sections,
             whole=plan.whole,
@@ -252,31 +291,27 @@ def _fit(
 
 
 def _record(
-    volume: Volume,
+    run: Run,
     model: BiasModel,
     gain: npt.NDArray[np.float64],
-    shrunk: npt.NDArray[np.float32],
-    levelled: npt.NDArray[np.float32],
+    before: npt.NDArray[np.float32],
+    mapped: npt.NDArray[np.float32],
     mask: npt.NDArray[np.bool_],
-    plan: Plan,
-    sections: list[Section],
-    p: N4Parameters,
-    truth: Path | None,
-    metrics: Metrics,
 ) -> None:
     """Figures and previews on the shrunk grid, where everything is in memory."""
+    volume, plan, metrics = run.volume, run.plan, run.metrics
     field = np.exp(model.on_grid(plan.keep))
-    after = shrunk + (levelled / field - shrunk) * np.float32(p.strength)
+    after = before + (mapped / field - before) * np.float32(run.parameters.strength)
     field /= gain.astype(np.float32)[:, None, None]
     known = None
-    if truth is not None:
+    if run.truth is not None:
         tissue, bias = (
-            read_truth(truth / f"{name}.ome.zarr", volume, plan, metrics)
+            read_truth(run.truth / f"{name}.ome.zarr", volume, plan, metrics)
             for name in ("tissue", "bias")
         )
         known = (tissue, bias)
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
-    shown = Shown(shrunk, after, field, mask, spacing, known)
+    shown = Shown(before, after, field, mask, spacing, known)
     metrics.figures.update(
         mode=plan.mode,
         most_iterations=list(plan.whole.mesh.iterations) if plan.whole is not None else [],
@@ -284,53 +319,32 @@ def _record(
         kept_in_memory=plan.kept,
         shape=list(volume.grid.shape),
         voxel_size=list(volume.grid.spacing),
-        **figures(shown, model, [(s, within(plan.planes, s)) for s in sections]),
+        **figures(shown, model, [(s, within(plan.planes, s)) for s in run.sections]),
     )
     metrics.previews, metrics.figures["preview_spacing"] = previews(shown)
     metrics.previews["profile_z"] = np.array(plan.planes) * volume.grid.spacing[0]
 
 
 def _apply(
-    volume: Volume,
+    run: Run,
     model: BiasModel,
-    levelling: IntensityMaps,
+    maps: IntensityMaps,
     inside: npt.NDArray[np.bool_],
-    sections: list[Section],
-    plan: Plan,
-    destination: Path,
-    field_path: Path | None,
-    p: N4Parameters,
-    execution: ExecutionParameters,
-    metrics: Metrics,
     share: Share,
 ) -> None:
     """Read, correct and write the whole volume, and the field where it is wanted."""
-    xp = share.xp
+    volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
-    shape = volume.grid.shape
-    mask = block_mask(volume, inside, sections, plan, p)
+    mask = block_mask(volume, inside, run.sections, plan, p)
+    create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
     with ExitStack() as stack:
         writer, size = stack.enter_context(
-            create_volume(
-                destination,
-                volume,
-                dtype,
-                codec=p.codec,
-                attributes={"step": "n4"},
-                overwrite=execution.overwrite,
-            )
+            create(run.destination, dtype=dtype, attributes={"step": "n4"})
         )
         field_writer = None
-        if field_path is not None:
+        if run.field_path is not None:
             field_writer, field_size = stack.enter_context(
-                create_volume(
-                    field_path,
-                    volume,
-                    np.float32,
-                    codec=p.codec,
-                    attributes={"step": "bias"},
-                    overwrite=execution.overwrite,
-                )
+                create(run.field_path, dtype=np.float32, attributes={"step": "bias"})
             )
             # Both outputs' shards are owned whole: sizes are multiples of one another.
             size = tuple(max(a, b) for a, b in zip(size, field_size, strict=True))
@@ -343,7 +357,7 @@ def _apply(
                 metrics.count("read", block.nbytes)
             with lane.timed("compute"):
                 corrected, field = _corrected(
-                    lane.to_device(block), region, model, levelling, p.strength, dtype,
+                    lane.to_device(block), region, model, maps, p.strength, dtype,
                     with_field=field_writer is not None,
                 )  # fmt: skip
                 if mask is not None:
@@ -360,7 +374,7 @@ def _apply(
             return block.nbytes
 
         run_pipeline(
-            blocks(shape, size),
+            blocks(volume.grid.shape, size),
             work,
             label="N4",
             workers=plan.workers,
@@ -368,7 +382,7 @@ def _apply(
             metrics=metrics,
             active=share.active,
             describe=lambda region: f"block {region} of {volume.path}",
-            pinned=execution.pinned,
+            pinned=run.execution.pinned,
         )
 
 
@@ -376,28 +390,28 @@ def _corrected(
     block: npt.NDArray,
     region: Region,
     model: BiasModel,
-    levelling: IntensityMaps,
+    maps: IntensityMaps,
     strength: float,
     dtype: np.dtype,
     *,
     with_field: bool,
 ) -> tuple[npt.NDArray, npt.NDArray | None]:
-    """A block levelled and divided by the fields over it, and what it was divided by."""
+    """A block with its intensities mapped and divided by the fields over it, and the divisor."""
     xp = namespace(block)
-    levelled = block
-    if levelling.changes:
+    mapped = block
+    if maps.changes:
         plain = block.astype(working_type(block.dtype), copy=False)
-        levelled = levelling.apply(plain, region[0].start)
+        mapped = maps.apply(plain, region[0].start)
     result = xp.empty(block.shape, dtype)
     field = xp.empty(block.shape, xp.float32) if with_field else None
     for planes, fields in model.pieces(region):
         result[planes], divisor = correct_block(
-            levelled[planes], fields, strength=strength, dtype=dtype, source=block[planes],
+            mapped[planes], fields, strength=strength, dtype=dtype, source=block[planes],
             with_field=with_field,
         )  # fmt: skip
         if field is not None and divisor is not None:
             field[planes] = divisor
-    if field is not None and levelling.changes:
-        gain = levelling.gain[region[0]].astype(np.float32)
+    if field is not None and maps.changes:
+        gain = maps.gain[region[0]].astype(np.float32)
         field /= xp.asarray(gain)[:, None, None]
     return result, field

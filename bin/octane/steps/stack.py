@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -23,14 +23,12 @@ from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import Section, Voxels, gaps, noted_sections, number_of, require_alike
 from octane.store.writer import Level, create_image
 
-__all__ = ["stack_sections", "volume_depth"]
-
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Slab:
-    """A section's place in the volume; ``image`` is None for a gap."""
+    """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap."""
 
     number: int
     name: str
@@ -39,6 +37,7 @@ class Slab:
     extent: Vector
     surface: float
     thickness: float
+    planes: range = range(0)
 
 
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
@@ -138,23 +137,24 @@ def _volume_grid(slabs: list[Slab], spacing: Vector) -> Grid:
     )
 
 
-def _planes(slab: Slab, grid: Grid) -> range:
-    """Planes whose centres lie in the slab."""
-    t = grid.spacing[0]
-    first, last = (
-        int(np.ceil(position / t - 0.5 - 1e-9))
-        for position in (slab.surface, slab.surface + slab.thickness)
-    )
-    return range(max(0, first), min(grid.shape[0], last))
+def _placed(slabs: list[Slab], grid: Grid) -> list[Slab]:
+    """Give each slab the planes whose centres lie in it."""
+    placed = []
+    for slab in slabs:
+        first, last = (
+            int(np.ceil(position / grid.spacing[0] - 0.5 - 1e-9))
+            for position in (slab.surface, slab.surface + slab.thickness)
+        )
+        if slab is slabs[-1]:
+            # The depth is rounded to whole planes: it may end below the last section.
+            last = grid.shape[0]
+        placed.append(replace(slab, planes=range(max(0, first), min(grid.shape[0], last))))
+    return placed
 
 
 def _whole(index: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """Indices that are whole but for rounding, made whole: they then copy and do not blur."""
     return np.where(np.abs(index - np.round(index)) < 1e-6, np.round(index), index)
-
-
-def _meet(planes: range, span: slice) -> bool:
-    return planes.start < span.stop and planes.stop > span.start
 
 
 def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
@@ -164,16 +164,11 @@ def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
     return z[depth <= slab.extent[0] + 1e-6]
 
 
-def _paste(
-    result: npt.NDArray,
-    region: Region,
-    slab: Slab,
-    image: Image,
-    planes: range,
-    grid: Grid,
-    lane: Lane,
-) -> None:
-    """Interpolate a section into a block."""
+def _paste(result: npt.NDArray, region: Region, slab: Slab, grid: Grid, lane: Lane) -> None:
+    """Interpolate a section into a block that it may meet."""
+    image, planes = slab.image, slab.planes
+    if image is None or planes.start >= region[0].stop or planes.stop <= region[0].start:
+        return
     own = image.grid
     here = range(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
     spans = [_imaged(slab, here, grid)]
@@ -246,13 +241,10 @@ def stack_sections(
     require_alike([Voxels(image.path, image.grid.spacing, image.dtype) for image in images])
     slabs = _slabs(images, parameters)
     grid = _volume_grid(slabs, first.grid.spacing)
-    planes = [_planes(slab, grid) for slab in slabs]
-    # The volume's depth is rounded to whole planes: the last one may end below the last section.
-    planes[-1] = range(planes[-1].start, grid.shape[0])
-    sections = [
-        Section(s.name, s.number, p.start, p.stop, s.image is None)
-        for s, p in zip(slabs, planes, strict=True)
-    ]
+    slabs = _placed(slabs, grid)
+    sections = noted_sections(
+        [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
+    )
     missing = [s.number for s in slabs if s.image is None]
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     metrics.device = describe(np)
@@ -260,27 +252,51 @@ def stack_sections(
         metrics.warn(
             f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
         )
+    attributes: Attributes = {"kind": "volume", "step": "stack", "sections": sections}
+    _write(destination, slabs, grid, first.dtype, attributes, execution, metrics)
+    if any(
+        len(_imaged(slab, slab.planes, grid)) < len(slab.planes)
+        for slab in slabs
+        if slab.image is not None
+    ):
+        metrics.warn(
+            "The section thickness exceeds the imaged depth: planes below it are zero; "
+            "check --section-thickness."
+        )
+    metrics.figures.update(
+        sections=sections,
+        missing_sections=missing,
+        shape=list(grid.shape),
+        voxel_size=list(grid.spacing),
+    )
+    return metrics
+
+
+def _write(
+    destination: Path,
+    slabs: list[Slab],
+    grid: Grid,
+    dtype: np.dtype,
+    attributes: Attributes,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> None:
+    """Interpolate and write the volume block by block."""
     level = Level.volume(grid)
-    need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, first.dtype.itemsize)
+    need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, dtype.itemsize)
     regions = blocks(grid.shape, level.owned)
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
-    attributes: Attributes = {
-        "kind": "volume",
-        "step": "stack",
-        "sections": noted_sections(sections),
-    }
     with (
         create_image(
-            destination, [level], first.dtype, attributes=attributes, overwrite=execution.overwrite
+            destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
         ) as (writer,),
     ):
 
         def work(region: Region, lane: Lane) -> int:
-            result = lane.buffer("result", [r.stop - r.start for r in region], first.dtype)
+            result = lane.buffer("result", [r.stop - r.start for r in region], dtype)
             result[...] = 0
-            for slab, span in zip(slabs, planes, strict=True):
-                if slab.image is not None and _meet(span, region[0]):
-                    _paste(result, region, slab, slab.image, span, grid, lane)
+            for slab in slabs:
+                _paste(result, region, slab, grid, lane)
             with lane.timed("write"):
                 writer[region] = result
             metrics.count("written", result.nbytes)
@@ -295,19 +311,3 @@ def stack_sections(
             metrics=metrics,
             describe=lambda region: f"block {region} of {destination}",
         )
-    if any(
-        len(_imaged(slab, span, grid)) < len(span)
-        for slab, span in zip(slabs, planes, strict=True)
-        if slab.image is not None
-    ):
-        metrics.warn(
-            "The section thickness exceeds the imaged depth: planes below it are zero; "
-            "check --section-thickness."
-        )
-    metrics.figures.update(
-        sections=noted_sections(sections),
-        missing_sections=missing,
-        shape=list(grid.shape),
-        voxel_size=list(grid.spacing),
-    )
-    return metrics
