@@ -1,8 +1,6 @@
-"""The exceptions that mean: the input, a parameter or the machine is at fault, not the code."""
+"""Exceptions for faults of the input, a parameter or the machine, not of the code."""
 
 import errno
-
-__all__ = ["NO_SPACE", "NoSpaceError", "OctaneError", "unreadable"]
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """A full disk and a full quota."""
@@ -14,21 +12,21 @@ class OctaneError(Exception):
     Attributes
     ----------
     code
-        What the command exits with.
+        Exit code of the command.
     """
 
     code = 1
 
 
 class NoSpaceError(OctaneError):
-    """There is no space left: the same command may succeed elsewhere, or when some is freed."""
+    """No space is left: the command may succeed elsewhere, or when some is freed."""
 
-    # The error's own number, by which the workflow tells it from an error in the data.
+    # The system's error number: the workflow distinguishes it from an error in the data.
     code = errno.ENOSPC
 
 
 def unreadable(error: OSError) -> OctaneError:
-    """The error for a file or folder that is there and that the system does not give to be read."""
+    """Make the error for a file or folder that exists and cannot be read."""
     return OctaneError(
         f"{error.filename} cannot be read ({error.strerror or error}); check your rights, the disk "
         "and the network, and run again (a workflow with -resume)."

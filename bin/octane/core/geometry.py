@@ -1,11 +1,9 @@
-"""Where voxels lie: pixel-centred grids in micrometres, axes always z, y, x."""
+"""Positions of voxels: pixel-centred grids in micrometres, axes always z, y, x."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-
-__all__ = ["MICROMETERS", "Grid", "Region", "Vector", "blocks", "samples"]
 
 Vector = tuple[float, float, float]
 Region = tuple[slice, ...]

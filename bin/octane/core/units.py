@@ -3,8 +3,6 @@
 import math
 import re
 
-__all__ = ["bytes_of", "shown"]
-
 SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
 
 
@@ -25,6 +23,6 @@ def bytes_of(size: str) -> int:
 
 
 def shown(size: float) -> str:
-    """Bytes as people write them."""
+    """Bytes with a unit, three digits."""
     unit = min(4, max(1, math.floor(math.log10(max(size, 1)) / 3 + 1e-9)))
     return f"{size / 1000**unit:.3g} {' kMGT'[unit]}B"

@@ -1,11 +1,9 @@
-"""Versions of what the numbers depend on."""
+"""Versions of octane, Python and the packages that results depend on."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from octane import __version__
-
-__all__ = ["versions"]
 
 PACKAGES = (
     "numpy",

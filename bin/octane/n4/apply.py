@@ -1,7 +1,8 @@
-"""The bias field taken from a block of voxels at full resolution.
+"""Division of a block of voxels at full resolution by the bias field.
 
-:func:`correct_block` is the one way, for NumPy and CuPy: array operations, and for NumPy compiled
-loops that do the same in one pass. Parts of a volume equal the whole bit for bit in both.
+:func:`correct_block` takes NumPy and CuPy arrays. NumPy arrays go through compiled loops in one
+pass, CuPy arrays through a CUDA kernel, and what these do not take through array operations. Parts
+of a volume equal the whole bit for bit in each.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from octane.core.arrays import as_dtype, namespace
 from octane.core.errors import OctaneError
 from octane.n4 import bspline, kernels
 from octane.n4.cuda import APPLIED, apply_rows
-
-__all__ = ["FieldPart", "correct_block", "divide"]
 
 NOTHING = np.empty((0, 0, 0), np.float32)
 
@@ -58,14 +57,14 @@ def correct_block(
     source : array, (z, y, x), optional
         The untouched input to blend with, where `block` is not.
     with_field : bool
-        Whether the field is wanted too.
+        Return the field too.
 
     Returns
     -------
     corrected : array, (z, y, x)
         With strength 0 and the input's dtype, the input itself.
     field : array, float32, (z, y, x), or None
-        What `block` was divided by at full strength.
+        Divisor of `block` at full strength.
 
     Raises
     ------
@@ -184,7 +183,7 @@ def _limits(dtype: np.dtype, real: type[np.float32] | type[np.float64]) -> np.nd
 
 
 def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
-    """What kernels need of a field: planes of control points, and the bases of y and x."""
+    """Arguments of kernels for a field: planes of control points, and the bases of y and x."""
     bounds = [s.indices(n) for s, n in zip(part.region, part.shape, strict=True)]
     z, y, x = (
         bspline.axis_weights(n, c, start, stop)

@@ -26,19 +26,18 @@ from octane.core.errors import OctaneError
 OMEGA_FLOOR = 0.1 * float(np.finfo(np.float32).eps)
 
 
-# Samples worked on at a time on a CPU. An N4 iteration takes 10.2 to 11.2 ns a voxel on one thread
-# with any size from 2**15 to 2**19; on two threads 10.5, 7.7, 7.2 and 8.2 from 2**16 on, because
-# short calls spend their time handing the interpreter over.
+# Samples worked on at a time on a CPU. One thread is as fast with any size from 2**15 to 2**19;
+# several threads need long calls, because short ones spend their time waiting for the interpreter.
 CACHED = 1 << 18
 
 # OpenBLAS splits a product over its threads from this many multiplications on. At these sizes that
-# gains nothing, its waiting threads spin on cores that other workers need (measured: 7 times
-# slower on a busy machine), and the last bit would depend on the number of threads.
+# gains nothing, its waiting threads spin on cores that other workers need, and the last bit would
+# depend on the number of threads.
 BLAS_SERIAL = 1 << 18
 
 
 class FitBasis(NamedTuple):
-    """What fitting needs of one axis, each of shape (rows, n_control_points), float64.
+    """Factors of one axis for a fit, each of shape (rows, n_control_points), float64.
 
     `squared` holds B**2 and `cubed` B**3 / sum(B**2), in the terms of Lee 1997.
     """
@@ -188,7 +187,7 @@ def evaluate_region(
 
     Only elementwise products and sums in a fixed order are used: a matrix product may round
     differently with its shape (other kernels at edges, split sums on a GPU), and corrected chunks
-    would then depend on how a volume was cut. Costs about 3 ns a sample on one core.
+    would then depend on how a volume was cut.
 
     Parameters
     ----------
@@ -300,7 +299,7 @@ def reciprocal(omega: np.ndarray) -> np.ndarray:
 def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:
     """Return the lattice with the value at the start of an axis along all of it.
 
-    For an axis of one sample: a fit leaves its curve to fall away from the sample.
+    For an axis of one sample, where the fitted curve would fall off beside the sample.
     """
     xp = namespace(lattice)
     weights = axis_weights(1, lattice.shape[axis]).weights[0].astype(lattice.dtype)

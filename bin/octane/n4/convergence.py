@@ -1,4 +1,4 @@
-"""When a level of N4 ends: the coefficient of variation of the field's change.
+"""End of a level of N4: the coefficient of variation of the change of the field.
 
 With p = exp(old field - new field) over the included voxels in raster order, N4 stops when the
 standard deviation of p over its mean falls to a threshold. :func:`variation` is that value;
@@ -13,18 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "Head",
-    "head_length",
-    "running_mean",
-    "running_variation",
-    "variation",
-    "variation_from_head",
-]
-
 
 class Head(NamedTuple):
-    """What was found in the first values, those in which the running mean moves.
+    """Sums over the first values, those in which the running mean moves.
 
     `scatter` is the sum of ``(p - mean before p)**2 * (N - 1) / N``, `last` the mean that is
     reached, and `around_last` the sum of ``(p - last)**2``.
@@ -74,7 +65,7 @@ def running_variation(
     Returns
     -------
     float
-        ITK's value but for the rounding of S, which is not followed (relative 1e-4 or less up to
+        ITK's value without the rounding of S (relative 1e-4 or less up to
         some 1e7 voxels; from 2**24 on N and S stick in ITK itself).
     """
     if n < 2:

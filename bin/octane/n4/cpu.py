@@ -1,7 +1,7 @@
 """N4's iterations with compiled loops, for NumPy arrays.
 
-The same steps as :class:`octane.n4.iteration.Steps`, which is the description of what is computed
-and what the tests compare with; here for speed and little memory:
+The same steps as :class:`octane.n4.iteration.Steps`, which defines the result and is the reference
+of the tests; here for speed and little memory:
 
 - Two arrays over the included voxels: the log image and u. Bins are computed again where they are
   used, and the change of the field is evaluated from the change of the lattice.
@@ -20,8 +20,6 @@ import numpy as np
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels, Slab
 from octane.n4.iteration import Map, Moments, Sharpening, Steps
-
-__all__ = ["CompiledSteps"]
 
 NONE = np.empty(0, np.int32)
 NO_WEIGHTS = np.empty(0, np.float32)
@@ -97,7 +95,7 @@ class CompiledSteps(Steps):
         self.reciprocal = bspline.reciprocal(self._sum(fit_z.squared[plane_of].T))
 
     def _voxels(self, slab: Slab) -> tuple[np.ndarray, np.ndarray]:
-        """Where a slab's voxels lie in its rows, and the first voxel of every row."""
+        """Positions of a slab's voxels in its rows, and the first voxel of every row."""
         begins = self.grid.begins[slab.rows.start : slab.rows.stop + 1]
         return NONE if slab.where is None else slab.where, begins
 

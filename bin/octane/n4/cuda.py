@@ -5,11 +5,11 @@ to the host for the histogram; here it is eight launches and one copy of 32 byte
 which is the stopping measure. Per included voxel an iteration moves 16 bytes (u for the histogram,
 u for the fit, log image and u for the update), 4 more with a mask (its place along x, twice) and 4
 more with weights; rows of control points add 28 bytes per row and control point of x, about 1 a
-voxel. The bin, the expected value and the old field are computed anew where they are needed: they
+voxel. The bin, the expected value and the old field are computed again where they are needed: they
 cost less than reading them. These are counts; no time is claimed here (benchmarks/n4_gpu.py).
 
 The kernels are in ``cuda.cu`` beside this file. They are deterministic, and equal to the array
-form but for the rounding of sums, of the exponential function and of the transform.
+form except for the rounding of sums, of the exponential function and of the transform.
 """
 
 from __future__ import annotations
@@ -29,20 +29,11 @@ from octane.n4.convergence import Head, head_length, variation_from_head
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Moments, Sharpening, Steps, log_image
 
-__all__ = [
-    "APPLIED",
-    "CudaSteps",
-    "apply_options",
-    "apply_rows",
-    "device_steps",
-    "fit_options",
-]
-
 log = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
-# Threads of a block, but for the transform and the running mean, which are one block of up to 1024.
+# Threads of a block; the transform and the running mean are one block of up to 1024.
 THREADS = 256
 WARP = 32
 
@@ -121,7 +112,7 @@ def apply_options(source: np.dtype, target: np.dtype) -> tuple[str, ...]:
 
 
 def device_steps(shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
-    """Return the iterations for a CuPy image: the kernels, or the array form of what they lack."""
+    """Return the iterations for a CuPy image: kernels, or the array form beyond their limits."""
     if bins > MAX_BINS:
         log.info("N4 on arrays: %d bins, the kernels take %d", bins, MAX_BINS)
     elif shape[-1] > MAX_ROW:
@@ -244,7 +235,7 @@ class CudaSteps:
         return variation_from_head(found, total, squares, n)
 
     def _places(self) -> tuple[np.ndarray, np.ndarray | int]:
-        """Where rows begin among the compact voxels, and where each voxel lies along x (0: all)."""
+        """First compact voxel of each row, and the position of each voxel along x (0: all)."""
         xp, nx = self.xp, self.grid.box_shape[2]
         where = self.grid.slabs[0].where
         if where is None:

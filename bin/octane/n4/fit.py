@@ -13,7 +13,7 @@ Built for speed with the same answer as ITK's N4BiasFieldCorrectionImageFilter:
 - Included voxels are compacted in raster order; work goes through slabs that stay in the cache
   (one slab on a GPU), on several threads when asked, with results independent of their number.
 - On a CPU the loops are compiled (:mod:`octane.n4.cpu`), on a GPU they are CUDA kernels
-  (:mod:`octane.n4.cuda`); the array code of :mod:`octane.n4.iteration` says what both compute.
+  (:mod:`octane.n4.cuda`); the array code of :mod:`octane.n4.iteration` defines the result of both.
 - Data is float32 as in ITK. float64 is used where the answer depends on it: the histogram and its
   transform, and the two short axes of the fit.
 - ITK stops on a statistic with a float32 running mean, which freezes early and makes the value up
@@ -51,17 +51,6 @@ from octane.n4.grid import FitVoxels, check_arrays
 from octane.n4.iteration import Sharpening, Steps
 from octane.pipeline.workers import run_tiles
 
-__all__ = [
-    "BiasFit",
-    "LevelReport",
-    "correct",
-    "fit_bias_field",
-    "log_field",
-    "n4_bias_field_correction",
-    "shrink_offsets",
-    "shrink_slices",
-]
-
 log = logging.getLogger(__name__)
 
 # Voxels corrected at a time: enough for the work to outweigh the handing over between threads,
@@ -71,7 +60,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class LevelReport:
-    """What happened at one level: the stopping measure after each iteration, and why it ended."""
+    """One level: the stopping measure after each iteration, and whether it converged."""
 
     convergence: tuple[float, ...]
     converged: bool
@@ -307,8 +296,8 @@ def fit_bias_field(
                     break
                 lattice, moments = done
                 measure = variation(moments.total, moments.squares, grid.size)
-                # The true value is the lower bound of ITK's, but for 7e-4 of rounding; following
-                # ITK's costs 6 ms, so it is done only where it can decide.
+                # The true value is the lower bound of ITK's, within 7e-4 of rounding; ITK's costs
+                # more time, so it is computed only where it can decide.
                 if stopping == "itk" and measure <= 1.02 * convergence_threshold:
                     measure = steps.running_variation(moments)
                 converged = measure <= convergence_threshold

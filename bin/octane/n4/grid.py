@@ -16,8 +16,6 @@ import numpy as np
 from octane.core.arrays import namespace, to_host
 from octane.core.errors import OctaneError
 
-__all__ = ["FitVoxels", "Slab", "check_arrays"]
-
 T = TypeVar("T")
 
 

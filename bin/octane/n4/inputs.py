@@ -36,7 +36,7 @@ def read_strided(
     Parameters
     ----------
     volume
-        What to read.
+        Volume to read.
     keep
         Slices with start and step (z, y, x).
     dtype
@@ -44,11 +44,11 @@ def read_strided(
     workers
         Threads.
     metrics
-        Takes their seconds.
+        Record of their seconds.
     finite
         Look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
     label
-        What the work is called where its progress is shown.
+        Name of the work where its progress is shown.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def block_mask(
     plan: Plan,
     p: N4Parameters,
 ) -> Callable[[Region], npt.NDArray[np.bool_]] | None:
-    """What gives the mask of a block at full resolution, where the outside is to be 0."""
+    """A function of a region that gives its mask at full resolution, if the outside becomes 0."""
     if p.outside == "keep" or p.mask is None:
         return None
     if p.mask != TISSUE:

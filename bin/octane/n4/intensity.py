@@ -1,4 +1,4 @@
-"""Brightness and contrast of sections and planes made alike, before a smooth field is fitted.
+"""Maps that make sections and planes alike in brightness and contrast, before a field is fitted.
 
 A smooth field cannot follow steps from one section to the next, nor the attenuation that begins
 again with each of them. Both depend on the plane alone, so one map of intensities per plane takes
@@ -34,7 +34,7 @@ class IntensityMaps:
     source, target : ndarray, float64, (planes, knots) or None
         Intensities that are mapped to one another, linearly between them; None: to themselves.
     gain : ndarray, float64, (planes,)
-        What the result is multiplied with.
+        Factor of the result.
     """
 
     source: np.ndarray | None
@@ -48,7 +48,7 @@ class IntensityMaps:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes anything."""
+        """True if a block can be changed by it."""
         return self.source is not None or bool((self.gain != 1).any())
 
     def apply(self, block: np.ndarray, first: int = 0) -> np.ndarray:
@@ -59,7 +59,7 @@ class IntensityMaps:
         block : array, floating, (z, y, x)
             Intensities; NumPy or CuPy.
         first : int
-            Which of the planes the block's first one is.
+            Number of the first plane of the block.
 
         Returns
         -------

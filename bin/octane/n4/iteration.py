@@ -20,16 +20,6 @@ from octane.n4 import bspline
 from octane.n4.convergence import running_variation
 from octane.n4.grid import FitVoxels, Slab
 
-__all__ = [
-    "Map",
-    "Moments",
-    "Sharpening",
-    "Steps",
-    "itk_minimum",
-    "log_image",
-    "sharpen",
-]
-
 
 class Sharpening(NamedTuple):
     """Options of the histogram's deconvolution: see :func:`octane.n4.fit.fit_bias_field`."""

@@ -21,8 +21,6 @@ from scipy import ndimage
 from octane.core.arrays import to_host
 from octane.core.errors import OctaneError
 
-__all__ = ["enlarged", "otsu_threshold", "tissue_mask"]
-
 log = logging.getLogger(__name__)
 
 

@@ -1,7 +1,7 @@
-"""How fine N4 fits a volume: control points, levels and shrink factor, from its size and spacing.
+"""Mesh of a fit: control points, levels and shrink factors, from the size and spacing of a volume.
 
-A mesh finer than the bias follows the tissue itself and removes it; one that is as fine as the
-voxels has no data to be fitted to. What is not given is derived from these two limits.
+A mesh finer than the bias follows the tissue itself and removes it; one as fine as the voxels has
+too little data. Parameters that are not given are derived from these two limits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from pathlib import Path
 from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Vector, spelled
-
-__all__ = ["Mesh", "plan_mesh", "shrink_factors"]
 
 FINEST_UM = 500.0
 """Smallest distance of knots that is derived, micrometres: structures of tissue are smaller."""

@@ -20,14 +20,12 @@ from octane.n4.fit import BiasFit
 from octane.n4.mesh import Mesh
 from octane.pipeline.workers import run_tiles
 
-__all__ = ["BiasModel", "Part", "SectionFit", "fit_modes"]
-
 Fit = Callable[[np.ndarray, np.ndarray, np.ndarray | None, "Part", int], BiasFit]
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is fitted by itself: a section, or the whole volume.
+    """A part that is fitted by itself: a section, or the whole volume.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What an N4 run will do and take, decided before any voxel is read."""
+"""Plan of an N4 run before any voxel is read: mesh, shrink factors, workers, memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILLED = 0.9
 
 @dataclass(frozen=True)
 class Plan:
-    """What is fitted, how finely, by how many threads and in how much memory.
+    """Plan of a run.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Plan:
     workers
         Threads.
     kept
-        Whether the volume is read once and kept in memory.
+        The volume is read once and kept in memory.
     predicted_bytes
         Peak of the host memory.
     fit_bytes, block_bytes
@@ -66,7 +66,7 @@ class Plan:
     block_bytes: int
 
     def device_bytes(self, blocks: int) -> int:
-        """What a GPU has to hold: the fit, and after it so many blocks at once."""
+        """Memory of a GPU: the fit, and after it this number of blocks at once."""
         return max(self.fit_bytes, blocks * self.block_bytes)
 
     @property
@@ -85,7 +85,7 @@ class Plan:
         grid, dtype = self.volume.grid, self.volume.dtype
         size = math.prod(grid.shape) * dtype.itemsize
         factors = [k.step for k in self.keep]
-        told = [
+        lines = [
             f"{self.volume.path}: {spelled(grid.shape)} voxels (z y x) of "
             f"{spelled(grid.spacing)} um, {dtype}, {size / 1e9:.2f} GB",
             f"mode {self.mode}, shrunk by {spelled(factors)} to {spelled(self.shrunk_shape)}",
@@ -93,18 +93,18 @@ class Plan:
         if self.sections:
             depths = [part.stop - part.start for part in self.sections]
             part = max(self.sections, key=lambda s: s.stop - s.start)
-            told.append(
+            lines.append(
                 f"{len(self.sections)} section(s) of {min(depths)} to {max(depths)} planes, each "
                 + part.mesh.describe((part.stop - part.start, *grid.shape[1:]), grid.spacing)
             )
         if self.whole is not None:
-            told.append("whole volume: " + self.whole.mesh.describe(grid.shape, grid.spacing))
-        told.append(
+            lines.append("whole volume: " + self.whole.mesh.describe(grid.shape, grid.spacing))
+        lines.append(
             f"{self.workers} thread(s), the volume "
             + ("read once and kept in memory" if self.kept else "read and written block by block")
             + f", about {self.predicted_bytes / 1e6:.0f} MB of memory"
         )
-        return told
+        return lines
 
 
 def plan_n4(
@@ -120,7 +120,7 @@ def plan_n4(
     Parameters
     ----------
     volume
-        What is corrected.
+        Volume to correct.
     sections
         Its sections, those that are missing left out.
     p, execution
@@ -190,7 +190,7 @@ def plan_n4(
 
 
 def within(planes: range, section: Section) -> slice:
-    """Which of the kept planes are a section's, as a slice of the shrunk volume."""
+    """Kept planes of a section, as a slice of the shrunk volume."""
     start, stop = np.searchsorted(planes, (section.start, section.stop))
     return slice(int(start), int(stop))
 

@@ -28,8 +28,6 @@ from octane.store.image import Attributes
 from octane.store.mosaic_grid import COLUMNS, MosaicGrid, Position, Tile
 from octane.store.writer import Level, create_image
 
-__all__ = ["make_phantom", "render_tile"]
-
 SLAB = 8
 """Planes rendered at once, so that the working arrays stay small beside the tile."""
 BYTES_PER_VOXEL = 96

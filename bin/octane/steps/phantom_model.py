@@ -15,17 +15,6 @@ from octane.config.params import PhantomParameters
 from octane.core.geometry import Vector
 from octane.store.mosaic_grid import Position, Tile
 
-__all__ = [
-    "Subject",
-    "attenuation",
-    "bias_field",
-    "section_gain",
-    "shading",
-    "speckle",
-    "stage_errors",
-    "tissue",
-]
-
 Axis = npt.NDArray[np.floating]
 Block = npt.NDArray[np.float32]
 

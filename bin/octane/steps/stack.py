@@ -100,12 +100,12 @@ def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
 def volume_depth(
     images: list[Image], extents: list[float], parameters: StackParameters
 ) -> tuple[float, float]:
-    """Depth of the volume that sections will make, and how much of it is not blank.
+    """Depth of the volume of some sections, and the part of it that is not blank.
 
     Parameters
     ----------
     images
-        The sections, or what they will be made of.
+        The sections, or the images that they will be made of.
     extents
         Imaged depth of each, micrometres.
     parameters
@@ -153,7 +153,7 @@ def _placed(slabs: list[Slab], grid: Grid) -> list[Slab]:
 
 
 def _whole(index: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """Indices that are whole but for rounding, made whole: they then copy and do not blur."""
+    """Round indices that are whole within 1e-6: they then copy and do not blur."""
     return np.where(np.abs(index - np.round(index)) < 1e-6, np.round(index), index)
 
 

@@ -69,10 +69,10 @@ def test_a_spline_distance_beyond_the_volume_is_refused_but_for_a_thin_section()
 
 
 def test_the_mesh_is_told_with_the_distance_of_its_knots():
-    told = mesh((61, 101, 201)).describe((61, 101, 201), (10.0, 10.0, 10.0))
-    assert "4 x 4 x 4" in told
-    assert "50 50 50 iterations" in told
-    assert "600 500 500 um" in told
+    text = mesh((61, 101, 201)).describe((61, 101, 201), (10.0, 10.0, 10.0))
+    assert "4 x 4 x 4" in text
+    assert "50 50 50 iterations" in text
+    assert "600 500 500 um" in text
 
 
 COARSE = Mesh((4, 4, 4), (50,), (1, 1, 1))

@@ -104,7 +104,7 @@ def test_planes_that_are_levelled_are_all_seen(tmp_path, settings):
 
 
 def test_the_plan_is_told_in_words(tmp_path):
-    told = "\n".join(plan(tmp_path, (200, 300, 300), sections=SECTIONS, mode="two_pass").lines())
+    text = "\n".join(plan(tmp_path, (200, 300, 300), sections=SECTIONS, mode="two_pass").lines())
     for words in ("200 x 300 x 300 voxels", "10 section(s) of 20 to 20 planes", "whole volume:",
                   "kept in memory", "MB of memory"):  # fmt: skip
-        assert words in told
+        assert words in text

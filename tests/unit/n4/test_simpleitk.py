@@ -1,7 +1,7 @@
 """Agreement with SimpleITK's N4, run live.
 
-One iteration gives the same field but for units in the last place. From then on the fields differ
-in small jumps: the voxel of the largest value falls on the edge of the histogram's last bin, and
+One iteration gives the same field except for units in the last place. Later the fields differ in
+small jumps: the voxel of the largest value falls on the edge of the histogram's last bin, and
 the last bit of a float32 division decides whether it is counted. It does so in ITK too, whose
 field moves by as much (up to 1.4e-4 median, 1.7e-4 maximum on these volumes of some 1e4 voxels;
 less on larger ones) when its number of threads changes, and by an iteration where the measure
@@ -226,9 +226,9 @@ def test_exact_stopping_ends_before_itk_s_with_the_field_that_itk_has_by_then():
     of_itk = simpleitk(volume, None, one, most, threads=2, threshold=7e-4)
     assert done[0] == of_itk.iterations[0] == most[0]
     assert done[1] < of_itk.iterations[1] < most[1]
-    told = simpleitk(volume, None, one, done, threads=2, threshold=0)
-    assert told.iterations == done
-    assert np.median(difference(field, told.field)) <= 1e-4
+    again = simpleitk(volume, None, one, done, threads=2, threshold=0)
+    assert again.iterations == done
+    assert np.median(difference(field, again.field)) <= 1e-4
 
 
 def test_zeros_and_negatives_in_the_mask():

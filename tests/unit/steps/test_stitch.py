@@ -284,7 +284,7 @@ def test_tiles_before_the_first_one_count(write_mosaic, stitch, tmp_path):
 
 
 def position_error(positions, table, pixel):
-    """Mean distance from the true positions in pixels, a common displacement apart."""
+    """Mean distance from the true positions in pixels, without a common displacement."""
     with table.open(newline="") as stream:
         true = {
             (int(r["row"]), int(r["column"])): (float(r["y"]), float(r["x"]))
@@ -319,8 +319,8 @@ def test_the_log_tells_how_far_reading_and_projecting_have_come(rng, write_mosai
     caplog.set_level("INFO", logger="octane")
     source = write_mosaic("a.zarr", rng.random((8, 64, 96), np.float32), (8, 32, 32))
     stitch(source, overlap=(0.25, 0.25))
-    told = [m.split(",")[0] for m in caplog.messages if " tiles/s" in m]
-    assert told == ["STITCH: reading: 6 of 6", "STITCH: projecting: 6 of 6", "STITCH: 1 of 1"]
+    lines = [m.split(",")[0] for m in caplog.messages if " tiles/s" in m]
+    assert lines == ["STITCH: reading: 6 of 6", "STITCH: projecting: 6 of 6", "STITCH: 1 of 1"]
 
 
 # Measured: 1.1 to 1.3 px before; after, 0.14 to 0.23 with 16 or 4 looks and 0.26 to 0.44 with one.
