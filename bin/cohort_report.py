@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.report.cohort_report import write_cohort_report
+from octane.report.cohort import write_cohort_report
 
 
 def main(

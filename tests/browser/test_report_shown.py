@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from _report_subject import Subject
 
-from octane.report.cohort_report import write_cohort_report
+from octane.report.cohort import write_cohort_report
 
 PHONE, DESK = 390, 1280
 

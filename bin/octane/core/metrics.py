@@ -1,4 +1,4 @@
-"""What a step did, as JSON: settings, figures, seconds, bytes, versions, device."""
+"""Record of a step as JSON: settings, figures, seconds, bytes, versions, device."""
 
 import json
 import logging
@@ -17,39 +17,37 @@ from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from octane.core.arrays import processor
 from octane.core.files import writing
-from octane.core.timing import Timeline, span
+from octane.core.timing import Timeline, bound_of, span
 from octane.core.versions import versions
-
-__all__ = ["Metrics", "as_json", "peak_memory", "write_json"]
 
 logger = logging.getLogger(__name__)
 
 ATTEMPT = "OCTANE_ATTEMPT"
-"""The environment's variable that says how often the task was tried, this time included."""
+"""The environment variable with the number of tries of the task, this one included."""
 
 
 @dataclass
 class Metrics:
-    """Collects a step's record.
+    """Record of a step while it runs.
 
     Attributes
     ----------
     step
-        The step's name, lower case.
+        Name of the step in lower case.
     settings
         Parameters as they were used.
     figures
-        Whatever the step measured.
+        Measurements of the step.
     previews
-        Small arrays for the report's pictures.
+        Small arrays for the pictures of the report.
     timeline
-        Who did what when.
+        Time of every thread.
     inputs
-        What a task was given, by the argument that names it: where it lies, and of a store of
-        octane's own the checksum of its list of files, by which it is known wherever it lies.
+        Original path of each input, by the argument that names it.
     """
 
     step: str
@@ -66,13 +64,13 @@ class Metrics:
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Count the seconds of the block to ``stage``, but for those of spans within it."""
+        """Count the seconds of the block to ``stage``, except those of spans within it."""
         with self.timeline.here(), span(stage):
             yield
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Of each stage, summed over threads."""
+        """Sum the seconds of each stage over the threads."""
         return self.timeline.seconds()
 
     @property
@@ -85,13 +83,19 @@ class Metrics:
         with self._lock:
             self.bytes[stage] = self.bytes.get(stage, 0) + int(size)
 
+    def note(self, figures: BaseModel) -> None:
+        """Add the figures of a model, under the names by which the report reads them."""
+        self.figures.update(figures.model_dump(mode="json", by_alias=True))
+
     def warn(self, message: str) -> None:
         """Log a warning and keep it for the report."""
         logger.warning(message)
         self.warnings.append(message)
 
     def record(self) -> dict[str, object]:
-        """The whole record, ready for JSON."""
+        """Return the whole record, ready for JSON."""
+        walls, gpu = self.timeline.wall_seconds(), self.device.get("backend") == "gpu"
+        bound = bound_of(walls, gpu=gpu)
         return {
             "step": self.step,
             "attempt": int(os.environ.get(ATTEMPT, "1")),
@@ -108,6 +112,8 @@ class Metrics:
                 "system": f"{platform.system()} {platform.release()}",
             },
             "seconds": {"total": self.elapsed, **self.seconds},
+            "wall_seconds": walls,
+            "bound": bound and bound._asdict(),
             "timeline": self.timeline.record(),
             "bytes": self.bytes,
             "peak_memory_bytes": peak_memory(),
@@ -125,25 +131,20 @@ class Metrics:
 
 
 def _staged(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Inputs of a task: links, as Nextflow stages them, or what it copied into ``input/``.
-
-    Looked at when the step begins, before it makes anything.
-    """
-    found = {}
-    for argument in arguments:
+    """Find inputs of a task: links, as Nextflow stages them, or its copies in ``input/``."""
+    return {
+        argument: {"path": str(Path(argument).resolve())}
+        for argument in arguments
         # Path.is_symlink raises where an argument is too long for a name.
-        linked = os.path.islink(argument)  # noqa: PTH114
-        if not linked and not argument.startswith("input/"):
-            continue
-        found[argument] = {"path": str(Path(argument).resolve())}
-    return found
+        if os.path.islink(argument) or argument.startswith("input/")  # noqa: PTH114
+    }
 
 
 def peak_memory() -> int:
-    """Largest resident memory of this process so far, bytes."""
+    """Return the largest resident memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():
-        # getrusage's figure begins with that of the process that started this one.
+        # The figure of getrusage begins with that of the process that started this one.
         found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
         if found is not None:
             return int(found[1]) * 1024
@@ -159,12 +160,12 @@ def write_json(path: Path, content: object) -> None:
 
 
 def as_json(content: object) -> str:
-    """``content`` as indented JSON with a final line break; NaN and Inf become null."""
+    """Format ``content`` as indented JSON; NaN and Inf become null."""
     return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
 
 
 def _plain(value: object) -> object:
-    """The same with JSON's types alone."""
+    """Convert a value to the types of JSON."""
     match value:
         case Mapping():
             return {str(name): _plain(part) for name, part in value.items()}

@@ -1,42 +1,82 @@
-"""Where time goes: named spans of every thread, kept for the step's record and shown to a profiler.
+"""Where the time of a step goes: named spans of every thread, and what bounds the step.
 
-``with span("decode"):`` is all that code says, at any depth; it knows neither the step nor its
-record. A thread that works for a record has a :class:`Track`, on which the innermost open span
-counts: reading within which something is decoded is not counted twice. Under NVIDIA's profiler
-(Nsight Systems) each span is an NVTX range as well, and so needs no second set of marks.
+``with span("decode"):`` is all that other code writes, at any depth. A thread that works for a
+record has a :class:`Track`, on which the innermost open span counts: reading that decodes is not
+counted twice. Under NVIDIA's profiler (Nsight Systems) each span is an NVTX range as well.
 
-A track keeps a bounded number of pieces, however long the step: when there are too many it becomes
-coarser, a piece then being the stage that took most of its time. Sums stay exact.
+The sums of a track are exact. Of its pieces it keeps only the longest, so that its memory is
+bounded however long the step is.
 """
 
+import heapq
 import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from threading import Lock, current_thread, local, main_thread
 from types import ModuleType
-
-from octane.core.idling import COMPUTE, Idling
-
-__all__ = ["PROFILED", "Piece", "Timeline", "Track", "coarsened", "moved", "span", "summed"]
+from typing import NamedTuple
 
 MOST = 4096
-"""Pieces that a track holds before it becomes coarser: 400 kB of memory."""
-
+"""Pieces that a track holds: 400 kB of memory."""
 RECORDED = 512
 """Pieces of a track in the record: more than a page is wide."""
 
 PROFILED = "NVTX_INJECTION64_PATH"
-"""By this variable a profiler names the library that NVTX loads; without it NVTX does nothing."""
+"""The variable by which a profiler names the library that NVTX loads."""
+
+STAGES = ("read", "decode", "copy", "compute", "encode", "write")
+"""Stages of a worker's block, in this order: input, device, output."""
+OTHER = "other"
+"""Time of a worker's block outside of these stages."""
 
 Piece = tuple[float, float, str]
-"""Start and end in seconds since the timeline's own start, and the stage."""
+"""Start and end in seconds since the start of the timeline, and the stage."""
+
+
+class Bound(NamedTuple):
+    """What a step waits for most.
+
+    Attributes
+    ----------
+    stage
+        The stage that took most of its time.
+    by
+        One word for what bounds that stage.
+    remedy
+        What a user may change.
+    """
+
+    stage: str
+    by: str
+    remedy: str
+
+
+_INPUT = "keep the input on faster storage, or give the task more cpus"
+_OUTPUT = "write to faster storage (--scratch_dir, -work-dir)"
+_GPUS = "let more GPUs work (--gpu_count)"
+_LESS_FIT = "raise --n4_shrink_factor or lower --n4_iterations; both change the field"
+BOUNDS = {
+    "read": ("storage", "keep the input on faster storage"),
+    "decode": ("cores", "give the task more cpus, or store its input in blosc-lz4 or uncompressed"),
+    "copy": ("link", "leave --pinned on, or compute on the CPU (--backend cpu)"),
+    "compute": ("cores", "give the task more cpus, or a GPU where the step takes one"),
+    "encode": ("cores", "give the task more cpus, or choose a faster codec (blosc-lz4, none)"),
+    "write": ("storage", _OUTPUT),
+    "to disk": ("storage", _OUTPUT),
+    "lease": ("GPU", "have more GPUs (--gpu_count), or let more tasks share one (--gpu_slots)"),
+    "fit": ("cores", "fit on a GPU (-profile gpu), or give the task more cpus"),
+    OTHER: ("Python", "use larger tiles"),
+} | dict.fromkeys(("into memory", "shrink", "weights", "mask", "project"), ("input", _INPUT))
+"""By stage: the word and the remedy."""
+BOUNDS_ON_GPU = {"compute": ("GPU", _GPUS), "fit": ("GPU", _LESS_FIT)}
+"""Those that differ where a GPU computes."""
 
 _here = local()
 
 
 def _load_nvtx() -> ModuleType | None:
-    """NVTX where a profiler listens: loading it for nobody would cost every command 20 ms."""
+    """Load NVTX where a profiler listens; elsewhere loading it would only cost time."""
     if not os.environ.get(PROFILED):
         return None
     try:
@@ -51,7 +91,7 @@ _nvtx = _load_nvtx()
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Of each name that any part has, the sum; names in the order in which they come."""
+    """Sum of each name over all parts, in the order in which the names come."""
     total: dict[str, float] = {}
     for part in parts:
         for name, value in part.items():
@@ -59,152 +99,102 @@ def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def coarsened(pieces: Iterable[Piece], grain: float) -> list[Piece]:
-    """The same pieces on a grid.
+def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
+    """Find what bounds a step.
 
     Parameters
     ----------
-    pieces
-        In order, without overlap.
-    grain
-        Width of the grid's cells, seconds.
+    seconds
+        Wall-clock seconds of each stage, as :meth:`Timeline.wall_seconds` gives them.
+    gpu
+        Whether a GPU computed.
 
     Returns
     -------
-    list of Piece
-        Each cell has the stage that took most of it, or none where that was nothing; neighbours of
-        one stage are one piece.
+    Bound or None
+        None where no time was noted.
     """
-    cells: dict[int, dict[str, float]] = {}
-    for start, end, stage in pieces:
-        cell = int(start / grain)
-        while cell * grain < end:
-            shares = cells.setdefault(cell, {})
-            part = min(end, (cell + 1) * grain) - max(start, cell * grain)
-            shares[stage] = shares.get(stage, 0.0) + part
-            cell += 1
-    made: list[Piece] = []
-    for cell, shares in sorted(cells.items()):
-        stage, most = max(shares.items(), key=lambda share: share[1])
-        if most < grain - sum(shares.values()):
-            continue
-        if made and made[-1][2] == stage and abs(made[-1][1] - cell * grain) < grain / 2:
-            made[-1] = (made[-1][0], (cell + 1) * grain, stage)
-        else:
-            made.append((cell * grain, (cell + 1) * grain, stage))
-    return made
+    if not any(seconds.values()):
+        return None
+    stage = max(seconds, key=lambda name: seconds[name])
+    known = BOUNDS | BOUNDS_ON_GPU if gpu else BOUNDS
+    by, remedy = known.get(stage, ("core", "one core does this; more cpus do not help"))
+    return Bound(stage, by, remedy)
 
 
 class Track:
-    """What one thread, or one lane of the tile pipeline, did.
+    """Time of one thread, or of one lane of the pipeline.
 
     Attributes
     ----------
     name
-        What it is called.
+        Name of the thread or lane.
     seconds
-        Of each stage, those of spans within it left out.
-    meanwhile
-        Of each stage, the seconds in which no thread computed, as far as it is watched for that.
-    grain
-        Width of the grid on which its pieces lie, seconds; 0 while they are exact.
+        Seconds of each stage, without those of spans within it.
     """
 
     def __init__(self, name: str, start: float) -> None:
         self.name = name
         self.seconds: dict[str, float] = {}
-        self.meanwhile: dict[str, float] = {}
-        self.grain = 0.0
-        self._idling: Idling | None = None
-        self._passed = 0.0
         self._start = start
         self._pieces: list[Piece] = []
         self._open: list[str] = []
         self._since = 0.0
         self._moved: dict[str, float] = {}
 
-    def watch(self, idling: Idling) -> None:
-        """Tell a clock when this thread computes, and read from it; between spans alone."""
-        self._idling = idling
-        self.meanwhile = {}
-
     def begin(self, stage: str) -> None:
-        """Open a span; the one around it stands still."""
+        """Open a span; the clock of the span around it stops."""
         now = time.perf_counter()
-        passed = self._turn(now, stage)
         if self._open:
-            self._close(now, passed)
+            self._close(now)
         self._open.append(stage)
-        self._since, self._passed = now, passed
+        self._since = now
 
     def end(self) -> None:
-        """Close the innermost span; the one around it goes on."""
+        """Close the innermost span; the clock of the span around it goes on."""
         now = time.perf_counter()
-        passed = self._turn(now, self._open[-2] if len(self._open) > 1 else None)
-        self._close(now, passed)
+        self._close(now)
         self._open.pop()
-        self._since, self._passed = now, passed
+        self._since = now
 
     def move(self, stage: str, seconds: float) -> None:
         """Count seconds of the open span to another stage."""
         self._moved[stage] = self._moved.get(stage, 0.0) + seconds
 
     def pieces(self, most: int = MOST) -> list[Piece]:
-        """What it did when, in ``most`` pieces or fewer."""
-        made, grain = self._pieces, self.grain
-        while len(made) > most:
-            # A cell is a piece at most; the first try halves what there is, if it has no gaps.
-            grain = max(2 * grain, (made[-1][1] - made[0][0]) / most)
-            made = coarsened(made, grain)
-        return made
+        """Return the longest ``most`` pieces in the order of time."""
+        return sorted(heapq.nlargest(most, self._pieces, key=lambda piece: piece[1] - piece[0]))
 
-    def _turn(self, now: float, becomes: str | None) -> float:
-        if self._idling is None:
-            return 0.0
-        was = self._open[-1] if self._open else None
-        return self._idling.turn(now, leaves=was == COMPUTE, enters=becomes == COMPUTE)
-
-    def _close(self, now: float, passed: float) -> None:
+    def _close(self, now: float) -> None:
         stage, length = self._open[-1], now - self._since
-        if passed > self._passed:
-            rest = share = passed - self._passed
-            for other, seconds in self._moved.items():
-                part = share * min(1.0, seconds / max(length, 1e-12))
-                self.meanwhile[other] = self.meanwhile.get(other, 0.0) + part
-                rest -= part
-            self.meanwhile[stage] = self.meanwhile.get(stage, 0.0) + rest
+        for other, seconds in self._moved.items():
+            self.seconds[other] = self.seconds.get(other, 0.0) + seconds
+            length -= seconds
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + length
         if self._moved:
-            for other, seconds in self._moved.items():
-                self.seconds[other] = self.seconds.get(other, 0.0) + seconds
-                length -= seconds
             longest = max(self._moved, key=lambda other: self._moved[other])
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + length
             stage = longest if self._moved[longest] > length else stage
             self._moved.clear()
-        else:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + length
         start, end = self._since - self._start, now - self._start
         pieces = self._pieces
-        # One span that another interrupted for less than a clock's tick is still one.
+        # A span that another interrupted for less than a clock's tick is still one piece.
         if pieces and pieces[-1][2] == stage and start - pieces[-1][1] < 1e-6:
             pieces[-1] = (pieces[-1][0], end, stage)
             return
         pieces.append((start, end, stage))
         if len(pieces) > MOST:
-            span = end - self._pieces[0][0]
-            self.grain = max(2 * self.grain, 2 * span / MOST)
-            self._pieces = coarsened(self._pieces, self.grain)
+            self._pieces = self.pieces(MOST // 2)
 
 
 class Timeline:
-    """The tracks of a step.
+    """Tracks of a step.
 
     Attributes
     ----------
     started
-        When it began, in seconds since 1970: by this, the timelines of several steps are joined.
+        Seconds since 1970 when the step began; they join the timelines of several steps.
     tracks
-        By name.
+        Tracks by their names.
     """
 
     def __init__(self) -> None:
@@ -214,7 +204,7 @@ class Timeline:
         self._lock = Lock()
 
     def track(self, name: str) -> Track:
-        """The track of a name; not to be used by two threads at once."""
+        """Return the track of a name, which only one thread may use at a time."""
         with self._lock:
             if name not in self.tracks:
                 self.tracks[name] = Track(name, self._start)
@@ -222,7 +212,7 @@ class Timeline:
 
     @contextmanager
     def on(self, track: Track) -> Generator[None]:
-        """Within it, the spans of this thread are the track's."""
+        """Put the spans of this thread on a track."""
         before = getattr(_here, "track", None)
         _here.track = track
         try:
@@ -232,45 +222,45 @@ class Timeline:
 
     @contextmanager
     def here(self) -> Generator[None]:
-        """Within it, this thread's spans are on one of the tracks: its own, unless it has one."""
+        """Put the spans of this thread on a track of its own, unless it has one."""
         current = getattr(_here, "track", None)
         if current is not None and self.tracks.get(current.name) is current:
             yield
             return
-        with self.on(self.track(_thread())):
+        thread = current_thread()
+        with self.on(self.track("main" if thread is main_thread() else thread.name)):
             yield
 
-    def own(self) -> dict[str, float]:
-        """Of each stage, the seconds of this thread's own track."""
-        track = self.tracks.get(_thread())
-        return {} if track is None else dict(track.seconds)
+    def seconds(self) -> dict[str, float]:
+        """Sum the seconds of each stage over the tracks."""
+        return summed(track.seconds for track in self.tracks.values())
+
+    def wall_seconds(self) -> dict[str, float]:
+        """Seconds of each stage by the clock on the wall: the mean over threads of one kind."""
+        kinds: dict[str, list[Track]] = {}
+        for track in self.tracks.values():
+            kinds.setdefault(track.name.rstrip("0123456789"), []).append(track)
+        return summed(
+            {stage: seconds / len(tracks) for stage, seconds in track.seconds.items()}
+            for tracks in kinds.values()
+            for track in tracks
+        )
 
     def record(self) -> dict[str, object]:
-        """For JSON: per track and stage, text of ``start+length`` in microseconds."""
-        tracks = [track for track in self.tracks.values() if track.seconds]
-        shown = [track.pieces(RECORDED) for track in tracks]
+        """Timeline for JSON: per track and stage, text of ``start+length`` in microseconds."""
         return {
             "started": self.started,
             "unit": "microsecond",
             "tracks": [
-                {"name": track.name, "stages": _written(pieces)}
-                for track, pieces in zip(tracks, shown, strict=True)
+                {"name": track.name, "stages": _written(track.pieces(RECORDED))}
+                for track in self.tracks.values()
+                if track.seconds
             ],
         }
 
-    def seconds(self) -> dict[str, float]:
-        """Of each stage, summed over the tracks."""
-        return summed(track.seconds for track in self.tracks.values())
-
-
-def _thread() -> str:
-    """What the track of this thread is called."""
-    thread = current_thread()
-    return "main" if thread is main_thread() else thread.name
-
 
 def _written(pieces: list[Piece]) -> dict[str, str]:
-    """One text a stage: as JSON's numbers, a timeline would be most of a record's lines."""
+    """One text per stage: as JSON numbers, a timeline would be most lines of a record."""
     found: dict[str, list[str]] = {}
     for start, end, stage in pieces:
         found.setdefault(stage, []).append(f"{start * 1e6:.0f}+{(end - start) * 1e6:.0f}")
@@ -278,15 +268,14 @@ def _written(pieces: list[Piece]) -> dict[str, str]:
 
 
 class span:
-    """Within it, this thread works at ``stage``.
+    """Time of a block of code, counted to a stage.
 
     Parameters
     ----------
     stage
-        A word: read, decode, copy, compute, encode, write, lease, or a step's own.
+        Name of the stage: read, decode, copy, compute, encode, write, lease, or a step's own.
     counted
-        Whether it has its place on the track; otherwise it is a part of the span around it that a
-        profiler alone sees.
+        False for a part of the span around it that only a profiler shows.
     """
 
     __slots__ = ("_counted", "_stage", "_track")
@@ -312,7 +301,7 @@ class span:
 def moved(stage: str, seconds: float) -> None:
     """Count seconds of this thread's open span to another stage.
 
-    For what is too short for a span of its own: this takes a tenth of its microseconds.
+    It serves work that is too short for a span of its own.
     """
     track = getattr(_here, "track", None)
     if track is not None:

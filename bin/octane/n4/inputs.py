@@ -13,7 +13,7 @@ from octane.core.metrics import Metrics
 from octane.core.timing import span
 from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
-from octane.pipeline.readers import read_blocks
+from octane.pipeline.workers import read_blocks
 from octane.store.itk_files import FileVolume
 from octane.store.sections import Section, read_sections, sections_from
 from octane.store.volumes import ArrayVolume, Volume, open_volume

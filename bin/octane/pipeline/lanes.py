@@ -1,13 +1,12 @@
-"""The tile pipeline: every tile read, computed and written by one worker, many workers at once.
+"""The pipeline: every tile read, computed and written by one worker, many workers at once.
 
-A worker (a lane) does the whole chain for one tile, read and decode, copy to the device, compute,
-copy back, encode and write, and then begins the next, with the buffers of the one before. The lanes
-are at different links of the chain, so that reading, copies, computing and writing overlap; on a
-GPU each lane has a stream of its own, on which one lane's copies run beside another's kernels. On a
-CPU as many lanes as cores were measured 1.5 times faster than a chain of stages with one reader.
+A worker (a lane) does the whole chain for one tile and then begins the next, with the same buffers:
+read and decode, copy to the device, compute, copy back, encode and write. The lanes are at
+different links of the chain, so that reading, copies, computing and writing overlap; on a GPU each
+lane has a stream of its own.
 
 There is no queue: a lane that cannot write does not read, and one that waits for the disk does not
-compute. What is in memory is the lanes' buffers, whatever the number of tiles.
+compute. Memory is the buffers of the lanes, whatever the number of tiles.
 """
 
 import logging
@@ -23,15 +22,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.bounds import IDLE, OTHER, STAGES, Spent, bound_of, codec_of, gap_of
-from octane.core.idling import Idling
 from octane.core.metrics import Metrics
 from octane.core.progress import progress
-from octane.core.timing import Track, span, summed
+from octane.core.timing import OTHER, STAGES, Track, span
 from octane.gpu.pinned import HostMemory
 from octane.pipeline.workers import run_tiles
-
-__all__ = ["Lane", "run_pipeline"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +35,7 @@ Kept = TypeVar("Kept")
 
 
 class Lane:
-    """What one worker keeps from tile to tile.
+    """One worker with its buffers, which it keeps from tile to tile.
 
     Attributes
     ----------
@@ -49,9 +44,9 @@ class Lane:
     metrics
         Takes seconds and bytes.
     host
-        Where its buffers come from.
+        Source of its buffers.
     track
-        Where its time goes.
+        Takes its time.
     """
 
     def __init__(self, xp: ModuleType, metrics: Metrics, host: HostMemory, track: Track) -> None:
@@ -61,7 +56,7 @@ class Lane:
         self.stream = None if xp is np else xp.cuda.Stream(non_blocking=True)
 
     def active(self) -> AbstractContextManager[object]:
-        """Within it, work on the device goes to the lane's own stream."""
+        """Send work on the device to the lane's own stream."""
         return nullcontext() if self.stream is None else self.stream
 
     def timed(self, stage: str) -> AbstractContextManager[None]:
@@ -69,16 +64,13 @@ class Lane:
         return span(stage)
 
     def keep(self, name: str, make: Callable[[], Kept]) -> Kept:
-        """The lane's own object of this name, made when it is first asked for."""
+        """Return the lane's own object of this name, made at the first call."""
         if name not in self._own:
             self._own[name] = make()
         return self._own[name]  # ty: ignore[invalid-explicit-return]
 
     def buffer(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray:
-        """A host array that is used again under its name; what it held is lost.
-
-        On a GPU it is page-locked, as far as the host allows.
-        """
+        """Return the host array of this name, with any content; on a GPU it is page-locked."""
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         held = self._buffers.get(name)
@@ -91,7 +83,7 @@ class Lane:
         return held[:size].view(dtype).reshape(shape)
 
     def to_device(self, array: npt.NDArray) -> npt.NDArray:
-        """A copy on the device; on a CPU the array itself."""
+        """Copy an array to the device; on a CPU return the array itself."""
         if self.stream is None:
             return array
         with span("copy"):
@@ -99,23 +91,23 @@ class Lane:
             copy = self.xp.empty(array.shape, array.dtype)
             with self.host.transfers.timed(self.stream, array.nbytes, "to_device"):
                 copy.set(array, stream=self.stream)
-            # The array may be filled anew at once. Only this lane waits, and others go on.
+            # The array may be filled again at once. Only this lane waits, and others go on.
             self.stream.synchronize()
         self.host.transfers.settle(self.stream)
         return copy
 
     def to_host(self, array: npt.NDArray, name: str) -> npt.NDArray:
-        """The array in the lane's buffer of that name; on a CPU the array itself."""
+        """Copy an array to the lane's buffer of that name; on a CPU return the array itself."""
         if self.stream is None:
             return array
         result = self.buffer(name, array.shape, array.dtype)
         with span("compute"):
             array = self.xp.ascontiguousarray(array)
-            # So that the kernels are not taken for the copy, which waits for them.
+            # The copy waits for the kernels; without this their time would count as its own.
             self.stream.synchronize()
         with span("copy"):
             with self.host.transfers.timed(self.stream, result.nbytes, "to_host"):
-                # Otherwise CuPy waits for it before the end of the copy is asked for.
+                # A blocking copy would end before its end event is recorded.
                 array.get(stream=self.stream, out=result, blocking=False)
             self.stream.synchronize()
         self.host.transfers.settle(self.stream)
@@ -141,12 +133,12 @@ def run_pipeline(
     Parameters
     ----------
     tiles
-        In the order in which they are begun.
+        Tiles in the order in which they begin.
     work
-        Reads, computes and writes one tile with what a lane keeps, and gives the bytes that it did,
-        for the progress. It times its stages (:data:`STAGES`) by :meth:`Lane.timed`.
+        Reads, computes and writes one tile with the buffers of a lane; returns its bytes, for the
+        progress. It times its stages (:data:`octane.core.timing.STAGES`) by :meth:`Lane.timed`.
     label
-        What the work is called.
+        Name of the work in the log and in the figures.
     workers
         Number of lanes: tiles in flight.
     xp
@@ -156,27 +148,22 @@ def run_pipeline(
     describe
         Names a tile in an error.
     fetch
-        Asks the system to load a tile's bytes; called for the tile ``ahead`` of the lanes.
+        Asks the system to load the bytes of a tile; called for the tile ``ahead`` of the lanes.
     ahead
-        How many tiles.
+        Number of tiles to fetch before their turn.
     pinned
         Whether the lanes' buffers are page-locked on a GPU.
     active
-        Within it a thread works on the device, which CUDA keeps for every thread by itself.
+        Selects the device for a thread, because CUDA keeps it for every thread separately.
 
     Raises
     ------
     Exception
-        The first that ``work`` raised, with the tile in its notes; tiles in work are ended, others
-        are not begun.
+        The first that ``work`` raised, with the tile in its notes; tiles in work end, others do
+        not begin.
     """
     tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
-    before, moved = _seconds(tracks), dict(metrics.bytes)
-    start, cpu = time.perf_counter(), time.process_time()
-    idling = Idling(start)
-    for track in tracks:
-        track.watch(idling)
-
+    before, start = _seconds(tracks), time.perf_counter()
     with (
         HostMemory(xp, pinned=pinned, warn=metrics.warn) as host,
         progress(label, len(tiles)) as advance,
@@ -205,58 +192,36 @@ def run_pipeline(
                 describe=lambda index: describe(tiles[index]),
             )
         finally:
-            # Of a try that failed as well, whose seconds are counted too.
+            # Also after a failed try, whose seconds are counted too.
             if copied := sum(found.bytes for found in host.transfers.found().values()):
                 metrics.count("copy", copied)
-    end = time.perf_counter()
-    wall = end - start
-    after = _seconds(tracks)
-    seconds = {stage: after[stage] - before[stage] for stage in after}
-    seconds[IDLE] = max(0.0, len(lanes) * wall - sum(seconds.values()))
-    waited = summed(track.meanwhile for track in tracks)
-    gaps = {stage: seconds / len(tracks) for stage, seconds in waited.items()}
-    gaps[IDLE] = max(0.0, idling.at(end) - sum(gaps.values()))
-    spent = Spent(
+    wall = time.perf_counter() - start
+    spent = {stage: seconds - before[stage] for stage, seconds in _seconds(tracks).items()}
+    every = max(sum(spent.values()), 1e-9)
+    shares = sorted(((seconds / every, stage) for stage, seconds in spent.items()), reverse=True)
+    logger.info(
+        "%s: %d tiles, %d workers, %.1f s: %s",
         label,
-        seconds,
-        time.process_time() - cpu,
-        wall,
         len(tiles),
         len(lanes),
-        *(metrics.bytes.get(s, 0) - moved.get(s, 0) for s in ("read", "written")),
-        gpu=xp is not np,
-        gaps=gaps,
-        codec=codec_of(metrics.settings),
-        looks_ahead=fetch is not None,
+        wall,
+        ", ".join(f"{stage} {share:.0%}" for share, stage in shares if share >= 0.01),
     )
-    sentence = bound_of(spent)
-    logger.info(sentence)
-    if spent.gpu:
-        logger.info(gap_of(spent))
-    told = metrics.figures.setdefault("pipeline", {})
-    assert isinstance(told, dict)
-    told[label] = {
+    pipelines = metrics.figures.setdefault("pipeline", {})
+    assert isinstance(pipelines, dict)
+    pipelines[label] = {
         "tiles": len(tiles),
         "workers": len(lanes),
         "seconds": wall,
         "tiles_per_second": len(tiles) / wall,
         "megabytes_per_second": advance.bytes / wall / 1e6,
-        # Seconds of all lanes: what they waited for, and what they were without a tile.
-        "lane_seconds": seconds,
-        # Seconds in which no lane computed, by what they did.
-        "gap_seconds": gaps,
-        "cpu_seconds": spent.cpu_seconds,
-        "read_bytes": spent.read_bytes,
-        "written_bytes": spent.written_bytes,
-        "looks_ahead": spent.looks_ahead,
-        "bound_by": spent.stage,
-        "bound": sentence,
+        "lane_seconds": spent,
         "transfers": {way: asdict(found) for way, found in host.transfers.found().items()},
     }
 
 
 def _seconds(tracks: Sequence[Track]) -> dict[str, float]:
-    """What lanes have spent on each stage so far."""
+    """Sum the seconds of lanes by stage."""
     return {
         stage: sum(track.seconds.get(stage, 0.0) for track in tracks) for stage in (*STAGES, OTHER)
     }

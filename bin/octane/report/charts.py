@@ -1,47 +1,42 @@
 """Pictures for the report: arrays in, WebP or PNG bytes out.
 
-Figures are made without pyplot, whose global state is neither needed nor safe in threads.
+Figures are made without pyplot, whose global state is not safe in threads.
 """
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-__all__ = [
-    "Band",
-    "Picture",
-    "Scale",
-    "Theme",
-    "comparison",
-    "convergence_chart",
-    "field_scale",
-    "grey_scale",
-    "histogram_chart",
-    "length",
-    "panel",
-    "profile_chart",
-    "round_length",
-    "seam_chart",
-    "themed",
-]
-
 GREY, DIVERGING = "gray", "RdBu_r"
 DPI = 200
-"""Of charts: twice a screen's density at the width that they are shown with."""
+"""Resolution of charts: twice that of a screen at their width on the page."""
 CHART = (4.8, 3.2)
 """Width and height of a chart, inches."""
 WIDE = (9.6, 3.0)
-"""Of a chart that takes the page's width."""
+"""Width and height of a chart that takes the width of the page."""
+KINDS = {
+    "read": "#3b7dd8",
+    "decode": "#7fb2f0",
+    "copy": "#8e6bd1",
+    "compute": "#2f9e62",
+    "encode": "#f0b04c",
+    "write": "#d9772b",
+    "lease": "#d64545",
+    "own": "#8a949e",
+}
+"""Colours of the kinds of work: input blue, GPU violet and green, output orange, waiting red."""
+KIND_NAMES = {"lease": "waiting for a GPU", "own": "the step's own work"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Scale:
-    """How values become colours; one object for all pictures that are to be compared."""
+    """Colours of values; pictures that are compared share one scale."""
 
     low: float
     high: float
@@ -195,7 +190,7 @@ def panel(
     spacing
         Distance of its pixels down and across, micrometres.
     scale
-        How values become colours.
+        Colours of the values.
     longest
         Longest edge of the picture, pixels.
     bar
@@ -246,21 +241,33 @@ def _chart(
     axes = figure.add_subplot(facecolor=theme.surface)
     axes.set_xlabel(x, color=theme.ink)
     axes.set_ylabel(y, color=theme.ink)
-    axes.tick_params(colors=theme.muted, which="both", labelsize=9, length=3)
+    _frame(axes, theme, 9)
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(theme.muted)
     axes.margins(x=0.02)
     return figure, axes
 
 
-def _legend(figure: Figure, theme: Theme) -> Figure:
-    if not figure.axes[0].get_legend_handles_labels()[0]:
+def _frame(axes: Axes, theme: Theme, size: float) -> None:
+    axes.tick_params(colors=theme.muted, which="both", labelsize=size, length=3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(theme.muted)
+
+
+def _legend(
+    figure: Figure,
+    theme: Theme,
+    named: Sequence[tuple[Artist, str]] | None = None,
+    columns: int = 4,
+) -> Figure:
+    if named is None:
+        named = list(zip(*figure.axes[0].get_legend_handles_labels(), strict=True))
+    if not named:
         return figure
     figure.legend(
+        *zip(*named, strict=True),
         loc="outside upper left",
-        ncols=4,
+        ncols=columns,
         frameon=False,
         borderpad=0.1,
         fontsize=9,
@@ -279,7 +286,7 @@ def profile_chart(
     Parameters
     ----------
     z
-        Place of each plane, micrometres.
+        Position of each plane, micrometres.
     before, after
         Means; NaN where the mask is empty.
     bands
@@ -301,7 +308,7 @@ def profile_chart(
     axes.plot(z / scale, after, color=theme.after, linewidth=1.6, label="after")
     values = np.concatenate([v[np.isfinite(v)] for v in (before, after)])
     if values.size and values.min() >= 0 and values.max() > 0:
-        # From zero, so that a flat profile looks flat.
+        # The axis begins at zero, so that a flat profile looks flat.
         axes.set_ylim(0, 1.1 * float(values.max()))
     return _legend(figure, theme)
 
@@ -318,6 +325,51 @@ def histogram_chart(
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
     axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=8)
     return _legend(figure, theme)
+
+
+def timeline_chart(
+    edges: npt.NDArray[np.float64],
+    steps: Mapping[str, Mapping[str, npt.NDArray[np.float64]]],
+    pauses: Sequence[float],
+    theme: Theme,
+) -> Figure:
+    """Draw one strip per step: the busy workers over time by the kind of their work.
+
+    Parameters
+    ----------
+    edges
+        Edges of the bins, seconds.
+    steps
+        Per step and kind, the mean number of workers in each bin.
+    pauses
+        Seconds at which time without any task was left out.
+    theme
+        Colours.
+    """
+    size = (WIDE[0], 0.9 + 0.62 * len(steps))
+    figure = Figure(figsize=size, dpi=DPI, facecolor=theme.surface, layout="constrained")
+    rows = figure.subplots(len(steps), 1, sharex=True, squeeze=False)[:, 0]
+    unit, scale = ("min", 60.0) if edges[-1] >= 600 else ("s", 1.0)
+    shown: dict[str, Artist] = {}
+    for axes, (step, kinds) in zip(rows, steps.items(), strict=True):
+        axes.set_facecolor(theme.surface)
+        base = np.zeros(len(edges) - 1)
+        for kind, workers in kinds.items():
+            if workers.any():
+                top = base + workers
+                shown[kind] = axes.stairs(
+                    top, edges / scale, baseline=base, fill=True, color=KINDS[kind]
+                )
+                base = top
+        for pause in pauses:
+            axes.axvline(pause / scale, color=theme.muted, linewidth=0.8, linestyle=":")
+        most = max(1.0, float(base.max()))
+        axes.set(ylim=(0, 1.05 * most), xlim=(0, edges[-1] / scale), yticks=[0, round(most)])
+        axes.set_ylabel(step, rotation=0, ha="right", va="center", color=theme.ink, fontsize=9)
+        _frame(axes, theme, 8)
+    rows[-1].set_xlabel(f"time in which something ran ({unit})", color=theme.ink)
+    named = [(shown[kind], KIND_NAMES.get(kind, kind)) for kind in KINDS if kind in shown]
+    return _legend(figure, theme, named, columns=8)
 
 
 def convergence_chart(

@@ -1,9 +1,10 @@
-"""The report of one subject: loaded records and preview arrays in, HTML and pictures out.
+"""The report of one subject: records and preview arrays in, HTML and pictures out.
 
-No file is touched but the template; see :mod:`octane.steps.report` for the files.
+Only templates are read; :mod:`octane.steps.report` reads and writes the files.
 """
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ValidationError
 
@@ -19,7 +21,6 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import Vector
 from octane.report import charts as pictures
 from octane.report.charts import Band, Theme
-from octane.report.pages import rendered
 from octane.report.records import (
     Context,
     N4Figures,
@@ -30,25 +31,23 @@ from octane.report.records import (
     StitchFigures,
 )
 from octane.report.summary import SectionQuality, Summary, outliers, qualities, summary_of
-from octane.report.timeline_picture import timeline_chart
+from octane.report.tables import tables
 from octane.report.timing import Clock, occupancy
 
-__all__ = ["PREVIEWED", "Entry", "Report", "build"]
-
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
-"""Axes of a slice, down and across, by the axis that it is orthogonal to."""
+"""Axes of a slice, down and across, by the axis that is orthogonal to it."""
 PREVIEWED = {
     "stitch": ("thumbnail",),
     "n4": tuple(f"{kind}_{axis}" for kind in ("before", "after", "field") for axis in CUTS),
     "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
 }
-"""Steps that hand pictures to the report, with the arrays that it needs."""
+"""Arrays that the report needs, by the step that makes them."""
 BINS = 400
-"""Of the timeline: as many as a chart has pixels to tell apart."""
+"""Bins of the timeline: more would not be seen."""
 THUMBNAIL = 160
-"""Longest edge of the volume's picture for a page of many subjects, pixels."""
+"""Longest edge of the volume's picture for the page of a cohort, pixels."""
 ROOMY = 12
-"""Up to so many sections, their pictures may be large; above, the file must stay small."""
+"""Number of sections up to which their pictures are large; above, the file must stay small."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +61,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """A subject's report.
+    """The page, its PNG pictures by file name, and the figures for its JSON twin.
 
-    Attributes
-    ----------
-    html
-        The page.
-    pictures
-        As PNG, by file name.
-    warnings
-        What it warns of.
-    sections, summary
-        Quality of each section, and of the subject.
-    thumbnail
-        A small picture of the volume as a URI; None where no step gave one.
+    ``thumbnail`` is a small picture of the volume as a URI; None where no step gave one.
     """
 
     html: str
@@ -89,8 +77,22 @@ class Report:
 M = TypeVar("M", bound=BaseModel)
 
 
+def rendered(template: str, **content: object) -> str:
+    """Fill a template of ``templates/``; every text is escaped, an undefined one is an error."""
+    environment = Environment(
+        loader=PackageLoader("octane.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(length_text=pictures.length, command=shlex.join)
+    page = environment.get_template(template)
+    return page.render(**content, light=pictures.LIGHT, dark=pictures.DARK)
+
+
 def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry, M]]:
-    """Entries of a step, each with its figures."""
+    """List the entries of a step, each with its figures."""
     found = []
     for entry in entries:
         if entry.record.step == step:
@@ -105,7 +107,7 @@ def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry
 
 
 class _Gallery:
-    """Makes pictures for the page and keeps each as PNG as well."""
+    """Pictures of the page, each also as PNG."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -122,7 +124,7 @@ class _Gallery:
         kinds: Mapping[str, tuple[str, pictures.Scale]],
         arrays: Mapping[str, npt.NDArray],
     ) -> list[Context]:
-        """Rows of slices: one row per orthogonal cut, one picture per kind."""
+        """Make one row per orthogonal cut, with one picture per kind."""
         rows: list[Context] = []
         for axis, (down, across) in CUTS.items():
             here = (spacing[down], spacing[across])
@@ -141,7 +143,7 @@ def _cv(values: npt.NDArray) -> float:
 
 
 def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
-    """Titles of the fields that are known; brings them to one geometric mean over the cuts."""
+    """Title the known fields, and bring them to one geometric mean over the cuts."""
     fields = {"field": "bias field"}
     if all(f"true_field_{axis}" in arrays for axis in CUTS):
         fields["true_field"] = "true field"
@@ -152,6 +154,14 @@ def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
             ratio = np.exp(np.mean(np.log(cuts["field"][both] / cuts["true_field"][both])))
             arrays |= {f"true_field_{a}": arrays[f"true_field_{a}"] * ratio for a in CUTS}
     return fields
+
+
+def _bands(stack: StackFigures | None) -> list[Band]:
+    """Extent of each section along z, micrometres."""
+    # The position of a plane is its middle; a boundary lies half a plane above it.
+    z = stack.voxel_size[0] if stack else 0.0
+    sections = stack.sections if stack else ()
+    return [Band((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]
 
 
 def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
@@ -238,25 +248,26 @@ def _sections(
     return {"cards": cards, "chart": chart, "limit": limit, "grey": grey}
 
 
-def _timeline(entries: Sequence[Entry], gallery: _Gallery) -> Context | None:
-    """The chart of what ran when; None where no step noted it."""
-    noted = [(e.record, e.record.timeline) for e in entries if e.record.timeline is not None]
+def _timeline(records: Sequence[Record], gallery: _Gallery) -> Context | None:
+    """Make the chart of stages over time; None where no step noted it."""
+    noted = [(r.timeline.started, r) for r in records if r.timeline is not None]
     if not noted:
         return None
-    clock = Clock.of([(t.started, t.started + r.seconds.get("total", 0.0)) for r, t in noted])
+    noted.sort(key=lambda one: one[0])
+    clock = Clock([(started, started + r.total) for started, r in noted])
     edges = np.linspace(0, max(clock.end, 1e-3), BINS + 1)
     steps = {
-        step.upper(): occupancy([t for r, t in noted if r.step == step], clock, edges)
-        for step in dict.fromkeys(r.step for r, t in sorted(noted, key=lambda of: of[1].started))
+        step.upper(): occupancy([r for _, r in noted if r.step == step], clock, edges)
+        for step in dict.fromkeys(r.step for _, r in noted)
     }
-    alt = "Workers of each step over time, by what they did; the sentences say what bounded them."
+    alt = "Workers of each step over time, by their stage; the table above names what bounded them."
     chart = gallery.chart(
         "timeline",
-        "Who did what when",
+        "Stages over time",
         alt,
-        lambda theme: timeline_chart(edges, steps, clock.pauses, theme),
+        lambda theme: pictures.timeline_chart(edges, steps, clock.pauses, theme),
     )
-    # Scrolled on a phone: its strips hold too much to be made smaller.
+    # A phone scrolls it: its strips hold too much to be made smaller.
     return chart | {"wide": True}
 
 
@@ -267,13 +278,13 @@ def _notices(
     sections: Context | None,
     quality: Sequence[SectionQuality],
 ) -> list[Context]:
-    """Everything that the reader must not overlook, the worst first."""
+    """List what the reader must not overlook, the worst first."""
     found: list[tuple[bool, str, str]] = []
     gaps = ", ".join(map(str, stack.missing_sections)) if stack else ""
-    told = [
+    noted = [
         text for entry in entries if entry.record.step == "stack" for text in entry.record.warnings
     ]
-    if gaps and not any(gaps in text and "missing" in text for text in told):
+    if gaps and not any(gaps in text and "missing" in text for text in noted):
         found.append((True, "stack", f"Sections {gaps} are missing: blank slabs stand there."))
     if n4 and n4.cv_after > n4.cv_before:
         text = "The variation in tissue rose; check the mask and the settings."
@@ -312,21 +323,25 @@ def build(
     heading: str,
     subject: str,
     run: Mapping[str, str],
-    tables: Mapping[str, object],
+    files: Mapping[str, str],
+    workflow: bool,
 ) -> Report:
     """Make the page.
 
     Parameters
     ----------
     entries
-        All steps' records with their previews.
+        Records of all tasks with their previews.
     heading, subject
-        The page's heading, and the subject's name.
+        Heading of the page, and name of the subject.
     run
-        What is known of the run as a whole, shown as it is.
-    tables
-        Settings, seconds, bytes, versions and machines, put together over the tasks.
+        Facts of the run as a whole.
+    files
+        Descriptions of the files beside the page by their names.
+    workflow
+        Whether the workflow ran, which has defaults of its own.
     """
+    records = [entry.record for entry in entries]
     gallery = _Gallery()
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
     n4 = next(iter(_of(entries, "n4", N4Figures)), None)
@@ -353,14 +368,15 @@ def build(
         grid=grid,
         notices=notices,
         stack=stack,
-        n4=_correction(*n4, stack.bands() if stack else [], gallery) if n4 else None,
+        n4=_correction(*n4, _bands(stack), gallery) if n4 else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,
         slices=slices,
         sections=sections,
         quality=quality,
-        **tables,
-        timeline=_timeline(entries, gallery),
+        **tables(records, workflow=workflow),
+        files=files,
+        timeline=_timeline(records, gallery),
         entries=entries,
     )
     return Report(
@@ -369,7 +385,7 @@ def build(
         [str(notice["text"]) for notice in notices],
         quality,
         summary_of(
-            [entry.record for entry in entries],
+            records,
             quality,
             n4[1] if n4 else None,
             grid.voxel_size if grid else None,
@@ -379,7 +395,7 @@ def build(
 
 
 def _thumbnail(entry: Entry | None) -> str | None:
-    """The central plane of the finished volume, small, as a URI."""
+    """Draw the central plane of the finished volume, small, as a URI."""
     if entry is None:
         return None
     plane = entry.previews["slice_z" if entry.record.step == "pyramid" else "after_z"]

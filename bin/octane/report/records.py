@@ -1,43 +1,60 @@
-"""What the report reads of the steps' records: the figures that each step notes."""
+"""Figures of the steps: the steps write these models into their records, and the report reads them.
 
+A model lists the figures that the report needs. A step may note more, which are kept as they are.
+"""
+
+import re
 from collections.abc import Mapping
+from typing import TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from octane.core.errors import OctaneError
 from octane.core.geometry import Vector
-from octane.gpu.pinned import Direction, Transfer
-from octane.report.charts import Band
-from octane.report.trace import Recorded
-
-__all__ = [
-    "ORDER",
-    "AttemptFigures",
-    "Context",
-    "LeaseFigures",
-    "LevelFigures",
-    "N4Figures",
-    "OutsideFigures",
-    "PipelineFigures",
-    "PyramidFigures",
-    "Record",
-    "ResampleFigures",
-    "ResolutionFigures",
-    "SectionFigures",
-    "SectionFitFigures",
-    "StackFigures",
-    "StitchFigures",
-    "VariationFigures",
-]
 
 Context = dict[str, object]
 ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
-"""Steps as they follow each other."""
+"""Steps in the order of the workflow."""
 
 Shape = tuple[int, int, int]
+F = TypeVar("F", bound="Figures")
+
+
+class RecordedTrack(BaseModel):
+    """A track, as :meth:`octane.core.timing.Timeline.record` writes it.
+
+    Attributes
+    ----------
+    stages
+        Per stage, ``start+length`` of its pieces, in microseconds since the start of the timeline.
+    """
+
+    name: str
+    stages: dict[str, str]
+
+    def pieces(self) -> list[tuple[int, int, str]]:
+        """Return start, length and stage of all pieces in the order of time."""
+        found = []
+        for stage, text in self.stages.items():
+            for piece in text.split():
+                if not re.fullmatch(r"\d+\+\d+", piece):
+                    raise OctaneError(
+                        f"the timeline's piece '{piece}' is not start+length; run the step again."
+                    )
+                start, _, length = piece.partition("+")
+                found.append((int(start), int(length), stage))
+        return sorted(found)
+
+
+class Recorded(BaseModel):
+    """The timeline of a task; ``started`` is in seconds since 1970."""
+
+    started: float
+    tracks: list[RecordedTrack]
 
 
 class Record(BaseModel):
-    """A step's record, as :meth:`octane.core.metrics.Metrics.record` makes it."""
+    """The record of a task, as :meth:`octane.core.metrics.Metrics.record` writes it."""
 
     step: str
     attempt: int = 1
@@ -48,12 +65,29 @@ class Record(BaseModel):
     device: Context = {}
     host: Context = {}
     seconds: dict[str, float] = {}
-    # Named apart from the type, which annotations below it would no longer find.
+    wall_seconds: dict[str, float] = {}
+    # Another name than the type, which annotations below it would no longer find.
     traffic: dict[str, int] = Field(default={}, alias="bytes")
     peak_memory_bytes: int | None = None
     warnings: list[str] = []
     versions: dict[str, str] = {}
     timeline: Recorded | None = None
+
+    @property
+    def total(self) -> float:
+        """Seconds of the task."""
+        return self.seconds.get("total", 0.0)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU computed."""
+        return self.device.get("backend") == "gpu"
+
+
+class Figures(BaseModel):
+    """Figures of a step."""
+
+    model_config = ConfigDict(extra="allow", validate_by_name=True)
 
 
 class AttemptFigures(BaseModel):
@@ -65,47 +99,41 @@ class AttemptFigures(BaseModel):
 
 
 class LeaseFigures(BaseModel):
-    """What became of a step's lease."""
+    """The lease of a task."""
 
     backend: str
     slot_wait_seconds: float = 0.0
     fell_back: bool = False
     attempts: list[AttemptFigures] = []
 
+    @classmethod
+    def of(cls, record: Record) -> "LeaseFigures | None":
+        """Return the lease of a task; None for steps that take none."""
+        return TypeAdapter(cls | None).validate_python(record.figures.get("gpu"))
+
+
+class TransferFigures(BaseModel):
+    """All copies in one direction; each copy has its own seconds, also beside others."""
+
+    size: int = Field(alias="bytes")
+    seconds: float
+
 
 class PipelineFigures(BaseModel):
-    """Of a step's tile pipeline; bytes are 0 where an earlier version did not count them."""
+    """A pipeline of a task."""
 
-    tiles: int
-    workers: int
-    seconds: float
-    lane_seconds: dict[str, float]
-    gap_seconds: dict[str, float] = {}
-    cpu_seconds: float = 0.0
-    read_bytes: int = 0
-    written_bytes: int = 0
-    looks_ahead: bool = False
-    transfers: dict[Direction, Transfer] = {}
+    transfers: dict[str, TransferFigures] = {}
 
     @classmethod
-    def of(cls, record: Record) -> "dict[str, PipelineFigures]":
-        """Of all tile pipelines of a step, by what their work is called."""
-        told = record.figures.get("pipeline")
-        pipelines = told.items() if isinstance(told, Mapping) else ()
-        return {str(label): cls.model_validate(figures) for label, figures in pipelines}
+    def of(cls, record: Record) -> "list[PipelineFigures]":
+        """Return all pipelines of a task."""
+        pipelines = record.figures.get("pipeline")
+        found = pipelines.values() if isinstance(pipelines, Mapping) else ()
+        return [cls.model_validate(figures) for figures in found]
 
 
-class OutsideFigures(BaseModel):
-    """Of what a step did outside of its tile pipelines."""
-
-    seconds: float
-    pipeline_seconds: float
-    part_seconds: dict[str, float]
-    reader_seconds: dict[str, float] = {}
-
-
-class StitchFigures(BaseModel):
-    """Of a stitched section."""
+class StitchFigures(Figures):
+    """A stitched section."""
 
     section: int | None = None
     seam_median: float | None = None
@@ -115,7 +143,7 @@ class StitchFigures(BaseModel):
     shape: Shape
 
 
-class SectionFigures(BaseModel):
+class SectionFigures(Figures):
     """One section of a stack."""
 
     number: int
@@ -124,29 +152,23 @@ class SectionFigures(BaseModel):
     missing: bool = False
 
 
-class StackFigures(BaseModel):
-    """Of a stack."""
+class StackFigures(Figures):
+    """A stack."""
 
     sections: list[SectionFigures]
     missing_sections: list[int] = []
     shape: Shape
     voxel_size: Vector
 
-    def bands(self) -> list[Band]:
-        """Where each section lies along z, micrometres."""
-        # A plane's place is that of its middle; a boundary lies half a plane above it.
-        z = self.voxel_size[0]
-        return [Band((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in self.sections]
 
-
-class LevelFigures(BaseModel):
+class LevelFigures(Figures):
     """One fitting level of N4."""
 
     iterations: int
     convergence: list[float]
 
 
-class SectionFitFigures(BaseModel):
+class SectionFitFigures(Figures):
     """The field of one section."""
 
     name: str
@@ -156,16 +178,16 @@ class SectionFitFigures(BaseModel):
     field_max: float
 
 
-class VariationFigures(BaseModel):
-    """Of one section in tissue, on the grid that N4 fitted."""
+class VariationFigures(Figures):
+    """Variation of one section in tissue, on the grid that N4 fitted."""
 
     number: int
     cv_before: float
     cv_after: float
 
 
-class N4Figures(BaseModel):
-    """Of a bias correction."""
+class N4Figures(Figures):
+    """A bias correction."""
 
     levels: list[LevelFigures]
     most_iterations: list[int] = []
@@ -186,14 +208,14 @@ class N4Figures(BaseModel):
     truth: dict[str, float] | None = None
 
 
-class ResampleFigures(BaseModel):
-    """Of a resampled section."""
+class ResampleFigures(Figures):
+    """A resampled section or volume."""
 
     voxel_size: Vector
     source_voxel_size: Vector
 
 
-class ResolutionFigures(BaseModel):
+class ResolutionFigures(Figures):
     """One level of a pyramid."""
 
     voxel_size: Vector
@@ -201,8 +223,8 @@ class ResolutionFigures(BaseModel):
     size: int = Field(alias="bytes")
 
 
-class PyramidFigures(BaseModel):
-    """Of a pyramid."""
+class PyramidFigures(Figures):
+    """A pyramid."""
 
     levels: list[ResolutionFigures]
     preview_spacing: Vector

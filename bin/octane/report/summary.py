@@ -1,46 +1,40 @@
-"""The figures that a subject is judged by: each section's quality, and the subject in one line.
+"""Figures that judge a subject: the quality of each section, and the subject in one line.
 
-The report, its twin, MultiQC's tables and the page of a cohort show the same figures, and what is
-an outlier in one of them is one in all.
+The report, its JSON twin, the table for MultiQC and the page of a cohort show the same figures; an
+outlier in one of them is an outlier in all.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from octane.core.geometry import Vector
 from octane.report.records import LeaseFigures, N4Figures, Record, StackFigures, StitchFigures
 
-__all__ = ["SectionQuality", "Summary", "lease_of", "outliers", "qualities", "summary_of"]
-
-State = str
-
 
 class SectionQuality(BaseModel):
-    """One section.
+    """Quality of one section.
 
     Attributes
     ----------
-    number, title
-        Place in the subject's numbering, if it has one, and what it is called.
     state
         ``stitched``; ``imaged``, where the section came stitched; ``unrecorded``, where STITCH left
         no record of it; ``missing``.
     seam_median, seam_max
         Mismatch where tiles overlap, over their mean.
     uncovered
-        Pixels that no tile covers.
+        Number of pixels that no tile covers.
     cv_before, cv_after
         Coefficient of variation in tissue before and after N4.
     flags
-        What is out of line, in words.
+        Reasons for a mark, in words.
     """
 
     number: int | None
     title: str
-    state: State = "stitched"
+    state: str = "stitched"
     tiles: int | None = None
     seam_median: float | None = None
     seam_max: float | None = None
@@ -51,28 +45,24 @@ class SectionQuality(BaseModel):
 
 
 class Summary(BaseModel):
-    """One subject.
+    """Quality and cost of one subject.
 
     Attributes
     ----------
     sections, missing
-        How many there should be, and how many of them are blank.
+        Number of sections, and of those that are blank.
     seam_median, seam_worst
-        Over all sections.
+        Mismatch at the seams over all sections.
     flagged
-        Titles of the sections with something out of line.
-    cv_before, cv_after
-        In tissue, before and after N4.
+        Titles of the sections with a mark.
     field_correlation
-        With the true field, where it is known.
-    voxel_size
-        Of the volume, micrometres, z y x.
+        Correlation with the true field, where it is known.
     seconds, gpu_wait_seconds
-        Of all tasks, and waiting for a GPU.
+        Sums over all tasks.
     peak_memory_bytes
-        Of the largest task.
+        Memory of the largest task.
     retried
-        Tasks that needed more than one try.
+        Number of tasks that needed more than one try.
     """
 
     sections: int
@@ -92,28 +82,20 @@ class Summary(BaseModel):
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
-    """Find the median + 3 median absolute deviations, and which known values exceed it."""
+    """Find the median + 3 median absolute deviations, and the known values above it."""
     known = np.array([v for v in values if v is not None and math.isfinite(v)])
     if known.size == 0:
         return math.nan, [False] * len(values)
     middle = float(np.median(known))
     limit = middle + 3 * float(np.median(np.abs(known - middle)))
-    # Equal values may differ in their last digit, which makes no outlier.
+    # Equal values may differ in their last digit; they are no outliers.
     return limit, [v is not None and v > limit * (1 + 1e-9) for v in values]
 
 
 def qualities(
     stitched: Mapping[str, StitchFigures], stack: StackFigures | None, n4: N4Figures | None
 ) -> list[SectionQuality]:
-    """Every section of a subject, in their order.
-
-    Parameters
-    ----------
-    stitched
-        Figures of stitched sections, by the name of the record.
-    stack, n4
-        Of the subject.
-    """
+    """List the sections of a subject in order; ``stitched`` has the names of their records."""
     found = [
         SectionQuality(
             number=s.section,
@@ -131,7 +113,7 @@ def qualities(
         if s.number not in numbers:
             state = "missing" if s.missing else unstitched
             found.append(SectionQuality(number=s.number, title=f"Section {s.number}", state=state))
-    # Of a volume that is no stack, N4 gives the variation of the whole as that of one section.
+    # For a volume that is no stack, N4 notes the variation of the whole as that of one section.
     varied = {v.number: v for v in n4.variation} if n4 and len(n4.variation) > 1 else {}
     for number in sorted(varied.keys() - {section.number for section in found}):
         found.append(SectionQuality(number=number, title=f"Section {number}", state="imaged"))
@@ -152,23 +134,18 @@ def qualities(
     return found
 
 
-def lease_of(record: Record) -> LeaseFigures | None:
-    """What became of a step's lease; None for steps that take none."""
-    return TypeAdapter(LeaseFigures | None).validate_python(record.figures.get("gpu"))
-
-
 def summary_of(
     records: Sequence[Record],
     sections: Sequence[SectionQuality],
     n4: N4Figures | None,
     voxel_size: Vector | None,
 ) -> Summary:
-    """A subject in one line."""
+    """Sum up a subject."""
     seams = [s.seam_median for s in sections if s.seam_median is not None]
     worst = [s.seam_max for s in sections if s.seam_max is not None]
-    leases = [lease for record in records if (lease := lease_of(record)) is not None]
+    leases = [lease for record in records if (lease := LeaseFigures.of(record)) is not None]
     peaks = [r.peak_memory_bytes for r in records if r.peak_memory_bytes is not None]
-    gpus = {str(r.device["device"]) for r in records if r.device.get("backend") == "gpu"}
+    gpus = {str(r.device["device"]) for r in records if r.on_gpu}
     return Summary(
         sections=len(sections),
         missing=sum(s.state == "missing" for s in sections),
@@ -179,7 +156,7 @@ def summary_of(
         cv_after=n4.cv_after if n4 else None,
         field_correlation=n4.truth.get("field_correlation") if n4 and n4.truth else None,
         voxel_size=voxel_size,
-        seconds=sum(r.seconds.get("total", 0.0) for r in records),
+        seconds=sum(r.total for r in records),
         gpu_wait_seconds=sum(lease.slot_wait_seconds for lease in leases),
         peak_memory_bytes=max(peaks, default=None),
         devices=sorted(gpus) or ["CPU"],

@@ -1,77 +1,21 @@
-"""The steps' timelines as one trace for Perfetto or Chrome (the Trace Event Format).
+"""Timelines of the steps as one trace for Perfetto or Chrome (the Trace Event Format).
 
-A step is a process and a track a thread, so that a viewer shows every section's workers below each
-other on the clock that they shared: what ran beside what, and what waited.
+A task is a process and a track is a thread, so that a viewer shows the workers of every section
+below each other on one clock.
 """
 
 import gzip
 import json
-import re
 from collections.abc import Mapping
 
-from pydantic import BaseModel
-
-from octane.core.errors import OctaneError
-
-__all__ = ["Recorded", "RecordedTrack", "trace_content", "trace_events"]
-
-
-class RecordedTrack(BaseModel):
-    """A track, as :meth:`octane.core.timing.Timeline.record` writes it.
-
-    Attributes
-    ----------
-    name
-        What it is called.
-    stages
-        Per stage, ``start+length`` of its pieces, in microseconds since the timeline's start.
-    """
-
-    name: str
-    stages: dict[str, str]
-
-    def pieces(self) -> list[tuple[int, int, str]]:
-        """Start, length and stage of all, in order."""
-        found = []
-        for stage, text in self.stages.items():
-            for piece in text.split():
-                if not re.fullmatch(r"\d+\+\d+", piece):
-                    raise OctaneError(
-                        f"the timeline's piece '{piece}' is not start+length; run the step again."
-                    )
-                start, _, length = piece.partition("+")
-                found.append((int(start), int(length), stage))
-        return sorted(found)
-
-
-class Recorded(BaseModel):
-    """A step's timeline.
-
-    Attributes
-    ----------
-    started
-        Seconds since 1970.
-    tracks
-        In the order in which they began.
-    """
-
-    started: float
-    tracks: list[RecordedTrack]
+from octane.report.records import Recorded
 
 
 def trace_events(timelines: Mapping[str, Recorded]) -> list[dict[str, object]]:
-    """The events of a trace.
+    """Make the events of a trace from timelines by the names of their tasks.
 
-    Parameters
-    ----------
-    timelines
-        By the name of the step, as a viewer is to show it.
-
-    Returns
-    -------
-    list of dict
-        Metadata first, then complete events in the order of their start, microseconds since the
-        first of all timelines began.
+    Metadata come first, then complete events in the order of their start, in microseconds since the
+    first of all timelines began.
     """
     named: list[dict[str, object]] = []
     events: list[tuple[int, dict[str, object]]] = []
@@ -104,13 +48,7 @@ def _metadata(
 
 
 def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
-    """The file that ui.perfetto.dev and chrome://tracing open: JSON, compressed by gzip.
-
-    Parameters
-    ----------
-    timelines
-        By the name of the step.
-    """
+    """Make the file that ui.perfetto.dev and chrome://tracing open: JSON, compressed by gzip."""
     trace = {"displayTimeUnit": "ms", "traceEvents": trace_events(timelines)}
-    # Without a time of its own, so that the same timelines are the same file.
+    # Without a time stamp, so that the same timelines give the same file.
     return gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0)

@@ -34,7 +34,6 @@ from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_pr
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.pipeline.outside import note_outside
 from octane.store.sections import Section
 from octane.store.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
 
@@ -144,7 +143,6 @@ def correct_bias(
         for result in (destination, save_bias_field):
             if result is not None:
                 bring_to_disk(result)
-    note_outside(metrics)
     return metrics
 
 

@@ -17,6 +17,7 @@ from octane.core.metrics import Metrics
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import plan_workers
+from octane.report.records import StackFigures
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
 from octane.store.image import Attributes, Image, open_image
@@ -263,12 +264,13 @@ def stack_sections(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section-thickness."
         )
-    metrics.figures.update(
-        sections=sections,
-        missing_sections=missing,
-        shape=list(grid.shape),
-        voxel_size=list(grid.spacing),
-    )
+    figures = {
+        "sections": sections,
+        "missing_sections": missing,
+        "shape": grid.shape,
+        "voxel_size": grid.spacing,
+    }
+    metrics.note(StackFigures.model_validate(figures))
     return metrics
 
 

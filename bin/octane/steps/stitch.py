@@ -16,9 +16,8 @@ from octane.core.metrics import Metrics
 from octane.core.timing import span
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.pipeline.outside import note_outside
-from octane.pipeline.readers import read_blocks
-from octane.pipeline.workers import PROCESS_BYTES, plan_workers
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
+from octane.report.records import StitchFigures
 from octane.stitch.blending import accumulate, seam
 from octane.stitch.placement import Placement, TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
@@ -249,17 +248,17 @@ def stitch_section(
             "check --overlap or --positions."
         )
     values = list(seams.values())
-    metrics.figures.update(
+    found = StitchFigures(
         section=number_of(image),
-        shape=list(placement.grid.shape),
+        shape=placement.grid.shape,
         tiles=len(tiling.tiles),
         seam_median=float(np.median(values)) if values else None,
         seam_max=max(values) if values else None,
-        seams=seams,
         uncovered_pixels=uncovered,
-        positions={f"{r},{c}": list(p) for (r, c), p in positions.items()},
     )
-    note_outside(metrics)
+    metrics.note(found)
+    metrics.figures["seams"] = seams
+    metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in positions.items()}
     return metrics
 
 

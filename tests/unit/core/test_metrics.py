@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from octane.core.metrics import Metrics, peak_memory, write_json
+from octane.report.records import ResolutionFigures
 
 
 def test_a_record_holds_what_the_report_needs():
@@ -76,6 +77,23 @@ def test_seconds_and_bytes_add_up_over_threads():
         list(pool.map(work, range(1000)))
     assert metrics.bytes == {"read": 3000}
     assert metrics.seconds["read"] > 0
+
+
+def test_the_record_names_what_bounds_the_step():
+    metrics = Metrics("x", device={"backend": "gpu"})
+    assert metrics.record()["bound"] is None
+    metrics.timeline.track("main").seconds.update(fit=3.0, read=1.0)
+    record = metrics.record()
+    assert record["wall_seconds"] == {"fit": 3.0, "read": 1.0}
+    bound = dict[str, Any](record["bound"])  # ty: ignore[no-matching-overload]
+    assert (bound["stage"], bound["by"]) == ("fit", "GPU")
+
+
+def test_figures_of_a_model_are_noted_by_the_names_that_records_have():
+    metrics = Metrics("x", figures={"own": 1})
+    metrics.note(ResolutionFigures(voxel_size=(1.0, 2.0, 3.0), shape=(1, 2, 3), size=5))
+    shown = {"voxel_size": [1.0, 2.0, 3.0], "shape": [1, 2, 3], "bytes": 5}
+    assert metrics.figures == {"own": 1} | shown
 
 
 def test_time_counts_when_the_work_fails():

@@ -1,14 +1,21 @@
-"""The tile pipeline: results in order, bounded memory, the first error stops the rest."""
+"""Workers: results in order, bounded memory, the first error stops the rest."""
 
+import io
+import logging
+import re
 import signal
+import sys
 import threading
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from octane.core.errors import OctaneError
-from octane.pipeline.workers import plan_workers, run_tiles
+from octane.core.metrics import Metrics
+from octane.core.timing import span
+from octane.pipeline.workers import READER, plan_workers, read_blocks, run_tiles
 
 
 def test_results_come_in_the_order_of_the_tiles():
@@ -123,3 +130,46 @@ def test_unasked_there_is_one_worker_a_core(monkeypatch):
     assert plan_workers(1, 100, None, 50, fixed=0) == 7
     assert plan_workers(1, 100, None, 3, fixed=0) == 3
     assert plan_workers(40, 100, None, 50, fixed=0) == 2
+
+
+def test_blocks_are_read_in_order_and_progress_counts_blocks_and_bytes(caplog, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    caplog.set_level(logging.INFO, logger="octane")
+    found = read_blocks(
+        range(9),
+        lambda n: (n * n, 1000),
+        label="N4: reading",
+        workers=3,
+        metrics=Metrics("n4"),
+        describe=str,
+    )
+    assert found == [n * n for n in range(9)]
+    (line,) = caplog.messages
+    assert re.fullmatch(r"N4: reading: 9 of 9, [\d.]+ tiles/s, \d+ MB/s, 0 s left", line)
+
+
+def test_an_error_in_reading_names_its_block():
+    def work(n):
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken") as error:
+        read_blocks(
+            [7], work, label="x", workers=1, metrics=Metrics("x"), describe=lambda n: f"block {n}"
+        )
+    assert "while working on block 7" in error.value.__notes__
+
+
+def test_threads_have_tracks_of_the_record_whatever_becomes_of_their_blocks():
+    metrics = Metrics("n4")
+
+    def work(n):
+        with span("read"):
+            time.sleep(0.01)
+        if n == 5:
+            raise ValueError("broken")
+        return n, 1
+
+    with pytest.raises(ValueError, match="broken"):
+        read_blocks(range(6), work, label="x", workers=2, metrics=metrics, describe=str)
+    assert list(metrics.timeline.tracks) == [f"{READER} {n}" for n in range(2)]
+    assert 0.06 <= metrics.seconds["read"] < 1

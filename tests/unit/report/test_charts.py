@@ -28,6 +28,7 @@ from octane.report.charts import (
     round_length,
     seam_chart,
     themed,
+    timeline_chart,
 )
 
 
@@ -146,6 +147,7 @@ GAPPY = np.where(np.arange(20) % 7 == 0, np.nan, 100.0)
 EMPTY = np.full(20, np.nan)
 EDGES = np.linspace(0, 10, 11)
 BANDS = [Band(0, 50), Band(50, 100, missing=True), Band(100, 195)]
+BUSY = {"read": np.arange(10.0), "own": np.ones(10), "write": np.zeros(10)}
 CHARTS: dict[str, Callable[[Theme], Figure]] = {
     "profile": lambda theme: profile_chart(Z, GAPPY, GAPPY / 2, BANDS, theme),
     "profile, empty": lambda theme: profile_chart(Z, EMPTY, EMPTY, [], theme),
@@ -156,6 +158,8 @@ CHARTS: dict[str, Callable[[Theme], Figure]] = {
     "convergence, none": lambda t: convergence_chart([], 0.0, t),
     "convergence, one": lambda t: convergence_chart([[0.5]], None, t),
     "seams": lambda t: seam_chart([1, 2, 3], [0.1, 0.1, 0.5], [0.2, 0.2, 0.6], 0.2, t),
+    "timeline": lambda t: timeline_chart(EDGES, {"N4": BUSY, "STACK": BUSY}, [3.0], t),
+    "timeline, nothing": lambda t: timeline_chart(EDGES, {"N4": {}}, [], t),
     "seams, none": lambda t: seam_chart([1, 2], [0.0, 0.0], [0.0, 0.0], 0.0, t),
 }
 
@@ -195,6 +199,13 @@ def test_the_threshold_and_every_iteration_are_drawn() -> None:
     assert axes.get_yscale() == "log"
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines[:2]] == [[1, 2], [3]]
     assert np.asarray(axes.lines[2].get_ydata()).tolist() == [0.001, 0.001]
+
+
+def test_a_timeline_has_a_strip_for_each_step_and_names_what_was_done() -> None:
+    figure = CHARTS["timeline"](LIGHT)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["N4", "STACK"]
+    assert [drawn(figure, name) for name in ("read", "the step's own work", "write")] == [1, 1, 0]
+    assert figure.axes[0].get_ylim()[1] == pytest.approx(1.05 * 10)
 
 
 def test_outlying_seams_are_named() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from octane.core.errors import OctaneError
 from octane.core.timing import Timeline, span
-from octane.report.trace import Recorded, trace_content, trace_events
+from octane.report.records import Recorded
+from octane.report.trace import trace_content, trace_events
 
 
 def recorded(started: float, **stages: str) -> Recorded:

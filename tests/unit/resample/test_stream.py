@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from octane.config.params import ExecutionParameters
 from octane.core.arrays import as_dtype
-from octane.core.bounds import OTHER
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
+from octane.core.timing import OTHER
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from octane.core.errors import OctaneError
-from octane.report.cohort_report import write_cohort_report
+from octane.report.cohort import write_cohort_report
 
 SUMMARY = {
     "sections": 4,
