@@ -1,104 +1,83 @@
-"""Where a subject's results come from, as a Provenance Run Crate (RO-Crate, metadata alone).
+"""Provenance of a subject's results as a Provenance Run Crate (RO-Crate, only its metadata).
 
-The profiles' own terms say it all: a workflow with its parameters and steps, the run of the
-workflow by Nextflow, and the run of each step with its settings, what it read and made, and what it
-ran on. Times are those that the tasks noted, so that the same records make the same crate, and a
-resumed run has nothing to do.
-
-Plain JSON-LD, built here: the library ``rocrate`` would put an HTTP client and eight more packages
-into every run's environment, to write one dictionary, and dates it by the clock.
+The crate names the workflow with its parameters and steps, its run by Nextflow, and the run of each
+task with settings, inputs, device, versions and times. Times are those of the records, so that the
+same records make the same crate.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from rocrate.model import ContextEntity, Entity, SoftwareApplication
+from rocrate.rocrate import ROCrate
+
 from octane.config.schema import entries
 from octane.report.records import ORDER, Record
 
-__all__ = ["CRATE", "crate"]
-
 CRATE = "ro-crate-metadata.json"
-"""The file's name, by which a folder is known as a crate."""
+"""Name of the file, by which readers know a folder as a crate."""
 
-PROFILES = {
-    "https://w3id.org/ro/wfrun/process/0.5": "Process Run Crate",
-    "https://w3id.org/ro/wfrun/workflow/0.5": "Workflow Run Crate",
-    "https://w3id.org/ro/wfrun/provenance/0.5": "Provenance Run Crate",
-    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": "Workflow RO-Crate",
-}
-CONTEXT = [
-    "https://w3id.org/ro/crate/1.1/context",
-    "https://w3id.org/ro/terms/workflow-run/context",
-]
-PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
-WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
-FORMATS = {"json": "application/json", "html": "text/html", "gz": "application/gzip"}
-TERMS = "https://w3id.org/ro/terms/workflow-run#"
+PROFILES = ("process", "workflow", "provenance")
+TERMS = "https://w3id.org/ro/terms/workflow-run"
 IMAGE = (
     r"(?:docker://)?(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?"
     r"(?P<name>.*?)(?::(?P<tag>[\w.-]+))?(?:@sha256:(?P<sha256>[0-9a-f]+))?"
 )
-"""Of Docker's: a registry has a dot or a port, which tells it from a name's first part."""
-BYTE = "https://qudt.org/vocab/unit/BYTE"
-
+"""Name of a Docker image; a registry has a dot or a port, unlike the first part of a name."""
 NAMES = {(entry.step, entry.field): entry.name for entry in entries()}
-"""The workflow's parameters by their step and field."""
-
-Entity = dict[str, object]
-
-
-def _to(*names: str) -> Entity | list[Entity]:
-    """References to entities: one, or a list."""
-    found: list[Entity] = [{"@id": _uri(name)} for name in names]
-    return found[0] if len(found) == 1 else found
+"""Parameters of the workflow by their step and field."""
 
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _kind(value: object) -> str:
-    """The type of a parameter's value, in the words of Bioschemas."""
-    match value:
-        case bool():
-            return "Boolean"
-        case int():
-            return "Integer"
-        case float():
-            return "Float"
-        case _:
-            return "Text"
+def _started(record: Record) -> float:
+    return record.timeline.started if record.timeline else 0.0
 
 
-def _text(value: object) -> str | int | float | bool:
-    return value if isinstance(value, str | int | float | bool) else json.dumps(value)
+def _parameter(step: str, name: str) -> str:
+    """Find the name of a step's setting among the parameters of the workflow."""
+    known = (NAMES.get((group, name)) for group in (step, "input", "execution"))
+    return next((found for found in known if found), f"{step}_{name}")
 
 
-def _uri(name: str) -> str:
-    """A name of a file, with blanks and the like as URIs have them."""
-    return quote(name, safe="/:#?=&%@,;()!$*'~+")
+class _Crate(ROCrate):
+    """A crate of RO-Crate 1.1, which the profiles of workflow runs extend."""
 
+    def __init__(self) -> None:
+        super().__init__(version="1.1")
+        self.metadata.extra_contexts.append(f"{TERMS}/context")
 
-def _slug(text: str) -> str:
-    """The text as a part of an entity's name."""
-    return re.sub(r"[^\w.-]+", "_", text)
+    def entity(self, name: str, kind: str, /, **properties: object) -> Entity:
+        """Return the entity of a name, which is made once; properties of None are left out."""
+        known = {n: v for n, v in properties.items() if v is not None}
+        name = quote(name, safe="/:#?=&%@,;()!$*'~+")
+        return self.get(name) or self.add(ContextEntity(self, name, {"@type": kind, **known}))
 
+    def value(self, kind: str, name: str, value: object, **properties: object) -> Entity:
+        """Return the entity of a value; equal values of several tasks are one."""
+        text = value if isinstance(value, str | int | float) else json.dumps(value)
+        slug = re.sub(r"[^\w.-]+", "_", f"{name}-{text}")
+        return self.entity(f"#{kind}-{slug}", "PropertyValue", name=name, value=text, **properties)
 
-@dataclass
-class _Graph:
-    """Entities by their name, each of them once."""
+    def inputs(self, record: Record) -> list[Entity]:
+        """Return the inputs of a task, named by their original paths."""
+        paths = [Path(known["path"]) for known in record.inputs.values()]
+        return [self.entity(path.as_uri(), "CreativeWork", name=path.name) for path in paths]
 
-    entities: dict[str, Entity] = field(default_factory=dict)
-
-    def add(self, name: str, kind: str | list[str], /, **properties: object) -> str:
-        entity = {n: v for n, v in properties.items() if v is not None and v != []}
-        self.entities.setdefault(name, {"@id": _uri(name), "@type": kind, **entity})
-        return name
+    def image(self, name: str | None) -> Entity | None:
+        """Return the image of the container; None for a run without one."""
+        if not name:
+            return None
+        sif, found = name.endswith(".sif"), re.fullmatch(IMAGE, name)
+        kind = {"@id": f"{TERMS}#{'SIF' if sif else 'Docker'}Image"}
+        parts = {"name": name} if sif or found is None else found.groupdict()
+        return self.entity("#container", "ContainerImage", additionalType=kind, **parts)
 
 
 def crate(
@@ -106,283 +85,138 @@ def crate(
     run: Mapping[str, str],
     records: Sequence[tuple[str, Record]],
     files: Mapping[str, str],
-) -> Entity:
-    """Build the crate.
+) -> dict[str, object]:
+    """Build the crate as JSON-LD.
 
     Parameters
     ----------
     subject
         Name of the subject.
     run
-        What is known of the run as a whole: ``octane``, ``Nextflow``, ``revision``, ``code``,
-        ``repository``, ``script``, ``container``, ``image``; what is not known is left out.
+        Facts of the whole run: ``octane``, ``Nextflow``, ``revision``, ``code``, ``repository``,
+        ``script``, ``container``, ``image``; unknown ones are left out.
     records
-        Of all tasks, each with the name that its files begin with.
+        Records of all tasks, each with the begin of the names of its files.
     files
-        What each file of the results is, by its name below the crate's folder; a folder's ends in a
-        slash.
-
-    Returns
-    -------
-    dict
-        JSON-LD: ``@context`` and ``@graph``.
+        Descriptions of the result files by their paths; a path of a folder ends in a slash.
     """
-    graph = _Graph()
-    ended = [_ended(record) for _, record in records]
-    for name, title in PROFILES.items():
-        version = name.rsplit("/", 1)[-1]
-        graph.add(name, "CreativeWork", name=title, version=version)
-    for name, what in files.items():
-        kind = "Dataset" if name.endswith("/") else "File"
-        form = FORMATS.get(name.rsplit(".", 1)[-1])
-        graph.add(name, kind, name=name.rstrip("/"), description=what, encodingFormat=form)
-    workflow = _workflow(graph, run, records)
-    image = _image(graph, run)
-    actions = _actions(graph, records, image)
-    final = next((name for name in files if name.endswith(".ome.zarr/")), None)
-    whole = graph.add(
+    made = _Crate()
+    root = made.root_dataset
+    ended = max((_started(r) + r.total for _, r in records), default=0.0)
+    root["name"] = f"{subject}: reconstruction by octane"
+    root["description"] = "A serial-section volume with its records and its provenance."
+    root["license"] = made.entity("#license", "CreativeWork", name="No licence was stated")
+    root["datePublished"] = _time(ended)
+    root["conformsTo"] = [
+        made.entity(f"https://w3id.org/ro/wfrun/{name}/0.5", "CreativeWork", version="0.5",
+                    name=f"{name.capitalize()} Run Crate")
+        for name in PROFILES
+    ]  # fmt: skip
+    for name, text in files.items():
+        add = made.add_dataset if name.endswith("/") else made.add_file
+        add(dest_path=name, properties={"name": name.rstrip("/"), "description": text})
+    workflow = _workflow(made, run)
+    image = made.image(run.get("image"))
+    actions = [_task(made, workflow, name, record, image) for name, record in records]
+    first = next((step for step in ORDER if any(r.step == step for _, r in records)), None)
+    volume = next((made.get(quote(name)) for name in files if name.endswith(".ome.zarr/")), None)
+    whole = made.entity(
         "#run",
         "CreateAction",
         name=f"octane on {subject}",
-        instrument=_to(workflow),
-        startTime=_first(records),
-        endTime=_time(max(ended)) if ended else None,
-        object=_to(*_inputs(graph, records), *_values(graph, _run_settings(records))),
-        result=_to(final) if final else None,
-        containerImage=_to(image) if image else None,
+        instrument=workflow,
+        startTime=_time(min((_started(r) for _, r in records), default=0.0)),
+        endTime=_time(ended),
+        object=[
+            *(given for _, r in records if r.step == first for given in made.inputs(r)),
+            *(v for v in made.get_by_type("PropertyValue") if "exampleOfWork" in v),
+        ],
+        result=volume,
+        containerImage=image,
         description=", ".join(f"{name}: {value}" for name, value in run.items()),
     )
-    engine = graph.add(
-        "#nextflow",
-        "SoftwareApplication",
-        name="Nextflow",
-        softwareVersion=run.get("Nextflow"),
-        url="https://www.nextflow.io/",
-    )
+    engine = SoftwareApplication(made, "#nextflow", {"name": "Nextflow"})
+    if "Nextflow" in run:
+        engine["softwareVersion"] = run["Nextflow"]
     controls = [
-        graph.add(
-            f"#control-{name}",
-            "ControlAction",
-            name=f"{name} by Nextflow",
-            instrument=_to(f"#step-{record.step}"),
-            object=_to(action),
+        made.entity(
+            f"#control-{name}", "ControlAction", instrument=made.get(f"#step-{r.step}"),
+            object=action,
         )
-        for (name, record), action in zip(records, actions, strict=True)
-    ]
-    graph.add(
-        "#orchestration",
-        "OrganizeAction",
-        name="Nextflow's run",
-        instrument=_to(engine),
-        object=[_to(control) for control in controls],
-        result=_to(whole),
-    )
-    graph.add("#license", "CreativeWork", name="No licence was stated for these results")
-    root = {
-        "@id": "./",
-        "@type": "Dataset",
-        "name": f"{subject}: reconstruction by octane",
-        "description": "A serial-section volume with its records, and how it was made.",
-        "datePublished": _time(max(ended)) if ended else "1970-01-01",
-        "license": _to("#license"),
-        "conformsTo": [_to(name) for name in PROFILES],
-        "hasPart": [_to(name) for name in (*files, workflow)],
-        "mainEntity": _to(workflow),
-        "mentions": [_to(name) for name in (whole, "#orchestration", *actions)],
-    }
-    descriptor = {
-        "@id": CRATE,
-        "@type": "CreativeWork",
-        "about": _to("./"),
-        "conformsTo": [
-            _to("https://w3id.org/ro/crate/1.1"),
-            _to("https://w3id.org/workflowhub/workflow-ro-crate/1.0"),
-        ],
-    }
-    return {"@context": CONTEXT, "@graph": [descriptor, root, *graph.entities.values()]}
+        for (name, r), action in zip(records, actions, strict=True)
+    ]  # fmt: skip
+    organized = made.entity(
+        "#orchestration", "OrganizeAction", name="Nextflow's run", instrument=made.add(engine),
+        object=controls, result=whole,
+    )  # fmt: skip
+    root["mentions"] = [whole, organized, *actions]
+    return made.metadata.generate()
 
 
-def _ended(record: Record) -> float:
-    start = record.timeline.started if record.timeline else 0.0
-    return start + record.seconds.get("total", 0.0)
-
-
-def _first(records: Iterable[tuple[str, Record]]) -> str | None:
-    starts = [r.timeline.started for _, r in records if r.timeline is not None]
-    return _time(min(starts)) if starts else None
-
-
-def _workflow(graph: _Graph, run: Mapping[str, str], records: Sequence[tuple[str, Record]]) -> str:
-    """The workflow with its parameters, steps and tools."""
-    language = graph.add(
-        "https://w3id.org/workflowhub/workflow-ro-crate#nextflow",
-        "ComputerLanguage",
-        name="Nextflow",
-        identifier={"@id": "https://www.nextflow.io/"},
-        url={"@id": "https://www.nextflow.io/"},
-        version=run.get("Nextflow"),
-    )
-    steps = [step for step in ORDER if any(record.step == step for _, record in records)]
-    steps += sorted({record.step for _, record in records} - set(steps))
-    tools = []
-    for place, step in enumerate(steps):
-        versions = next(record.versions for _, record in records if record.step == step)
-        libraries = [
-            graph.add(f"#{n}-{v}", "SoftwareApplication", name=n, softwareVersion=v)
-            for n, v in versions.items()
-            if n != "octane"
-        ]
-        tool = graph.add(
-            f"#tool-{step}",
-            "SoftwareApplication",
-            name=f"{step}.py",
-            softwareVersion=versions.get("octane"),
-            softwareRequirements=[_to(name) for name in libraries],
-        )
-        tools.append(tool)
-        graph.add(
-            f"#step-{step}", "HowToStep", name=step, position=str(place), workExample=_to(tool)
-        )
-    name = "main.nf"
+def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
+    """Add the workflow; tasks add their steps, tools and parameters to it."""
+    source = "main.nf"
     if run.get("repository"):
-        name = (
-            f"{run['repository'].removesuffix('.git')}/blob/{run.get('revision') or 'HEAD'}/main.nf"
-        )
+        place = run["repository"].removesuffix(".git")
+        source = f"{place}/blob/{run.get('revision') or 'HEAD'}/main.nf"
     elif run.get("script"):
-        name = f"file://{run['script']}"
-    return graph.add(
-        name,
-        ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
-        name="octane",
-        version=" ".join(filter(None, map(run.get, ("octane", "revision", "code")))) or None,
-        conformsTo=_to(WORKFLOW),
-        programmingLanguage=_to(language),
-        encodingFormat="text/plain",
-        input=[_to(parameter) for parameter in _parameters(graph, records)],
-        step=[_to(f"#step-{step}") for step in steps],
-        hasPart=[_to(tool) for tool in tools],
+        source = Path(run["script"]).as_uri()
+    workflow = made.add_workflow(
+        source, main=True, lang="nextflow", lang_version=run.get("Nextflow"),
+        properties={"@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]},
+    )  # fmt: skip
+    workflow["name"] = "octane"
+    workflow["version"] = " ".join(run[n] for n in ("octane", "revision", "code") if run.get(n))
+    workflow["conformsTo"] = {
+        "@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
+    }
+    return workflow
+
+
+def _task(
+    made: _Crate, workflow: Entity, name: str, record: Record, image: Entity | None
+) -> Entity:
+    """Add the run of a task, with its step, its tool and its settings."""
+    step = f"#step-{record.step}"
+    if step not in made:
+        tool = made.entity(
+            f"#tool-{record.step}", "SoftwareApplication", name=f"{record.step}.py",
+            softwareVersion=record.versions.get("octane"),
+            softwareRequirements=[
+                made.entity(f"#{n}-{v}", "SoftwareApplication", name=n, softwareVersion=v)
+                for n, v in record.versions.items() if n != "octane"
+            ],
+        )  # fmt: skip
+        place = str(ORDER.index(record.step)) if record.step in ORDER else None
+        how = made.entity(step, "HowToStep", name=record.step, position=place, workExample=tool)
+        workflow.append_to("step", how)
+        workflow.append_to("hasPart", tool)
+    values = []
+    for field, value in record.settings.items():
+        if value is not None:
+            label, own = _parameter(record.step, field), None
+            if label in NAMES.values():
+                slot = f"#parameter-{label}"
+                own = made.get(slot)
+                if own is None:
+                    kinds = {"bool": "Boolean", "int": "Integer", "float": "Float"}
+                    kind = kinds.get(type(value).__name__, "Text")
+                    own = made.add_formal_parameter(label, kind, slot)
+                    workflow.append_to("input", own)
+            values.append(made.value("value", label, value, exampleOfWork=own))
+    facts = {**record.device, **record.host, "peak_memory_bytes": record.peak_memory_bytes}
+    return made.entity(
+        f"#action-{name}",
+        "CreateAction",
+        name=name,
+        instrument=made.get(f"#tool-{record.step}"),
+        startTime=_time(_started(record)),
+        endTime=_time(_started(record) + record.total),
+        object=[*made.inputs(record), *values],
+        result=made.get(f"metrics/{name}_metrics.json"),
+        resourceUsage=[
+            made.value("usage", n, str(v), propertyID=n) for n, v in facts.items() if v is not None
+        ],
+        containerImage=image,
+        description=" ".join(record.command),
     )
-
-
-def _run_settings(records: Sequence[tuple[str, Record]]) -> dict[str, object]:
-    """Settings that are the workflow's parameters, by its names, where all tasks agree."""
-    found: dict[str, list[object]] = {}
-    for _, record in records:
-        for name, value in record.settings.items():
-            values = found.setdefault(_parameter(record.step, name), [])
-            if value not in values:
-                values.append(value)
-    own = set(NAMES.values())
-    return {n: of[0] for n, of in found.items() if n in own and len(of) == 1 and of[0] is not None}
-
-
-def _parameter(step: str, name: str) -> str:
-    """A step's setting by the workflow's name for it."""
-    known = (NAMES.get((group, name)) for group in (step, "input", "execution"))
-    return next((found for found in known if found), f"{step}_{name}")
-
-
-def _parameters(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:
-    return [
-        graph.add(
-            f"#parameter-{name}",
-            "FormalParameter",
-            additionalType=_kind(value),
-            name=name,
-            conformsTo=_to(PARAMETER),
-        )
-        for name, value in _run_settings(records).items()
-    ]
-
-
-def _values(graph: _Graph, settings: Mapping[str, object]) -> list[str]:
-    """The settings' values; equal ones of several tasks are one."""
-    found = []
-    for name, value in settings.items():
-        text = _text(value)
-        known = f"#parameter-{name}" in graph.entities
-        found.append(
-            graph.add(
-                f"#value-{_slug(f'{name}-{text}')}",
-                "PropertyValue",
-                name=name,
-                value=text,
-                exampleOfWork=_to(f"#parameter-{name}") if known else None,
-            )
-        )
-    return found
-
-
-def _inputs(graph: _Graph, records: Sequence[tuple[str, Record]]) -> list[str]:
-    """What the run read: the first step's input of each task."""
-    first = next((s for s in ORDER if any(r.step == s for _, r in records)), None)
-    return [
-        found for _, record in records if record.step == first for found in _read(graph, record)
-    ]
-
-
-def _read(graph: _Graph, record: Record) -> list[str]:
-    """Inputs of a task, by where they lie."""
-    found = []
-    for known in record.inputs.values():
-        place = Path(known["path"])
-        found.append(graph.add(place.as_uri(), "CreativeWork", name=place.name))
-    return found
-
-
-def _image(graph: _Graph, run: Mapping[str, str]) -> str | None:
-    """The container's image, in which all tasks ran; None where they ran without."""
-    image = run.get("image")
-    if not image:
-        return None
-    if image.endswith(".sif"):
-        kind = TERMS + "SIFImage"
-        return graph.add("#container", "ContainerImage", additionalType=_to(kind), name=image)
-    found = re.fullmatch(IMAGE, image)
-    assert found is not None, "every text is an image's name"
-    return graph.add(
-        "#container",
-        "ContainerImage",
-        additionalType=_to(TERMS + "DockerImage"),
-        registry=found["registry"],
-        name=found["name"],
-        tag=found["tag"],
-        sha256=found["sha256"],
-    )
-
-
-def _actions(graph: _Graph, records: Sequence[tuple[str, Record]], image: str | None) -> list[str]:
-    """The run of each task."""
-    found = []
-    for name, record in records:
-        own = {_parameter(record.step, n): v for n, v in record.settings.items() if v is not None}
-        made = graph.add(f"metrics/{name}_metrics.json", "File", name=f"record of {name}")
-        facts = {**record.device, **record.host, "peak_memory_bytes": record.peak_memory_bytes}
-        usage = [
-            graph.add(
-                f"#usage-{_slug(f'{n}-{v}')}",
-                "PropertyValue",
-                name=n,
-                propertyID=n,
-                value=str(v),
-                unitCode=BYTE if n.endswith("_bytes") else None,
-            )
-            for n, v in facts.items()
-            if v is not None
-        ]
-        found.append(
-            graph.add(
-                f"#action-{name}",
-                "CreateAction",
-                name=name,
-                instrument=_to(f"#tool-{record.step}"),
-                startTime=_time(record.timeline.started) if record.timeline else None,
-                endTime=_time(_ended(record)) if record.timeline else None,
-                object=[_to(n) for n in (*_read(graph, record), *_values(graph, own))],
-                result=_to(made),
-                resourceUsage=[_to(n) for n in usage],
-                containerImage=_to(image) if image else None,
-                description=" ".join(record.command),
-            )
-        )
-    return found

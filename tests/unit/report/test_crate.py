@@ -5,7 +5,6 @@ import pytest
 
 from octane.report.crate import CRATE, crate
 from octane.report.records import Record
-from octane.report.result_files import result_files
 
 RUN = {"Nextflow": "24.10.0", "octane": "0.1.0", "script": "/code/main.nf", "container": "docker"}
 
@@ -36,7 +35,9 @@ def graph_of(run):
     return json.loads(json.dumps(crate("sub-01", run, RECORDS, FILES)))["@graph"]
 
 
-FILES = result_files("sub-01", RECORDS)
+FILES = {"sub-01_n4.ome.zarr/": "the corrected volume", "the report.html": "the report"} | {
+    f"metrics/{name}_metrics.json": f"record of {name}" for name, _ in RECORDS
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,8 @@ def test_the_crate_describes_itself_and_names_the_profiles(entities):
     profiles = {profile["@id"] for profile in root["conformsTo"]}
     for kind in ("process", "workflow", "provenance"):
         assert f"https://w3id.org/ro/wfrun/{kind}/0.5" in profiles
-    assert {part["@id"] for part in root["hasPart"]} == {*FILES, "file:///code/main.nf"}
+    files = {name.replace(" ", "%20") for name in FILES}
+    assert {part["@id"] for part in root["hasPart"]} == files | {"file:///code/main.nf"}
     assert entities[root["mainEntity"]["@id"]]["@type"][-2:] == ["ComputationalWorkflow", "HowTo"]
 
 
