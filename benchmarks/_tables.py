@@ -29,7 +29,6 @@ PAGES = tuple(
         "gpu.md",
         "hpc.md",
         "output.md",
-        "performance.md",
         "reliability.md",
         "usage.md",
     )

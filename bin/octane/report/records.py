@@ -4,8 +4,6 @@ A model lists the figures that the report needs. A step may note more, which are
 """
 
 import re
-from collections.abc import Mapping
-from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -17,7 +15,6 @@ ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
 """Steps in the order of the workflow."""
 
 Shape = tuple[int, int, int]
-F = TypeVar("F", bound="Figures")
 
 
 class RecordedTrack(BaseModel):
@@ -115,7 +112,7 @@ class LeaseFigures(BaseModel):
 class TransferFigures(BaseModel):
     """All copies in one direction; each copy has its own seconds, also beside others."""
 
-    size: int = Field(alias="bytes")
+    bytes: int
     seconds: float
 
 
@@ -125,11 +122,10 @@ class PipelineFigures(BaseModel):
     transfers: dict[str, TransferFigures] = {}
 
     @classmethod
-    def of(cls, record: Record) -> "list[PipelineFigures]":
-        """Return all pipelines of a task."""
-        pipelines = record.figures.get("pipeline")
-        found = pipelines.values() if isinstance(pipelines, Mapping) else ()
-        return [cls.model_validate(figures) for figures in found]
+    def of(cls, record: Record) -> "dict[str, PipelineFigures]":
+        """Return the pipelines of a task by their labels."""
+        pipelines = record.figures.get("pipeline", {})
+        return TypeAdapter(dict[str, cls]).validate_python(pipelines)
 
 
 class StitchFigures(Figures):

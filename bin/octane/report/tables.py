@@ -147,8 +147,8 @@ def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
             # On a machine without a GPU nothing was tried and nobody waited.
             if attempt.outcome != "done" and (attempt.gpu or lease.slot_wait_seconds > 0)
         )
-        copies = [p.transfers for record in records for p in PipelineFigures.of(record)]
-        size = summed({way: of.size for way, of in one.items()} for one in copies)
+        copies = [p.transfers for r in records for p in PipelineFigures.of(r).values()]
+        size = summed({way: of.bytes for way, of in one.items()} for one in copies)
         seconds = summed({way: of.seconds for way, of in one.items()} for one in copies)
         waits = [lease.slot_wait_seconds for lease in leases]
         use = GpuUse(
