@@ -125,7 +125,7 @@ class PipelineFigures(BaseModel):
     def of(cls, record: Record) -> "dict[str, PipelineFigures]":
         """Return the pipelines of a task by their labels."""
         pipelines = record.figures.get("pipeline", {})
-        return TypeAdapter(dict[str, cls]).validate_python(pipelines)
+        return TypeAdapter(dict[str, PipelineFigures]).validate_python(pipelines)
 
 
 class StitchFigures(Figures):

@@ -34,6 +34,7 @@ from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_pr
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
+from octane.report.records import N4Figures
 from octane.store.sections import Section
 from octane.store.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
 
@@ -310,15 +311,16 @@ def _record(
         known = (tissue, bias)
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
     shown = Shown(before, after, field, mask, spacing, known)
-    metrics.figures.update(
-        mode=plan.mode,
-        most_iterations=list(plan.whole.mesh.iterations) if plan.whole is not None else [],
-        predicted_memory_bytes=plan.predicted_bytes,
-        kept_in_memory=plan.kept,
-        shape=list(volume.grid.shape),
-        voxel_size=list(volume.grid.spacing),
+    found = {
+        "mode": plan.mode,
+        "most_iterations": plan.whole.mesh.iterations if plan.whole is not None else [],
+        "predicted_memory_bytes": plan.predicted_bytes,
+        "kept_in_memory": plan.kept,
+        "shape": volume.grid.shape,
+        "voxel_size": volume.grid.spacing,
         **figures(shown, model, [(s, within(plan.planes, s)) for s in run.sections]),
-    )
+    }
+    metrics.note(N4Figures.model_validate(found))
     metrics.previews, metrics.figures["preview_spacing"] = previews(shown)
     metrics.previews["profile_z"] = np.array(plan.planes) * volume.grid.spacing[0]
 

@@ -17,6 +17,7 @@ from octane.core.files import bring_to_disk
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
 from octane.gpu.device import describe
+from octane.report.records import PyramidFigures
 from octane.resample.operator import AxisOperator
 from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
@@ -100,19 +101,21 @@ def build_pyramid(
                 metrics=metrics,
             )
             before = Image(destination, writer.array, grid, "fill")
-        _preview([writer.array for writer in writers], planned, metrics)
+        spacing = _preview([writer.array for writer in writers], planned, metrics)
     with metrics.timed("to disk"):
         bring_to_disk(destination)
-    metrics.figures["levels"] = [
+    levels = [
         {
-            "voxel_size": list(grid.spacing),
-            "shape": list(grid.shape),
+            "voxel_size": grid.spacing,
+            "shape": grid.shape,
             "bytes": sum(
                 f.stat().st_size for f in (destination / str(i)).rglob("*") if f.is_file()
             ),
         }
         for i, (grid, _) in enumerate(planned)
     ]
+    figures = {"levels": levels, "preview_spacing": spacing}
+    metrics.note(PyramidFigures.model_validate(figures))
     return metrics
 
 
@@ -146,8 +149,8 @@ def _link(image: Image, array: zarr.Array, metrics: Metrics) -> None:
 
 def _preview(
     arrays: list[zarr.Array], planned: list[tuple[Grid, list[AxisOperator]]], metrics: Metrics
-) -> None:
-    """Central slices of the coarsest level that still fills the preview, or of the finest."""
+) -> list[float]:
+    """Cut the coarsest level that fills the preview, or the finest; return the pixel spacing."""
     index = max((i for i, (grid, _) in enumerate(planned) if max(grid.shape) >= PREVIEW), default=0)
     grid = planned[index][0]
     step = max(1, -(-max(grid.shape) // PREVIEW))
@@ -160,4 +163,4 @@ def _preview(
         if plane.dtype.kind == "c":
             plane = np.abs(plane)
         metrics.previews[f"slice_{name}"] = plane[::step, ::step]
-    metrics.figures["preview_spacing"] = [s * step for s in grid.spacing]
+    return [s * step for s in grid.spacing]

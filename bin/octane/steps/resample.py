@@ -23,6 +23,7 @@ from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
+from octane.report.records import ResampleFigures
 from octane.resample.plan import (
     MosaicPlan,
     Piece,
@@ -120,13 +121,14 @@ def resample_image(
         metrics=metrics,
         subject=f"{image.path.name} RESAMPLE",
     )
-    metrics.figures.update(
-        source_voxel_size=list(image.grid.spacing),
-        source_shape=list(image.grid.shape),
-        voxel_size=list(target),
-        shape=list(plan.level.grid.shape),
-        predicted_memory_bytes=plan.predicted_bytes,
-    )
+    figures = {
+        "source_voxel_size": image.grid.spacing,
+        "source_shape": image.grid.shape,
+        "voxel_size": target,
+        "shape": plan.level.grid.shape,
+        "predicted_memory_bytes": plan.predicted_bytes,
+    }
+    metrics.note(ResampleFigures.model_validate(figures))
     return metrics
 
 
