@@ -23,11 +23,6 @@ CRATE = "ro-crate-metadata.json"
 
 PROFILES = ("process", "workflow", "provenance")
 TERMS = "https://w3id.org/ro/terms/workflow-run"
-IMAGE = (
-    r"(?:docker://)?(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?"
-    r"(?P<name>.*?)(?::(?P<tag>[\w.-]+))?(?:@sha256:(?P<sha256>[0-9a-f]+))?"
-)
-"""Name of a Docker image; a registry has a dot or a port, unlike the first part of a name."""
 NAMES = {(entry.step, entry.field): entry.name for entry in entries()}
 """Parameters of the workflow by their step and field."""
 
@@ -74,10 +69,8 @@ class _Crate(ROCrate):
         """Return the image of the container; None for a run without one."""
         if not name:
             return None
-        sif, found = name.endswith(".sif"), re.fullmatch(IMAGE, name)
-        kind = {"@id": f"{TERMS}#{'SIF' if sif else 'Docker'}Image"}
-        parts = {"name": name} if sif or found is None else found.groupdict()
-        return self.entity("#container", "ContainerImage", additionalType=kind, **parts)
+        kind = {"@id": f"{TERMS}#{'SIF' if name.endswith('.sif') else 'Docker'}Image"}
+        return self.entity("#container", "ContainerImage", additionalType=kind, name=name)
 
 
 def crate(
