@@ -11,7 +11,7 @@ from octane.report.cohort import write_cohort_report
 PHONE, DESK = 390, 1280
 
 OPENED = "document.querySelectorAll('details').forEach(part => part.open = true)"
-"""What is folded is looked at too."""
+"""Opens the folded parts."""
 
 FAINT = """
 (() => {
@@ -114,6 +114,7 @@ NAMELESS = """
 @pytest.mark.parametrize("name", ["few", "many", "cohort"])
 def test_pictures_and_tables_have_names_and_headings_an_order(show, pages, name):
     page = show(pages[name], width=DESK)
+    page.evaluate(OPENED)
     images = page.roles("image")
     assert len(images) == page.evaluate("document.images.length")
     assert all(image["name"].strip() for image in images)
