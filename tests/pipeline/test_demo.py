@@ -86,6 +86,7 @@ def test_every_step_ran_once_for_each_of_its_inputs(demo):
 
 def test_the_results_are_these_and_no_others(results):
     assert sorted(path.name for path in results.iterdir()) == [
+        "input.json",
         "metrics",
         "phantom.ome.zarr",
         "phantom_bias.ome.zarr",
