@@ -22,7 +22,7 @@ def bytes_of(size: str) -> int:
     return int(float(number) * base ** " kmgt".index(prefix.lower() or " "))
 
 
-def shown(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Bytes with a unit, three digits."""
     unit = min(4, max(1, math.floor(math.log10(max(size, 1)) / 3 + 1e-9)))
     return f"{size / 1000**unit:.3g} {' kMGT'[unit]}B"

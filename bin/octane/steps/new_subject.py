@@ -20,7 +20,7 @@ from octane.config.subject import Setting, config_text
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import spelled
-from octane.core.units import shown
+from octane.core.units import format_bytes
 from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_source
 from octane.steps.survey import Survey, cut_of, layout_of, overlap_of, survey, thickness_of
@@ -202,8 +202,8 @@ def _about(found: Survey) -> list[str]:
     span = f", numbered {min(numbers)} to {max(numbers)}" if several else ""
     cut = "Tiles, rows x columns" if found.kind == "mosaic" else "Shape (z y x)"
     lines = [
-        f"Found: {len(volumes)} {what[found.kind]}{span}; {shown(found.on_disk)} on disk, "
-        f"{shown(found.decoded)} decoded.",
+        f"Found: {len(volumes)} {what[found.kind]}{span}; {format_bytes(found.on_disk)} on disk, "
+        f"{format_bytes(found.decoded)} decoded.",
         f"Voxels: {spelled(volumes[0].grid.spacing)} micrometre (z y x), "
         f"{_spread(str(v.dtype) for v in volumes)}; {_spread(map(layout_of, volumes))}.",
         f"{cut}: {_spread(cut_of(volume, found.kind) for volume in volumes)}.",
@@ -286,7 +286,7 @@ def gpu_settings(source: GpuSource) -> dict[str, Setting]:
     gpus = [gpu for gpu in found if gpu.fault is None]
     if not gpus:
         return {}
-    cards = ", ".join(f"{gpu.name} ({shown(gpu.total)})" for gpu in gpus)
+    cards = ", ".join(f"{gpu.name} ({format_bytes(gpu.total)})" for gpu in gpus)
     return {"gpu_count": Setting(len(gpus), [f"Found: {cards}."])}
 
 

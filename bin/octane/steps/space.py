@@ -27,7 +27,7 @@ from octane.config.scratch import known_folder
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
-from octane.core.units import shown
+from octane.core.units import format_bytes
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, plan_mosaic, target_of
 from octane.steps.stack import volume_depth
@@ -327,7 +327,8 @@ def check_space(steps: Sequence[Step], places: Places, subject: str, *, stop: bo
         spelled = " and ".join(f"{name} ({_range(*needs[name])})" for name in names)
         line = (
             f"fit: {spelled} take {_range(least, most)} on the file system of {folder}, which has "
-            f"{shown(free)} free. Free some; or {'; or '.join(REMEDIES[name] for name in names)}"
+            f"{format_bytes(free)} free. Free some; "
+            f"or {'; or '.join(REMEDIES[name] for name in names)}"
         )
         if least > free:
             problems.append(
@@ -347,7 +348,7 @@ def check_space(steps: Sequence[Step], places: Places, subject: str, *, stop: bo
 
 
 def _range(least: int, most: int) -> str:
-    return f"{shown(least)} to {shown(most)}"
+    return f"{format_bytes(least)} to {format_bytes(most)}"
 
 
 def require_links(places: Places) -> None:

@@ -18,7 +18,7 @@ from octane.config.params import (
 from octane.config.schema import WorkflowModel, split
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
-from octane.core.units import shown
+from octane.core.units import format_bytes
 from octane.steps import space
 from octane.steps.n4 import correct_bias
 from octane.steps.pyramid import build_pyramid
@@ -264,7 +264,7 @@ def test_free_space_is_what_a_user_without_privileges_may_take(tmp_path):
     [(0, "0 kB"), (999, "0.999 kB"), (1000, "1 kB"), (8_123_456, "8.12 MB"), (5e12, "5 TB")],
 )
 def test_sizes_are_spelled_as_people_do(size, text):
-    assert shown(size) == text
+    assert format_bytes(size) == text
 
 
 def test_hard_links_are_tried_and_leave_nothing(tmp_path):
