@@ -1,70 +1,60 @@
-"""What the benchmarks share: where a result goes and what is noted beside its figures."""
+"""Parts of a benchmark: their choice on the command line, their records, their folders."""
 
-import datetime
+import argparse
 import json
+import logging
 import os
-import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-# A benchmark is started by its path, as any script; octane lies in bin/ and is not installed.
-# Last on the path, because commands in bin/ have the names of benchmarks.
-sys.path.append(str(PROJECT / "bin"))
+# Benchmarks are scripts, and octane is not installed. Last on the path, because commands in bin/
+# have the names of benchmarks.
+sys.path += [str(PROJECT / "bin"), str(PROJECT / "tests" / "support")]
 
-from octane.core.arrays import processor  # noqa: E402
-from octane.core.versions import versions  # noqa: E402
+from record import cores as cores  # noqa: E402
+from record import stamped, write  # noqa: E402
 
-__all__ = ["PROJECT", "cores", "save", "scratch_folder"]
+RESULTS = PROJECT / "benchmarks" / "results"
 
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def commit() -> str:
-    """The commit that was measured, marked when the tree has changes."""
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude", "*"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() or "unknown"
-
-
-# Noted at the start: a run may take longer than the tree stays as it is.
-COMMIT = commit()
+Part = Callable[[], Mapping[str, object]]
+"""Measures one part of a benchmark and returns its figures."""
 
 
 def scratch_folder() -> Path:
-    """Where benchmark data goes: OCTANE_BENCH_DIR, else work/bench in the project."""
+    """Return the folder of benchmark data: OCTANE_BENCH_DIR, else work/bench in the project."""
     folder = Path(os.environ.get("OCTANE_BENCH_DIR", PROJECT / "work" / "bench"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def save(name: str, figures: dict[str, object], *, quick: bool = False) -> Path:
-    """Write ``benchmarks/results/{name}.json`` and show it.
+def command_line(description: str | None, parts: tuple[str, ...]) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark, with ``--quick`` and ``--only``."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="only these parts")
+    return parser
 
-    A quick run's figures go to the scratch folder, so that they never stand in for the full ones
-    that the documentation quotes.
+
+def run_parts(subject: str, parts: Mapping[str, Part], chosen: argparse.Namespace) -> None:
+    """Measure the chosen parts, each into its place in ``benchmarks/results/{subject}.json``.
+
+    Figures of a quick run go to the scratch folder, so that they never replace those that the
+    documentation quotes.
     """
-    record = {
-        "benchmark": name,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": COMMIT,
-        "processor": processor(),
-        "cores": cores(),
-        "versions": versions(),
-        **figures,
-    }
-    text = json.dumps(record, indent=2) + "\n"
-    folder = scratch_folder() if quick else PROJECT / "benchmarks" / "results"
-    path = folder / f"{name}{'_quick' if quick else ''}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
-    return path
+    path = RESULTS / f"{subject}.json"
+    if chosen.quick:
+        path = scratch_folder() / f"{subject}_quick.json"
+    for name in chosen.only:
+        start = time.perf_counter()
+        figures = parts[name]()
+        seconds = time.perf_counter() - start
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        kept[name] = stamped({**figures, "seconds": seconds})
+        write(path, kept)
+        sys.stdout.write(json.dumps({name: kept[name]}, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Programs as processes of their own: what they print, how long they take, their peak memory."""
+"""Programs in separate processes: their output, their seconds and their peak memory."""
 
 import json
 import os
@@ -13,14 +13,12 @@ from pathlib import Path
 
 from _common import PROJECT
 
-__all__ = ["Run", "run", "run_script"]
-
 POLL_S = 0.01
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a program ended: what it printed, wall seconds, peak of resident memory in bytes."""
+    """A program that has ended: output, wall seconds, peak of resident memory in bytes."""
 
     output: str
     seconds: float
@@ -33,29 +31,31 @@ def run(
     limit: int | None = None,
     environment: Mapping[str, str] | None = None,
     cores: int | None = None,
+    folder: Path | None = None,
 ) -> Run:
     """Run a program to its end.
 
-    The peak is the kernel's own high-water mark of this process: getrusage would hand down that of
-    the process that started it.
+    The peak is the kernel's high-water mark of this process; getrusage would include that of the
+    process that started it.
 
     Parameters
     ----------
     command
         The program and its arguments.
     limit
-        Bytes that it may map to write in, touched or not (RLIMIT_DATA): stricter than a limit on
-        resident memory, and needs no rights. It leaves out the files that are mapped, which the
-        peak has.
+        Bytes of memory that it may map for writing, touched or not (RLIMIT_DATA). Mapped files do
+        not count, although they do in the peak.
     environment
-        Added to this process's own.
+        Variables besides those of this process.
     cores
-        How many of this process's cores it may use; all unless given.
+        Number of cores that it may use; all of this process's by default.
+    folder
+        Folder that it runs in.
 
     Raises
     ------
     RuntimeError
-        When it fails; with the end of what it said.
+        If it fails; the text is the end of its error output.
     """
     allowed = sorted(os.sched_getaffinity(0))[:cores]
 
@@ -72,6 +72,7 @@ def run(
             stdout=output,
             stderr=errors,
             env={**os.environ, **(environment or {})},
+            cwd=folder,
             preexec_fn=None if cores is None and limit is None else restrict,
         )
         status = Path(f"/proc/{process.pid}/status")
@@ -81,15 +82,24 @@ def run(
         seconds = time.perf_counter() - start
         if process.returncode:
             errors.seek(0)
-            raise RuntimeError(f"{_name(command)} failed: {errors.read()[-2000:]}")
+            output.seek(0)
+            # Nextflow writes its errors to the output.
+            raise RuntimeError(
+                f"{_name(command)} failed: {(errors.read() or output.read())[-2000:]}"
+            )
         output.seek(0)
         return Run(output.read(), seconds, peak)
 
 
 def run_script(
-    script: str, request: Mapping[str, object], *, python: Path | None = None, cores: int
+    script: str,
+    request: Mapping[str, object],
+    *,
+    python: Path | None = None,
+    checkout: Path = PROJECT,
+    cores: int,
 ) -> tuple[dict, Run]:
-    """Run one of the scripts beside this file; what it prints last is JSON.
+    """Run one of the scripts beside this file; its last line of output is JSON.
 
     Parameters
     ----------
@@ -99,25 +109,27 @@ def run_script(
         Given to the script as JSON; paths as text.
     python
         The Python that runs it, where it is not the project's own.
+    checkout
+        The project whose octane the script imports.
     cores
-        How many it may use.
+        Number of cores that it may use.
     """
     path = PROJECT / "benchmarks" / script
     found = run(
         [python or sys.executable, path, json.dumps(request)],
-        environment={"PYTHONPATH": str(PROJECT / "bin")} if python is None else None,
+        environment={"PYTHONPATH": str(checkout / "bin")} if python is None else None,
         cores=cores,
     )
     return json.loads(found.output.strip().splitlines()[-1]), found
 
 
 def _name(command: Sequence[str | Path]) -> str:
-    """The script among a command's first words, else the program."""
+    """Return the script among the first words of a command, else the program."""
     return next((Path(word).name for word in command[:2] if str(word).endswith(".py")), "a program")
 
 
 def _high_water(status: Path) -> int:
-    """Most resident memory so far, in bytes; 0 once the process has ended."""
+    """Return the peak of resident memory so far in bytes, 0 once the process has ended."""
     for line in status.read_text(encoding="utf-8").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

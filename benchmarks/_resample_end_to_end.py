@@ -1,4 +1,4 @@
-"""Whole mosaic grids from store to store, each program a process of its own on the same cores."""
+"""Whole mosaics from store to store by octane and others: seconds, floors and memory."""
 
 import hashlib
 import json
@@ -6,8 +6,7 @@ import logging
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +17,18 @@ import zarr
 from _common import PROJECT, cores, scratch_folder
 from _processes import Run, run, run_script
 from _resample_stores import KINDS, RESOLUTION, SPACING, Mosaic, mosaic
-
-__all__ = ["command", "end_to_end", "request_of", "warm_up"]
+from _timing import median_ratio
 
 logger = logging.getLogger(__name__)
 
 OWN = ("linumpy", "scipy-workers")
 OTHERS = ("dask-image", "ngff-zarr", "tensorstore")
-"""The latter need a Python that has them."""
+"""Programs that run in octane's Python, and those that need another one."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mosaic grid, and which programs resample it; octane does always."""
+    """A mosaic grid, and the programs that resample it besides octane."""
 
     kind: str
     tile: tuple[int, int, int]
@@ -53,8 +51,7 @@ CASES = (
 
 
 def end_to_end(quick: bool, peers: Path | None) -> dict[str, object]:
-    """Resample every case by every program, and time octane's stages apart."""
-    start = time.perf_counter()
+    """Resample every case by every program; time octane warm, and reading and decoding alone."""
     cases = []
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
@@ -69,29 +66,26 @@ def end_to_end(quick: bool, peers: Path | None) -> dict[str, object]:
         "resolution": RESOLUTION,
         "spacing": SPACING,
         "cases": cases,
-        "seconds": time.perf_counter() - start,
     }
 
 
 @contextmanager
 def warm_up(folder: Path) -> Generator[Mosaic]:
-    """Resample a few small tiles, so that compiled loops are in the cache on disk; gives them."""
+    """Resample a few small tiles and yield them; compiled loops are then in the cache."""
     with mosaic(folder, "zstd", (32, 32, 32), (2, 2), "small") as small:
         run(command(small.path, folder / "small_10um.ome.zarr", folder / "small.json", cores()))
         rmtree(folder / "small_10um.ome.zarr")
         yield small
 
 
-def command(
-    source: Path, destination: Path, record: Path, workers: int, codec: str = "zstd"
-) -> list[str | Path]:
-    """What a user would type; compressed as the other programs do it, unless told otherwise."""
+def command(source: Path, destination: Path, record: Path, workers: int) -> list[str | Path]:
+    """Return the command of a user, with the compression of the other programs."""
     return [
         sys.executable,
         PROJECT / "bin" / "resample.py",
         source,
         destination,
-        *("--resolution", f"{RESOLUTION:g}", "--backend", "cpu", "--codec", codec),
+        *("--resolution", f"{RESOLUTION:g}", "--backend", "cpu", "--codec", "zstd"),
         *("--workers", str(workers), "--memory", "4GB"),
         *("--metrics", record),
     ]
@@ -104,14 +98,14 @@ def run_case(
     source.warm()
     names = ["octane", *(n for n in case.programs if n in OWN or peers is not None)]
     runs: dict[str, list[tuple[float, Run]]] = {name: [] for name in names}
-    told: list[float] = []
+    recorded: list[float] = []
     versions: dict[str, str] = {}
     digest = ""
     destination = folder / "resampled.ome.zarr"
     for _ in range(rounds):
         for name in names:
             figures, found = run_script(
-                "_resample_programs.py",
+                "_resample_peers.py",
                 request_of(name, source, small, destination),
                 python=peers if name in OTHERS else None,
                 cores=cores(),
@@ -120,9 +114,9 @@ def run_case(
             versions |= figures["versions"]
             rmtree(destination)
             if name == "octane":
-                # Its command is what users run; those of the others are no more than the script.
-                recorded, found = by_command(folder, source, destination)
-                told.append(recorded)
+                # Users run the command; the other programs have none but the script.
+                own_record, found = by_command(folder, source, destination)
+                recorded.append(own_record)
                 digest = checksum(destination)
                 rmtree(destination)
             runs[name].append((own, found))
@@ -143,15 +137,15 @@ def run_case(
         "bytes": source.bytes,
         "compression_ratio": source.ratio,
         "octane_checksum": digest,
-        "octane_recorded_seconds": statistics.median(told),
+        "octane_recorded_seconds": statistics.median(recorded),
         "programs": {name: summary(found) for name, found in runs.items()},
         "program_versions": versions,
-        "stages": stages(folder, source, 2 if rounds == 1 else rounds),
+        "stages": floor(source, small, destination, max(2, rounds)),
     }
 
 
 def request_of(name: str, source: Mosaic, small: Mosaic, destination: Path) -> dict[str, object]:
-    """What a program is asked to do, on all cores."""
+    """Return the request for a program, on all cores."""
     return {
         "program": name,
         "source": str(source.path / "0"),
@@ -163,7 +157,7 @@ def request_of(name: str, source: Mosaic, small: Mosaic, destination: Path) -> d
 
 
 def by_command(folder: Path, source: Mosaic, destination: Path) -> tuple[float, Run]:
-    """Run the command as users do; the seconds of its own record, and its run."""
+    """Run the command; return the seconds of its record, and its run."""
     record = folder / "resample.json"
     found = run(command(source.path, destination, record, cores()))
     made = json.loads(record.read_text(encoding="utf-8"))
@@ -171,7 +165,7 @@ def by_command(folder: Path, source: Mosaic, destination: Path) -> tuple[float, 
 
 
 def summary(found: list[tuple[float, Run]]) -> dict[str, object]:
-    """Medians of the seconds of the work and of the whole command; the highest peak."""
+    """Return medians of the seconds of the work and of the whole command, and the highest peak."""
     return {
         "seconds": statistics.median(own for own, _ in found),
         "command_seconds": statistics.median(run.seconds for _, run in found),
@@ -180,32 +174,92 @@ def summary(found: list[tuple[float, Run]]) -> dict[str, object]:
     }
 
 
-def stages(folder: Path, source: Mosaic, runs: int) -> dict[str, object]:
-    """The stages of octane each alone, and the whole, in one process that is warm."""
-    request = {
+def floor(source: Mosaic, small: Mosaic, destination: Path, runs: int) -> dict[str, object]:
+    """Time octane from store to store, and reading and decoding alone, in turns."""
+    rounds: dict[str, list[float]] = {"read": [], "total": []}
+    reading = {
+        "reader": "octane, streamed",
         "source": str(source.path),
-        "scratch": str(folder),
-        "resolution": RESOLUTION,
-        "workers": cores(),
-        "runs": runs,
+        "threads": cores(),
+        "runs": 1,
     }
-    rounds, _ = run_script("_resample_stages.py", request, cores=cores())
-    apart = map(sum, zip(rounds["read"], rounds["compute"], rounds["write"], strict=True))
+    for _ in range(runs):
+        figures, _ = run_script("_resample_peers.py", reading, cores=cores())
+        rounds["read"].append(figures["median"])
+        request = request_of("octane", source, small, destination)
+        figures, _ = run_script("_resample_peers.py", request, cores=cores())
+        rounds["total"].append(figures["seconds"])
+        rmtree(destination)
     return {
         "seconds": {name: statistics.median(seconds) for name, seconds in rounds.items()},
         "rounds": rounds,
-        # Within a round, where the machine was most alike.
-        "total_over_sum": median_ratio(rounds["total"], apart),
         "total_over_read": median_ratio(rounds["total"], rounds["read"]),
     }
 
 
-def median_ratio(seconds: Iterable[float], others: Iterable[float]) -> float:
-    """Median of the ratios of two rows of figures."""
-    return statistics.median(a / b for a, b in zip(seconds, others, strict=True))
-
-
 def checksum(path: Path) -> str:
-    """Of all voxels, whatever the store."""
+    """Return a checksum of all voxels."""
     voxels = np.asarray(zarr.open_array(path / "0", mode="r")[:])
     return hashlib.sha256(voxels.tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class MemoryCase:
+    """A mosaic grid, and the numbers of workers that resample it."""
+
+    tile: tuple[int, int, int]
+    counts: tuple[int, int]
+    workers: tuple[int, ...] = (2,)
+    quick: bool = False
+
+
+TINY = (64, 128, 128)
+
+MEMORY_CASES = (
+    MemoryCase(TINY, (4, 4), quick=True),
+    MemoryCase(TINY, (8, 8), quick=True),
+    MemoryCase(TINY, (12, 12)),
+    MemoryCase(TINY, (20, 20)),
+    MemoryCase(SMALL, (2, 2), (1, 2), quick=True),
+    MemoryCase(SMALL, (4, 4)),
+    MemoryCase(SMALL, (6, 6)),
+    MemoryCase(LARGE, (2, 2), (1, 2)),
+)
+
+
+def memory(quick: bool) -> dict[str, object]:
+    """Resample mosaics of more and more tiles, and tiles of every size with one worker and two."""
+    cases = []
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folder = Path(scratch)
+        with warm_up(folder):
+            for case in MEMORY_CASES:
+                if case.quick or not quick:
+                    with mosaic(folder, "zstd", case.tile, case.counts) as source:
+                        cases += [peak_of(folder, source, workers) for workers in case.workers]
+    return {"cores_used": cores(), "cases": cases}
+
+
+def peak_of(folder: Path, source: Mosaic, workers: int) -> dict[str, object]:
+    """Resample one mosaic with the command itself."""
+    record, destination = folder / "resample.json", folder / "resampled.ome.zarr"
+    found = run(command(source.path, destination, record, workers))
+    rmtree(destination)
+    figures = json.loads(record.read_text(encoding="utf-8"))["figures"]
+    predicted = figures.get("predicted_memory_bytes")
+    logger.info(
+        "memory, %d tiles of %s, %d workers: peak %.0f MB, predicted %s",
+        source.tiles,
+        source.tile,
+        workers,
+        found.peak_bytes / 1e6,
+        "-" if predicted is None else f"{predicted / 1e6:.0f} MB",
+    )
+    return {
+        "tile": list(source.tile),
+        "tiles": source.tiles,
+        "workers": workers,
+        "bytes": source.bytes,
+        "peak_bytes": found.peak_bytes,
+        "predicted_bytes": predicted,
+    }

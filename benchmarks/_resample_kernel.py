@@ -1,9 +1,8 @@
-"""One tile in memory, on one core: octane's compiled loops against other methods."""
+"""Resampling of one tile in memory on one core, by octane's compiled loops and other methods."""
 
 import logging
 import statistics
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,27 +13,23 @@ from _processes import run_script
 from _resample_stores import RESOLUTION, SPACING, speckle
 from scipy import ndimage
 
-__all__ = ["kernel"]
-
 logger = logging.getLogger(__name__)
 
 TILES = ((256, 256, 256), (400, 512, 512))
 
 RUNS = {"octane": 15, "sum": 15}
-"""Timed calls in every round; of all other methods, whose calls take longer, `FEW`."""
+"""Timed calls in every round; `FEW` of all other methods, whose calls take longer."""
 FEW = 2
 
 
 def kernel(quick: bool, peers: Path | None) -> dict[str, object]:
     """Time every method on every tile, and compare with the float64 reference."""
-    start = time.perf_counter()
     cases = [run_case(tile, 1 if quick else 3, peers) for tile in TILES[: 1 if quick else None]]
     return {
         "cores_used": 1,
         "spacing": SPACING,
         "resolution": RESOLUTION,
         "cases": cases,
-        "seconds": time.perf_counter() - start,
     }
 
 
@@ -66,7 +61,7 @@ def run_case(tile: tuple[int, int, int], rounds: int, peers: Path | None) -> dic
                     "shape": shape,
                     "runs": RUNS.get(method, FEW),
                 }
-                found, _ = run_script("_resample_methods.py", request, python=python, cores=1)
+                found, _ = run_script("_resample_peers.py", request, python=python, cores=1)
                 seconds[method].append(found["median"])
                 if method != "sum":
                     errors[method] = largest_error(np.load(paths["result"]), expected)
@@ -90,7 +85,7 @@ def run_case(tile: tuple[int, int, int], rounds: int, peers: Path | None) -> dic
 def reference(
     voxels: npt.NDArray[np.float32], spacing: float, target: float, shape: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """The definition in float64: Gaussian, then linear interpolation at pixel-centred positions."""
+    """Return the definition in float64: Gaussian, then linear interpolation, pixel-centred."""
     values = voxels.astype(np.float64)
     where = []
     for axis, (n, m) in enumerate(zip(voxels.shape, shape, strict=True)):
@@ -105,5 +100,5 @@ def reference(
 
 
 def largest_error(result: npt.NDArray, expected: npt.NDArray[np.float64]) -> float:
-    """Largest relative difference of any voxel; the speckle has no zeros."""
+    """Return the largest relative difference of any voxel; the speckle has no zeros."""
     return float(np.abs(result / expected - 1).max())

@@ -1,16 +1,13 @@
-"""Reading and decoding alone, by octane's reader and others, from stores of every kind."""
+"""Reading and decoding by octane's reader and others, from stores of every kind."""
 
 import logging
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 from _common import scratch_folder
 from _processes import run_script
 from _resample_stores import KINDS, Mosaic, mosaic
-
-__all__ = ["read"]
 
 logger = logging.getLogger(__name__)
 
@@ -18,12 +15,11 @@ TILE, COUNTS = (256, 256, 256), (4, 4)
 QUICK_KINDS = ("zstd", "zstd, shards of 4 x 4", "uncompressed")
 THREADS = (1, 2)
 RUNS = 1
-"""Readings of the whole store in every process, after the first."""
+"""Readings of the whole store in every process, after a first one."""
 
 
 def read(quick: bool, peers: Path | None) -> dict[str, object]:
     """Time every reader on every kind of store, with one thread and with two."""
-    start = time.perf_counter()
     pythons: dict[str, Path | None] = {
         "octane": None,
         "octane, streamed": None,
@@ -38,7 +34,7 @@ def read(quick: bool, peers: Path | None) -> dict[str, object]:
             mosaic(Path(folder), kind, TILE, COUNTS) as source,
         ):
             cases.append(run_case(kind, source, 1 if quick else 3, pythons))
-    return {"tile": list(TILE), "cases": cases, "seconds": time.perf_counter() - start}
+    return {"tile": list(TILE), "cases": cases}
 
 
 def run_case(
@@ -58,9 +54,7 @@ def run_case(
                     "threads": threads,
                     "runs": RUNS,
                 }
-                figures, _ = run_script(
-                    "_resample_readers.py", request, python=python, cores=threads
-                )
+                figures, _ = run_script("_resample_peers.py", request, python=python, cores=threads)
                 found[reader][str(threads)].append(figures["median"] / figures["tiles"] * 1e3)
     readers = {
         reader: {threads: statistics.median(values) for threads, values in by_threads.items()}

@@ -14,14 +14,12 @@ import zarr
 from _common import cores
 from numcodecs import Blosc
 
-__all__ = ["KINDS", "RESOLUTION", "SPACING", "Mosaic", "mosaic", "speckle"]
-
 Shape = tuple[int, int, int]
 
 SPACING = 3.5
 """Voxel size of the mosaics, micrometres."""
 RESOLUTION = 10.0
-"""What they are resampled to, micrometres."""
+"""Voxel size of the resampled mosaics, micrometres."""
 
 KINDS = {
     "zstd": 1,
@@ -57,7 +55,7 @@ class Mosaic:
 
     @property
     def ratio(self) -> float:
-        """What the compression saves."""
+        """Bytes in memory over bytes on disk."""
         return self.bytes / self.stored_bytes
 
     def warm(self) -> None:
@@ -82,7 +80,7 @@ def mosaic(
     """Write a mosaic grid of ``counts`` tiles along y and x, and remove it at the end.
 
     Tiles are one tile's speckle, rolled by another distance each: to a codec that is as good as
-    speckle of their own.
+    separate speckle.
     """
     path = folder / f"{name}.ome.zarr"
     version = 2 if "v2" in kind else 3

@@ -1,63 +1,99 @@
-"""The tables of the documentation, made from the JSON that the benchmarks wrote.
+"""The tables of the documentation, made from the records of benchmarks and tests.
 
-A page marks a table with ``<!-- figures: NAME -->``; what follows up to the next empty line is
-replaced by ``make generate``.
+A page marks a table with ``<!-- figures: NAME -->``; ``make generate`` replaces what follows up to
+the next empty line.
 """
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from _common import PROJECT
-from _lease_tables import LEASE_TABLES
-from _performance_tables import PERFORMANCE_TABLES
-from _reliability import fault_table
-from _report_tables import REPORT_TABLES
-from _resample_tables import RESAMPLE_TABLES
-from _slurm_tables import SLURM_TABLES
-from _staging_tables import STAGING_TABLES
-from _table_parts import measured, table, warmup, where
+from _common import PROJECT, RESULTS
+from reliability import GROUPS, RECORD
 
-__all__ = ["PAGES", "RESULTS", "TABLES", "filled"]
-
-RESULTS = PROJECT / "benchmarks" / "results"
-PAGES = tuple(
-    PROJECT / "docs" / name
-    for name in (
-        "n4.md",
-        "resample.md",
-        "gpu.md",
-        "hpc.md",
-        "output.md",
-        "reliability.md",
-        "usage.md",
-    )
-)
+PAGES = (PROJECT / "docs" / "benchmarks.md", PROJECT / "docs" / "reliability.md")
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
+NOT_MEASURED = "Not measured yet.\n"
+MISSING = "not installed"
+SHOWN_CASES = 4
+"""Cases of the agreement in the table, those of the largest differences."""
+SLURM = PROJECT / "tests" / "slurm" / "slurm.json"
+
+Table = Callable[[Path], str]
+"""Makes a table from the folder of the results."""
+
+METHODS = {
+    "octane": "octane",
+    "octane, arrays": "octane's array version",
+    "zoom": "scipy: Gaussian, zoom (linumpy's)",
+    "affine": "scipy: Gaussian, affine, pixel-centred",
+    "skimage": "scikit-image: resize, anti-aliased",
+    "sum": "reading the tile once (sum)",
+}
+
+PROGRAMS = {
+    "octane": "octane",
+    "linumpy": "linumpy's loop",
+    "scipy-workers": "the same, one tile a core",
+    "dask-image": "dask-image, Gaussian and affine",
+    "ngff-zarr": "ngff-zarr, Gaussian, factor 3",
+    "tensorstore": "tensorstore, mean, factor 3",
+}
+
+READERS = ("octane", "octane, streamed", "zarr-python", "zarrs", "tensorstore")
 
 
 def filled(text: str, results: Path = RESULTS) -> str:
-    """The page with every marked table made anew; a name that is not known is an error."""
+    """Return the page with every marked table replaced; an unknown name is an error."""
     return MARKED.sub(lambda found: found[1] + TABLES[found[2]](results), text)
 
 
-def _durability(record: dict) -> str:
-    found = record["seconds"]
-    return table(
-        ("MB", "files", "left to the system, s", "brought to the disk, s", "ratio"),
-        [
-            (
-                f"{record['bytes'] / 1e6:.0f}",
-                str(record["files"]),
-                f"{found['left']:.2f}",
-                f"{found['flushed']:.2f}",
-                f"{record['ratio']:.1f}",
-            )
-        ],
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def of_part(subject: str, part: str, make: Callable[[dict], str]) -> Table:
+    """Return the table of one part of a benchmark, which says so where there is no record."""
+
+    def made(results: Path) -> str:
+        path = results / f"{subject}.json"
+        records = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return make(records[part]) if part in records else NOT_MEASURED
+
+    return made
+
+
+def of_file(path: Path, make: Callable[[dict], str]) -> Table:
+    """Return the table of a record that tests write."""
+    return lambda _: make(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _where(results: Path) -> str:
+    rows = []
+    for path in sorted(results.glob("*.json")):
+        for part, record in json.loads(path.read_text(encoding="utf-8")).items():
+            rows.append((f"`{path.stem}.py`: {part}", *_origin(record)))
+    record = json.loads(SLURM.read_text(encoding="utf-8"))
+    rows.append((f"`tests/slurm`, Slurm {record['slurm']}", *_origin(record)))
+    return table(("part", "date", "machine", "commit", "versions"), rows)
+
+
+def _origin(record: dict) -> tuple[str, ...]:
+    """Return date, machine, commit and the versions of the packages that matter."""
+    names = ("numpy", "numba", "scipy", "zarr", "numcodecs", "SimpleITK")
+    versions = ((name, record["versions"].get(name)) for name in names)
+    return (
+        record["date"],
+        f"{record['cores']} cores of {record['processor']}",
+        record["commit"],
+        ", ".join(f"{name} {number}" for name, number in versions if number),
     )
 
 
-def _phantom(record: dict) -> str:
+def _levels(record: dict) -> str:
     levels = record["n4_by_fitting_levels"]
     before = levels["1"]["truth"]["cv_against_truth_before"]
     rows = [
@@ -80,7 +116,7 @@ def _listed(values: Sequence[int]) -> str:
 
 def _agreement(record: dict) -> str:
     bounds = record["bounds"]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             "*bound*",
             "",
@@ -91,7 +127,21 @@ def _agreement(record: dict) -> str:
             "",
         )
     ]
-    for case in record["cases"]:
+    cases = sorted(record["cases"], key=lambda case: -case["max"])
+    worst = [
+        max(abs(case[figure]) for case in cases) for figure in ("one_minus_r", "median", "max")
+    ]
+    itk_worst = [max(case[figure] for case in cases) for figure in ("itk_median", "itk_max")]
+    rows.append(
+        (
+            f"*all {len(cases)} cases, largest*",
+            "",
+            "",
+            *(f"{figure:.1e}" for figure in (*worst, *itk_worst)),
+            "yes" if all(case["holds"] for case in cases) else "**no**",
+        )
+    )
+    for case in cases[:SHOWN_CASES]:
         itk = case["itk_iterations"][str(case["nearest_threads"])]
         done = _listed(case["iterations"])
         rows.append(
@@ -124,20 +174,14 @@ def _agreement(record: dict) -> str:
 
 
 def _speed(record: dict) -> str:
-    return table(
-        (
-            "case",
-            "shrink",
-            "voxels fitted",
-            "iterations",
-            "SimpleITK, s",
-            "octane, s",
-            "ratio",
-            "fit, 1 thread, ns",
-            "fit, 2 threads, ns",
-            "array version, ns",
-        ),
-        [
+    rows = []
+    for case in record["cases"]:
+        peer, errors = MISSING, f"{case['fit_against_simpleitk']['median']:.0e}"
+        if "n4ax" in case:
+            found = case["n4ax"]
+            peer = f"{found['warm']:.3f} (first call {found['cold']:.1f})"
+            errors += f" / {found['fit_against_simpleitk_but_for_scale']['median']:.0e}"
+        rows.append(
             (
                 case["name"],
                 str(case["shrink"]),
@@ -146,43 +190,19 @@ def _speed(record: dict) -> str:
                 f"{case['simpleitk']['total']:.2f}",
                 f"{case['octane']['median']:.3f}",
                 f"{case['ratio']:.0f}",
-                *(
-                    f"{case['octane_fit'][n]['ns_per_voxel_and_iteration']:.1f}"
-                    for n in ("1", "2", "arrays")
-                ),
+                f"{case['simpleitk']['fit']:.2f}",
+                f"{case['octane_fit']['2']['median']:.3f}",
+                peer,
+                errors,
+                *(f"{case['octane_fit'][n]['ns_per_voxel_and_iteration']:.1f}" for n in ("1", "2")),
             )
-            for case in record["cases"]
-        ],
-    )
-
-
-def _n4ax(record: dict) -> str:
-    rows = []
-    for case in record["cases"]:
-        own = case["fit_against_simpleitk"]
-        row = [
-            case["name"],
-            f"{case['simpleitk']['fit']:.2f}",
-            f"{case['octane_fit']['2']['median']:.3f}",
-            f"{own['median']:.0e}",
-        ]
-        if "n4ax" in case:
-            peer = case["n4ax"]
-            against = peer["fit_against_simpleitk_but_for_scale"]
-            row[3:3] = [f"{peer['warm']:.3f} (first call {peer['cold']:.1f})"]
-            row.append(f"{against['median']:.0e}")
-        else:
-            row[3:3] = ["not installed"]
-            row.append("")
-        rows.append(row)
+        )
     return table(
         (
-            "case",
-            "SimpleITK, s",
-            "octane, s",
-            "n4ax, s",
-            "octane's median error",
-            "n4ax's median error",
+            *("case", "shrink", "voxels fitted", "iterations"),
+            *("SimpleITK, s", "octane, s", "ratio"),
+            *("fit: SimpleITK, s", "octane, s", "n4ax, s", "median error, octane / n4ax"),
+            *("octane, 1 thread, ns", "2 threads, ns"),
         ),
         rows,
     )
@@ -233,25 +253,295 @@ def _modes(record: dict) -> str:
     )
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
-    "phantom": measured("phantom", _phantom),
-    "n4-agreement": measured("n4_agreement", _agreement),
-    "n4-agreement-where": measured("n4_agreement", where("SimpleITK")),
-    "n4-speed": measured("n4_speed", _speed),
-    "n4-n4ax": measured("n4_speed", _n4ax),
-    "n4-speed-where": measured("n4_speed", where("SimpleITK")),
-    "n4-modes": measured("n4_modes", _modes),
-    "n4-warmup": measured("warmup", warmup("n4")),
-    "n4-memory": measured("n4_memory", _memory),
-    "n4-memory-where": measured("n4_memory", where("SimpleITK")),
-    "faults": measured("reliability", fault_table),
-    "durability": measured("durability", _durability),
-    "durability-where": measured("durability", where()),
-    **RESAMPLE_TABLES,
-    **LEASE_TABLES,
-    **PERFORMANCE_TABLES,
-    **SLURM_TABLES,
-    **STAGING_TABLES,
-    **REPORT_TABLES,
+def _size(voxels: list[int]) -> str:
+    return f"{voxels[0]}³" if len(set(voxels)) == 1 else " x ".join(map(str, voxels))
+
+
+def _mosaic(case: dict) -> str:
+    return f"{case['store']}, {case['tiles']} tiles of {_size(case['tile'])}"
+
+
+def _kernel(record: dict) -> str:
+    cases = record["cases"]
+    rows = []
+    for method, name in METHODS.items():
+        row = [name]
+        for case in cases:
+            found = case["methods"].get(method)
+            if found is None:
+                row += [MISSING, "", ""]
+                continue
+            error = found["error"]
+            row += [
+                f"{found['seconds'] * 1e3:.1f}",
+                f"{found['octane_times_faster']:.1f}",
+                "" if error is None else f"{error:.0e}",
+            ]
+        rows.append(row)
+    header = ["method"]
+    for case in cases:
+        header += [f"{_size(case['tile'])}, ms", "times octane's", "largest error"]
+    return table(header, rows)
+
+
+def _read(record: dict) -> str:
+    rows = []
+    for case in record["cases"]:
+        row = [case["store"], f"{case['compression_ratio']:.2f}"]
+        for reader in READERS:
+            found = case["ms_per_tile"].get(reader)
+            row.append(MISSING if found is None else f"{found['1']:.0f} / {found['2']:.0f}")
+        rows.append(row)
+    return table(("store", "compression", *READERS), rows)
+
+
+def _end_to_end(record: dict) -> str:
+    rows = []
+    for case in record["cases"]:
+        row = [_mosaic(case), f"{case['stages']['seconds']['read']:.2f}"]
+        for name in PROGRAMS:
+            found = case["programs"].get(name)
+            row.append(
+                ""
+                if found is None
+                else f"{found['seconds']:.2f} / {found['command_seconds']:.2f} / "
+                f"{found['peak_bytes'] / 1e6:.0f}"
+            )
+        rows.append(row)
+    return table(("mosaic", "reading alone", *PROGRAMS.values()), rows)
+
+
+def _resample_memory(record: dict) -> str:
+    rows = []
+    for case in record["cases"]:
+        predicted = case["predicted_bytes"]
+        rows.append(
+            (
+                _size(case["tile"]),
+                str(case["tiles"]),
+                f"{case['bytes'] / 1e6:.0f}",
+                str(case["workers"]),
+                "" if predicted is None else f"{predicted / 1e6:.0f}",
+                f"{case['peak_bytes'] / 1e6:.0f}",
+                "" if predicted is None else f"{case['peak_bytes'] / predicted:.2f}",
+            )
+        )
+    return table(
+        ("tile", "tiles", "mosaic, MB", "workers", "predicted, MB", "peak, MB", "ratio"), rows
+    )
+
+
+def _transfers(record: dict) -> str:
+    ways = ("to_device", "to_host", "both_at_once")
+    return table(
+        ("MiB", "host memory", "waited for each", "to the GPU, GB/s", "back, GB/s", "both, GB/s"),
+        [
+            (
+                str(case["bytes"] >> 20),
+                case["memory"],
+                "yes" if case["waited"] else "no",
+                *(f"{case['GB_per_s'][way]:.1f}" for way in ways),
+            )
+            for case in record["cases"]
+        ],
+    )
+
+
+def _gpu_n4(record: dict) -> str:
+    return table(
+        ("volume", "fit: GPU, s", "CPU, s", "SimpleITK (scaled), s", "command: GPU, s", "CPU, s"),
+        [
+            (
+                _size(case["shape"]),
+                *(f"{case['fit'][device]['median']:.3f}" for device in ("gpu", "cpu")),
+                f"{case['fit']['simpleitk_scaled']:.0f}",
+                *(f"{case['command'][device]['command_seconds']:.1f}" for device in ("gpu", "cpu")),
+            )
+            for case in record["cases"]
+        ],
+    )
+
+
+def _gpu_resample(record: dict) -> str:
+    names = ("pcie_floor", "read_and_decode", "gpu", "cpu")
+    return table(
+        ("store", "PCIe, ms a tile", "read and decode, ms a tile", "GPU", "CPU"),
+        [
+            (case["store"], *(f"{case['ms_per_tile'][name]:.1f}" for name in names))
+            for case in record["end_to_end"]
+        ],
+    )
+
+
+def _startup(record: dict) -> str:
+    return table(
+        ("compiled code", "part", "added to the first call, s", "smallest of the repeats, s"),
+        [
+            (
+                name,
+                part,
+                *(
+                    f"{record[key][cache]['added_by_kernels'][figure]:.2f}"
+                    for figure in ("median", "smallest")
+                ),
+            )
+            for part, key in (("N4", "n4"), ("RESAMPLE", "resample"))
+            for name, cache in (("cached", "full_cache"), ("not yet", "empty_cache"))
+        ],
+    )
+
+
+def _commands(record: dict) -> str:
+    found = record.get("commands")
+    if found is None:
+        return NOT_MEASURED
+    rows = [(f"`bin/{name}.py --help`", f"{seconds:.2f}") for name, seconds in found.items()]
+    return table(("command", "seconds"), rows)
+
+
+def _demo(record: dict) -> str:
+    found = record["seconds_of_run"]
+    return table(
+        ("tasks", "first run, s", "`-resume`, s"),
+        [(str(record["tasks"]), f"{found['first']:.0f}", f"{found['resumed']:.0f}")],
+    )
+
+
+def _tasks(record: dict) -> str:
+    rows = []
+    for case in record["cases"]:
+        first, work = case["first"], case["work"]
+        rows.append(
+            (
+                f"{case['subjects']} x {case['sections']}",
+                str(case["tasks"]),
+                str(case["queueSize"]),
+                case["pollInterval"],
+                "on" if case["trace_report"] else "off",
+                f"{first['seconds'] / 60:.1f}",
+                f"{case['ms_per_task']:.0f}",
+                f"{1000 * first['cpu_seconds'] / case['tasks']:.0f}",
+                f"{first['java_peak_bytes'] / 1e6:.0f}",
+                f"{work['files'] + work['folders'] + work.get('links', 0)}",
+                f"{work['bytes'] / 1e6:.0f}",
+                f"{case['resumed']['seconds']:.0f}",
+            )
+        )
+    return table(
+        (
+            "subjects x sections",
+            "tasks",
+            "at once",
+            "asked every",
+            "`trace_report`",
+            "minutes",
+            "ms a task",
+            "ms of a core a task",
+            "Java, MB",
+            "files, folders and links in work",
+            "MB in work",
+            "`-resume`, s",
+        ),
+        rows,
+    )
+
+
+def _steps(record: dict) -> str:
+    rows = []
+    for name, found in record["steps"].items():
+        whole = record["subject"][name]
+        rows.append(
+            (
+                name.upper(),
+                f"{found['bytes'] / 1e6:.0f}",
+                f"{found['seconds']:.1f}",
+                f"{found['bytes'] / found['seconds'] / 1e6:.0f}",
+                f"{found['peak_bytes'] / 1e9:.2f}",
+                f"{whole['bytes'] / 1e9:.0f}",
+                f"{whole['computing_seconds'] / 60:.0f}",
+                f"{whole['moving_seconds'] / 60:.0f}",
+                f"{whole['asked_hours']:.1f}",
+            )
+        )
+    return table(
+        (
+            "step",
+            "input, MB",
+            "seconds",
+            "MB/s",
+            "peak, GB",
+            "80 GB subject: one task's input, GB",
+            "at the measured rate, min",
+            "at 100 MB/s in and out, min",
+            "4 x the longer, h",
+        ),
+        rows,
+    )
+
+
+def _leases(record: dict) -> str:
+    cost, storm = record["uncontended_ms"], record["storm"]
+    return table(
+        ("figure", "measured"),
+        [
+            ("take and give back, nobody else there: median", f"{cost['median']:.2f} ms"),
+            ("the same, 99 of 100 are faster than", f"{cost['p99']:.2f} ms"),
+            (f"processes killed by SIGKILL among {storm['takers']}", f"{storm['kills']}"),
+            ("of them while they held a share", f"{storm['kills_while_holding']}"),
+            ("shares granted meanwhile", f"{storm['grants']}"),
+            ("shares that were not given back", f"{storm['leaks']}"),
+            ("shares given twice", f"{storm['double_grants']}"),
+            ("moments with more holders than slots", f"{storm['over_slots']}"),
+            ("moments with more memory promised than there is", f"{storm['over_memory']}"),
+        ],
+    )
+
+
+def _slurm(record: dict) -> str:
+    return table(
+        ("what was done", "what happened"),
+        [(row["case"], row["outcome"]) for row in record["shown"]],
+    )
+
+
+def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
+    kept = record["rows"]
+    found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
+    return table(
+        ("fault", "what octane does", "result", "what was observed", "shown by", "at commit"),
+        [
+            (
+                *(kept[test][name] for name in ("fault", "does", "result")),
+                kept[test]["observed"].replace("|", "\\|"),
+                f"`{test}`",
+                kept[test]["commit"],
+            )
+            for test in found
+        ],
+    )
+
+
+TABLES: dict[str, Table] = {
+    "faults": of_file(RECORD, _faults),
+    "slurm": of_file(SLURM, _slurm),
+    "where": _where,
+    "n4-agreement": of_part("n4", "agreement", _agreement),
+    "n4-speed": of_part("n4", "speed", _speed),
+    "n4-memory": of_part("n4", "memory", _memory),
+    "n4-modes": of_part("n4", "modes", _modes),
+    "n4-levels": of_part("n4", "levels", _levels),
+    "resample-kernel": of_part("resample", "kernel", _kernel),
+    "resample-read": of_part("resample", "read", _read),
+    "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
+    "resample-memory": of_part("resample", "memory", _resample_memory),
+    "gpu-transfers": of_part("gpu", "transfers", _transfers),
+    "gpu-n4": of_part("gpu", "n4", _gpu_n4),
+    "gpu-resample": of_part("gpu", "resample", _gpu_resample),
+    "demo": of_part("workflow", "demo", _demo),
+    "startup": of_part("workflow", "startup", _startup),
+    "commands": of_part("workflow", "startup", _commands),
+    "tasks": of_part("workflow", "tasks", _tasks),
+    "steps": of_part("workflow", "steps", _steps),
+    "leases": of_part("workflow", "leases", _leases),
 }
-"""Names that pages mark, and what makes each table."""
+"""Names that pages mark, and the makers of the tables."""

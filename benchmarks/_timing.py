@@ -1,17 +1,15 @@
-"""Seconds of a call, and what many of them come to. Needs nothing but Python."""
+"""Seconds of repeated calls. Needs nothing but Python, so that the Pythons of peers can load it."""
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
-
-__all__ = ["timed"]
 
 T = TypeVar("T")
 
 
 def timed(work: Callable[[], T], runs: int) -> tuple[T, dict[str, float]]:
-    """What a call gives; seconds of the first call, and the best and the median of those after."""
+    """Return the result of a call, the seconds of the first, and best and median of the others."""
     seconds = []
     for _ in range(1 + runs):
         start = time.perf_counter()
@@ -19,3 +17,8 @@ def timed(work: Callable[[], T], runs: int) -> tuple[T, dict[str, float]]:
         seconds.append(time.perf_counter() - start)
     first, *others = seconds
     return result, {"first": first, "best": min(others), "median": statistics.median(others)}
+
+
+def median_ratio(seconds: Iterable[float], others: Iterable[float]) -> float:
+    """Return the median of the ratios within each round, in which the machine was most alike."""
+    return statistics.median(a / b for a, b in zip(seconds, others, strict=True))

@@ -1,36 +1,54 @@
-"""N4 against SimpleITK and n4ax: agreement, speed, memory; and the pictures of docs/n4.md.
+"""N4 against SimpleITK, ITK and n4ax: agreement, speed, memory; and against a phantom's truth.
 
-Each part writes its own JSON under benchmarks/results/, from which `make generate` makes the tables
-of docs/n4.md. ``--quick`` does a part of each, in under 10 minutes on two cores, and writes into
-the scratch folder (OCTANE_BENCH_DIR, else work/bench) in place of the results.
+Each part has its place in benchmarks/results/n4.json, from which `make generate` writes the tables
+of docs/benchmarks.md. ``--quick`` runs a part of each, in under 10 minutes on two cores, and writes
+into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. ``--against FOLDER`` does
+nothing but compare the speed and the result of another checkout with this one.
 """
 
 import argparse
-import logging
 import os
+import sys
+import tempfile
 from pathlib import Path
 
-from _common import save
-from _n4_agreement import agreement
-from _n4_memory import memory
-from _n4_modes import modes
-from _n4_pictures import pictures
-from _n4_speed import speed
+import numpy as np
+from _against import call, command, compared
+from _common import command_line, cores, run_parts, scratch_folder
+from _n4_agreement import agreement, tissue_volume
+from _n4_speed import memory, speed, write_noise
+from _n4_truth import levels, modes, pictures
 
-PARTS = ("agreement", "speed", "memory", "modes", "pictures")
+PARTS = ("agreement", "speed", "memory", "modes", "levels")
 
 
 def python_of(variable: str) -> Path | None:
-    """The Python that an environment variable names, if it does."""
+    """Return the Python that an environment variable names."""
     given = os.environ.get(variable)
     return Path(given) if given else None
 
 
-def main() -> None:
-    """Run the parts that were asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts alone")
+def against(other: Path, *, quick: bool) -> dict[str, object]:
+    """Compare N4 of two checkouts, in memory and as a command."""
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folder = Path(scratch)
+        array, store = folder / "tissue.npy", folder / "noise.ome.zarr"
+        np.save(array, tissue_volume((64, 128, 128) if quick else (128, 256, 256)))
+        write_noise(store, (128, 256, 256) if quick else (256, 512, 512))
+        words = ["--mask", "none", "--backend", "cpu", "--workers", str(cores())]
+        cases = {
+            "in memory, 1 worker": call("n4", array, workers=1, runs=5),
+            f"in memory, {cores()} workers": call("n4", array, workers=cores(), runs=5),
+            "command": command("n4", store, folder, [*words, "--iterations", "20", "20"]),
+        }
+        return compared(other, cases, 3 if quick else 7)
+
+
+def options() -> argparse.Namespace:
+    """Return the choices of the command line."""
+    parser = command_line(__doc__, (*PARTS, "pictures"))
+    parser.set_defaults(only=PARTS)
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
     parser.add_argument(
         "--itk-python",
         type=Path,
@@ -41,23 +59,29 @@ def main() -> None:
         "--n4ax-python",
         type=Path,
         default=python_of("OCTANE_N4AX_PYTHON"),
-        help="a Python (3.12 or newer) that has n4ax, to time it too (OCTANE_N4AX_PYTHON)",
+        help="a Python (3.12 or newer) that has n4ax (OCTANE_N4AX_PYTHON)",
     )
-    parser.add_argument(
-        "--shrink-factor", default="auto", help="of the memory part (default: auto)"
-    )
-    chosen = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    if "agreement" in chosen.only:
-        save("n4_agreement", agreement(chosen.quick, chosen.itk_python), quick=chosen.quick)
-    if "speed" in chosen.only:
-        save("n4_speed", speed(chosen.quick, chosen.n4ax_python), quick=chosen.quick)
-    if "memory" in chosen.only:
-        save("n4_memory", memory(chosen.quick, chosen.shrink_factor), quick=chosen.quick)
-    if "modes" in chosen.only:
-        save("n4_modes", modes(chosen.quick), quick=chosen.quick)
-    if "pictures" in chosen.only and not chosen.quick:
-        logging.getLogger(__name__).info("drawn: %s", pictures())
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the chosen parts."""
+    chosen = options()
+    if chosen.against is not None:
+        against(chosen.against, quick=chosen.quick)
+        return
+    if "pictures" in chosen.only:
+        sys.stdout.write(f"{pictures()}\n")
+        chosen.only = [name for name in chosen.only if name != "pictures"]
+    quick = chosen.quick
+    parts = {
+        "agreement": lambda: agreement(quick, chosen.itk_python),
+        "speed": lambda: speed(quick, chosen.n4ax_python),
+        "memory": lambda: memory(quick),
+        "modes": lambda: modes(quick),
+        "levels": levels,
+    }
+    run_parts("n4", parts, chosen)
 
 
 if __name__ == "__main__":

@@ -1,40 +1,56 @@
-"""Resampling against other methods, readers and programs: speed, memory, scaling, goals.
+"""Resampling against other methods, readers and programs: speed and memory.
 
-Each part writes its own JSON under benchmarks/results/, from which `make generate` makes the tables
-of docs/resample.md. ``--quick`` does a part of each, in under 10 minutes on two cores, and writes
-into the scratch folder (OCTANE_BENCH_DIR, else work/bench) in place of the results. Data, up to
-3 GB at a time, goes to the scratch folder too, and is removed.
+Each part has its place in benchmarks/results/resample.json, from which `make generate` writes the
+tables of docs/benchmarks.md. ``--quick`` runs a part of each, in under 10 minutes on two cores, and
+writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Data, up to 3 GB at a
+time, goes to the scratch folder too, and is removed. ``--against FOLDER`` does nothing but compare
+the speed and the result of another checkout with this one.
 
-The peers that octane does not depend on need a Python of their own, made by
+The peers that octane does not depend on need a separate Python, made by
 ``python -m venv PEERS && PEERS/bin/pip install dask-image 'ngff-zarr[dask-image]' itk-filtering
 tensorstore scikit-image zarrs`` and named by ``--peers-python PEERS/bin/python``. Without it they
 are left out, and the tables say so.
 """
 
-import argparse
-import logging
 import os
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
-from _common import PROJECT, save, scratch_folder
-from _resample_codecs import codecs
-from _resample_end_to_end import end_to_end
-from _resample_goals import goals
+import numpy as np
+from _against import Measure, call, command, compared
+from _common import command_line, cores, run_parts, scratch_folder
+from _resample_end_to_end import end_to_end, memory
 from _resample_kernel import kernel
-from _resample_memory import memory
 from _resample_read import read
-from _resample_scaling import scaling
+from _resample_stores import RESOLUTION, mosaic, speckle
 
-PARTS = ("kernel", "read", "end_to_end", "codecs", "memory", "scaling")
+PARTS = ("kernel", "read", "end_to_end", "memory")
+
+
+def against(other: Path, *, quick: bool) -> dict[str, object]:
+    """Compare RESAMPLE of two checkouts, in memory and as a command."""
+    tile = (128, 128, 128) if quick else (256, 256, 256)
+    words = ["--resolution", f"{RESOLUTION:g}", "--backend", "cpu", "--workers", str(cores())]
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch, ExitStack() as opened:
+        folder = Path(scratch)
+        array = folder / "tile.npy"
+        np.save(array, speckle(tile))
+        cases: dict[str, Measure] = {
+            "one tile in memory": call("resample", array, workers=1, runs=15)
+        }
+        for kind in ("zstd", "uncompressed", "zstd, shards of 2 x 2"):
+            name = f"section_{len(cases):02d}"
+            source = opened.enter_context(mosaic(folder, kind, tile, (4, 4), name))
+            source.warm()
+            cases[f"command, {kind}"] = command("resample", source.path, folder, words)
+        return compared(other, cases, 3 if quick else 9)
 
 
 def main() -> None:
-    """Run the parts that were asked for, and say which goals they reach."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts alone")
+    """Run the chosen parts."""
+    parser = command_line(__doc__, PARTS)
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
     parser.add_argument(
         "--peers-python",
         type=Path,
@@ -42,21 +58,17 @@ def main() -> None:
         help="a Python that has the peers (OCTANE_PEERS_PYTHON)",
     )
     chosen = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     quick, peers = chosen.quick, chosen.peers_python
+    if chosen.against is not None:
+        against(chosen.against, quick=quick)
+        return
     parts = {
         "kernel": lambda: kernel(quick, peers),
         "read": lambda: read(quick, peers),
         "end_to_end": lambda: end_to_end(quick, peers),
-        "codecs": lambda: codecs(quick),
         "memory": lambda: memory(quick),
-        "scaling": lambda: scaling(quick),
     }
-    for name in chosen.only:
-        save(f"resample_{name}", parts[name](), quick=quick)
-    results = scratch_folder() if quick else PROJECT / "benchmarks" / "results"
-    for goal in goals(results, quick=quick):
-        logging.getLogger(__name__).info("goal: %s", goal)
+    run_parts("resample", parts, chosen)
 
 
 if __name__ == "__main__":

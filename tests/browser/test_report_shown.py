@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from _report_subject import Subject
+from report_subject import Subject
 
 from octane.report.cohort import write_cohort_report
 

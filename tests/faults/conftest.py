@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from _reliability import Row, note, rows, writing
-from _runs import Started, checksums
+from reliability import Row, note, rows, writing
+from runs import Started, checksums
 
 ROOT = os.geteuid() == 0
 PASSED = pytest.StashKey[bool]()

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 import zarr
-from _runs import checksums, last_words
+from runs import checksums, last_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

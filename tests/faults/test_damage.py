@@ -5,7 +5,7 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
-from _runs import checksums, last_words
+from runs import checksums, last_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from _runs import checksums, partial_files, waited, whole
+from runs import checksums, partial_files, waited, whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lease_storm import Span, over, overlaps, spans_of
+from lease_storm import Span, over, overlaps, spans_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -14,7 +14,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 @pytest.mark.fault
 def test_a_hundred_kills_leave_nothing_and_give_nothing_twice(told):
     done = subprocess.run(
-        [sys.executable, PROJECT / "benchmarks" / "_lease_storm.py", "100", "6", "7"],
+        [sys.executable, PROJECT / "tests" / "support" / "lease_storm.py", "100", "6", "7"],
         stdout=subprocess.PIPE,
         text=True,
         check=True,

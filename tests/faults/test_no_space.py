@@ -5,7 +5,7 @@ import errno
 import os
 
 import pytest
-from _runs import checksums, last_words, partial_files, whole
+from runs import checksums, last_words, partial_files, whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

@@ -1,7 +1,7 @@
 """Places that cannot be written: said before any work, with the place and the remedy."""
 
 import pytest
-from _runs import last_words
+from runs import last_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

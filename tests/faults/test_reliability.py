@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from _reliability import GROUPS, rows
+from reliability import GROUPS, rows
 
 FOLDER = Path(__file__).parent
 

@@ -1,7 +1,7 @@
 """Two runs at the same time: into one output, and of one session."""
 
 import pytest
-from _runs import checksums, last_words
+from runs import checksums, last_words
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

@@ -1,7 +1,7 @@
 """What the tests on a GPU share."""
 
 import pytest
-from _gpu import NoDeviceError, cupy_with_device
+from device import NoDeviceError, cupy_with_device
 
 
 @pytest.fixture(scope="session")

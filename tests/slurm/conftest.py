@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from _common import COMMIT, PROJECT, save
-from _slurm_cluster import SlurmCluster, why_not
+from record import COMMIT, stamped, write
+from slurm_cluster import SlurmCluster, why_not
 
 RECORD = "OCTANE_RECORD_SLURM"
-"""The environment variable that has the tests write ``benchmarks/results/slurm.json``."""
+"""Environment variable that has the tests write ``tests/slurm/slurm.json``."""
 
 QUICK_EXECUTOR = """\
 executor {
@@ -213,10 +213,10 @@ def shown(session_cluster: SlurmCluster) -> Iterator[Callable[[str, str], None]]
     yield note
     if os.environ.get(RECORD):
         version = session_cluster.command("sbatch", "--version").split()[-1]
-        path = PROJECT / "benchmarks" / "results" / "slurm.json"
+        path = Path(__file__).with_name("slurm.json")
         before = json.loads(path.read_text(encoding="utf-8"))["shown"] if path.exists() else []
         rows = {row["case"]: row for row in before} | noted
-        save("slurm", {"slurm": version, "shown": list(rows.values())})
+        write(path, stamped({"slurm": version, "shown": list(rows.values())}))
 
 
 @pytest.fixture(scope="session")

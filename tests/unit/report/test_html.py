@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
-from _report_subject import Subject
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
+from report_subject import Subject
 
 from octane.config.params import STEPS, ExecutionParameters, ReportParameters
 from octane.core.errors import OctaneError

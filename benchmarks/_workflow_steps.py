@@ -1,0 +1,103 @@
+"""Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
+
+The requests for time and memory in conf/base.config follow from these (docs/benchmarks.md).
+"""
+
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+from _common import PROJECT, cores, scratch_folder
+from _n4_speed import write_noise
+from _processes import run
+
+SUBJECT_BYTES = 80e9
+"""The largest subject that the requests are made for."""
+SECTIONS = 20
+"""Fewest sections of a subject, hence the largest."""
+FILE_SYSTEM = 100e6
+"""Bytes per second to and from a shared file system in bad hours, reading and writing together."""
+MARGIN = 4
+"""Factor of the requested time: nodes and file systems are shared."""
+
+MEMORY = {"resample": "8GB", "stitch": "8GB", "stack": "8GB", "n4": "16GB", "pyramid": "8GB"}
+"""Memory that conf/base.config gives each step."""
+
+
+def step(name: str, bytes_in: int, *words: str | Path) -> dict[str, float]:
+    """Run one command of the workflow on all cores."""
+    done = run(
+        [
+            *(sys.executable, PROJECT / "bin" / f"{name}.py", *words),
+            *("--workers", str(cores()), "--memory", MEMORY[name]),
+        ]
+    )
+    return {"bytes": bytes_in, "seconds": round(done.seconds, 2), "peak_bytes": done.peak_bytes}
+
+
+def size(path: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def measured(folder: Path, tiles: int, shape: tuple[int, int, int]) -> dict[str, dict[str, float]]:
+    """Run all steps, with sections at full resolution as the largest possible input."""
+    made = run(
+        [
+            *(sys.executable, PROJECT / "bin" / "phantom.py", folder / "phantom"),
+            *("--sections", "2", "--tiles", str(tiles), str(tiles), "--edge-fraction", "0"),
+            *("--tile-shape", "42", "256", "256"),
+            *("--section-thickness", "150"),
+        ]
+    )
+    logging.info("phantom: %.0f s", made.seconds)
+    mosaics = sorted((folder / "phantom" / "mosaics").glob("*.ome.zarr"))
+    sections = [folder / path.name for path in mosaics]
+    found = {
+        "resample": step(
+            "resample", size(mosaics[0]), mosaics[0], folder / "r.ome.zarr", "--resolution", "10"
+        )
+    }
+    for mosaic, section in zip(mosaics, sections, strict=True):
+        found["stitch"] = step("stitch", size(mosaic), mosaic, section)
+    stack = folder / "stack.ome.zarr"
+    found["stack"] = step("stack", sum(map(size, sections)), stack, *sections)
+    volume = folder / "noise.ome.zarr"
+    write_noise(volume, shape)
+    found["n4"] = step("n4", size(volume), volume, folder / "n4.ome.zarr", "--mask", "none")
+    found["pyramid"] = step("pyramid", size(volume), volume, folder / "p.ome.zarr")
+    return found
+
+
+def needed(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Return the time of each step for a subject of 80 GB: computing, reading and writing."""
+    made = {}
+    for name, figures in found.items():
+        whole = SUBJECT_BYTES / (SECTIONS if name in ("resample", "stitch") else 1)
+        # N4 reads twice: to fit, and to correct.
+        passes = 3 if name == "n4" else 2
+        computing = figures["seconds"] * whole / figures["bytes"]
+        moving = passes * whole / FILE_SYSTEM
+        made[name] = {
+            "bytes": whole,
+            "computing_seconds": round(computing),
+            "moving_seconds": round(moving),
+            "asked_hours": round(MARGIN * max(computing, moving) / 3600, 2),
+        }
+    return made
+
+
+def steps(quick: bool) -> dict[str, object]:
+    """Measure all steps on small data, and scale to a subject of 80 GB."""
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
+        tiles, shape = (2, (256, 256, 512)) if quick else (5, (256, 1024, 1024))
+        found = measured(Path(folder), tiles, shape)
+    return {
+        "steps": found,
+        "subject_bytes": SUBJECT_BYTES,
+        "subject_sections": SECTIONS,
+        "file_system_bytes_per_second": FILE_SYSTEM,
+        "margin": MARGIN,
+        "subject": needed(found),
+    }

@@ -1,0 +1,99 @@
+"""The workflow: the demo, start-up of commands, many tasks, the speed of each step, GPU leases.
+
+Each part has its place in benchmarks/results/workflow.json, from which `make generate` writes the
+tables of docs/benchmarks.md. ``--quick`` runs a small part of each and writes into the scratch
+folder (OCTANE_BENCH_DIR, else work/bench) instead. No part needs a GPU.
+
+``demo``
+    ``make demo``'s run and its ``-resume``.
+``startup``
+    Commands with ``--help``, and the loading of compiled loops with an empty and a full cache.
+``tasks``
+    A lab's day of many subjects with stubs: what Nextflow itself costs.
+``steps``
+    Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
+``leases``
+    Milliseconds of a GPU lease, and a storm of killed holders on simulated GPUs.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _common import PROJECT, command_line, run_parts, scratch_folder
+from _processes import run
+from _workflow_startup import startup
+from _workflow_steps import steps
+from _workflow_tasks import tasks
+
+from octane.gpu.lease import lease
+from octane.gpu.simulated import SimulatedGpus
+
+PARTS = ("demo", "startup", "tasks", "steps", "leases")
+
+
+def demo(quick: bool) -> dict[str, object]:
+    """Run the demo, as stubs where it is to be quick, and once more with ``-resume``."""
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        words = ["-profile", "test", "--outdir", "out", *(["-stub"] if quick else [])]
+        command = ["nextflow", "-log", f"{scratch}/log", "run", str(PROJECT / "main.nf"), *words]
+        seconds = {}
+        for name, more in (("first", []), ("resumed", ["-resume"])):
+            found = run([*command, *more], folder=Path(scratch))
+            seconds[name] = found.seconds
+        trace = (Path(scratch) / "out" / "pipeline_info" / "trace.txt").read_text("utf-8")
+    return {"seconds_of_run": seconds, "tasks": len(trace.splitlines()) - 1}
+
+
+def leases(quick: bool) -> dict[str, object]:
+    """Time a lease that nobody contends for, and kill holders and waiters at random."""
+    source = SimulatedGpus("2x40GB")
+    times = []
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        for _ in range((50 if quick else 2000) + 1):
+            start = time.perf_counter()
+            with lease("4GB", source=source, folder=Path(scratch) / "leases"):
+                pass
+            times.append(1000 * (time.perf_counter() - start))
+    # The first one makes the folder.
+    first, *others = times
+    storm = subprocess.run(
+        [
+            *(sys.executable, PROJECT / "tests" / "support" / "lease_storm.py"),
+            *("50" if quick else "1000", "8", "1"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return {
+        "uncontended_ms": {
+            "first": round(first, 3),
+            "median": round(statistics.median(others), 3),
+            "smallest": round(min(others), 3),
+            "p99": round(statistics.quantiles(others, n=100, method="inclusive")[98], 3),
+        },
+        "storm": json.loads(storm.stdout),
+    }
+
+
+def main() -> None:
+    """Run the chosen parts."""
+    chosen = command_line(__doc__, PARTS).parse_args()
+    quick = chosen.quick
+    parts = {
+        "demo": lambda: demo(quick),
+        "startup": lambda: startup(quick),
+        "tasks": lambda: tasks(quick),
+        "steps": lambda: steps(quick),
+        "leases": lambda: leases(quick),
+    }
+    run_parts("workflow", parts, chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""CuPy with a GPU, for the tests and the benchmarks that need one."""
+
+import importlib
+from types import ModuleType
+
+__all__ = ["NoDeviceError", "cupy_with_device"]
+
+
+class NoDeviceError(Exception):
+    """No GPU that CuPy can use; the text says why."""
+
+
+def cupy_with_device() -> ModuleType:
+    """Return CuPy where it sees a device.
+
+    Raises
+    ------
+    NoDeviceError
+        Where CuPy is not installed or sees no device.
+    """
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        # A wheel for another CUDA version fails with ImportError too; its text says which.
+        raise NoDeviceError(f"CuPy cannot be imported ({str(error).splitlines()[0]})") from error
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        # No driver, or one too old: CUDA reports both as an error instead of a count of 0.
+        raise NoDeviceError(f"CUDA finds no usable device ({error})") from error
+    if count == 0:
+        raise NoDeviceError("CUDA finds no device")
+    return cupy

@@ -1,0 +1,221 @@
+"""A subject with made-up records and previews, for the tests of the report."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from octane.config.params import STEPS, ExecutionParameters, ReportParameters
+from octane.core.metrics import Metrics, write_json
+from octane.steps.report import write_report
+
+__all__ = ["Subject"]
+
+
+WORK = {"read": 30_000, "decode": 50_000, "compute": 40_000, "encode": 20_000, "write": 35_000}
+"""Microseconds of a tile's stages."""
+
+
+def lane(number: int, tiles: int = 20) -> dict[str, object]:
+    """A lane's part of a timeline as records hold it."""
+    at = 10_000 * number
+    found: dict[str, list[str]] = {stage: [] for stage in WORK}
+    for _ in range(tiles):
+        for stage, length in WORK.items():
+            found[stage].append(f"{at}+{length}")
+            at += length
+    return {"name": f"lane {number}", "stages": {s: " ".join(p) for s, p in found.items()}}
+
+
+class Subject:
+    """Records and previews as the steps write them, with synthetic contents."""
+
+    def __init__(self, folder: Path, edge: int = 48) -> None:
+        self.folder, self.edge = folder, edge
+        self.rng = np.random.default_rng(3)
+        self.records: list[Path] = []
+        self.previews: list[Path] = []
+
+    def save(
+        self,
+        name: str,
+        figures: Mapping[str, object],
+        previews: Mapping[str, np.ndarray] | None = None,
+        settings: Mapping[str, object] | None = None,
+        warning: str = "",
+    ) -> None:
+        step = name.rsplit("_", 1)[-1]
+        metrics = Metrics(step, settings=STEPS[step](**settings or {}).model_dump(mode="json"))
+        metrics.figures.update(figures)
+        metrics.previews.update(previews or {})
+        metrics.timeline.track("main").seconds.update(read=1.5, write=0.5)
+        # Two tasks at a time, as long as the step says, each with four lanes.
+        started = 1.7e9 + 4.0 * (len(self.records) // 2)
+        metrics.bytes.update(read=3_000_000, written=1_000_000)
+        if warning:
+            metrics.warnings.append(warning)
+        record = self.folder / f"{name}_metrics.json"
+        preview = self.folder / f"{name}_preview.npz" if previews else None
+        metrics.save(record, preview)
+        content = json.loads(record.read_text(encoding="utf-8"))
+        content["timeline"] = {"started": started, "tracks": [lane(k) for k in range(4)]}
+        write_json(record, content)
+        self.records.append(record)
+        if preview is not None:
+            self.previews.append(preview)
+
+    def image(self, *shape: int) -> np.ndarray:
+        speckle = self.rng.gamma(4, 0.25, shape)
+        return (1000 * np.hypot(*np.indices(shape)) / max(shape) * speckle).astype(np.float32)
+
+    def resample(self, number: int) -> None:
+        figures = {"voxel_size": [10.0] * 3, "source_voxel_size": [3.5, 4.0, 4.0]}
+        self.save(f"section_{number:02d}_resample", figures, settings={"resolution": 10})
+
+    def stitch(self, number: int, seam: float | None = None, uncovered: int = 0) -> None:
+        seam = 0.06 + 0.0001 * number if seam is None else seam
+        figures = {
+            "section": number,
+            "seam_median": seam,
+            "seam_max": 1.5 * seam,
+            "uncovered_pixels": uncovered,
+            "tiles": 9,
+            "shape": [15, 2 * self.edge, 3 * self.edge],
+        }
+        thumbnail = self.image(self.edge, 3 * self.edge // 2)
+        self.save(f"section_{number:02d}_stitch", figures, {"thumbnail": thumbnail})
+
+    def stack(self, sections: int, missing: tuple[int, ...] = ()) -> None:
+        listed = [
+            {
+                "name": f"section_{k:02d}.ome.zarr",
+                "number": k,
+                "start": 15 * (k - 1),
+                "stop": 15 * k,
+                "missing": k in missing,
+            }
+            for k in range(1, sections + 1)
+        ]
+        figures = {
+            "sections": listed,
+            "missing_sections": list(missing),
+            "shape": [15 * sections, 96, 144],
+            "voxel_size": [10.0] * 3,
+        }
+        self.save("stack", figures)
+
+    def n4(
+        self,
+        *,
+        truth: bool = False,
+        after: float = 0.1,
+        by_section: bool = False,
+        sections: Iterable[int] = (),
+    ) -> None:
+        before, kinds = 0.3, ["before", "after", "field"]
+        figures: dict[str, object] = {
+            "most_iterations": [5, 2],
+            "levels": [
+                {"iterations": 3, "convergence": [0.1, 0.01, 0.0009]},
+                {"iterations": 2, "convergence": [0.02, 0.01]},
+            ],
+            "cv_before": before,
+            "cv_after": after,
+            "field_min": 0.5,
+            "field_max": 1.75,
+            "mask_fraction": 0.4,
+            "shrunk_shape": [16, self.edge, self.edge],
+            "shrunk_spacing": [40.0] * 3,
+            "variation": [
+                {"number": k, "cv_before": before, "cv_after": after + 0.001 * k} for k in sections
+            ],
+        }
+        if by_section:
+            figures |= {
+                "levels": [],
+                "most_iterations": [],
+                "mode": "per_section",
+                "sections": [
+                    {
+                        "name": "section_07",
+                        "planes": [14, 28],
+                        "levels": [{"iterations": 3, "convergence": []}] * 2,
+                        "field_min": 0.8,
+                        "field_max": 1.3,
+                    }
+                ],
+                "sections_skipped": ["section_09"],
+            }
+        if truth:
+            kinds.append("true_field")
+            figures["truth"] = {
+                "cv_against_truth_before": 0.31,
+                "cv_against_truth_after": 0.06,
+                "field_correlation": 0.98765,
+            }
+        arrays: dict[str, np.ndarray] = {}
+        for axis, shape in {
+            "z": (self.edge,) * 2,
+            "y": (16, self.edge),
+            "x": (16, self.edge),
+        }.items():
+            smooth = np.exp(np.hypot(*np.indices(shape)) / max(shape) - 0.5)
+            for kind in kinds:
+                image = smooth if kind.endswith("field") else self.image(*shape)
+                arrays[f"{kind}_{axis}"] = image * (0.2 if kind == "after" else 1)
+        arrays["profile_z"] = 40.0 * np.arange(16)
+        arrays["profile_before"] = np.append(np.linspace(900, 1100, 15), np.nan)
+        arrays["profile_after"] = np.append(np.full(15, 1000.0), np.nan)
+        arrays["histogram_edges"] = np.linspace(0, 2000, 33)
+        arrays["histogram_before"] = arrays["histogram_after"] = np.arange(32)
+        settings = {"mask": "tissue", "strength": 0.75, "iterations": [5, 2]}
+        self.save("n4", figures, arrays, settings)
+
+    def pyramid(self) -> None:
+        levels = [{"voxel_size": [v] * 3, "shape": [60, 96, 144], "bytes": 1e6} for v in (10, 25)]
+        arrays = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
+        self.save("pyramid", {"levels": levels, "preview_spacing": [10.0] * 3}, arrays)
+
+    def whole(
+        self, sections: int, missing: tuple[int, ...] = (), outlier: int | None = None
+    ) -> "Subject":
+        for k in range(1, sections + 1):
+            if k not in missing:
+                self.resample(k)
+                self.stitch(k, seam=0.4 if k == outlier else None)
+        self.stack(sections, missing)
+        self.n4(truth=True, sections=(k for k in range(1, sections + 1) if k not in missing))
+        self.pyramid()
+        return self
+
+    def on_gpu(self) -> None:
+        """The first section's first task was on a GPU, which did not go well at once."""
+        record = json.loads(self.records[0].read_text(encoding="utf-8"))
+        tries = ({"outcome": outcome, "gpu": "GPU-1"} for outcome in ("out of memory", "done"))
+        record["figures"]["gpu"] = {
+            "backend": "gpu",
+            "slot_wait_seconds": 75.0,
+            "attempts": list(tries),
+        }
+        record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
+        record["device"] = {"backend": "gpu", "device": "Some GPU"}
+        copies = {"to_device": {"bytes": 4_000_000, "seconds": 0.001}}
+        record["figures"]["pipeline"] = {"RESAMPLE": {"transfers": copies}}
+        record["attempt"] = 2
+        self.records[0].write_text(json.dumps(record), encoding="utf-8")
+
+    def report(
+        self, *, subject: str = "sub-01", run: Mapping[str, str] | None = None, **parameters: str
+    ) -> Path:
+        destination = self.folder / "out" / "report.html"
+        write_report(
+            self.records,
+            self.previews,
+            destination,
+            ReportParameters(**parameters),
+            subject=subject,
+            run=run,
+            execution=ExecutionParameters(),
+        )
+        return destination

@@ -1,0 +1,285 @@
+"""A Slurm of one node and two made-up GPUs, for as long as a test needs it.
+
+The daemons are the real ones of the packages slurm-wlm and munge, started by hand: they listen on
+the loopback alone, keep all that they write in one folder, and end with the process that started
+them. No root is needed. A GPU is a character device to Slurm, and which one does not matter, so
+that two harmless ones stand for two GPUs.
+"""
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+__all__ = ["GPUS", "SlurmCluster", "why_not"]
+
+GPUS = ("/dev/null", "/dev/zero")
+"""Devices that stand for GPUs 0 and 1."""
+
+DAEMONS = ("munged", "slurmctld", "slurmd")
+TOOLS = ("setpriv", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
+PATIENCE = 30.0
+"""Seconds, where one or two are usual, after which waiting for Slurm is an error."""
+
+CONFIGURATION = """\
+ClusterName=octane
+SlurmctldHost={node}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/completed.txt
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+DefMemPerCPU=200
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
+KillWait=2
+ReturnToService=2
+SlurmdTimeout=5
+SchedulerParameters=sched_interval=2,bf_interval=2
+SlurmdParameters=config_overrides
+NodeName={node} NodeAddr=127.0.0.1 CPUs=16 RealMemory=64000 Gres=gpu:fake:2
+PartitionName=cpu Nodes={node} Default=YES MaxTime=INFINITE
+PartitionName=gpu Nodes={node} MaxTime=INFINITE
+"""
+
+
+def _program(name: str) -> str | None:
+    # The daemons are not on every user's PATH.
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def why_not() -> str | None:
+    """Return why no cluster can be started here; None where it can."""
+    if not sys.platform.startswith("linux"):
+        return "Slurm runs on Linux alone"
+    missing = [name for name in (*DAEMONS, *TOOLS) if _program(name) is None]
+    if missing:
+        return f"{', '.join(missing)} not found (Debian: apt-get install slurm-wlm munge)"
+    return None
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class SlurmCluster:
+    """The daemons, and what tests do to them.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty; takes all state. Its path must leave room for a socket's name (108 bytes in all).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.node = socket.gethostname().partition(".")[0]
+        self.configuration = folder / "slurm.conf"
+        self.environment = {"SLURM_CONF": str(self.configuration)}
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Bring all daemons up, and wait until the node takes jobs.
+
+        Raises
+        ------
+        RuntimeError
+            With the daemons' last words, when it does not.
+        """
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir()
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(1024))
+        controller_port, node_port = _free_ports(2)
+        self.configuration.write_text(
+            CONFIGURATION.format(
+                folder=self.folder,
+                node=self.node,
+                user=_user(),
+                controller_port=controller_port,
+                node_port=node_port,
+            ),
+            encoding="utf-8",
+        )
+        (self.folder / "gres.conf").write_text(
+            "".join(f"NodeName={self.node} Name=gpu Type=fake File={file}\n" for file in GPUS),
+            encoding="utf-8",
+        )
+        own = {
+            option: str(self.folder / f"munge.{option}")
+            for option in ("key", "socket", "pid", "log", "seed")
+        }
+        self._launch(
+            *("munged", "--foreground", "--force", "--num-threads=2"),
+            *(f"--{option}-file={path}" for option, path in own.items() if option != "socket"),
+            f"--socket={own['socket']}",
+        )
+        self._wait(lambda: Path(own["socket"]).exists(), "munged")
+        self._launch("slurmctld", "-D", "-f", str(self.configuration))
+        self._launch("slurmd", "-D", "-f", str(self.configuration))
+        self._wait(lambda: self.state() == "idle", "the node")
+
+    def cancel_all(self) -> None:
+        """End all jobs, and wait until there are none."""
+        self.command("scancel", f"--user={_user()}")
+        self._wait(lambda: not self.jobs(), "the jobs' end")
+
+    def stop(self) -> None:
+        """End all jobs, the daemons, and whatever a job left running."""
+        if "slurmctld" in self._daemons:
+            with contextlib.suppress(RuntimeError, TimeoutError):
+                self.cancel_all()
+        for daemon in reversed(self._daemons.values()):
+            daemon.terminate()
+        for daemon in self._daemons.values():
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        for pid in self._of_jobs():
+            _kill(pid)
+
+    def command(self, *words: str, check: bool = True) -> str:
+        """Return the output of a command of Slurm."""
+        done = subprocess.run(
+            words,
+            env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(words)}: {done.stdout}")
+        return done.stdout
+
+    def state(self) -> str:
+        """The node's state, as ``sinfo`` has it."""
+        output = self.command("sinfo", "--noheader", "--partition=cpu", "--format=%t", check=False)
+        return output.strip()
+
+    def jobs(self, state: str | None = None) -> dict[str, str]:
+        """Names of the jobs that are there, of one state (``RUNNING``) or all, by number."""
+        output = self.command("squeue", "--noheader", "--format=%i %T %j")
+        rows = [line.split(maxsplit=2) for line in output.splitlines()]
+        return {row[0]: row[2] for row in rows if state in (None, row[1])}
+
+    def completed(self) -> list[dict[str, str]]:
+        """Slurm's own record of the jobs that have ended."""
+        path = self.folder / "completed.txt"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [
+            dict(field.partition("=")[::2] for field in line.split() if "=" in field)
+            for line in lines
+        ]
+
+    def set_state(self, state: str) -> None:
+        """Give the node another state: ``drain``, ``down`` or ``resume``."""
+        self.command("scontrol", "update", f"nodename={self.node}", f"state={state}", "reason=test")
+
+    def lose_node(self) -> None:
+        """End the node's daemon and all that runs on the node at once, as a cut in power does."""
+        daemon = self._daemons.pop("slurmd")
+        daemon.kill()
+        daemon.wait()
+        # Again, as what is seen may start more before it is killed.
+        while found := self._of_jobs():
+            for pid in found:
+                _kill(pid)
+        # What the controller says by itself when a node has not answered for long enough.
+        self.set_state("down")
+
+    def bring_node_back(self) -> None:
+        """Start the node's daemon again."""
+        self._launch("slurmd", "-D", "-f", str(self.configuration))
+        self.set_state("resume")
+        self._wait(lambda: self.state() in ("idle", "mix", "alloc"), "the node")
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        program = _program(name)
+        setpriv = _program("setpriv")
+        assert program is not None
+        assert setpriv is not None
+        with (self.folder / f"{name}.out").open("ab") as output:
+            # So that they end with this process also when it is killed.
+            self._daemons[name] = subprocess.Popen(
+                [setpriv, "--pdeathsig", "KILL", program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
+            )
+
+    def _wait(self, there: Callable[[], bool], what: str) -> None:
+        limit = time.monotonic() + PATIENCE
+        while not there():
+            ended = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
+            if ended:
+                output = (self.folder / f"{ended[0]}.out").read_text(errors="replace")
+                raise RuntimeError(f"{ended[0]} ended: {output[-2000:]}")
+            if time.monotonic() > limit:
+                raise TimeoutError(f"waited {PATIENCE:.0f} s for {what}")
+            time.sleep(0.1)
+
+    def _of_jobs(self) -> list[int]:
+        """Processes of this cluster's jobs: all that has its configuration but is no daemon."""
+        daemons = {daemon.pid for daemon in self._daemons.values()}
+        return [
+            pid
+            for pid, environment, name in _processes()
+            if f"SLURM_CONF={self.configuration}".encode() in environment
+            and pid not in daemons
+            and (b"slurmstepd" in name or any(e.startswith(b"SLURM_JOB_ID=") for e in environment))
+        ]
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _processes() -> Iterator[tuple[int, list[bytes], bytes]]:
+    """Number, environment and command of every process that this user may look at."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                environment = (folder / "environ").read_bytes().split(b"\0")
+                state = (folder / "stat").read_bytes().rpartition(b") ")[2][:1]
+                if state != b"Z":
+                    yield int(folder.name), environment, (folder / "comm").read_bytes()
