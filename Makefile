@@ -47,7 +47,7 @@ lint: ## the static checks alone
 	@$(ENV) ty check --no-progress --output-format concise
 	@$(ENV) PYTHONPATH=bin lint-imports --no-logo
 	@$(ENV) deptry bin --no-ansi
-	@tools/nextflow/lint main.nf modules lib nextflow.config conf
+	@tools/nextflow/lint main.nf modules subworkflows lib nextflow.config conf
 
 format: ## format the Python files
 	@tools/setup.sh test >/dev/null

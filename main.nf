@@ -1,6 +1,5 @@
 #!/usr/bin/env nextflow
 
-include { PREFLIGHT } from './modules/preflight'
 include { RESAMPLE } from './modules/resample'
 include { STITCH } from './modules/stitch'
 include { STACK } from './modules/stack'
@@ -8,73 +7,74 @@ include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
 include { REPORT } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
-include { ended } from './lib/ending'
-include { allOf ; codeVersion ; collected ; fingerprint ; helpText ; inOwnFolders ; inStep ; items ; maskOf ; ofMany ; optional ; own ; ownFolders ; plansOf ; recordsOf ; runRecord ; statesOf ; switched ; together ; told ; unchanged ; wholeSubjects ; withSettings ; withTruth } from './lib/launch'
-include { released ; taken } from './lib/outdir'
-include { SUBJECTS } from './lib/subjects'
+include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
+include { complete ; lockOutdir } from './subworkflows/completion'
+include { cancelOrphans } from './subworkflows/slurm_orphans'
+include { codeVersion ; collected ; helpText ; runRecord ; switched ; unchanged ; withOwn } from './lib/functions'
 
 workflow OCTANE {
     take:
-    subjects // [meta, input, truth]: a folder of mosaics, one mosaic or one volume; truth may be []; meta.given: parameters of its own
+    subjects // [meta, input, truth]: a folder of mosaics, one mosaic or one volume; truth may be []
 
     main:
-    code = codeVersion()
-    watched = ownFolders(subjects.map { meta, input, truth -> [meta, input, statesOf(meta, input, truth)] })
-    all = allOf(watched)
-    PREFLIGHT(all.data, all.request, code)
-    PREFLIGHT.out.plans.subscribe { ids, found -> told(ids, found) }
-    plans = inOwnFolders(PREFLIGHT.out.plans.flatMap { ids, found -> plansOf(ids, found) }, watched)
-    settings = plans.map { id, plan -> [id, plan.settings] }
-    known = subjects.map { meta, input, _truth -> [meta.id, meta, input] }
-    data = plans.join(known).flatMap { _id, plan, meta, input -> items(meta, plan, input) }
+    PREPARE(subjects)
+    records = channel.empty()
+    results = channel.empty()
 
-    todo = data.branch { meta, _file ->
+    images = PREPARE.out.images.branch { meta, _image ->
         resample: meta.resample
-        as_is: true
+        ready: true
     }
-    RESAMPLE(withSettings(todo.resample, settings, 'resample'), code)
-    resampled = RESAMPLE.out.image.mix(todo.as_is).branch { meta, _file ->
+    RESAMPLE(withOwn(images.resample, PREPARE.out.resample), codeVersion('resample'))
+
+    resampled = RESAMPLE.out.image.mix(images.ready).branch { meta, _image ->
         mosaic: meta.kind == 'mosaic' && !switched('skip_stitch')
         section: meta.kind != 'volume'
         volume: true
     }
-    tables = known.map { id, meta, _input -> [id, optional(own(meta, 'positions'))] }
-    mosaics = inStep(withSettings(resampled.mosaic, settings, 'stitch'), tables)
-    STITCH(mosaics.data, mosaics.file, code)
-    sections = wholeSubjects(STITCH.out.section.mix(resampled.section))
-    STACK(withSettings(sections, settings, 'stack'), code)
+    STITCH(withOwn(resampled.mosaic, PREPARE.out.stitch), codeVersion('stitch'))
 
-    volume = STACK.out.volume.mix(resampled.volume).map { meta, file -> [[id: meta.id], file] }
+    sections = STITCH.out.section
+        .mix(resampled.section)
+        .map { meta, section -> [groupKey(meta.id, meta.count), meta.seen, section] }
+        .groupTuple()
+        .map { id, seen, files -> [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }] }
+    STACK(withOwn(sections, PREPARE.out.stack), codeVersion('stack'))
+
+    volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
-    results = channel.empty()
     if (!switched('skip_n4')) {
-        masks = known.map { id, meta, _input -> [id, maskOf(meta)] }
-        masked = inStep(withTruth(withSettings(volume, settings, 'n4'), subjects), masks)
-        N4(masked.data, masked.file, masked.file.map { mask -> "${code} ${fingerprint(mask)}" })
+        N4(withOwn(volume, PREPARE.out.n4), codeVersion('n4'))
         volume = N4.out.volume
         records = records.mix(N4.out.record)
         results = results.mix(N4.out.field)
     }
     if (!switched('skip_pyramid')) {
-        PYRAMID(withSettings(volume, settings, 'pyramid'), code)
+        PYRAMID(withOwn(volume, PREPARE.out.pyramid), codeVersion('pyramid'))
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
     report = channel.empty()
     if (!switched('skip_report')) {
-        counts = plans.join(known).map { id, plan, meta, _input -> [id, recordsOf(meta, plan)] }
-        REPORT(withSettings(together(records, counts), settings, 'report'), runRecord(), code)
+        // As soon as a subject's last record is there, in an order that does not depend on which came first.
+        noted = records
+            .map { meta, files -> [meta.id, files] }
+            .combine(PREPARE.out.report, by: 0)
+            .map { id, files, more, _flags -> [groupKey(id, more.records), files] }
+            .groupTuple(remainder: true)
+            .map { id, files -> [[id: id.toString()], files.flatten().sort { file -> file.name }] }
+        REPORT(withOwn(noted, PREPARE.out.report), runRecord(), codeVersion('report'))
         report = REPORT.out.report
-        COHORT_REPORT(ofMany(REPORT.out.twin), code)
+        COHORT_REPORT(REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }.filter { twins -> twins.size() > 1 }, codeVersion('cohort_report'))
         results = results.mix(report, COHORT_REPORT.out.report.map { page -> [[:], page] })
     }
-    volume = unchanged(volume, watched)
+    volume = unchanged(volume, PREPARE.out.states)
 
     emit:
-    volume
-    report
-    records // [meta, files]: what the steps noted
-    results = results.mix(volume) // [meta, file]: all of it, the bias field and the reports
+    volume // [meta, image]
+    report // [meta, page]
+    records // [meta, files]: the steps' metrics
+    results = results.mix(volume) // [meta, file]: all that is published
 }
 
 workflow {
@@ -83,15 +83,13 @@ workflow {
         log.info(helpText())
     }
     else {
+        cancelOrphans()
         subjects = SUBJECTS()
-        outdir = taken()
+        lock = lockOutdir()
         OCTANE(subjects)
         names = collected(subjects.map { meta, _input, _truth -> meta.id })
         records = collected(OCTANE.out.records)
         results = collected(OCTANE.out.results)
-        workflow.onComplete {
-            ended(names, records, results)
-            released(outdir)
-        }
+        workflow.onComplete { complete(names, records, results, lock) }
     }
 }

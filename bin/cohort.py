@@ -1,24 +1,21 @@
 #!/usr/bin/env python3
-"""Check a run's parameters and its samplesheet, and write its subjects."""
+"""Check a samplesheet and the parameters of its run, and write the subjects."""
 
 from pathlib import Path
 
-from octane.config.cli import command, launch
+from octane.config.cli import run
 from octane.steps.cohort import make_cohort
 
-app = command(__doc__)
 
-
-@app.default
 def main(
     output: Path,
     /,
     *,
     request: Path,
-    samplesheet: Path | None = None,
+    samplesheet: Path,
     unseen: bool = False,
 ) -> None:
-    """Check a run's parameters and its samplesheet, and write its subjects.
+    """Check a samplesheet and the parameters of its run, and write the subjects.
 
     Parameters
     ----------
@@ -31,8 +28,8 @@ def main(
     unseen
         Do not look whether the paths of the rows exist.
     """
-    make_cohort(request, output, samplesheet, look=not unseen)
+    make_cohort(request, samplesheet, output, look=not unseen)
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

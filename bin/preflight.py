@@ -1,45 +1,28 @@
 #!/usr/bin/env python3
-"""Check a run's parameters and inputs before any work is queued, and write its plan."""
+"""Check a run's parameters and inputs before any work is queued, and write its plans."""
 
 from pathlib import Path
 
-from octane.config.cli import command, launch
-from octane.steps.preflight import make_plan
-from octane.steps.preflights import make_plans
-
-app = command(__doc__)
+from octane.config.cli import run
+from octane.steps.preflight import make_plans
 
 
-@app.default
-def main(
-    source: Path,
-    output: Path,
-    /,
-    *,
-    request: Path,
-    positions: Path | None = None,
-    cohort: bool = False,
-) -> None:
-    """Check a run's parameters and inputs before any work is queued, and write its plan.
+def main(sources: Path, output: Path, /, *, request: Path, positions: Path) -> None:
+    """Check a run's parameters and inputs before any work is queued, and write its plans.
 
     Parameters
     ----------
-    source
-        A folder of mosaic grids, one mosaic, or one volume.
+    sources
+        A folder with each subject's input in a folder of its number from 1.
     output
-        The plan to be made, JSON.
+        The plans to be made, JSON.
     request
-        JSON of all workflow parameters.
+        JSON: the run's parameters and its subjects.
     positions
-        CSV of tile positions.
-    cohort
-        The request holds subjects; inputs and tables lie in folders of their numbers.
+        A folder with the tables of tile positions, each in a folder of its number from 1.
     """
-    if cohort:
-        make_plans(request, source, output, positions or source)
-    else:
-        make_plan(request, source, output, positions)
+    make_plans(request, sources, output, positions)
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

@@ -1,11 +1,11 @@
 process COHORT {
-    tag "${sheet ? 'samplesheet' : 'parameters'}"
+    tag 'samplesheet'
     label 'process_single'
     scratch false
 
     input:
     path sheet, stageAs: 'sheet/*'
-    // By stdin, so that a message of Nextflow's does not drown in all parameters.
+    // The parameters by stdin, so that a message of Nextflow's does not drown in them.
     stdin
     val code
 
@@ -13,17 +13,15 @@ process COHORT {
     path 'cohort.json', emit: cohort
 
     script:
-    def table = sheet ? "--samplesheet ${sheet}" : ''
     // A container sees only what is staged.
     def unseen = workflow.containerEngine ? '--unseen' : ''
     """
-    cohort.py cohort.json --request /dev/stdin ${table} ${unseen}
+    cohort.py cohort.json --request /dev/stdin --samplesheet ${sheet} ${unseen}
     """
 
     stub:
-    // A sheet is read all the same: who the subjects are is the wiring's own.
-    def table = sheet ? "cohort.py cohort.json --request /dev/stdin --samplesheet ${sheet} --unseen" : 'echo "[]" > cohort.json'
+    // A sheet is read all the same: the subjects are the wiring's own.
     """
-    ${table}
+    cohort.py cohort.json --request /dev/stdin --samplesheet ${sheet} --unseen
     """
 }

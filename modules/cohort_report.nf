@@ -1,8 +1,9 @@
+include { published } from '../lib/functions'
+
 process COHORT_REPORT {
     tag "${[reports].flatten().size()} subjects"
     label 'process_single'
-    // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: 'cohort_report.html'
+    publishDir { params.outdir }, mode: params.publish_dir_mode, overwrite: true, pattern: '*.html', saveAs: { name -> published([:], 'report', name) }
 
     input:
     path reports, stageAs: 'reports/*'

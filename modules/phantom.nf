@@ -6,7 +6,6 @@ process PHANTOM {
 
     input:
     val meta
-    val settings
     val code
 
     output:
@@ -14,11 +13,10 @@ process PHANTOM {
     path 'versions.yml', emit: versions
 
     script:
+    // N4 compares with the truth voxel by voxel: on the grid of the run.
+    def truth = "${params.resolution}".isNumber() ? "--truth-resolution ${params.resolution}" : ''
     """
-    cat > settings.json <<'END_SETTINGS'
-    ${settings}
-    END_SETTINGS
-    phantom.py subject --settings settings.json --workers ${task.cpus} --memory '${task.memory}'
+    phantom.py subject --seed ${params.phantom_seed ?: 1} ${truth} --overwrite --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """
 

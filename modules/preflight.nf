@@ -6,7 +6,7 @@ process PREFLIGHT {
 
     input:
     tuple val(ids), path(inputs, stageAs: 'input/?/*'), val(fingerprints), path(tables, stageAs: 'positions/?/*')
-    // By stdin, so that a message of Nextflow's does not drown in all parameters.
+    // The request by stdin, so that a message of Nextflow's does not drown in all parameters.
     stdin
     val code
 
@@ -15,7 +15,7 @@ process PREFLIGHT {
 
     script:
     """
-    preflight.py input plans.json --request /dev/stdin --positions positions --cohort
+    preflight.py input plans.json --request /dev/stdin --positions positions
     """
 
     stub:
@@ -29,8 +29,7 @@ process PREFLIGHT {
         done
         kind=mosaic
         if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
-        s='{"input":{},"execution":{},"resample":{},"stitch":{},"stack":{},"n4":{},"pyramid":{},"report":{}}'
-        echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"settings\\":\$s}"
+        echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"flags\\":{}}"
     done | paste -sd, - | sed 's/.*/{"plans":[&]}/' > plans.json
     """
 }

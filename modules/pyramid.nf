@@ -1,12 +1,12 @@
+include { published } from '../lib/functions'
+
 process PYRAMID {
     tag "${meta.id}"
     label 'process_medium'
-    // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.ome.zarr'
-    publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'pyramid', name) }
 
     input:
-    tuple val(meta), path(volume, stageAs: 'input/*'), val(settings)
+    tuple val(meta), path(volume, stageAs: 'input/*'), val(flags)
     val code
 
     output:
@@ -16,10 +16,7 @@ process PYRAMID {
 
     script:
     """
-    cat > settings.json <<'END_SETTINGS'
-    ${settings}
-    END_SETTINGS
-    pyramid.py ${volume} '${meta.id}.ome.zarr' --settings settings.json \\
+    pyramid.py ${volume} '${meta.id}.ome.zarr' ${flags} --overwrite \\
         --metrics pyramid_metrics.json --preview pyramid_preview.npz \\
         --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml

@@ -1,11 +1,12 @@
+include { published } from '../lib/functions'
+
 process REPORT {
     tag "${meta.id}"
     label 'process_single'
-    // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '{*_report.html,*_report.json,*_mqc.json,*_trace.json.gz,ro-crate-metadata.json,previews}'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'report', name) }
 
     input:
-    tuple val(meta), path(records, stageAs: 'records/*'), val(settings)
+    tuple val(meta), path(records, stageAs: 'records/*'), val(flags)
     val run
     val code
 
@@ -21,13 +22,10 @@ process REPORT {
     def known = run + (run.container ? [image: task.container.toString()] : [:])
     def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
-    cat > settings.json <<'END_SETTINGS'
-    ${settings}
-    END_SETTINGS
     cat > run.json <<'END_RUN'
     ${groovy.json.JsonOutput.toJson(known)}
     END_RUN
-    report.py '${meta.id}_report.html' --subject '${meta.id}' --settings settings.json --run run.json \\
+    report.py '${meta.id}_report.html' --subject '${meta.id}' ${flags} --overwrite --run run.json \\
         --records records/*.json ${previews}
     versions.py '${task.process}' > versions.yml
     """

@@ -1,12 +1,12 @@
+include { published } from '../lib/functions'
+
 process STITCH {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
-    // Here and not in conf/: a plain value in a config does not see what a -c config sets.
-    publishDir { "${params.outdir}/${meta.id}/metrics" }, mode: params.publish_dir_mode, failOnError: true, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*_metrics.json'
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'stitch', name) }
 
     input:
-    tuple val(meta), path(mosaic, stageAs: 'input/*'), val(settings)
-    path positions
+    tuple val(meta), path(mosaic, stageAs: 'input/*'), val(flags), path(positions)
     val code
 
     output:
@@ -17,10 +17,7 @@ process STITCH {
     script:
     def table = positions ? "--positions ${positions}" : ''
     """
-    cat > settings.json <<'END_SETTINGS'
-    ${settings}
-    END_SETTINGS
-    stitch.py ${mosaic} '${meta.section}.ome.zarr' --settings settings.json ${table} \\
+    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} \\
         --metrics '${meta.section}_stitch_metrics.json' --preview '${meta.section}_stitch_preview.npz' \\
         --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml

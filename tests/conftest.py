@@ -15,7 +15,10 @@ from typing import IO
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[1]
-CODE = ("main.nf", "nextflow.config", "nextflow_schema.json", "modules", "lib", "conf", "bin")
+CODE = (
+    *("main.nf", "nextflow.config", "nextflow_schema.json"),
+    *("modules", "subworkflows", "lib", "conf", "bin"),
+)
 """What a run reads."""
 
 SMALL = (

@@ -229,17 +229,9 @@ def test_a_path_that_a_shell_would_read_is_refused(nextflow, data, tmp_path):
     assert not run.trace
 
 
-def test_parameters_are_checked_before_the_phantom_is_made(nextflow, tmp_path):
-    run = nextflow(tmp_path, "-profile", "test", "--n4_strenght", "0.5")
+def test_the_truth_has_the_runs_resolution(nextflow, tmp_path):
+    run = nextflow(tmp_path, "-profile", "test", "--resolution", "20", "--n4_strenght", "0.5")
     assert last_words(run) == ["Unknown parameter --n4_strenght; did you mean --n4_strength?"]
-    assert run.tasks() == ["COHORT (parameters)"]
-
-
-def test_the_truths_own_resolution_stays(nextflow, tmp_path):
-    run = nextflow(
-        *(tmp_path, "-profile", "test", "-stub", "--resolution", "20"),
-        *("--phantom_truth_resolution", "40"),
-    )
-    assert run.code == 0, run.output
+    assert run.processes() == {"PHANTOM", "PREFLIGHT"}
     script = run.task_file("PHANTOM", ".command.sh").read_text(encoding="utf-8")
-    assert "settings.json" not in script or '"truth_resolution":40' in script
+    assert "phantom.py subject --seed 1 --truth-resolution 20 " in script

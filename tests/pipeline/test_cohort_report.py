@@ -8,12 +8,13 @@ pytestmark = pytest.mark.slow
 
 MAIN = """
 include { COHORT_REPORT } from './octane/modules/cohort_report'
-include { codeVersion ; ofMany } from './octane/lib/launch'
+include { codeVersion } from './octane/lib/functions'
 
 workflow {
     main:
     twins = channel.fromPath("${params.twins}/*.json").map { file -> [[id: file.simpleName], file] }
-    COHORT_REPORT(ofMany(twins), codeVersion())
+    pages = twins.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
+    COHORT_REPORT(pages, codeVersion('cohort_report'))
 }
 """
 

@@ -15,11 +15,6 @@ from octane import __version__
 
 pytestmark = pytest.mark.slow
 
-PHANTOM = (
-    *("--phantom_sections", "2", "--phantom_tiles", "2 2", "--phantom_tile_shape", "24 64 64"),
-    *("--phantom_section_thickness", "70", "--n4_iterations", "20 20"),
-)
-
 
 def voxels_of(path):
     """All voxels of a store's finest level."""
@@ -29,7 +24,7 @@ def voxels_of(path):
 @pytest.fixture(scope="module")
 def demo(nextflow, tmp_path_factory):
     """The first run."""
-    run = nextflow(tmp_path_factory.mktemp("demo"), "-profile", "test", *PHANTOM)
+    run = nextflow(tmp_path_factory.mktemp("demo"), "-profile", "test")
     assert run.code == 0, run.output
     return run
 
@@ -42,16 +37,16 @@ def results(demo):
 
 def test_another_resolution_takes_the_truth_along(nextflow, tmp_path):
     run = nextflow(
-        *(tmp_path, "-profile", "test", *PHANTOM, "--resolution", "20", "--n4_iterations", "3"),
+        *(tmp_path, "-profile", "test", "--resolution", "20", "--n4_iterations", "3"),
         *("--skip_pyramid", "--skip_report"),
     )
     assert run.code == 0, run.output
-    assert voxels_of(run.outdir / "phantom" / "phantom_n4.ome.zarr").shape[0] == 7
+    assert voxels_of(run.outdir / "phantom" / "phantom_n4.ome.zarr").shape[0] == 30
 
 
 def test_n4_by_section_is_reached_from_the_workflow(nextflow, tmp_path):
     run = nextflow(
-        *(tmp_path, "-profile", "test", *PHANTOM, "--resolution", "20", "--n4_iterations", "auto"),
+        *(tmp_path, "-profile", "test", "--resolution", "20", "--n4_iterations", "auto"),
         *("--n4_shrink_factor", "auto", "--n4_mode", "two_pass", "--n4_z_profile_gain"),
         *("--n4_histogram_matching", "section", "--skip_pyramid"),
     )
@@ -59,8 +54,7 @@ def test_n4_by_section_is_reached_from_the_workflow(nextflow, tmp_path):
     folder = run.outdir / "phantom"
     figures = json.loads((folder / "metrics" / "n4_metrics.json").read_text())["figures"]
     assert [section["name"] for section in figures["sections"]] == [
-        "section_01.ome.zarr",
-        "section_02.ome.zarr",
+        f"section_0{number}.ome.zarr" for number in range(1, 5)
     ]
     assert figures["levels"]
     truth = figures["truth"]
@@ -70,17 +64,14 @@ def test_n4_by_section_is_reached_from_the_workflow(nextflow, tmp_path):
 
 def test_every_step_ran_once_for_each_of_its_inputs(demo):
     assert demo.tasks() == [
-        "COHORT (parameters)",
         "N4 (phantom)",
         "PHANTOM (phantom)",
         "PREFLIGHT (phantom)",
         "PYRAMID (phantom)",
         "REPORT (phantom)",
-        "RESAMPLE (phantom:section_01)",
-        "RESAMPLE (phantom:section_02)",
+        *(f"RESAMPLE (phantom:section_0{number})" for number in range(1, 5)),
         "STACK (phantom)",
-        "STITCH (phantom:section_01)",
-        "STITCH (phantom:section_02)",
+        *(f"STITCH (phantom:section_0{number})" for number in range(1, 5)),
     ]
 
 
@@ -115,8 +106,8 @@ def test_the_volume_has_the_resolutions_asked_for_and_coarser_ones(results):
     assert scales == [[s, s, s] for s in (10.0, 25.0, 50.0, 100.0)]
     assert {axis["unit"] for axis in multiscale["axes"]} == {"micrometer"}
     voxels = voxels_of(store)
-    # Two sections of 70 micrometres.
-    assert voxels.shape[0] == 14
+    # Four sections of 150 micrometres.
+    assert voxels.shape[0] == 60
     assert voxels.min() >= 0
     assert voxels.std() > 0
 
@@ -132,7 +123,7 @@ def test_the_report_holds_the_metrics_of_every_step(results):
     assert "phantom" in (results / "phantom_report.html").read_text(encoding="utf-8")
     told = json.loads((results / "phantom_report.json").read_text(encoding="utf-8"))
     steps = [record["step"] for record in told["records"]]
-    assert sorted(steps) == sorted(["resample", "stitch"] * 2 + ["stack", "n4", "pyramid"])
+    assert sorted(steps) == sorted(["resample", "stitch"] * 4 + ["stack", "n4", "pyramid"])
     (n4,) = (record for record in told["records"] if record["step"] == "n4")
     assert n4["figures"]["truth"]
     assert n4["figures"]["field_min"] > 0
@@ -151,8 +142,8 @@ def test_the_trace_is_as_viewers_take_it(results):
         assert event["dur"] >= 0
         assert ("M", "process_name", event["pid"]) in named
         assert ("M", "thread_name", event["pid"]) in named
-    # The five steps, of two sections each where they work on sections.
-    assert len({e["pid"] for e in pieces}) == 7
+    # The five steps, of four sections each where they work on sections.
+    assert len({e["pid"] for e in pieces}) == 11
 
 
 def test_every_link_of_the_report_leads_to_a_result(results):
@@ -176,7 +167,7 @@ def test_the_provenance_names_the_results_and_every_task(results):
     assert read
     for name in read:
         assert Path(unquote(urlparse(name).path), "0", "zarr.json").exists()
-    assert re.fullmatch(rf"{re.escape(__version__)} [0-9a-f]{{12}}", entities[workflow]["version"])
+    assert entities[workflow]["version"] == __version__
 
 
 def test_the_provenance_has_the_parameters_by_the_names_that_the_workflow_knows(results, project):
@@ -193,25 +184,6 @@ def test_results_are_links_and_the_last_words_say_so(demo, results):
     assert f"  {results / 'phantom.ome.zarr'}" in demo.output
     assert f"They are links into {demo.folder / 'work'}" in demo.output
     assert f"/bin/materialize.py '{demo.outdir}'" in demo.output
-
-
-def test_the_last_words_have_a_row_for_each_step(demo, results):
-    told = demo.output.partition("bytes are of voxels:\n")[2].partition("Results:")[0]
-    head, *rows = (re.split(r" {2,}", line.strip()) for line in told.splitlines() if line.strip())
-    assert head == ["step", "tasks", "time", "read", "written", "GPU wait", "device"]
-    counts = [("RESAMPLE", 2), ("STITCH", 2), ("STACK", 1), ("N4", 1), ("PYRAMID", 1)]
-    assert [(row[0], int(row[1])) for row in rows] == counts
-    found = [json.loads(path.read_text("utf-8")) for path in (results / "metrics").iterdir()]
-    for step, _, time, read, written, _, device in rows:
-        of = [record for record in found if record["step"] == step.lower()]
-        for shown, way in ((read, "read"), (written, "written")):
-            exact = sum(record["bytes"][way] for record in of) / 1e6
-            assert re.fullmatch(r"\d+ MB", shown)
-            assert abs(int(shown.split()[0]) - exact) <= 0.5
-        assert re.fullmatch(r"\d+\.\d s|\d+ min \d+ s", time)
-        on_gpu = {record["device"]["backend"] == "gpu" for record in of}
-        assert on_gpu == {device.startswith("GPU (")}
-        assert device == "CPU" or True in on_gpu
 
 
 def test_nextflow_records_stand_beside_the_results(demo):
@@ -233,7 +205,7 @@ def test_nothing_warns(demo):
 
 
 def test_a_second_run_is_all_cached(demo, nextflow):
-    again = nextflow(demo.folder, "-profile", "test", *PHANTOM, "-resume")
+    again = nextflow(demo.folder, "-profile", "test", "-resume")
     assert again.code == 0, again.output
     assert again.tasks() == again.tasks("CACHED")
-    assert len(again.tasks()) == 11
+    assert len(again.tasks()) == 14

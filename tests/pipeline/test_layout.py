@@ -78,7 +78,7 @@ def test_a_command_is_thin():
 def test_the_strict_syntax_holds(environment):
     lint = PROJECT / "tools" / "nextflow" / "lint"
     made = subprocess.run(
-        [str(lint), "main.nf", "modules", "lib", "nextflow.config", "conf"],
+        [str(lint), "main.nf", "modules", "subworkflows", "lib", "nextflow.config", "conf"],
         cwd=PROJECT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -139,6 +139,7 @@ def test_nothing_is_ignored_silently():
     files = chain(
         (PROJECT / "modules").glob("*.nf"),
         (PROJECT / "lib").glob("*.nf"),
+        (PROJECT / "subworkflows").glob("*.nf"),
         (PROJECT / "conf").rglob("*.config"),
     )
     for path in files:

@@ -22,7 +22,7 @@ def studies(tmp_path_factory):
 
 
 LINKED = """
-include { linkable } from './octane/lib/launch'
+include { linkable } from './octane/lib/functions'
 
 workflow {
     def paths = new groovy.json.JsonSlurper().parse(file('paths.json').toFile())

@@ -104,11 +104,11 @@ def test_an_output_inside_the_store_that_is_read_is_refused(nextflow, phantom, t
     store = phantom / "truth" / "tissue.ome.zarr"
     run = nextflow(tmp_path, "--input", store, outdir=store / "results")
     assert run.code == 1
-    assert f"\n{store}/results lies inside {store}, which the run reads" in run.output
-    assert "choose another --outdir." in run.output
+    assert f"{store}/results lies inside {store}, which the run reads" in run.output
+    assert "choose another --outdir" in run.output
     # Nextflow's own record of the run, which begins before a line of the workflow is read.
     assert [path.name for path in (store / "results").iterdir()] == ["pipeline_info"]
-    assert not run.trace
+    assert run.processes() == {"PREFLIGHT"}
 
 
 def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_path):

@@ -145,19 +145,3 @@ def test_options_of_slurm_reach_every_job(nextflow, phantom, slurm, tmp_path):
         if any("--gres=gpu:1" in line for line in asked):
             with_gpu.add(task.split(" ", maxsplit=1)[0])
     assert with_gpu == {"RESAMPLE", "N4"}
-
-
-def test_records_of_an_earlier_run_are_not_counted_and_lost_ones_do_no_harm(
-    nextflow, phantom, tmp_path
-):
-    records = tmp_path / "out" / "mosaics" / "metrics"
-    records.mkdir(parents=True)
-    (records / "n4_metrics.json").symlink_to(tmp_path / "gone" / "n4_metrics.json")
-    # Of a section that has another name by now.
-    (records / "section_9_stitch_metrics.json").write_text(
-        '{"step": "stitch", "seconds": {"total": 5.0}}', encoding="utf-8"
-    )
-    run = nextflow(tmp_path, "-stub", "--input", f"{phantom}/mosaics")
-    assert run.code == 0, run.output
-    assert "Results:" in run.output
-    assert "Time is summed over tasks" not in run.output

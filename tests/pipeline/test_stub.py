@@ -24,7 +24,7 @@ def bare(environment, tmp_path_factory):
 def test_the_demo_without_python(nextflow, bare, tmp_path):
     run = nextflow(tmp_path, "-profile", "test", "-stub", env=bare)
     assert run.code == 0, run.output
-    assert run.processes() == {"COHORT", "PHANTOM", *STEPS}
+    assert run.processes() == {"PHANTOM", *STEPS}
     assert len([task for task in run.tasks() if task.startswith("STITCH")]) == 2
 
 

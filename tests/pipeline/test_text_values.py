@@ -120,6 +120,7 @@ def test_switches_and_numbers_are_read_in_one_place():
     for folder, pattern in (
         ("", "main.nf"),
         ("lib", "*.nf"),
+        ("subworkflows", "*.nf"),
         ("modules", "*.nf"),
         ("conf", "*.config"),
     ):

@@ -15,7 +15,7 @@ itself says so (``per_subject``); the others are read once for the whole run.
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
 import cyclopts
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -170,6 +170,29 @@ class StepParameters(BaseModel):
     per_subject: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ()
     """Fields that the workflow sets for each task: they stand in the record's command."""
+    in_workflow: ClassVar[tuple[str, ...] | None] = None
+    """Fields that are parameters of the workflow; None: all that do not say otherwise."""
+
+    def flags(self) -> list[str]:
+        """Words of a command line that give these values; none for a default."""
+        defaults = type(self)().model_dump(mode="json")
+        words: list[str] = []
+        for name, value in self.model_dump(mode="json").items():
+            flag = name.replace("_", "-")
+            if name in self.per_task or value == defaults[name]:
+                continue
+            if isinstance(value, bool):
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            else:
+                values = value if isinstance(value, list) else [value]
+                words += [f"--{flag}", *(self._word(name, v) for v in values)]
+        return words
+
+    def _word(self, name: str, value: object) -> str:
+        if value is None:
+            extra = cast("dict[str, object]", type(self).model_fields[name].json_schema_extra or {})
+            return AUTO if extra.get("workflow_default") == AUTO else "none"
+        return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
     def recorded(self, *others: "StepParameters") -> dict[str, object]:
         """Values of these and other parameters under their fields' names, for a step's record."""
@@ -387,6 +410,7 @@ class StitchParameters(StepParameters):
             "Place tiles at their exact positions by linear interpolation. Off: at the nearest "
             "voxel, which keeps speckle as it is and is up to half a voxel wrong."
         ),
+        cyclopts.Parameter(negative="--no-subpixel"),
     ] = True
     codec: Annotated[
         Codec,
@@ -577,6 +601,7 @@ class PhantomParameters(StepParameters):
     prefix: ClassVar[str] = "phantom_"
     title: ClassVar[str] = "Phantom"
     per_subject: ClassVar[bool] = False
+    in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
     sections: Annotated[int, parameter("Number of sections.", ge=1)] = 4
     seed: Annotated[int, parameter("Seed; the same seed makes the same subject.", ge=0)] = 1
     tiles: Annotated[Counts2, parameter("Tiles of a section, rows then columns.")] = (3, 3)
@@ -628,19 +653,12 @@ class PhantomParameters(StepParameters):
     sharded: Annotated[bool, parameter("Write 2 x 2 tiles to a shard.")] = False
     dtype: Annotated[Literal["uint16", "float32"], parameter("Type of the mosaics.")] = "float32"
     truth_resolution: Annotated[
-        PositiveFloat | Literal["auto"],
+        PositiveFloat,
         parameter(
-            "Voxel size of the truth. auto: in the workflow --resolution where that is one number, "
-            "because N4 compares on the run's own grid; else 10.",
+            "Voxel size of the truth; N4 compares with it where the run has the same --resolution.",
             unit="micrometer",
-            workflow_default=AUTO,
         ),
     ] = 10.0
-
-    @property
-    def truth_spacing(self) -> float:
-        """Voxel size of the truth in micrometres."""
-        return 10.0 if self.truth_resolution == AUTO else self.truth_resolution
 
 
 class WorkflowParameters(StepParameters):

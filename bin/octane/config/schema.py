@@ -54,7 +54,7 @@ def entries() -> Iterator[Entry]:
     for step, model in STEPS.items():
         for field, info in model.model_fields.items():
             name = _extra(info).get("workflow", model.prefix + field)
-            if name is None:
+            if name is None or field not in (model.in_workflow or model.model_fields):
                 continue
             default = _extra(info).get("workflow_default", info.get_default())
             yield Entry(name, step, field, info, default, _acts_per_subject(model, info))

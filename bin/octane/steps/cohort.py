@@ -1,4 +1,4 @@
-"""COHORT: who is in a run, and with which parameters, before any of their data is looked at.
+"""COHORT: subjects of a samplesheet and their own parameters.
 
 The rows of a samplesheet are checked by the models that check a run's own parameters: a row's cells
 take the place of the run's, and every problem of the sheet is named at once. What passes is a list
@@ -26,11 +26,11 @@ __all__ = ["Subject", "make_cohort"]
 logger = logging.getLogger(__name__)
 
 Subject = dict[str, object]
-"""``subject``, ``told`` (where it was read) and ``given`` (its own parameters, as text)."""
+"""``subject``, ``row`` (where it was read) and ``given`` (its own parameters, as text)."""
 
 
 def make_cohort(
-    request: Path, output: Path, samplesheet: Path | None = None, *, look: bool = True
+    request: Path, samplesheet: Path, output: Path, *, look: bool = True
 ) -> list[Subject]:
     """Check a run's parameters and its samplesheet, and write the subjects.
 
@@ -39,10 +39,10 @@ def make_cohort(
     request
         JSON of all workflow parameters, as given; ``samplesheet`` in it is the sheet's own path,
         which problems name and relative paths start from.
+    samplesheet
+        The sheet, as staged.
     output
         Where to write the subjects as JSON.
-    samplesheet
-        The sheet, as staged; unset: the run has no sheet and its parameters alone are checked.
     look
         Whether to see that the paths of the rows are there; a container sees only what is staged.
 
@@ -53,11 +53,6 @@ def make_cohort(
     """
     run = read_object(request)
     own = _problems_of(run)
-    if samplesheet is None:
-        if own:
-            raise OctaneError("\n".join(own))
-        write_json(output, [])
-        return []
     shown = Path(str(run.get("samplesheet") or samplesheet))
     sheet = read_samplesheet(samplesheet, str(shown))
     _check_columns(sheet)
@@ -141,7 +136,7 @@ def _subject(row: Row, sheet: Sheet, folder: Path) -> Subject:
     paths = {name: str(folder / row.cells[name]) for name in _paths(row.cells)}
     return {
         "subject": row.cells.get("subject", ""),
-        "told": sheet.where(row.line),
+        "row": sheet.where(row.line),
         "given": {**row.cells, **paths},
     }
 

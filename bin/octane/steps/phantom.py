@@ -175,7 +175,7 @@ def _write_truth(
     folder: Path, p: PhantomParameters, subject: Subject, execution: ExecutionParameters
 ) -> None:
     """Tissue (grey levels) and bias field on the grid of the stacked volume."""
-    spacing = vector(*[p.truth_spacing] * 3)
+    spacing = vector(*[p.truth_resolution] * 3)
     level = Level.volume(Grid.covering((0, 0, 0), subject.extent, spacing))
     plane = level.owned[1] * level.owned[2]
     need = plane * (4 * level.owned[0] + BYTES_PER_VOXEL * SLAB)
@@ -187,7 +187,7 @@ def _write_truth(
 
             def work(region: Region) -> None:
                 block = np.empty([r.stop - r.start for r in region], np.float32)
-                z, y, x = ((np.arange(r.start, r.stop) + 0.5) * p.truth_spacing for r in region)
+                z, y, x = ((np.arange(r.start, r.stop) + 0.5) * p.truth_resolution for r in region)
                 for start in range(0, len(z), SLAB):
                     planes = slice(start, start + SLAB)
                     if name == "tissue":

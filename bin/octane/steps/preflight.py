@@ -6,18 +6,26 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 import logging
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from platform import node
+from typing import cast
 
 import numpy as np
 from pydantic import ValidationError
 
 from octane.config.params import (
+    MASK_WORDS,
+    ExecutionParameters,
+    InputParameters,
     N4Parameters,
     PyramidParameters,
+    ReportParameters,
     ResampleParameters,
     StackParameters,
+    StepParameters,
     StitchParameters,
 )
 from octane.config.schema import WorkflowModel, entries, split
@@ -26,6 +34,7 @@ from octane.config.validation import read_object, spelled
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import vector
+from octane.core.manifests import is_store
 from octane.core.metrics import write_json
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Places, Space, Step, check_space, predict, require_links
@@ -37,10 +46,27 @@ from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import Voxels, gaps, number_of, require_alike
 from octane.store.volumes import Volume, open_volume
 
-__all__ = ["Plan", "check_places", "make_plan", "plan_of"]
+__all__ = ["Plan", "check_places", "make_plans", "plan_of"]
 
 logger = logging.getLogger(__name__)
 
+
+COMMON: dict[str, type[StepParameters]] = {
+    "input": InputParameters,
+    "execution": ExecutionParameters,
+}
+MODELS: dict[str, dict[str, type[StepParameters]]] = {
+    "resample": {**COMMON, "resample": ResampleParameters},
+    "stitch": {**COMMON, "stitch": StitchParameters},
+    "stack": {**COMMON, "stack": StackParameters},
+    "n4": {**COMMON, "n4": N4Parameters},
+    "pyramid": {**COMMON, "pyramid": PyramidParameters},
+    "report": {"execution": ExecutionParameters, "report": ReportParameters},
+}
+"""Parameters that each step's command takes in the workflow."""
+
+METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
+"""Files of a store of which the launch takes the first (``marksOf`` in subworkflows/prepare.nf)."""
 
 SHELL_SIGNS = set("'\"`$\\/*?[]{};&|<>!\n")
 """Signs that a subject's or section's name must not have."""
@@ -78,6 +104,12 @@ class Plan:
     settings: dict[str, dict[str, object]]
     steps: list[Step]
 
+    def as_json(self) -> dict[str, object]:
+        """The part that the workflow reads; ``flags`` are words of each step's command."""
+        items = [asdict(item) for item in self.items]
+        flags = {step: shlex.join(_flags(step, self.settings)) for step in MODELS}
+        return {"subject": self.subject, "kind": self.kind, "items": items, "flags": flags}
+
 
 def _stem(path: Path) -> str:
     name = path.name
@@ -87,17 +119,117 @@ def _stem(path: Path) -> str:
     return name
 
 
-def make_plan(request: Path, source: Path, output: Path, positions: Path | None = None) -> Plan:
-    """Check a run and write its plan.
+def _flags(step: str, settings: dict[str, dict[str, object]]) -> list[str]:
+    words: list[str] = []
+    for name, model in MODELS[step].items():
+        values = dict(settings[name])
+        # Only these two have the label gpu_slot, without which a task is given no GPU.
+        if name == "execution" and step not in ("resample", "n4"):
+            values["backend"] = "cpu"
+        # A mask file is staged by the workflow, which gives its place.
+        if name == "n4" and str(values["mask"]).lower() not in MASK_WORDS:
+            del values["mask"]
+        words += model.model_validate(values).flags()
+    return words
+
+
+def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> list[Plan]:
+    """Check all subjects of a run before any work on one of them, and write their plans.
 
     Parameters
     ----------
     request
-        JSON of all workflow parameters, as given.
+        JSON: ``parameters`` of the run, folders that it writes into (``written``), and
+        ``subjects``, each with its name (``subject``), its own
+        parameters (``given``), where these were read (``row``), the number of its positions table
+        (``table``) or null, and size and time of the files that the launch saw (``marks``).
+    sources, tables
+        Folders of the staged inputs and positions tables, each in a folder of its number from 1.
+    output
+        Where to write the ``plans`` as JSON, in the order of the subjects, and the ``space`` that
+        they take together.
+
+    Raises
+    ------
+    OctaneError
+        With one line per problem of any subject; a problem of all subjects is given once.
+    """
+    asked = read_object(request)
+    run = cast("dict[str, object]", asked["parameters"])
+    subjects = cast("list[dict[str, object]]", asked["subjects"])
+    plans: list[Plan] = []
+    problems: dict[str, list[str]] = {}
+    for number, subject in enumerate(subjects, start=1):
+        given = {**cast("dict[str, object]", subject["given"] or {}), "subject": subject["subject"]}
+        table = _staged(tables, subject["table"]) if subject["table"] else None
+        source = _staged(sources, number)
+        try:
+            _require_same(cast("dict[str, list[int] | None]", subject["marks"]), source, table)
+            _require_outside(source, cast("list[str]", asked.get("written", [])))
+            plans.append(plan_of({**run, **given}, source, table))
+        except OctaneError as error:
+            row = f" ({subject['row']})" if subject["row"] else ""
+            for line in dict.fromkeys(str(error).splitlines()):
+                problems.setdefault(line, []).append(f"{subject['subject']}{row}")
+    if problems:
+        raise OctaneError("\n".join(_by_subject(problems, len(subjects))))
+    space = check_places(plans, output.parent)
+    write_json(output, {"plans": [plan.as_json() for plan in plans], "space": space})
+    return plans
+
+
+def _staged(folder: Path, number: object) -> Path:
+    (found,) = (folder / str(number)).iterdir()
+    return found
+
+
+def _require_same(marks: dict[str, list[int] | None], source: Path, table: Path | None) -> None:
+    """Raise unless a task sees the files that the launch saw, by their size and time in seconds.
+
+    A node may have other data behind a path than the machine that the run was started on.
+    """
+    for name, mark in marks.items():
+        if mark is None:
+            continue
+        path = next(p for p in (source, table, source / name) if p is not None and p.name == name)
+        file = next((f for f in (path / part for part in METADATA) if f.exists()), path)
+        state = file.stat() if file.exists() else None
+        if state is None or [state.st_size, int(state.st_mtime)] != mark:
+            raise OctaneError(
+                f"{path.resolve()} is not what the run was started with: {node()} has other files "
+                "behind its path; give a path that is the same on all machines."
+            )
+
+
+def _require_outside(source: Path, written: Sequence[str]) -> None:
+    """Raise where the run writes into a store that it reads: results would be taken for parts."""
+    for store in filter(is_store, find_inputs(source)):
+        for folder in map(Path, written):
+            if folder.resolve().is_relative_to(store.resolve()):
+                raise OctaneError(
+                    f"{folder} lies inside {store.resolve()}, which the run reads; choose another "
+                    "--outdir and -work-dir, and start the run elsewhere."
+                )
+
+
+def _by_subject(problems: Mapping[str, Sequence[str]], count: int) -> list[str]:
+    """Each problem after its subject's name; once, where all subjects have it."""
+    return [
+        line if name is None else f"{name}: {line}"
+        for line, names in problems.items()
+        for name in ([None] if len(names) == count else names)
+    ]
+
+
+def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = None) -> Plan:
+    """Plan of one subject, when nothing is wrong with its parameters and its data.
+
+    Parameters
+    ----------
+    given
+        All workflow parameters, as given.
     source
         The input, as staged; problems name the real file behind links.
-    output
-        Where to write the plan as JSON.
     positions
         The positions table, as staged.
 
@@ -105,18 +237,6 @@ def make_plan(request: Path, source: Path, output: Path, positions: Path | None 
     ------
     OctaneError
         With one line per problem.
-    """
-    plan = plan_of(read_object(request), source, output.parent, positions)
-    write_json(output, {**asdict(plan), "space": check_places([plan], output.parent)})
-    return plan
-
-
-def plan_of(
-    given: Mapping[str, object], source: Path, work: Path, positions: Path | None = None
-) -> Plan:
-    """Check one subject; ``work`` is on the work directory's file system.
-
-    The other parameters and errors as in :func:`make_plan`.
     """
     try:
         values = WorkflowModel.model_validate(given)

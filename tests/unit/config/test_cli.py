@@ -188,7 +188,16 @@ def test_what_is_wrong_is_one_sentence_on_standard_error(
 
 def test_a_request_that_is_no_json_is_one_sentence(run_command, tmp_path):
     (tmp_path / "request.json").write_text("{")
-    done = run_command("preflight", "in", "plan.json", "--request", "request.json", cwd=tmp_path)
+    done = run_command(
+        "preflight",
+        "in",
+        "plan.json",
+        "--request",
+        "request.json",
+        "--positions",
+        ".",
+        cwd=tmp_path,
+    )
     assert "request.json" in one_sentence(done)
 
 

@@ -148,10 +148,3 @@ def test_a_number_with_a_unit_says_which():
         for name, info in model.model_fields.items():
             if name.endswith(("voxel_size", "resolution", "resolutions", "thickness", "max_shift")):
                 assert (info.json_schema_extra or {})["unit"] == "micrometer", name
-
-
-def test_the_truths_voxel_size_is_a_number_in_any_case():
-    assert PhantomParameters(truth_resolution="auto").truth_spacing == 10.0
-    assert PhantomParameters(truth_resolution=25).truth_spacing == 25.0
-    with pytest.raises(ValidationError):
-        PhantomParameters(truth_resolution=0)

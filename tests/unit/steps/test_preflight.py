@@ -1,6 +1,5 @@
 """PREFLIGHT: every problem at once, one line each; what passes becomes the plan."""
 
-import json
 import os
 import re
 
@@ -17,31 +16,29 @@ from octane.config.params import (
     StitchParameters,
 )
 from octane.core.errors import OctaneError
-from octane.steps.preflight import make_plan
+from octane.steps.preflight import check_places, plan_of
 
 
 @pytest.fixture
-def plan(tmp_path, write_json):
-    """Check a run; gives what was written."""
+def plan(tmp_path):
+    """Check a subject; gives its plan."""
 
     def run(source, positions=None, **parameters):
-        request = write_json("request.json", {"outdir": str(tmp_path / "results"), **parameters})
-        made = make_plan(request, source, tmp_path / "plan.json", positions)
-        written = json.loads((tmp_path / "plan.json").read_text())
-        assert written["kind"] == made.kind
-        return written
+        given = {"outdir": str(tmp_path / "results"), **parameters}
+        made = plan_of(given, source, positions)
+        space = check_places([made], tmp_path)
+        return {**made.as_json(), "settings": made.settings, "space": space}
 
     return run
 
 
 @pytest.fixture
-def problems(plan, tmp_path):
+def problems(plan):
     """The lines of what is wrong with a run."""
 
     def run(source, positions=None, **parameters):
         with pytest.raises(OctaneError) as caught:
             plan(source, positions, **parameters)
-        assert not (tmp_path / "plan.json").exists()
         return str(caught.value).splitlines()
 
     return run
@@ -255,7 +252,6 @@ def test_an_unknown_overlap_is_asked_for(problems, plan, write_foreign, tmp_path
     (line,) = problems(source)
     assert "--overlap" in line
     plan(source, overlap=0.2)
-    (tmp_path / "plan.json").unlink()
     plan(source, skip_stitch=True)
 
 
@@ -300,7 +296,6 @@ def test_a_number_may_stand_in_the_name_of_a_link(plan, problems, write_mosaic, 
     staged.symlink_to(tmp_path / "mosaics")
     made = plan(staged, resolution=25, allow_missing_sections=1)
     assert [item["id"] for item in made["items"]] == ["section_01", "section_03"]
-    (tmp_path / "plan.json").unlink()
     (line,) = problems(staged, resolution=25)
     assert line.startswith(f"{tmp_path}/mosaics lacks section 2 of 1 to 3")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from octane.core.errors import OctaneError
-from octane.steps.preflights import make_plans
+from octane.steps.preflight import make_plans
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def plans(tmp_path, write_json, write_mosaic):
     def run(first, second, table=None, marks=None, **parameters):
         seen = {"marks": marks or {}}
         subjects = [
-            {"subject": "a", "told": "cohort.csv, line 2", "given": first, "table": None, **seen},
-            {"subject": "b", "told": "", "given": second, "table": table, **seen},
+            {"subject": "a", "row": "cohort.csv, line 2", "given": first, "table": None, **seen},
+            {"subject": "b", "row": "", "given": second, "table": table, **seen},
         ]
         run = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
         request = write_json("request.json", {"parameters": run, "subjects": subjects})
@@ -35,10 +35,11 @@ def plans(tmp_path, write_json, write_mosaic):
 def test_each_subject_has_a_plan_with_its_own_settings(plans):
     first, second = plans({"overlap": "0"}, {"n4_strength": "0.5"}, overlap=0.2)
     assert (first["subject"], second["subject"]) == ("a", "b")
-    assert first["settings"]["stitch"]["overlap"] == [0.0, 0.0]
-    assert second["settings"]["stitch"]["overlap"] == [0.2, 0.2]
-    assert first["settings"]["n4"]["strength"] == 1.0
-    assert second["settings"]["n4"]["strength"] == 0.5
+    assert first["flags"]["stitch"] == "--backend cpu --overlap 0 0"
+    assert second["flags"]["stitch"] == "--backend cpu --overlap 0.2 0.2"
+    auto = "--mask tissue --shrink-factor auto --iterations auto"
+    assert first["flags"]["n4"] == auto
+    assert second["flags"]["n4"] == f"{auto} --strength 0.5"
 
 
 def test_a_table_of_positions_is_one_subjects_own(plans, tmp_path):

@@ -1,0 +1,181 @@
+// Functions that the workflow and its modules share.
+//
+// This file includes no other script: Nextflow 25.04 runs one that does once for each script that includes
+// it, and then calls its functions "already defined".
+
+// A switch. On Nextflow 26.04 every value of the command line is text, and any text would be true, 'no' and
+// 'false' as well. Where there is no such parameter, as in another workflow, it is off.
+def switched(name) {
+    def value = params.containsKey(name) ? params[name] : false
+    def text = value.toString().trim().toLowerCase()
+    if (!(text in ['true', 'false'])) {
+        error("--${name} is '${value}': write true or false.")
+    }
+    return text == 'true'
+}
+
+// The code that a step runs: its part of bin/octane, which Nextflow does not look at, as one hash. A test
+// compares the parts with the imports.
+def codeVersion(step) {
+    def parts = [
+        cohort: 'core config steps/cohort.py',
+        phantom: 'core config store pipeline steps/phantom.py',
+        preflight: 'core config store gpu pipeline resample stitch n4 steps',
+        resample: 'core config store gpu pipeline resample steps/resample.py',
+        stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',
+        stack: 'core config store pipeline steps/stack.py',
+        n4: 'core config store gpu pipeline n4 steps/n4.py',
+        pyramid: 'core config store pipeline resample steps/pyramid.py',
+        report: 'core config store report steps/report.py',
+        cohort_report: 'core config report steps/cohort_report.py',
+    ]
+    def root = file("${moduleDir}/../bin/octane")
+    def files = []
+    root.eachFileRecurse { path -> if (path.name ==~ /.*\.(cu|j2|py)/) { files << root.relativize(path) } }
+    def own = files.findAll { path -> parts[step].tokenize(' ').any { part -> path.startsWith(part) } }
+    return own.collect { path -> "${path} ${root.resolve(path).text.md5()}" }.sort().join('\n').md5()
+}
+
+def outputFolder() {
+    return file(params.outdir.toString(), glob: false).toAbsolutePath()
+}
+
+// Where a task's file is published in the folder of its subject; null: it is not. A workflow that has none
+// of octane's parameters publishes in its own way.
+def published(meta, step, name) {
+    def last = !switched('skip_pyramid') ? 'pyramid' : !switched('skip_n4') ? 'n4' : meta.kind == 'volume' ? 'resample' : 'stack'
+    if (params.publish_dir_mode == null || name == 'versions.yml') {
+        return null
+    }
+    if (name.endsWith('.ome.zarr')) {
+        return step == last || name.endsWith('_bias.ome.zarr') ? name : null
+    }
+    def folder = name.endsWith('_metrics.json') ? 'metrics/' : name.endsWith('.nsys-rep') ? 'profiles/' : ''
+    return folder || step == 'report' ? folder + name : null
+}
+
+// Not JsonSlurper: it fills its maps when they are first read, and several operators read a plan at once.
+def read(json) {
+    return new groovy.json.JsonSlurperClassic().parseText(json.text)
+}
+
+// A path parameter as a file, or an empty list: the value of a process's input that is not there.
+def optional(path) {
+    if (!path) {
+        return []
+    }
+    def found = file(path.toString(), type: 'any', glob: false)
+    if (!found.exists()) {
+        error("${path} does not exist; check the path.")
+    }
+    return linkable(found, 'rename it')
+}
+
+// A path that Nextflow can link into a task's folder: it follows links, and keeps the name alone. It does so
+// by a shell script, in which it leaves these signs as they are: with study1 beside study[1], the task
+// would get the data of study1.
+def linkable(path, remedy) {
+    def real = path.exists() ? path.toRealPath() : path.toAbsolutePath()
+    def signs = ("${real}${path.name}" =~ /[\[\]*?{}\$\p{Cntrl}]/).collect { sign -> sign }
+    if (signs) {
+        def shown = signs[0] == '\t' ? 'a tab' : signs[0] == '\n' ? 'a line break' : signs[0] < ' ' ? 'a control character' : "a ${signs[0]}"
+        error("${real.toString().contains(signs[0]) ? real : path} has ${shown} in its path, which Nextflow cannot hand to tasks; ${remedy}.")
+    }
+    return path
+}
+
+// Whether a folder is a zarr store, as octane.store.chunks.is_store finds it.
+def isStore(folder) {
+    return folder.name.endsWith('.zarr') || ['zarr.json', '.zgroup', '.zattrs', '.zarray'].any { name -> folder.resolve(name).exists() }
+}
+
+// The part of an input that is read: of a folder its stores alone, because results, a work directory and
+// other files in it may change meanwhile. Names that begin with a dot are no input.
+def partsOf(input) {
+    if (!input.isDirectory() || isStore(input)) {
+        return [input]
+    }
+    return input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
+}
+
+// Names, sizes and times of all files of an input, as one text: Nextflow looks at a folder's own time
+// alone, which an edited chunk deep inside leaves as it was. `lost` takes links to files that are gone.
+def fingerprint(input, lost = []) {
+    if (!input) {
+        return ''
+    }
+    def found = []
+    partsOf(input).findAll { part -> part.exists() || !lost.add(part) }.each { part ->
+        def root = part.toRealPath()
+        if (!root.isDirectory()) {
+            found << "${part.name} ${root.size()} ${root.lastModified()}"
+            return
+        }
+        root.eachFileRecurse { path ->
+            if (!path.exists()) {
+                lost << path
+            }
+            else if (!path.isDirectory()) {
+                found << "${part.name} ${root.relativize(path)} ${path.size()} ${path.lastModified()}"
+            }
+        }
+    }
+    return found.sort().join('\n').md5()
+}
+
+// Each [meta, file] with the values of its subject, [id, more meta, value...]: [meta + more, file, value...].
+def withOwn(items, values) {
+    return items
+        .map { meta, file -> [meta.id, meta, file] }
+        .combine(values, by: 0)
+        .map { tuple -> [tuple[1] + tuple[3], tuple[2]] + tuple.drop(4) }
+}
+
+// Each [meta, file], once all files of its subject are seen to be what they were at the start: a task that
+// read other chunks than those it is cached by would be wrong, in this run alone, with no sign of it.
+def unchanged(volumes, states) {
+    return volumes.map { meta, file -> [meta.id, meta, file] }.join(states).map { _id, meta, file, before ->
+        def changed = before.keySet().findAll { path -> !path.exists() || fingerprint(path) != before[path] }
+        if (changed) {
+            error("${changed.join(', ')} changed while the run read it, so that the results mix two states of it; run again with -resume, which repeats the steps that it concerns.")
+        }
+        [meta, file]
+    }
+}
+
+// The items of a channel, in a list that is complete when the run ends.
+def collected(items) {
+    def list = [].asSynchronized()
+    items.subscribe { item -> list << item }
+    return list
+}
+
+// The run as the report describes it. Nothing in it changes when nothing else does, or the report would
+// never be cached: no run name, no time.
+def runRecord() {
+    return [
+        Nextflow: nextflow.version.toString(),
+        octane: workflow.manifest.version,
+        revision: workflow.commitId ?: commitOf(workflow.projectDir),
+        profile: workflow.profile,
+        repository: workflow.repository ?: '',
+        script: workflow.scriptFile.toString(),
+        container: workflow.containerEngine ?: '',
+    ].findAll { _key, value -> value }
+}
+
+// The commit of a checkout, marked where it has changes; '' where there is no repository or no git.
+def commitOf(folder) {
+    def describe = 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null || true'
+    return folder.resolve('.git').exists() ? ['bash', '-c', describe, folder.toString()].execute().text.trim() : ''
+}
+
+// The parameters in the order of the schema.
+def helpText() {
+    def schema = new groovy.json.JsonSlurper().parseText(file("${moduleDir}/../nextflow_schema.json").text)
+    def groups = schema['$defs'].collect { _name, group ->
+        def lines = group.properties.collect { name, p -> "  --${name.padRight(28)} ${p.description}${p.containsKey('default') ? " [default: ${p.default}]" : ''}" }
+        "${group.title}\n${lines.join('\n')}"
+    }
+    return "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]\n\n${groups.join('\n\n')}"
+}
