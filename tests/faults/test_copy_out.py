@@ -109,7 +109,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
 
 def wrapper(folder, copies):
     """What Nextflow's wrapper does after a task, with a copy-out of one's own."""
-    guard = Path(__file__).resolve().parents[2] / "lib" / "copied.sh"
+    guard = Path(__file__).resolve().parents[2] / "lib" / "scratch_copy_check.sh"
     (folder / "scratch").mkdir()
     (folder / "task").mkdir()
     script = f"""

@@ -133,7 +133,7 @@ def write_subject(
 
 
 def _require_linkable(source: Path) -> None:
-    """Refuse what ``linkable`` in lib/launch.nf refuses: Nextflow follows links."""
+    """Refuse what ``linkable`` in lib/functions.nf refuses: Nextflow follows links."""
     if signs := re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{source.resolve()}{source.name}"):
         named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
         sign = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")

@@ -3,7 +3,7 @@
 # error's too, and Apptainer would stop. Of one that is yet to be made the parent is shown, as PREFLIGHT
 # looks at that; the wrapper of a task makes it outside.
 #
-#   mounted.sh OPTION FOLDER
+#   mount_if_present.sh OPTION FOLDER
 
 for place in "$2" "$(dirname "$2")"; do
     # Of what has blanks PREFLIGHT says that it is no path to be used.
