@@ -19,15 +19,15 @@ def switched(name) {
 def codeVersion(step) {
     def parts = [
         cohort: 'core config steps/cohort.py',
-        phantom: 'core config store pipeline steps/phantom.py',
-        preflight: 'core config store gpu pipeline resample stitch n4 steps',
+        phantom: 'core config store pipeline steps/phantom.py steps/phantom_model.py',
+        preflight: 'core config store gpu pipeline resample stitch steps/preflight.py steps/space.py steps/stack.py steps/stitch.py',
         resample: 'core config store gpu pipeline resample steps/resample.py',
         stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',
-        stack: 'core config store pipeline steps/stack.py',
+        stack: 'core config store gpu pipeline resample steps/stack.py',
         n4: 'core config store gpu pipeline n4 steps/n4.py',
-        pyramid: 'core config store pipeline resample steps/pyramid.py',
-        report: 'core config store report steps/report.py',
-        cohort_report: 'core config report steps/cohort_report.py',
+        pyramid: 'core config store gpu pipeline resample steps/pyramid.py',
+        report: 'core config report steps/report.py',
+        cohort_report: 'core config report',
     ]
     def root = file("${moduleDir}/../bin/octane")
     def files = []
@@ -57,31 +57,6 @@ def published(meta, step, name) {
 // Not JsonSlurper: it fills its maps when they are first read, and several operators read a plan at once.
 def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
-}
-
-// A path parameter as a file, or an empty list: the value of a process's input that is not there.
-def optional(path) {
-    if (!path) {
-        return []
-    }
-    def found = file(path.toString(), type: 'any', glob: false)
-    if (!found.exists()) {
-        error("${path} does not exist; check the path.")
-    }
-    return linkable(found, 'rename it')
-}
-
-// A path that Nextflow can link into a task's folder: it follows links, and keeps the name alone. It does so
-// by a shell script, in which it leaves these signs as they are: with study1 beside study[1], the task
-// would get the data of study1.
-def linkable(path, remedy) {
-    def real = path.exists() ? path.toRealPath() : path.toAbsolutePath()
-    def signs = ("${real}${path.name}" =~ /[\[\]*?{}\$\p{Cntrl}]/).collect { sign -> sign }
-    if (signs) {
-        def shown = signs[0] == '\t' ? 'a tab' : signs[0] == '\n' ? 'a line break' : signs[0] < ' ' ? 'a control character' : "a ${signs[0]}"
-        error("${real.toString().contains(signs[0]) ? real : path} has ${shown} in its path, which Nextflow cannot hand to tasks; ${remedy}.")
-    }
-    return path
 }
 
 // Whether a folder is a zarr store, as octane.store.chunks.is_store finds it.

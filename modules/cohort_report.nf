@@ -3,7 +3,7 @@ include { published } from '../lib/functions'
 process COHORT_REPORT {
     tag "${[reports].flatten().size()} subjects"
     label 'process_single'
-    publishDir { params.outdir }, mode: params.publish_dir_mode, overwrite: true, pattern: '*.html', saveAs: { name -> published([:], 'report', name) }
+    publishDir { params.outdir }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.html', saveAs: { name -> published([:], 'report', name) }
 
     input:
     path reports, stageAs: 'reports/*'

@@ -5,7 +5,7 @@ process N4 {
     label 'process_high'
     label 'gpu_slot'
     maxForks(((params.gpu_count ?: 0) as Integer) * ((params.gpu_slots ?: 1) as Integer))
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'n4', name) }
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'n4', name) }
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(flags), path(mask, stageAs: 'mask/*'), path(truth)

@@ -3,7 +3,7 @@ include { published } from '../lib/functions'
 process PYRAMID {
     tag "${meta.id}"
     label 'process_medium'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'pyramid', name) }
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'pyramid', name) }
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(flags)

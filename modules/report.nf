@@ -3,7 +3,7 @@ include { published } from '../lib/functions'
 process REPORT {
     tag "${meta.id}"
     label 'process_single'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'report', name) }
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'report', name) }
 
     input:
     tuple val(meta), path(records, stageAs: 'records/*'), val(flags)

@@ -4,7 +4,7 @@ process RESAMPLE {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
     label 'gpu_slot'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'resample', name) }
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'resample', name) }
     maxForks(((params.gpu_count ?: 0) as Integer) * ((params.gpu_slots ?: 1) as Integer))
 
     input:

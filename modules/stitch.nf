@@ -3,7 +3,7 @@ include { published } from '../lib/functions'
 process STITCH {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, saveAs: { name -> published(meta, 'stitch', name) }
+    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stitch', name) }
 
     input:
     tuple val(meta), path(mosaic, stageAs: 'input/*'), val(flags), path(positions)

@@ -3,7 +3,7 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersion ; fingerprint ; linkable ; optional ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
+include { codeVersion ; fingerprint ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -61,6 +61,37 @@ workflow PREPARE {
     pyramid = own.pyramid
     report = own.report
     states = watched.map { meta, _input, _truth, states -> [meta.id, states] }
+}
+
+// A path parameter as a file, or an empty list: the value of a process's input that is not there.
+def optional(path) {
+    if (!path) {
+        return []
+    }
+    def found = file(path.toString(), type: 'any', glob: false)
+    if (!found.exists()) {
+        error("${path} does not exist; check the path.")
+    }
+    return linkable(found, 'rename it')
+}
+
+// A path that Nextflow can link into a task's folder: it follows links, and keeps the name alone. It does so
+// by a shell script, in which it leaves these signs as they are: with study1 beside study[1], the task
+// would get the data of study1. Errors are raised in this file and not in a closure that a closure calls:
+// Nextflow would report an InvocationTargetException.
+def linkable(path, remedy) {
+    def problem = unlinkable(path)
+    if (problem) {
+        error("${problem}; ${remedy}.")
+    }
+    return path
+}
+
+def unlinkable(path) {
+    def real = path.exists() ? path.toRealPath() : path.toAbsolutePath()
+    def sign = ("${real}${path.name}" =~ /[\[\]*?{}\$\p{Cntrl}]/).collect { found -> found }.find { true }
+    def shown = sign == '\t' ? 'a tab' : sign == '\n' ? 'a line break' : sign && sign < ' ' ? 'a control character' : "a ${sign}"
+    return sign ? "${real.toString().contains(sign) ? real : path} has ${shown} in its path, which Nextflow cannot hand to tasks" : null
 }
 
 // The parts of a launch that must be right before any task.
@@ -128,11 +159,13 @@ def maskOf(meta) {
 
 // Each file and folder of a subject that the run reads, with its fingerprint.
 def statesOf(meta, input, truth) {
-    partsOf(input).each { part -> linkable(part, 'rename it') }
+    def odd = partsOf(input).find { part -> unlinkable(part) }
+    if (odd) {
+        error("${unlinkable(odd)}; rename it.")
+    }
     def given = [input, truth, optional(parameterOf(meta, 'positions')), maskOf(meta)]
     def lost = []
     def states = given.flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
-    // Not in a closure that a closure calls: Nextflow would report an InvocationTargetException.
     if (lost) {
         error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.")
     }

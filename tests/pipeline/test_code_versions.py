@@ -27,9 +27,9 @@ def imports():
 def test_a_process_names_the_code_that_its_command_imports(imports, step):
     tree = ast.parse((PROJECT / "bin" / f"{step}.py").read_text(encoding="utf-8"))
     found = {
-        node.module
+        module
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("octane.")
+        if isinstance(node, ast.ImportFrom) and (module := str(node.module)).startswith("octane.")
     }
     found |= {other for module in found for other in imports.find_upstream_modules(module)}
     functions = (PROJECT / "lib" / "functions.nf").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ workflow {
     main:
     twins = channel.fromPath("${params.twins}/*.json").map { file -> [[id: file.simpleName], file] }
     pages = twins.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
-    COHORT_REPORT(pages, codeVersion('cohort_report'))
+    COHORT_REPORT(pages.filter { all -> all.size() > 1 }, codeVersion('cohort_report'))
 }
 """
 

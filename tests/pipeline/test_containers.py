@@ -127,7 +127,6 @@ def test_the_tasks_find_all_they_need_in_their_containers(
     assert run.code == 0, run.output
     assert "WARN" not in run.output
     assert (run.outdir / "mosaics" / "mosaics.ome.zarr" / "zarr.json").exists()
-    assert (tmp_path / "work" / "resume").is_dir()
     resampled, stitched = calls(log, "resample.py"), calls(log, "stitch.py")
     assert len(resampled) == len(stitched) == 2
     crate = json.loads((run.outdir / "mosaics" / "ro-crate-metadata.json").read_text("utf-8"))

@@ -118,6 +118,7 @@ def test_no_records_when_they_are_not_wanted(nextflow, phantom, tmp_path):
     assert sorted(path.name for path in run.outdir.iterdir()) == ["mosaics", "pipeline_info"]
     assert [path.name for path in (run.outdir / "pipeline_info").iterdir()] == [".lock"]
     assert sorted(path.name for path in (run.outdir / "mosaics").iterdir()) == [
+        "input.json",
         "metrics",
         "mosaics_stack.ome.zarr",
     ]

@@ -16,7 +16,7 @@ from rocrate.model import ContextEntity, Entity, SoftwareApplication
 from rocrate.rocrate import ROCrate
 
 from octane.config.schema import entries
-from octane.report.records import ORDER, Record
+from octane.core.records import ORDER, Record
 
 CRATE = "ro-crate-metadata.json"
 """Name of the file, by which readers know a folder as a crate."""

@@ -19,9 +19,7 @@ from pydantic import BaseModel, ValidationError
 from octane.config.validation import place_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Vector
-from octane.report import charts as pictures
-from octane.report.charts import Band, Theme
-from octane.report.records import (
+from octane.core.records import (
     Context,
     N4Figures,
     PyramidFigures,
@@ -30,6 +28,8 @@ from octane.report.records import (
     StackFigures,
     StitchFigures,
 )
+from octane.report import charts as pictures
+from octane.report.charts import Band, Theme
 from octane.report.summary import SectionQuality, Summary, outliers, qualities, summary_of
 from octane.report.tables import tables
 from octane.report.timing import Clock, occupancy

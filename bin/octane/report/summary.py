@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from octane.core.geometry import Vector
-from octane.report.records import LeaseFigures, N4Figures, Record, StackFigures, StitchFigures
+from octane.core.records import LeaseFigures, N4Figures, Record, StackFigures, StitchFigures
 
 
 class SectionQuality(BaseModel):

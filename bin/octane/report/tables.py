@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel
 
 from octane.config.params import STEPS
+from octane.core.records import ORDER, Context, LeaseFigures, PipelineFigures, Record
 from octane.core.timing import summed
-from octane.report.records import ORDER, Context, LeaseFigures, PipelineFigures, Record
 from octane.report.timing import step_bound
 
 BEFORE = ("preflight", "phantom")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from octane.core.records import Record
 from octane.core.timing import OTHER, STAGES, Bound, bound_of, summed
-from octane.report.records import Record
 
 LEASE = "lease"
 """Waiting for a share of a GPU."""

@@ -8,7 +8,7 @@ import gzip
 import json
 from collections.abc import Mapping
 
-from octane.report.records import Recorded
+from octane.core.records import Recorded
 
 
 def trace_events(timelines: Mapping[str, Recorded]) -> list[dict[str, object]]:

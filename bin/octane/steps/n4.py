@@ -16,6 +16,7 @@ from octane.core.files import bring_to_disk
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
 from octane.core.progress import IterationLog
+from octane.core.records import N4Figures
 from octane.gpu.run import Share, on_device
 from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
@@ -34,7 +35,6 @@ from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_pr
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.report.records import N4Figures
 from octane.store.sections import Section
 from octane.store.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
 

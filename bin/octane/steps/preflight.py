@@ -34,11 +34,11 @@ from octane.config.validation import read_object, spelled
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import vector
-from octane.core.manifests import is_store
 from octane.core.metrics import write_json
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Places, Space, Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
+from octane.store.chunks import is_store
 from octane.store.image import Image
 from octane.store.inputs import as_given, find_inputs, kind_of
 from octane.store.itk_files import FORMATS

@@ -16,8 +16,8 @@ from octane.core.arrays import require_cpu
 from octane.core.files import bring_to_disk
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
+from octane.core.records import PyramidFigures
 from octane.gpu.device import describe
-from octane.report.records import PyramidFigures
 from octane.resample.operator import AxisOperator
 from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample

@@ -17,10 +17,10 @@ from octane.config.validation import place_of
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.metrics import Metrics, as_json
+from octane.core.records import Record
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, Entry, Report, build
 from octane.report.multiqc import multiqc_content
-from octane.report.records import Record
 from octane.report.trace import trace_content
 
 logger = logging.getLogger(__name__)

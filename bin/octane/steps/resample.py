@@ -19,11 +19,11 @@ from octane.core.errors import OctaneError
 from octane.core.files import require_free
 from octane.core.geometry import Vector
 from octane.core.metrics import Metrics
+from octane.core.records import ResampleFigures
 from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.report.records import ResampleFigures
 from octane.resample.plan import (
     MosaicPlan,
     Piece,

@@ -14,10 +14,10 @@ from octane.core.arrays import as_dtype, require_cpu, working_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics
+from octane.core.records import StackFigures
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import plan_workers
-from octane.report.records import StackFigures
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
 from octane.store.image import Attributes, Image, open_image

@@ -13,11 +13,11 @@ from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
+from octane.core.records import StitchFigures
 from octane.core.timing import span
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
-from octane.report.records import StitchFigures
 from octane.stitch.blending import accumulate, seam
 from octane.stitch.placement import Placement, TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve

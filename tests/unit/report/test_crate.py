@@ -3,8 +3,8 @@ import re
 
 import pytest
 
+from octane.core.records import Record
 from octane.report.crate import CRATE, crate
-from octane.report.records import Record
 
 RUN = {"Nextflow": "24.10.0", "octane": "0.1.0", "script": "/code/main.nf", "container": "docker"}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from octane.report.records import N4Figures, Record, StackFigures, StitchFigures
+from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
 from octane.report.summary import qualities, summary_of
 
 

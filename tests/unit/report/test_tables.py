@@ -2,7 +2,7 @@
 
 import pytest
 
-from octane.report.records import Record
+from octane.core.records import Record
 from octane.report.tables import gpu_use
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.report.records import Record
+from octane.core.records import Record
 from octane.report.timing import KINDS, OWN, PAUSE, Clock, occupancy, step_bound
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from octane.core.errors import OctaneError
+from octane.core.records import Recorded
 from octane.core.timing import Timeline, span
-from octane.report.records import Recorded
 from octane.report.trace import trace_content, trace_events
 
 
