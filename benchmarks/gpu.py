@@ -1,9 +1,9 @@
 """A GPU: copies to and from it, N4 and RESAMPLE on it against the CPU and against their floors.
 
 Each part has its place in benchmarks/results/gpu.json, from which `make generate` writes the tables
-of docs/benchmarks.md. ``--quick`` takes small data and writes into the scratch folder
-(OCTANE_BENCH_DIR, else work/bench) instead. Without a GPU it says so, writes nothing and exits with
-3. The full run needs 10 GB of scratch space and as much page cache.
+of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` takes small data and writes into the
+scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Without a GPU it says so, writes nothing
+and exits with 3. The full run needs 10 GB of scratch space and as much page cache.
 
 The floors are measured in the same run: a copy from page-locked memory for the bytes that go over
 PCIe, and reading and decoding alone for a store. SimpleITK's fit of a large volume takes many

@@ -1,9 +1,10 @@
 """N4 against SimpleITK, ITK and n4ax: agreement, speed, memory; and against a phantom's truth.
 
 Each part has its place in benchmarks/results/n4.json, from which `make generate` writes the tables
-of docs/benchmarks.md. ``--quick`` runs a part of each, in under 10 minutes on two cores, and writes
-into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. ``--against FOLDER`` does
-nothing but compare the speed and the result of another checkout with this one.
+of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a part of each, in under 10
+minutes on two cores, and writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench)
+instead. ``--against FOLDER`` does nothing but compare the speed and the result of another checkout
+with this one.
 """
 
 import argparse

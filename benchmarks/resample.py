@@ -1,10 +1,10 @@
 """Resampling against other methods, readers and programs: speed and memory.
 
 Each part has its place in benchmarks/results/resample.json, from which `make generate` writes the
-tables of docs/benchmarks.md. ``--quick`` runs a part of each, in under 10 minutes on two cores, and
-writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Data, up to 3 GB at a
-time, goes to the scratch folder too, and is removed. ``--against FOLDER`` does nothing but compare
-the speed and the result of another checkout with this one.
+tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a part of each, in under 10
+minutes on two cores, and writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench)
+instead. Data, up to 3 GB at a time, goes to the scratch folder too, and is removed. ``--against
+FOLDER`` does nothing but compare the speed and the result of another checkout with this one.
 
 The peers that octane does not depend on need a separate Python, made by
 ``python -m venv PEERS && PEERS/bin/pip install dask-image 'ngff-zarr[dask-image]' itk-filtering

@@ -1,8 +1,8 @@
 """The workflow: the demo, start-up of commands, many tasks, the speed of each step, GPU leases.
 
 Each part has its place in benchmarks/results/workflow.json, from which `make generate` writes the
-tables of docs/benchmarks.md. ``--quick`` runs a small part of each and writes into the scratch
-folder (OCTANE_BENCH_DIR, else work/bench) instead. No part needs a GPU.
+tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a small part of each and
+writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. No part needs a GPU.
 
 ``demo``
     ``make demo``'s run and its ``-resume``.
