@@ -18,29 +18,24 @@ workflow OCTANE {
 
     main:
     PREPARE(subjects)
-    records = channel.empty()
     results = channel.empty()
-
     images = PREPARE.out.images.branch { meta, _image ->
         resample: meta.resample
         ready: true
     }
     RESAMPLE(withOwn(images.resample, PREPARE.out.resample), codeVersion('resample'))
-
     resampled = RESAMPLE.out.image.mix(images.ready).branch { meta, _image ->
         mosaic: meta.kind == 'mosaic' && !switched('skip_stitch')
         section: meta.kind != 'volume'
         volume: true
     }
     STITCH(withOwn(resampled.mosaic, PREPARE.out.stitch), codeVersion('stitch'))
-
     sections = STITCH.out.section
         .mix(resampled.section)
         .map { meta, section -> [groupKey(meta.id, meta.count), meta.seen, section] }
         .groupTuple()
         .map { id, seen, files -> [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }] }
     STACK(withOwn(sections, PREPARE.out.stack), codeVersion('stack'))
-
     volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
     if (!switched('skip_n4')) {

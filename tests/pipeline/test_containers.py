@@ -32,10 +32,10 @@ while words and words[0] != {image!r}:
         # As Docker does, whereas the mount below fails as Apptainer's.
         if word == "-v" and not os.path.exists(mounts[-1]):
             os.makedirs(mounts[-1])
-    elif word == "-e":
-        name = words.pop(0)
-        if name in os.environ:
-            kept[name] = os.environ[name]
+    elif word in ("-e", "--env"):
+        name, given, value = words.pop(0).partition("=")
+        if given or name in os.environ:
+            kept[name] = value if given else os.environ[name]
     elif word == "-w":
         folder = words.pop(0)
 folder = folder or os.getcwd()
@@ -127,6 +127,8 @@ def test_the_tasks_find_all_they_need_in_their_containers(
     assert run.code == 0, run.output
     assert "WARN" not in run.output
     assert (run.outdir / "mosaics" / "mosaics.ome.zarr" / "zarr.json").exists()
+    # Compiled code outlives a container.
+    assert any((tmp_path / "work" / "numba").iterdir())
     resampled, stitched = calls(log, "resample.py"), calls(log, "stitch.py")
     assert len(resampled) == len(stitched) == 2
     crate = json.loads((run.outdir / "mosaics" / "ro-crate-metadata.json").read_text("utf-8"))
