@@ -2,7 +2,7 @@
 # the host and in the task's folder (beforeScript in conf/base.config); jobs of a cluster: subworkflows/slurm_orphans.nf.
 #
 # Why: after a SIGKILL of Nextflow (the OOM killer's, a shut-down's) its local tasks carry on with their
-# cores and their GPU, for hours, with nobody to take their results, while -resume starts them anew. A
+# cores and their GPU, for hours, with nobody to take their results, while -resume starts them again. A
 # wrapper that is killed leaves its program behind in the same way, and its scratch folder as well.
 #
 # How: a shell beside the wrapper looks every two seconds whether the wrapper still has the parent that

@@ -1,7 +1,7 @@
 // What Slurm still runs of a run that was killed.
 //
 // Nextflow that is killed outright cannot cancel its jobs. The run that goes on with -resume starts their
-// tasks anew, in the same folders, where the two would write into each other. Jobs carry their session's
+// tasks again, in the same folders, where the two would write into each other. Jobs carry their session's
 // number, which -resume keeps and which Nextflow locks: whatever has it when a run starts is left over.
 
 def cancelOrphans() {
@@ -10,7 +10,7 @@ def cancelOrphans() {
     }
     def left = jobsOfSession()
     if (left) {
-        log.warn("${left.size()} jobs were left by this run's last start, which was killed; they are cancelled, and their tasks start anew: ${left.join(' ')}")
+        log.warn("${left.size()} jobs were left by this run's last start, which was killed; they are cancelled, and their tasks start again: ${left.join(' ')}")
         asked(['scancel'] + left)
         // Up to a minute: Slurm gives a job half of it to end by itself.
         def ended = (1..60).find { _second -> !jobsOfSession() || sleep(1000) }
@@ -27,12 +27,12 @@ def jobsOfSession() {
 
 // What a command of Slurm's says; nothing where there is none, as Nextflow itself will tell.
 def asked(words) {
-    def told = new StringBuffer()
+    def answer = new StringBuffer()
     def complaint = new StringBuffer()
     def command = null
     try {
         command = words.execute()
-        command.consumeProcessOutput(told, complaint)
+        command.consumeProcessOutput(answer, complaint)
         command.waitForOrKill(20000)
     }
     catch (IOException problem) {
@@ -43,5 +43,5 @@ def asked(words) {
     if (words[0] == 'squeue' && command.exitValue() != 0) {
         error("squeue gives no answer (${complaint.toString().trim() ?: 'none within 20 s'}), so that nobody knows whether jobs of this run's last start still work in its folders; run again with -resume when Slurm answers.")
     }
-    return told.toString()
+    return answer.toString()
 }

@@ -1,5 +1,3 @@
 """Reconstruction steps for serial-section OCT and other tiled 3-D microscopy in OME-Zarr."""
 
-__all__ = ["__version__"]
-
 __version__ = "0.1.0"

@@ -1,6 +1,4 @@
 """Defaults of parameters that modules without pydantic need as well."""
 
-__all__ = ["AUTO_TIMEOUT"]
-
 AUTO_TIMEOUT = 300.0
 """Seconds that ``auto`` waits before it takes the CPU."""

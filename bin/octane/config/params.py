@@ -25,25 +25,6 @@ from octane.config.defaults import AUTO_TIMEOUT
 from octane.config.scratch import read_scratch
 from octane.core.units import bytes_of
 
-__all__ = [
-    "MASK_WORDS",
-    "STEPS",
-    "ExecutionParameters",
-    "InputParameters",
-    "LeaseParameters",
-    "N4Parameters",
-    "PhantomParameters",
-    "PyramidParameters",
-    "ReportParameters",
-    "ResampleParameters",
-    "StackParameters",
-    "StepParameters",
-    "StitchParameters",
-    "Unit",
-    "WorkflowParameters",
-    "bytes_of",
-]
-
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]
 DType = Literal["input", "uint8", "uint16", "int16", "float32", "float64"]
 Codec = Literal["zstd", "blosc-lz4", "none"]
@@ -70,7 +51,7 @@ def parameter(
         extra["workflow_default"] = workflow_default
     if per_subject is not None:
         extra["per_subject"] = per_subject
-    # pydantic's stubs type each limit apart; a mapping of them is what Field takes at run time.
+    # pydantic's stubs give each limit its own type; at run time Field takes a mapping of them.
     return Field(description=description, json_schema_extra=dict(extra), **limits)  # ty: ignore
 
 
@@ -120,7 +101,7 @@ ControlPoints = Annotated[
     Field(min_length=3, max_length=3),
 ]
 MASK_WORDS = ("tissue", "none", "null", "")
-"""What ``n4_mask`` may be beside a file."""
+"""Words of ``n4_mask`` that name no file."""
 AUTO: Literal["auto"] = "auto"
 
 
@@ -205,7 +186,7 @@ class StepParameters(BaseModel):
 
 
 class InputParameters(StepParameters):
-    """How input files are read."""
+    """Reading of input files."""
 
     title: ClassVar[str] = "Reading input"
     input_unit: Annotated[
@@ -222,7 +203,7 @@ class InputParameters(StepParameters):
 
 
 class ExecutionParameters(StepParameters):
-    """Where and with how much a step runs."""
+    """Device, memory and threads of a step."""
 
     title: ClassVar[str] = "Device and resources"
     per_task: ClassVar[tuple[str, ...]] = ("memory", "workers", "overwrite")
@@ -274,7 +255,7 @@ class ExecutionParameters(StepParameters):
 
 
 class LeaseParameters(StepParameters):
-    """How a share of a GPU is waited for and held.
+    """Waiting for a share of a GPU, and holding it.
 
     The workflow hands these to its tasks by the environment: they change no result, and are not to
     be part of a task's hash.
@@ -662,7 +643,7 @@ class PhantomParameters(StepParameters):
 
 
 class WorkflowParameters(StepParameters):
-    """What concerns the workflow as a whole."""
+    """Parameters of the workflow as a whole."""
 
     title: ClassVar[str] = "Workflow"
     per_subject: ClassVar[bool] = False

@@ -16,8 +16,6 @@ import yaml
 
 from octane.core.errors import OctaneError
 
-__all__ = ["FORMATS", "Row", "Sheet", "is_subject_name", "read_samplesheet", "separator_of"]
-
 FORMATS = (".csv", ".tsv", ".txt", ".yml", ".yaml", ".json")
 """Suffixes of samplesheets; the last three are read as YAML, which JSON is a part of."""
 
@@ -37,7 +35,7 @@ class Row:
 
 @dataclass
 class Sheet:
-    """What a file holds, and what is wrong with it.
+    """Rows of a file, and its problems.
 
     Attributes
     ----------
@@ -66,7 +64,7 @@ class Sheet:
 
 
 def is_subject_name(name: str) -> bool:
-    """Whether a name can be a folder and part of file names, also in a shell's command."""
+    """Tell whether a name can be a folder and part of file names, also in a shell's command."""
     signs = all(unicodedata.category(sign)[0] in "LMN" or sign in " ._()-" for sign in name)
     return bool(name) and signs and name[0] not in ".-"
 
@@ -115,7 +113,7 @@ def read_samplesheet(path: Path, name: str | None = None, *, may_be_empty: bool 
 
 
 def separator_of(text: str) -> str:
-    """What separates the cells of a CSV table: the sign that its first line has most of."""
+    """Separator of the cells of a CSV table: the most frequent one of its first line."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return max(SEPARATORS, key=first.count)
 

@@ -145,7 +145,7 @@ def _limits(info: FieldInfo) -> list[object]:
 
 
 def is_path(entry: Entry) -> bool:
-    """Whether a parameter names a file or folder."""
+    """Tell whether a parameter names a file or folder."""
     return Path in _allowed(entry.info.annotation)
 
 

@@ -22,18 +22,6 @@ from octane.core.errors import OctaneError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = [
-    "Backend",
-    "as_dtype",
-    "integer_limits",
-    "is_cupy",
-    "namespace",
-    "output_type",
-    "require_cpu",
-    "to_host",
-    "working_type",
-]
-
 Backend = Literal["auto", "gpu", "cpu"]
 
 

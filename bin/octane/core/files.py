@@ -13,18 +13,6 @@ from pathlib import Path
 
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
-__all__ = [
-    "PARTIAL",
-    "bring_to_disk",
-    "is_task_folder",
-    "locked",
-    "remove",
-    "require_free",
-    "task_folder",
-    "write_object",
-    "writing",
-]
-
 logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial-"

@@ -77,7 +77,7 @@ class Record(BaseModel):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU computed."""
+        """True where a GPU computed."""
         return self.device.get("backend") == "gpu"
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: named spans of every thread, and what bounds the step.
+"""Time of a step: named spans of every thread, and the bound of the step.
 
 ``with span("decode"):`` is all that other code writes, at any depth. A thread that works for a
 record has a :class:`Track`, on which the innermost open span counts: reading that decodes is not
@@ -35,7 +35,7 @@ Piece = tuple[float, float, str]
 
 
 class Bound(NamedTuple):
-    """What a step waits for most.
+    """Stage that a step waits for most.
 
     Attributes
     ----------

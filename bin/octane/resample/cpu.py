@@ -19,8 +19,6 @@ from octane.core.arrays import as_dtype, integer_limits, working_type
 from octane.resample import kernels
 from octane.resample.operator import AxisOperator
 
-__all__ = ["CompiledResampler", "reach", "require_announced", "require_complete", "streams"]
-
 LOOPED = frozenset(map(np.dtype, "bBhHiIlLfdFD"))
 """Types that the loops read and write themselves; the others go through the type computed in."""
 

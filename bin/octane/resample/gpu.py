@@ -28,17 +28,6 @@ from octane.core.timing import span
 from octane.gpu.pinned import HostMemory, whole_pages
 from octane.resample.operator import AxisOperator
 
-__all__ = [
-    "BATCH_BYTES",
-    "TYPES",
-    "CudaResampler",
-    "Footprint",
-    "Sizes",
-    "aligned",
-    "band_options",
-    "device_bytes",
-]
-
 SOURCE = Path(__file__).with_suffix(".cu")
 
 THREADS = 256
@@ -486,7 +475,7 @@ class CudaResampler:
         stretch: int,
         made: np.ndarray,
     ) -> None:
-        """Launch one pass; ``steps`` are the kernel's arguments apart, row, inner."""
+        """Launch one pass; ``steps`` are the kernel's arguments ``apart``, ``row``, ``inner``."""
         taps, outputs = band.weight.shape
         threads = outer * math.ceil(outputs / stretch) * steps[2]
         kernel(

@@ -15,8 +15,6 @@ import numpy as np
 
 from octane.core.compiled import Kernel, compiled, inlined
 
-__all__ = ["push"]
-
 U64 = np.uint64
 
 

@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from octane.core.geometry import Grid, Vector, samples, vector
 
-__all__ = ["AxisOperator", "interpolator", "resampled", "resampler"]
-
 TRUNCATE = 4.0
 """Standard deviations after which the Gaussian is cut, as in scipy.ndimage."""
 

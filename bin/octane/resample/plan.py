@@ -23,16 +23,6 @@ from octane.store.mosaic_grid import MosaicGrid, Tile
 from octane.store.volumes import Volume
 from octane.store.writer import Level
 
-__all__ = [
-    "MosaicPlan",
-    "Piece",
-    "VolumePlan",
-    "plan_levels",
-    "plan_mosaic",
-    "plan_volume",
-    "target_of",
-]
-
 BATCH_BYTES = 1 << 20
 """Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
 

@@ -23,16 +23,6 @@ from octane.resample.cpu import (
 from octane.resample.gpu import CudaResampler, Footprint, device_bytes
 from octane.resample.operator import AxisOperator
 
-__all__ = [
-    "Resampler",
-    "apply",
-    "footprint",
-    "load",
-    "make_resampler",
-    "resample",
-    "resample_arrays",
-]
-
 
 class Resampler(Protocol):
     """Resamples tile after tile, plane after plane; one per worker, its buffers are reused.

@@ -25,8 +25,6 @@ from octane.resample.resampler import footprint, load, make_resampler
 from octane.store.image import Image
 from octane.store.volumes import Volume, Writer
 
-__all__ = ["StreamPlan", "decoding_bytes", "plan_stream", "stream_resample"]
-
 DECODER_BYTES = 12_000_000
 """A streaming zstd decoder with its window, and a piece of compressed input."""
 

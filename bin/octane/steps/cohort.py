@@ -21,8 +21,6 @@ from octane.config.validation import read_object, spelled
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
-__all__ = ["Subject", "make_cohort"]
-
 logger = logging.getLogger(__name__)
 
 Subject = dict[str, object]

@@ -20,8 +20,6 @@ from octane.pipeline.workers import run_tiles
 from octane.store.chunks import is_store, stored_objects
 from octane.store.image import Image, open_levels
 
-__all__ = ["materialize", "verify"]
-
 logger = logging.getLogger(__name__)
 
 COPYING = ".octane-copying-"

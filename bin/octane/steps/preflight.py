@@ -46,8 +46,6 @@ from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import Voxels, gaps, number_of, require_alike
 from octane.store.volumes import Volume, open_volume
 
-__all__ = ["Plan", "check_places", "make_plans", "plan_of"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -82,7 +80,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the workflow does for a subject.
+    """Work of the workflow for a subject.
 
     Attributes
     ----------

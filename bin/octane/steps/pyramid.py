@@ -26,8 +26,6 @@ from octane.store.sections import noted_sections, read_sections, rescaled
 from octane.store.volumes import Volume, bring_in, open_volume
 from octane.store.writer import Level, create_image
 
-__all__ = ["build_pyramid"]
-
 logger = logging.getLogger(__name__)
 
 OLD_MANIFEST = "octane-manifest.tsv"

@@ -40,8 +40,6 @@ from octane.store.sections import noted_sections, read_sections, rescaled
 from octane.store.volumes import Volume, bring_in, open_volume
 from octane.store.writer import create_image
 
-__all__ = ["resample_image"]
-
 logger = logging.getLogger(__name__)
 
 FEW_CORES = 4

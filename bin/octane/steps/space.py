@@ -93,7 +93,7 @@ class Space(TypedDict):
 
 @dataclass(frozen=True)
 class Places:
-    """Where a run writes, and how.
+    """Folders that a run writes into, and its way of publishing.
 
     Attributes
     ----------

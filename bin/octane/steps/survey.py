@@ -21,7 +21,7 @@ TABLE = "positions.csv"
 
 @dataclass(frozen=True)
 class Survey:
-    """What an input holds.
+    """Contents of an input.
 
     Attributes
     ----------

@@ -16,20 +16,6 @@ import zarr
 from octane.core.geometry import Region
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
-__all__ = [
-    "ChunkError",
-    "CorruptChunkError",
-    "MissingChunkError",
-    "StoredObject",
-    "UnreadableChunkError",
-    "chunk_key",
-    "is_store",
-    "missing_keys",
-    "owned_shape",
-    "reading",
-    "stored_objects",
-]
-
 
 def is_store(folder: Path) -> bool:
     """Tell whether a folder has the metadata of a zarr store, whatever its name."""

@@ -22,8 +22,6 @@ from octane.core.timing import moved, span
 from octane.store.chunks import CorruptChunkError, reading
 from octane.store.encoding import CHECKSUM_BYTES, Encoding, crc32c
 
-__all__ = ["ChunkStream", "FillStream", "StoredBytes", "Workspace", "decoded_stream", "workspace"]
-
 Bytes = npt.NDArray[np.uint8]
 
 PIECE_BYTES = 256_000

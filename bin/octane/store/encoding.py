@@ -24,16 +24,6 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ShardingCodec, Zstd
 from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
 from zarr.storage import LocalStore
 
-__all__ = [
-    "ABSENT",
-    "CHECKSUM_BYTES",
-    "Encoding",
-    "NotDirectError",
-    "ShardIndexError",
-    "ShardLayout",
-    "crc32c",
-]
-
 ABSENT = 2**64 - 1
 """Offset and length of an inner chunk that the shard does not hold."""
 

@@ -34,8 +34,6 @@ from octane.store.encoding import NotDirectError
 from octane.store.ngff import dataset_paths, finest_dataset
 from octane.store.reader import DirectReader
 
-__all__ = ["Attributes", "Image", "open_image", "open_levels"]
-
 Attributes = dict[str, object]
 
 DECODING_ERRORS = (

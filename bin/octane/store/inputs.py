@@ -8,8 +8,6 @@ from octane.store.image import Image
 from octane.store.itk_files import FORMATS
 from octane.store.volumes import Volume
 
-__all__ = ["as_given", "find_inputs", "kind_of"]
-
 
 def find_inputs(source: Path) -> list[Path]:
     """Stores or files that ``source`` stands for: itself, or a folder's OME-Zarr stores.

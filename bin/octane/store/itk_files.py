@@ -20,16 +20,6 @@ from octane.core.errors import OctaneError, unreadable
 from octane.core.geometry import MICROMETERS, Grid, Region, vector
 from octane.store.image import Attributes
 
-__all__ = [
-    "FORMATS",
-    "MILLIMETER",
-    "TAKEN",
-    "UNITLESS",
-    "FileVolume",
-    "open_file",
-    "require_format",
-]
-
 FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
 """Suffixes of files that SimpleITK reads and writes."""
 

@@ -17,8 +17,6 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import Region, Vector, vector
 from octane.store.image import Attributes, Image
 
-__all__ = ["COLUMNS", "MosaicGrid", "Position", "Tile", "read_positions"]
-
 Tile = tuple[int, int]
 """Row and column."""
 Position = tuple[float, float]

@@ -10,8 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 from octane.core.errors import OctaneError
 from octane.core.geometry import MICROMETERS, Vector, vector
 
-__all__ = ["Dataset", "dataset_paths", "finest_dataset"]
-
 SYNONYMS = {
     "nm": "nanometer",
     "um": "micrometer",

@@ -36,8 +36,6 @@ from octane.store.decode import (
 )
 from octane.store.encoding import ABSENT, Encoding, ShardIndexError, ShardLayout
 
-__all__ = ["DirectReader"]
-
 INDICES = 256
 """Shards whose index is kept: those of several rows of a mosaic."""
 BATCH_BYTES = 1_000_000

@@ -15,19 +15,6 @@ from octane.core.geometry import Vector
 from octane.store.image import Attributes
 from octane.store.volumes import Volume
 
-__all__ = [
-    "Section",
-    "Voxels",
-    "gaps",
-    "noted_sections",
-    "number_of",
-    "read_sections",
-    "require_alike",
-    "rescaled",
-    "section_number",
-    "sections_from",
-]
-
 
 @dataclass(frozen=True)
 class Section:

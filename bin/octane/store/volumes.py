@@ -27,16 +27,6 @@ from octane.store.itk_files import (
 )
 from octane.store.writer import CHUNK, SHARD, Codec, Level, create_image
 
-__all__ = [
-    "ArrayVolume",
-    "Volume",
-    "Writer",
-    "bring_in",
-    "create_volume",
-    "is_ome_zarr",
-    "open_volume",
-]
-
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
@@ -46,12 +36,12 @@ class Volume(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where it is stored."""
+        """Path of its store or file."""
         ...
 
     @property
     def grid(self) -> Grid:
-        """Where its voxels lie."""
+        """Positions of its voxels."""
         ...
 
     @property

@@ -29,17 +29,6 @@ from octane.store.chunks import chunk_key, owned_shape
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, Encoding, crc32c
 from octane.store.image import Attributes, Image
 
-__all__ = [
-    "CHUNK",
-    "SHARD",
-    "Codec",
-    "DirectWriter",
-    "Level",
-    "ShardWriter",
-    "create_image",
-]
-
-
 Codec = Literal["zstd", "blosc-lz4", "none"]
 
 CHUNK = 128
