@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -79,3 +80,18 @@ def read_object(path: Path) -> dict[str, object]:
     if not isinstance(found, dict):
         raise OctaneError(f"{path} holds no JSON object of parameters; correct it.")
     return found
+
+
+def unlinkable(path: Path) -> str | None:
+    """Sentence on a path that Nextflow cannot link into a task's folder; None for any other.
+
+    As ``unlinkable`` in subworkflows/prepare.nf: Nextflow follows links and keeps the last name,
+    and a shell reads these signs as a pattern.
+    """
+    signs = re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{path.resolve()}{path.name}")
+    if not signs:
+        return None
+    named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
+    sign = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
+    shown = path.resolve() if signs[0] in str(path.resolve()) else path
+    return f"{shown} has {sign} in its path, which Nextflow cannot hand to tasks; rename it."

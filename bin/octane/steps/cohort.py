@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from octane.config.params import MASK_WORDS
 from octane.config.samplesheet import Row, Sheet, is_subject_name, read_samplesheet
 from octane.config.schema import WorkflowModel, entries, is_path
-from octane.config.validation import read_object, spelled
+from octane.config.validation import read_object, spelled, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
@@ -143,3 +143,5 @@ def _look(row: Row, given: Mapping[str, str], sheet: Sheet) -> None:
     for name in _paths(row.cells):
         if not Path(given[name]).exists():
             sheet.problem(row.line, f"{name} {given[name]} does not exist; check the path.")
+        elif problem := unlinkable(Path(given[name])):
+            sheet.problem(row.line, problem)

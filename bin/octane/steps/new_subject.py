@@ -8,7 +8,6 @@ import csv
 import io
 import logging
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from shlex import join, quote
 from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
+from octane.config.validation import unlinkable
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import spelled
@@ -107,7 +107,8 @@ def write_subject(
     destination = config or project / "conf" / "subjects" / f"{name}.config"
     if samplesheet is None and destination.exists() and not overwrite:
         raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
-    _require_linkable(source)
+    if problem := unlinkable(source):
+        raise OctaneError(problem)
     found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
     outdir = results_folder(source, wishes.outdir)
     settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_source())
@@ -130,17 +131,6 @@ def write_subject(
             if line.startswith(TO_DECIDE):
                 logger.warning("%s", line)
     return samplesheet or destination
-
-
-def _require_linkable(source: Path) -> None:
-    """Refuse what ``linkable`` in lib/functions.nf refuses: Nextflow follows links."""
-    if signs := re.findall(r"[\[\]*?{}$\x00-\x1f\x7f]", f"{source.resolve()}{source.name}"):
-        named = {"\t": "a tab", "\n": "a line break"}.get(signs[0])
-        sign = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
-        raise OctaneError(
-            f"{source.resolve() if signs[0] in str(source.resolve()) else source} has {sign} in "
-            "its path, which Nextflow cannot hand to tasks; rename it."
-        )
 
 
 def results_folder(data: Path, wished: Path | None = None) -> Path:

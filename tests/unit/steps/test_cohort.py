@@ -107,6 +107,15 @@ def test_names_and_inputs_are_checked(problems):
     ]
 
 
+def test_a_path_that_a_shell_would_read_as_a_pattern_is_a_problem_of_its_row(problems, tmp_path):
+    (tmp_path / "study[1]").mkdir()
+    (line,) = problems("subject,input\n01,study[1]\n")
+    assert line.endswith(
+        "study[1] has a [ in its path, which Nextflow cannot hand to tasks; rename it."
+    )
+    assert line.startswith("cohort.csv, line 2: ")
+
+
 def test_where_paths_cannot_be_seen_they_are_not_looked_for(cohort, tmp_path):
     (found,) = cohort("subject,input\n01,nowhere\n", look=False)
     assert found["given"]["input"] == f"{tmp_path}/nowhere"
