@@ -71,7 +71,7 @@ def test_the_memory_grows_until_the_limit_and_then_it_stops(stubs):
 def test_a_task_that_more_and_more_memory_does_not_help_is_to_have_more_still(stubs):
     run = stubs("PREFLIGHT", "'exit 137'", "--max_memory", "9 GB")
     assert run.code == 1
-    assert "It had 2 GB, then 4 GB, then 6 GB of memory: let it have more, as docs" in run.output
+    assert "It had 2 GB, then 4 GB, then 6 GB of memory: give it more, as docs" in run.output
     assert "not to be had" not in run.output
 
 
@@ -115,7 +115,7 @@ def test_a_task_that_is_out_of_time_each_time_says_so(stubs):
     run = stubs("STACK", "'exit 140'")
     assert run.code == 1
     assert "octane stopped: STACK (mosaics) was out of its time (exit 140)." in run.output
-    assert "let it have more time, as docs/hpc.md says." in run.output
+    assert "give it more time, as docs/hpc.md says." in run.output
 
 
 def test_a_task_on_this_machine_has_no_limit_of_time(stubs):
