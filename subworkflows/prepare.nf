@@ -215,7 +215,10 @@ def requestOf(all) {
     def tables = []
     def subjects = all.collect { meta, input, _truth, _states ->
         def table = optional(parameterOf(meta, 'positions'))
-        tables += table
+        // Not `tables += table`: a path is a list of its names to Groovy.
+        if (table) {
+            tables << table
+        }
         [subject: meta.id, given: meta.given ?: [:], row: meta.row ?: '', table: table ? tables.size() : null, marks: marksOf(input) + (table ? marksOf(table) : [:])]
     }
     def request = groovy.json.JsonOutput.toJson([parameters: parameters(), written: [outputFolder(), workflow.workDir, workflow.launchDir]*.toString(), subjects: subjects])

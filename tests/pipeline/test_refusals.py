@@ -28,10 +28,6 @@ def last_words(run):
             "Unknown parameter --n4_strenght; did you mean --n4_strength?",
             id="misspelt",
         ),
-        # To Nextflow it is true, to pydantic it would be false.
-        pytest.param(
-            ["--skip_n4", "no"], "--skip_n4 is 'no': write true or false.", id="no-switch"
-        ),
         pytest.param(
             ["--scratch_dir", "/no/such/folder", "--resolution", "2"],
             "--scratch_dir /no/such/folder does not exist; make it, or end it in / to have tasks "
@@ -68,12 +64,19 @@ def test_preflight_refuses_before_any_other_task(
             False,
             id="outdir",
         ),
+        # Any text is true to Groovy.
+        pytest.param(
+            ["--input", ".", "--skip_n4", "no"],
+            "--skip_n4 is 'no': write true or false.",
+            True,
+            id="no-switch",
+        ),
         pytest.param(
             ["--phantom", "no"], "--phantom is 'no': write true or false.", True, id="phantom-no"
         ),
         pytest.param(
             ["-params-file", "params.yml"],
-            "--help is 'false': write true or false.",
+            "--help is 'perhaps': write true or false.",
             True,
             id="help-text",
         ),
@@ -92,7 +95,7 @@ def test_preflight_refuses_before_any_other_task(
     ],
 )
 def test_the_launch_refuses_what_is_not_there(nextflow, arguments, sentence, give_outdir, tmp_path):
-    (tmp_path / "params.yml").write_text('help: "false"\n', encoding="utf-8")
+    (tmp_path / "params.yml").write_text('help: "perhaps"\n', encoding="utf-8")
     (tmp_path / "subject.yml").write_text("subject: 01\n", encoding="utf-8")
     run = nextflow(tmp_path, *arguments, give_outdir=give_outdir)
     assert run.code == 1
@@ -121,7 +124,7 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     assert run.code == 1
     assert "holds the one value 7 everywhere that is to be fitted" in last_words(run)
     assert run.tasks("FAILED") == ["N4 (flat)"]
-    assert sorted(path.name for path in run.outdir.iterdir()) == ["pipeline_info"]
+    assert [path.name for path in (run.outdir / "flat").iterdir()] == ["input.json"]
     assert "Results:" not in run.output
 
 

@@ -106,7 +106,14 @@ class Plan:
         """The part that the workflow reads; ``flags`` are words of each step's command."""
         items = [asdict(item) for item in self.items]
         flags = {step: shlex.join(_flags(step, self.settings)) for step in MODELS}
-        return {"subject": self.subject, "kind": self.kind, "items": items, "flags": flags}
+        steps = [asdict(step) for step in self.steps]
+        return {
+            "subject": self.subject,
+            "kind": self.kind,
+            "items": items,
+            "flags": flags,
+            "steps": steps,
+        }
 
 
 def _stem(path: Path) -> str:
