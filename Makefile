@@ -37,7 +37,7 @@ test: ## every check and test that needs no GPU
 test-gpu: ## the tests that need an NVIDIA GPU
 	@tools/setup.sh test
 	@$(ENV) python -c 'import cupy' 2>/dev/null || { \
-		echo "test-gpu: CuPy is not installed; run: .venv/bin/pip install cupy-cuda12x (or cupy-cuda13x)" >&2; exit 1; }
+		echo "test-gpu: CuPy is not installed; run: .venv/bin/pip install 'cupy-cuda12x[ctk]' (or cupy-cuda13x[ctk])" >&2; exit 1; }
 	@$(ENV) python -m pytest tests/gpu $(PYTEST)
 
 lint: ## the static checks alone
