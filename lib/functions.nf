@@ -28,6 +28,7 @@ def codeVersion(step) {
         pyramid: 'core config store gpu pipeline resample steps/pyramid.py',
         report: 'core config report steps/report.py',
         cohort_report: 'core config report',
+        all: 'core config store gpu pipeline resample stitch n4 report steps',
     ]
     def root = file("${moduleDir}/../bin/octane")
     def files = []
@@ -59,9 +60,13 @@ def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
-// Whether a folder is a zarr store, as octane.store.chunks.is_store finds it.
+// The first file of a zarr store's metadata, as METADATA in octane/store/chunks.py has them; null without any.
+def metadataOf(folder) {
+    return ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> folder.resolve(name) }.find { path -> path.exists() }
+}
+
 def isStore(folder) {
-    return folder.name.endsWith('.zarr') || ['zarr.json', '.zgroup', '.zattrs', '.zarray'].any { name -> folder.resolve(name).exists() }
+    return folder.name.endsWith('.zarr') || metadataOf(folder)
 }
 
 // The part of an input that is read: of a folder its stores alone, because results, a work directory and
@@ -132,6 +137,7 @@ def runRecord() {
         Nextflow: nextflow.version.toString(),
         octane: workflow.manifest.version,
         revision: workflow.commitId ?: commitOf(workflow.projectDir),
+        code: codeVersion('all').take(12),
         profile: workflow.profile,
         repository: workflow.repository ?: '',
         script: workflow.scriptFile.toString(),

@@ -3,7 +3,7 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersion ; fingerprint ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
+include { codeVersion ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -39,21 +39,23 @@ workflow PREPARE {
         .join(watched.map { meta, input, truth, states -> [meta.id, meta, input, truth, states] })
         .map { _id, plan, meta, input, truth, states ->
             markFolder(meta, sourceOf(input, states))
-            [meta, plan, input, truth]
+            [meta, plan, input, truth, states]
         }
     // For each step [id, more meta, flags, file...]: the subject's own part of its tasks.
-    own = plans.multiMap { meta, plan, _input, truth ->
+    own = plans.multiMap { meta, plan, _input, truth, states ->
         def mask = maskOf(meta)
-        resample: [meta.id, [:], plan.flags.resample ?: '']
-        stitch: [meta.id, [:], plan.flags.stitch ?: '', optional(parameterOf(meta, 'positions'))]
-        stack: [meta.id, [:], plan.flags.stack ?: '']
-        n4: [meta.id, [beside: "${fingerprint(mask)}${fingerprint(truth)}"], plan.flags.n4 ?: '', mask, truth]
-        pyramid: [meta.id, [:], plan.flags.pyramid ?: '']
-        report: [meta.id, [records: recordsOf(meta, plan)], plan.flags.report ?: '']
+        // Stubs have none.
+        def flags = plan.flags.withDefault { _step -> '' }
+        resample: [meta.id, [:], flags.resample]
+        stitch: [meta.id, [:], flags.stitch, optional(parameterOf(meta, 'positions'))]
+        stack: [meta.id, [:], flags.stack]
+        n4: [meta.id, [beside: [mask, truth].collect { file -> states[file] ?: '' }.join()], flags.n4, mask, truth]
+        pyramid: [meta.id, [:], flags.pyramid]
+        report: [meta.id, [records: recordsOf(meta, plan)], flags.report]
     }
 
     emit:
-    images = plans.flatMap { meta, plan, input, _truth -> itemsOf(meta, plan, input) } // [meta, image]
+    images = plans.flatMap { meta, plan, input, _truth, states -> itemsOf(meta, plan, input, states) } // [meta, image]
     resample = own.resample
     stitch = own.stitch
     stack = own.stack
@@ -229,8 +231,7 @@ def requestOf(all) {
 // that a task is given the data that the launch meant, and that a node has the same behind a path.
 def marksOf(input) {
     return partsOf(input).collectEntries { part ->
-        def names = ['zarr.json', '.zattrs', '.zgroup', '.zarray']
-        def file = names.collect { name -> part.resolve(name) }.find { path -> path.exists() } ?: part
+        def file = metadataOf(part) ?: part
         [part.name, file.isDirectory() ? null : [file.size(), file.lastModified().intdiv(1000)]]
     }
 }
@@ -258,10 +259,10 @@ def isResampled(meta, plan) {
 
 // One [meta, image] for each input of a plan. `seen` stands for the image's content, which Nextflow does not
 // look at.
-def itemsOf(meta, plan, input) {
+def itemsOf(meta, plan, input, states) {
     return plan.items.collect { item ->
         def image = item.file ? input.resolve(item.file) : input
-        [[id: meta.id, section: item.id, kind: plan.kind, count: plan.items.size(), resample: isResampled(meta, plan), seen: fingerprint(image)], image]
+        [[id: meta.id, section: item.id, kind: plan.kind, count: plan.items.size(), resample: isResampled(meta, plan), seen: item.file ? fingerprint(image) : states[input]], image]
     }
 }
 

@@ -38,7 +38,7 @@ from octane.core.metrics import write_json
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Places, Space, Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
-from octane.store.chunks import is_store
+from octane.store.chunks import METADATA, is_store
 from octane.store.image import Image
 from octane.store.inputs import as_given, find_inputs, kind_of
 from octane.store.itk_files import FORMATS
@@ -62,9 +62,6 @@ MODELS: dict[str, dict[str, type[StepParameters]]] = {
     "report": {"execution": ExecutionParameters, "report": ReportParameters},
 }
 """Parameters that each step's command takes in the workflow."""
-
-METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
-"""Files of a store of which the launch takes the first (``marksOf`` in subworkflows/prepare.nf)."""
 
 SHELL_SIGNS = set("'\"`$\\/*?[]{};&|<>!\n")
 """Signs that a subject's or section's name must not have."""
@@ -103,7 +100,7 @@ class Plan:
     steps: list[Step]
 
     def as_json(self) -> dict[str, object]:
-        """The part that the workflow reads; ``flags`` are words of each step's command."""
+        """The plan as the workflow takes it; ``flags`` are words of each step's command."""
         items = [asdict(item) for item in self.items]
         flags = {step: shlex.join(_flags(step, self.settings)) for step in MODELS}
         steps = [asdict(step) for step in self.steps]
@@ -197,6 +194,7 @@ def _require_same(marks: dict[str, list[int] | None], source: Path, table: Path 
         if mark is None:
             continue
         path = next(p for p in (source, table, source / name) if p is not None and p.name == name)
+        # As `metadataOf` in lib/functions.nf takes it.
         file = next((f for f in (path / part for part in METADATA) if f.exists()), path)
         state = file.stat() if file.exists() else None
         if state is None or [state.st_size, int(state.st_mtime)] != mark:

@@ -16,11 +16,13 @@ import zarr
 from octane.core.geometry import Region
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
+METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
+"""Files of a store's metadata, of zarr v3 and v2."""
+
 
 def is_store(folder: Path) -> bool:
     """Tell whether a folder has the metadata of a zarr store, whatever its name."""
-    names = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
-    return any((folder / name).exists() for name in names)
+    return any((folder / name).exists() for name in METADATA)
 
 
 class ChunkError(Exception):
