@@ -217,7 +217,6 @@ def resample_part(xp: ModuleType, quick: bool) -> dict[str, object]:
             return own.finish()
 
         result, seconds = timed(lambda: by_kernels().copy(), REPEATS)
-        own.close()
     return {
         "pinned_bytes_per_s_to_device": rate,
         "tile": TILE,

@@ -30,9 +30,7 @@ def memory(cupy):
 
 @pytest.fixture
 def resampler_(cupy, memory):
-    made = CudaResampler(cupy, memory)
-    yield made
-    made.close()
+    return CudaResampler(cupy, memory)
 
 
 def voxels(dtype, shape=SHAPE, seed=0):
@@ -110,9 +108,6 @@ def test_tiles_take_the_memory_that_was_foreseen_and_no_more(cupy, memory):
     for _ in range(5):
         by_kernel(own, array, operators)
     assert (pool.used_bytes(), pool.total_bytes(), memory.size) == after
-    own.close()
-    assert pool.used_bytes() == before
-    assert memory.size == 0
 
 
 @pytest.mark.parametrize("why", ["refused", "switched off"])
@@ -130,7 +125,6 @@ def test_without_page_locked_memory_the_result_is_the_same(cupy, resampler_, mon
     with HostMemory(cupy, pinned=why == "refused", warn=warnings.append) as memory:
         own = CudaResampler(cupy, memory)
         np.testing.assert_array_equal(by_kernel(own, array, operators), expected)
-        own.close()
         assert not memory.pinned
     assert len(warnings) == (why == "refused")
 
@@ -161,7 +155,6 @@ def test_several_workers_resample_at_once(cupy, memory):
     tiles = [voxels("f4", seed=seed) for seed in range(4)]
     own = CudaResampler(cupy, memory)
     expected = [by_kernel(own, tile, operators) for tile in tiles]
-    own.close()
     wrong, failed = [], []
 
     def work(number):
@@ -172,7 +165,6 @@ def test_several_workers_resample_at_once(cupy, memory):
                 found = by_kernel(mine, tiles[which], operators, batch=3)
                 if not np.array_equal(found, expected[which]):
                     wrong.append((number, turn))
-            mine.close()
         except (RuntimeError, ValueError) as error:
             failed.append(error)
 

@@ -1,12 +1,9 @@
 """The pipeline: every tile read, computed and written by one worker, many workers at once.
 
-A worker (a lane) does the whole chain for one tile and then begins the next, with the same buffers:
-read and decode, copy to the device, compute, copy back, encode and write. The lanes are at
-different links of the chain, so that reading, copies, computing and writing overlap; on a GPU each
-lane has a stream of its own.
-
-There is no queue: a lane that cannot write does not read, and one that waits for the disk does not
-compute. Memory is the buffers of the lanes, whatever the number of tiles.
+A worker (a lane) does the whole chain for one tile and then begins the next, with the same buffers.
+The lanes are at different links of the chain, so that reading, copies, computing and writing
+overlap; on a GPU each lane has a stream of its own. There is no queue: memory is the buffers of the
+lanes, whatever the number of tiles.
 """
 
 import logging
@@ -26,6 +23,7 @@ from octane.core.metrics import Metrics
 from octane.core.progress import progress
 from octane.core.timing import OTHER, STAGES, Track, span
 from octane.gpu.pinned import HostMemory
+from octane.gpu.run import Share
 from octane.pipeline.workers import run_tiles
 
 logger = logging.getLogger(__name__)
@@ -87,7 +85,8 @@ class Lane:
         if self.stream is None:
             return array
         with span("copy"):
-            array = np.ascontiguousarray(array)
+            # CUDA knows the machine's byte order alone.
+            array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
             copy = self.xp.empty(array.shape, array.dtype)
             with self.host.transfers.timed(self.stream, array.nbytes, "to_device"):
                 copy.set(array, stream=self.stream)
@@ -120,13 +119,10 @@ def run_pipeline(
     *,
     label: str,
     workers: int,
-    xp: ModuleType,
     metrics: Metrics,
+    share: Share | None = None,
     describe: Callable[[Tile], str] = str,
-    fetch: Callable[[Tile], None] | None = None,
-    ahead: int = 0,
     pinned: bool = True,
-    active: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Run ``work`` on every tile.
 
@@ -141,20 +137,14 @@ def run_pipeline(
         Name of the work in the log and in the figures.
     workers
         Number of lanes: tiles in flight.
-    xp
-        Array module that computes.
     metrics
         Takes seconds and bytes, and figures of the pipeline under ``pipeline``.
+    share
+        Array module and device that compute; None for NumPy.
     describe
         Names a tile in an error.
-    fetch
-        Asks the system to load the bytes of a tile; called for the tile ``ahead`` of the lanes.
-    ahead
-        Number of tiles to fetch before their turn.
     pinned
         Whether the lanes' buffers are page-locked on a GPU.
-    active
-        Selects the device for a thread, because CUDA keeps it for every thread separately.
 
     Raises
     ------
@@ -162,6 +152,7 @@ def run_pipeline(
         The first that ``work`` raised, with the tile in its notes; tiles in work end, others do
         not begin.
     """
+    xp, active = (np, nullcontext) if share is None else (share.xp, share.active)
     tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
     before, start = _seconds(tracks), time.perf_counter()
     with (
@@ -170,27 +161,18 @@ def run_pipeline(
     ):
         lanes = deque(Lane(xp, metrics, host, track) for track in tracks)
 
-        def one(index: int) -> None:
-            if fetch is not None and ahead > 0 and index + ahead < len(tiles):
-                fetch(tiles[index + ahead])
+        def one(tile: Tile) -> None:
             lane = lanes.popleft()
             try:
+                # CUDA keeps the device for every thread separately.
                 with metrics.timeline.on(lane.track), span(OTHER), active(), lane.active():
-                    size = work(tiles[index], lane)
+                    size = work(tile, lane)
             finally:
                 lanes.append(lane)
             advance(size)
 
-        if fetch is not None:
-            for tile in tiles[:ahead]:
-                fetch(tile)
         try:
-            run_tiles(
-                range(len(tiles)),
-                one,
-                workers=max(1, len(lanes)),
-                describe=lambda index: describe(tiles[index]),
-            )
+            run_tiles(tiles, one, workers=max(1, len(lanes)), describe=describe)
         finally:
             # Also after a failed try, whose seconds are counted too.
             if copied := sum(found.bytes for found in host.transfers.found().values()):
@@ -199,22 +181,14 @@ def run_pipeline(
     spent = {stage: seconds - before[stage] for stage, seconds in _seconds(tracks).items()}
     every = max(sum(spent.values()), 1e-9)
     shares = sorted(((seconds / every, stage) for stage, seconds in spent.items()), reverse=True)
-    logger.info(
-        "%s: %d tiles, %d workers, %.1f s: %s",
-        label,
-        len(tiles),
-        len(lanes),
-        wall,
-        ", ".join(f"{stage} {share:.0%}" for share, stage in shares if share >= 0.01),
-    )
+    told = ", ".join(f"{stage} {part:.0%}" for part, stage in shares if part >= 0.01)
+    logger.info("%s: %d tiles, %d workers, %.1f s: %s", label, len(tiles), len(lanes), wall, told)
     pipelines = metrics.figures.setdefault("pipeline", {})
     assert isinstance(pipelines, dict)
     pipelines[label] = {
         "tiles": len(tiles),
         "workers": len(lanes),
         "seconds": wall,
-        "tiles_per_second": len(tiles) / wall,
-        "megabytes_per_second": advance.bytes / wall / 1e6,
         "lane_seconds": spent,
         "transfers": {way: asdict(found) for way, found in host.transfers.found().items()},
     }

@@ -6,8 +6,7 @@ Memory is bounded by the number of threads: a block is in flight only while a th
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
-from threading import Condition
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
@@ -68,31 +67,6 @@ def plan_workers(
     return max(1, min(requested or cores(), (memory - fixed) // bytes_per_block, blocks))
 
 
-class _Gate:
-    """A gate that lets tiles begin until it is closed; closing waits for tiles in work."""
-
-    def __init__(self) -> None:
-        self._changed = Condition()
-        self._within, self._closed = 0, False
-
-    def __enter__(self) -> None:
-        with self._changed:
-            if self._closed:
-                raise CancelledError
-            self._within += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._within -= 1
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            while self._within:
-                self._changed.wait()
-
-
 def run_tiles(
     tiles: Sequence[Tile],
     work: Callable[[Tile], Result],
@@ -100,38 +74,18 @@ def run_tiles(
     workers: int,
     describe: Callable[[Tile], str] = str,
 ) -> list[Result]:
-    """Run ``work`` on every tile and return the results in the order of the tiles.
+    """Run ``work`` on every tile from ``workers`` threads; the results are in the tiles' order.
 
     The first error stops the others: tiles not begun are dropped, those in work end, and the error
-    is raised with the tile's name.
-
-    Parameters
-    ----------
-    tiles
-        Arguments of ``work``, one for each call.
-    work
-        Reads, computes and writes one tile; called from ``workers`` threads.
-    workers
-        Number of threads.
-    describe
-        Names a tile in an error.
+    is raised with the tile's name, which ``describe`` gives.
     """
-    gate = _Gate()
-
-    def one(tile: Tile) -> Result:
-        with gate:
-            return work(tile)
-
     pool = ThreadPoolExecutor(workers, thread_name_prefix="tile")
     try:
-        futures = [pool.submit(one, tile) for tile in tiles]
+        futures = [pool.submit(work, tile) for tile in tiles]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     finally:
-        # Also when a signal ends the wait: a task that is cancelled must not begin new tiles. The
-        # gate also stops a thread that the pool does not know because of the signal.
-        pool.shutdown(wait=False, cancel_futures=True)
-        gate.close()
-        pool.shutdown(wait=True)
+        # Also when a signal ends the wait: a task that is cancelled must not begin new tiles.
+        pool.shutdown(cancel_futures=True)
     for tile, future in zip(tiles, futures, strict=True):
         if future in done and (error := future.exception()) is not None:
             error.add_note(f"while working on {describe(tile)}")
@@ -150,21 +104,9 @@ def read_blocks(
 ) -> list[Result]:
     """Run ``work`` on every block before the pipeline begins, and show the progress.
 
-    Parameters
-    ----------
-    blocks
-        Arguments of ``work``, one for each call.
-    work
-        Reads one block; returns its result and the bytes that it read. It times its stages by
-        :class:`octane.core.timing.span`.
-    label
-        Name of the work in the log.
-    workers
-        Number of threads, each with a track of its own.
-    metrics
-        Takes seconds.
-    describe
-        Names a block in an error.
+    It reads one block, and returns its result and the bytes that it read; it times its stages by
+    :class:`octane.core.timing.span`. Other parameters are as for
+    :func:`octane.pipeline.lanes.run_pipeline`.
     """
     count = min(workers, len(blocks))
     tracks = deque(metrics.timeline.track(f"{READER} {n}") for n in range(count))

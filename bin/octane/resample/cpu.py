@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from octane.core.arrays import as_dtype, integer_limits, working_type
 from octane.resample import kernels
-from octane.resample.operator import AxisOperator
+from octane.resample.operator import AxisOperator, reach, require_announced
 
 LOOPED = frozenset(map(np.dtype, "bBhHiIlLfdFD"))
 """Types that the loops read and write themselves; the others go through the type computed in."""
@@ -30,43 +30,6 @@ STAGED_BYTES = 1 << 20
 
 ALIGNMENT = 64
 """Bytes of a cache line: vectors that lie across two made the whole a tenth slower."""
-
-
-def reach(operators: Sequence[AxisOperator], plane_shape: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of planes that operators of z, y and x take.
-
-    Raises
-    ------
-    ValueError
-        When there are fewer in planes of that shape, or samples are taken in another order than
-        that in which planes are pushed.
-    """
-    if not streams(operators):
-        raise ValueError("an operator takes samples in another order than they are pushed")
-    ny, nx = (int(operator.start[-1]) + operator.taps for operator in operators[1:])
-    if ny > plane_shape[0] or nx > plane_shape[1]:
-        raise ValueError(f"the operators take {ny} x {nx} voxels of planes of {plane_shape}")
-    return ny, nx
-
-
-def require_announced(planes: np.ndarray, plane_shape: tuple[int, int], dtype: np.dtype) -> None:
-    """Refuse planes of another shape or type than was announced, with a ValueError."""
-    if planes.shape[1:] != plane_shape or planes.dtype != dtype:
-        raise ValueError(
-            f"planes of {planes.shape[1:]}, {planes.dtype} were pushed, and planes of "
-            f"{plane_shape}, {dtype} were announced"
-        )
-
-
-def require_complete(done: int, planes: int) -> None:
-    """Refuse a result of which fewer planes are done than it has, with a ValueError."""
-    if done < planes:
-        raise ValueError(f"the planes pushed are enough for {done} of the result's {planes}")
-
-
-def streams(operators: Sequence[AxisOperator]) -> bool:
-    """Tell whether operators take their inputs in order, as a stream of planes needs."""
-    return all((np.diff(operator.start) >= 0).all() for operator in operators)
 
 
 def _component(dtype: np.dtype) -> np.dtype:
@@ -103,15 +66,12 @@ class CompiledResampler:
         Raises
         ------
         ValueError
-            When the operators take more than a plane has, or samples not in their order.
+            When the operators take more than a plane has.
         """
         z, y, x = operators
-        _, nx = reach(operators, plane_shape)
-        self._dtype, self._out, self._plane_shape = (
-            np.dtype(dtype),
-            np.dtype(out_dtype),
-            plane_shape,
-        )
+        _, _, nx = reach(operators, plane_shape)
+        self._dtype, self._out = np.dtype(dtype), np.dtype(out_dtype)
+        self._plane_shape = plane_shape
         self._pushed = self._done = 0
         working = working_type(self._dtype)
         # What the loops are given, and what they give.
@@ -169,14 +129,7 @@ class CompiledResampler:
             self._run(staged)
 
     def finish(self) -> np.ndarray:
-        """The result, (z, y, x) of the type asked for: valid until the next ``begin``.
-
-        Raises
-        ------
-        ValueError
-            When planes are missing.
-        """
-        require_complete(self._done, len(self._result))
+        """The result, (z, y, x) of the type asked for: valid until the next ``begin``."""
         same = self._result.dtype == self._out
         return self._result if same else as_dtype(self._result, self._out)
 

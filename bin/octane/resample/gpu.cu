@@ -22,12 +22,13 @@ constexpr int AT_ONCE = 1536;
 #endif
 
 #ifdef HALF_INPUT
-// Exact: scaling by 2**112 moves the exponent, also that of subnormal numbers.
+// Exact, also of subnormal numbers where the GPU's own float32 are flushed to zero.
 __device__ inline WORK number(INPUT bits) {
     const unsigned sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
     if (rest >= 0x7c00u)
         return __int_as_float((int)(sign | 0x7f800000u | (rest & 0x3ffu) << 13));
-    const float size = __int_as_float((int)(rest << 13)) * 5192296858534827628530496329220096.0f;
+    const float size = rest < 0x400u ? (float)rest * 5.9604644775390625e-08f
+                                     : __int_as_float((int)((rest << 13) + (112u << 23)));
     return sign ? -size : size;
 }
 #else

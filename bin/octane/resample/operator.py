@@ -11,6 +11,7 @@ What the boundary reflects falls on samples inside and is folded into their weig
 a weighted sum of consecutive samples, on which all of :mod:`octane.resample.resampler` is built.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ class AxisOperator:
     Attributes
     ----------
     start
-        First input sample of each output, (outputs,); with its taps within 0..n-1.
+        First input sample of each output, (outputs,); ascending, with its taps within 0..n-1.
     weight
         Weights of the consecutive samples from there, float64, (outputs, taps).
     """
@@ -63,6 +64,29 @@ class AxisOperator:
             and self.taps == 1
             and bool((self.weight == 1).all())
             and bool((self.start == np.arange(self.size)).all())
+        )
+
+
+def reach(operators: Sequence[AxisOperator], plane_shape: tuple[int, int]) -> tuple[int, int, int]:
+    """Planes, rows and columns that operators of z, y and x take.
+
+    Raises
+    ------
+    ValueError
+        When planes of that shape have fewer rows or columns.
+    """
+    nz, ny, nx = (int(operator.start[-1]) + operator.taps for operator in operators)
+    if ny > plane_shape[0] or nx > plane_shape[1]:
+        raise ValueError(f"the operators take {ny} x {nx} voxels of planes of {plane_shape}")
+    return nz, ny, nx
+
+
+def require_announced(planes: npt.NDArray, plane_shape: tuple[int, int], dtype: np.dtype) -> None:
+    """Refuse planes of another shape or type than was announced, with a ValueError."""
+    if planes.shape[1:] != plane_shape or planes.dtype != dtype:
+        raise ValueError(
+            f"planes of {planes.shape[1:]}, {planes.dtype} were pushed, and planes of "
+            f"{plane_shape}, {dtype} were announced"
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, Region, Vector, spelled, vector
+from octane.core.geometry import Grid, Vector, spelled, vector
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator, resampled, resampler
@@ -25,7 +25,6 @@ from octane.store.writer import Level
 
 BATCH_BYTES = 1 << 20
 """Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
-
 
 DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
 """Voxel sizes of atlases and of quick looks, micrometres."""
@@ -59,30 +58,6 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     return target
 
 
-def _size(shape: Sequence[int], dtype: np.dtype) -> str:
-    return f"{spelled(shape)} {dtype}, {math.prod(shape) * dtype.itemsize / 1e6:.0f} MB"
-
-
-def _access(image: Volume) -> str:
-    if not isinstance(image, Image):
-        return "read whole, as its format is"
-    if image.reader is None:
-        return f"read through zarr, because {image.why_zarr}"
-    if image.reader.streams:
-        return "chunks decoded a few planes at a time"
-    return "chunks decoded whole"
-
-
-def _resources(plan: MosaicPlan | VolumePlan, lane: int, ahead: int) -> str:
-    resources = (
-        f"{plan.workers} worker(s) with {lane / 1e6:.0f} MB each, {ahead} fetched ahead, "
-        f"about {plan.predicted_bytes / 1e6:.0f} MB of memory"
-    )
-    if plan.device_bytes:
-        resources += f" and {plan.workers * plan.device_bytes / 1e6:.0f} MB of a GPU's"
-    return resources
-
-
 @dataclass(frozen=True)
 class Piece:
     """One stored object of the result, and the tiles that it is made of.
@@ -106,27 +81,14 @@ class Piece:
         return f"tiles of rows {y} to {last_y}, columns {x} to {last_x}"
 
 
-def _around(regions: Sequence[Region]) -> Region:
-    return tuple(
-        slice(min(r.start for r in axis), max(r.stop for r in axis))
-        for axis in zip(*regions, strict=True)
-    )
-
-
 @dataclass(frozen=True)
 class MosaicPlan:
-    """Plan of a mosaic grid's resampling.
+    """Plan of a mosaic grid's resampling; further attributes as of :class:`StreamPlan`.
 
     Attributes
     ----------
-    image, tiling
+    source, tiling
         The source.
-    target
-        Voxel size, micrometres.
-    level
-        The result.
-    dtype
-        Of the result.
     operators
         Per axis, by the number of samples: a grid has at most two lengths of tile on each.
     pieces
@@ -137,13 +99,10 @@ class MosaicPlan:
         Tiles in flight.
     ahead
         Tiles that are fetched ahead.
-    lane_bytes, predicted_bytes, device_bytes
-        Host memory of one worker, peak of the process, and a GPU's memory for one worker.
     """
 
-    image: Image
+    source: Image
     tiling: MosaicGrid
-    target: Vector
     level: Level
     dtype: np.dtype
     operators: tuple[dict[int, AxisOperator], ...]
@@ -160,66 +119,37 @@ class MosaicPlan:
         region = self.tiling.region(tile)
         return [own[r.stop - r.start] for own, r in zip(self.operators, region, strict=True)]
 
-    def source(self, piece: Piece) -> Region:
-        """Voxels of the source that a piece is made of."""
-        return _around([self.tiling.region(tile) for tile in piece.tiles])
 
-    def lines(self) -> list[str]:
-        """The plan in words, a line each."""
-        tiling = self.tiling
-        pieces = "" if self.level.shards is None else f" in {len(self.pieces)} shards"
-        return [
-            f"{self.image.path}: {tiling.rows} x {tiling.columns} tiles of "
-            f"{spelled(tiling.tile)} voxels (z y x) of {spelled(tiling.spacing)} um, "
-            f"{_size(tiling.shape, self.image.dtype)}",
-            _access(self.image),
-            f"to {spelled(self.target)} um: tiles of {spelled(self.level.chunks)} voxels{pieces}, "
-            f"{_size(self.level.grid.shape, self.dtype)} before compression",
-            _resources(self, self.lane_bytes, self.ahead),
-        ]
+def _size(shape: Sequence[int], dtype: np.dtype) -> str:
+    return f"{spelled(shape)} {dtype}, {math.prod(shape) * dtype.itemsize / 1e6:.0f} MB"
 
 
-@dataclass(frozen=True)
-class VolumePlan:
-    """Plan of a continuous volume's resampling; attributes as of :class:`MosaicPlan`.
-
-    Attributes
-    ----------
-    stream
-        The blocks, and what they take.
-    """
-
-    image: Volume
-    target: Vector
-    level: Level
-    stream: StreamPlan
-
-    @property
-    def workers(self) -> int:
-        """Blocks in flight."""
-        return self.stream.workers
-
-    @property
-    def predicted_bytes(self) -> int:
-        """Peak of the process."""
-        return self.stream.predicted_bytes
-
-    @property
-    def device_bytes(self) -> int:
-        """A GPU's memory for one worker."""
-        return self.stream.device_bytes
-
-    def lines(self) -> list[str]:
-        """The plan in words, a line each."""
-        grid, stream = self.image.grid, self.stream
-        return [
-            f"{self.image.path}: a volume of {spelled(grid.spacing)} um (z y x), "
-            f"{_size(grid.shape, self.image.dtype)}",
-            _access(self.image),
-            f"to {spelled(self.target)} um in {len(stream.regions)} blocks, "
-            f"{_size(self.level.grid.shape, stream.dtype)} before compression",
-            _resources(self, stream.lane_bytes, 0),
-        ]
+def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
+    """A plan in words, a line each."""
+    source, grid = plan.source, plan.level.grid
+    if isinstance(plan, MosaicPlan):
+        tiling, ahead = plan.tiling, plan.ahead
+        what = f"{tiling.rows} x {tiling.columns} tiles of {spelled(tiling.tile)} voxels"
+        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(plan.pieces)} files"
+    else:
+        what, made, ahead = "a volume", f"{len(plan.regions)} blocks", 0
+    if not isinstance(source, Image):
+        access = "read whole, as its format is"
+    elif source.reader is None:
+        access = f"read through zarr, because {source.why_zarr}"
+    else:
+        access = f"chunks decoded {'a few planes at a time' if source.reader.streams else 'whole'}"
+    memory = f"about {plan.predicted_bytes / 1e6:.0f} MB of memory"
+    if plan.device_bytes:
+        memory += f" and {plan.workers * plan.device_bytes / 1e6:.0f} MB of a GPU's"
+    return [
+        f"{source.path}: {what} of {spelled(source.grid.spacing)} um (z y x), "
+        f"{_size(source.grid.shape, source.dtype)}",
+        access,
+        f"to {spelled(grid.spacing)} um in {made}, {_size(grid.shape, plan.dtype)} uncompressed",
+        f"{plan.workers} worker(s) with {plan.lane_bytes / 1e6:.0f} MB, {ahead} fetched ahead, "
+        f"{memory}",
+    ]
 
 
 def plan_volume(
@@ -229,7 +159,7 @@ def plan_volume(
     execution: ExecutionParameters,
     *,
     gpu: bool = False,
-) -> VolumePlan:
+) -> StreamPlan:
     """Plan the resampling of a continuous volume; parameters as for :func:`plan_mosaic`.
 
     Raises
@@ -238,11 +168,8 @@ def plan_volume(
         When not one block fits the memory.
     """
     grid, operators = resampled(image.grid, target)
-    level = Level.volume(grid)
     dtype = output_type(parameters.dtype, image.dtype)
-    return VolumePlan(
-        image, target, level, plan_stream(operators, level.owned, dtype, image, execution, gpu=gpu)
-    )
+    return plan_stream(image, Level.volume(grid), operators, dtype, execution, gpu=gpu)
 
 
 def plan_mosaic(
@@ -297,7 +224,7 @@ def plan_mosaic(
     workers = plan_workers(lane, bytes_of(execution.memory), execution.workers, len(pieces))
     ahead = workers if execution.prefetch is None else execution.prefetch
     return MosaicPlan(
-        image, tiling, target, level, dtype, operators, pieces, batch, workers, ahead, lane,
+        image, tiling, level, dtype, operators, pieces, batch, workers, ahead, lane,
         PROCESS_BYTES + workers * lane, taken.device,
     )  # fmt: skip
 

@@ -1,57 +1,26 @@
 """Resampling of arrays: one banded operator per axis, along y, then z, then x.
 
 On a CPU it is compiled loops (:mod:`octane.resample.cpu`), on a GPU a kernel
-(:mod:`octane.resample.gpu`), and for single arrays on a GPU sums of taps of whole arrays, which
-are also what the tests compare with. All sum the taps one after the other in their order. A voxel's
-value is therefore the same whatever block it was computed in, which makes block-wise results equal
-to whole ones bit for bit (a GEMM's order depends on its shape).
+(:mod:`octane.resample.gpu`); sums of taps of whole arrays are what the tests compare with. All sum
+the taps one after the other in their order. A voxel's value is therefore the same whatever block it
+was computed in, which makes block-wise results equal to whole ones bit for bit (a GEMM's order
+depends on its shape).
 """
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.arrays import namespace, working_type
+from octane.core.arrays import working_type
 from octane.gpu.pinned import HostMemory
-from octane.resample.cpu import (
-    CompiledResampler,
-    streams,
-)
+from octane.resample.cpu import CompiledResampler
 from octane.resample.gpu import CudaResampler, Footprint, device_bytes
 from octane.resample.operator import AxisOperator
 
 
-class Resampler(Protocol):
-    """Resamples tile after tile, plane after plane; one per worker, its buffers are reused.
-
-    See :class:`octane.resample.cpu.CompiledResampler` for what the methods take.
-    """
-
-    def begin(
-        self,
-        operators: Sequence[AxisOperator],
-        plane_shape: tuple[int, int],
-        dtype: npt.DTypeLike,
-        out_dtype: npt.DTypeLike,
-    ) -> None:
-        """Begin a tile with the operators of z, y and x."""
-
-    def buffer(self, planes: int) -> np.ndarray:
-        """An array for the next planes to be decoded into, (planes, y, x); reused."""
-        ...
-
-    def push(self, planes: np.ndarray) -> None:
-        """Take the next planes in the order of z."""
-
-    def finish(self) -> np.ndarray:
-        """The result, (z, y, x) of the type asked for: valid until the next ``begin``."""
-        ...
-
-
-def make_resampler(xp: ModuleType, host: HostMemory) -> Resampler:
+def make_resampler(xp: ModuleType, host: HostMemory) -> CompiledResampler | CudaResampler:
     """The resampler for a device, ``numpy`` or ``cupy``, and the memory for its copies."""
     return CompiledResampler() if xp is np else CudaResampler(xp, host)
 
@@ -104,8 +73,6 @@ def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArr
         Floating or complex values; :func:`octane.core.arrays.as_dtype` brings them back to
         integers.
     """
-    if namespace(array) is not np or not streams(operators):
-        return resample_arrays(array, operators)
     _, ny, nx = array.shape
     # A resampler of its own, whose result nothing else will overwrite.
     resampler = CompiledResampler()
@@ -115,7 +82,7 @@ def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArr
 
 
 def resample_arrays(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
-    """:func:`resample` as sums of taps of whole arrays, on any array module."""
+    """:func:`resample` as sums of taps of whole arrays."""
     values = array.astype(working_type(array.dtype), copy=False)
     for axis in (1, 0, 2):
         values = apply(operators[axis], values, axis)
@@ -126,16 +93,13 @@ def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
     """Apply ``operator`` along ``axis`` of ``array`` (z, y, x), in the array's floating type."""
     if operator.identity(array.shape[axis]):
         return array
-    xp = namespace(array)
-    start = xp.asarray(operator.start)
     shape = [1] * array.ndim
     shape[axis] = operator.size
-    real = array.real.dtype
-    weight = xp.asarray(operator.weight.astype(real))
-    total = xp.take(array, start, axis=axis)
+    weight = operator.weight.astype(array.real.dtype)
+    total = np.take(array, operator.start, axis=axis)
     total *= weight[:, 0].reshape(shape)
     for tap in range(1, operator.taps):
-        term = xp.take(array, start + tap, axis=axis)
+        term = np.take(array, operator.start + tap, axis=axis)
         term *= weight[:, tap].reshape(shape)
         total += term
     return total

@@ -5,11 +5,9 @@ a time and pushed through the operators, which keep what the next planes need, s
 nothing is computed twice. Slabs end where the source's chunks do: a chunk is decoded once a block.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +15,7 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, bytes_of
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
+from octane.gpu.run import Share
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.resample.gpu import Footprint
@@ -24,6 +23,7 @@ from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
 from octane.store.image import Image
 from octane.store.volumes import Volume, Writer
+from octane.store.writer import Level
 
 DECODER_BYTES = 12_000_000
 """A streaming zstd decoder with its window, and a piece of compressed input."""
@@ -35,12 +35,14 @@ class StreamPlan:
 
     Attributes
     ----------
+    source
+        The source.
+    level, dtype
+        The result, and its type.
     operators
         One per axis (z, y, x), from the whole source to the whole result.
     regions
         Blocks of the result, each written by one worker.
-    dtype, source_dtype
-        Of the result and of the source.
     slab
         Planes of the source that are read at once.
     workers
@@ -49,10 +51,11 @@ class StreamPlan:
         Host memory of one worker, peak of the process, and a GPU's memory for one worker.
     """
 
-    operators: tuple[AxisOperator, ...]
-    regions: tuple[Region, ...]
+    source: Volume
+    level: Level
     dtype: np.dtype
-    source_dtype: np.dtype
+    operators: Sequence[AxisOperator]
+    regions: Sequence[Region]
     slab: int
     workers: int
     lane_bytes: int
@@ -61,15 +64,19 @@ class StreamPlan:
 
     def parts(self, region: Region) -> tuple[list[AxisOperator], Region]:
         """The operators of a block, and the source's voxels that it takes."""
-        parts = [o.part(r) for o, r in zip(self.operators, region, strict=True)]
-        return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
+        return _parts(self.operators, region)
+
+
+def _parts(operators: Sequence[AxisOperator], region: Region) -> tuple[list[AxisOperator], Region]:
+    parts = [o.part(r) for o, r in zip(operators, region, strict=True)]
+    return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
 
 
 def plan_stream(
-    operators: Sequence[AxisOperator],
-    owned: tuple[int, int, int],
-    dtype: npt.DTypeLike,
     source: Volume,
+    level: Level,
+    operators: Sequence[AxisOperator],
+    dtype: npt.DTypeLike,
     execution: ExecutionParameters,
     *,
     gpu: bool = False,
@@ -78,14 +85,12 @@ def plan_stream(
 
     Parameters
     ----------
+    source
+        The source.
+    level, dtype
+        The result, and its type.
     operators
         One per axis (z, y, x), from the whole source to the whole result.
-    owned
-        Size of the blocks.
-    dtype
-        Of the result.
-    source
-        What is resampled.
     execution
         Memory and workers.
     gpu
@@ -96,19 +101,16 @@ def plan_stream(
     OctaneError
         When not even one block fits the memory.
     """
-    shape = tuple(operator.size for operator in operators)
-    regions = blocks(shape, owned)
+    regions = blocks(level.grid.shape, level.owned)
     # The first block is as large as any, and takes as much of the source, except at borders.
-    parts, needed = zip(
-        *(o.part(r) for o, r in zip(operators, regions[0], strict=True)), strict=True
-    )
+    parts, needed = _parts(operators, regions[0])
     nz, ny, nx = (n.stop - n.start for n in needed)
     block = [r.stop - r.start for r in regions[0]]
     dtype = np.dtype(dtype)
     memory = bytes_of(execution.memory)
 
     def taken(slab: int) -> Footprint:
-        return footprint(parts, (ny, nx), source.dtype, slab, dtype, gpu=gpu)
+        return footprint(parts, (ny, nx), source.dtype, min(slab, nz), dtype, gpu=gpu)
 
     # The result is there once more while it is encoded.
     own = prod(block) * dtype.itemsize + decoding_bytes(source)
@@ -120,14 +122,12 @@ def plan_stream(
     # Parts of equal size, so that slabs end where chunks do.
     depth = source.chunks[0]
     slabs = [n for n in range(depth, 0, -1) if depth % n == 0]
-    slab = next(
-        (n for n in slabs if fixed + wanted * (taken(min(n, nz)).host + own) <= memory), slabs[-1]
-    )
-    lane = taken(min(slab, nz)).host + own
+    slab = next((n for n in slabs if fixed + wanted * (taken(n).host + own) <= memory), slabs[-1])
+    lane = taken(slab).host + own
     workers = plan_workers(lane, memory, execution.workers, len(regions), fixed=fixed)
     return StreamPlan(
-        tuple(operators), tuple(regions), dtype, source.dtype, slab, workers, lane,
-        fixed + workers * lane, taken(min(slab, nz)).device,
+        source, level, dtype, operators, regions, slab, workers, lane,
+        fixed + workers * lane, taken(slab).device,
     )  # fmt: skip
 
 
@@ -142,44 +142,33 @@ def decoding_bytes(source: Volume) -> int:
 
 
 def stream_resample(
-    source: Volume,
-    write: Writer,
     plan: StreamPlan,
+    write: Writer,
     *,
     label: str,
-    xp: ModuleType,
     metrics: Metrics,
+    share: Share | None = None,
     pinned: bool = True,
-    active: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Resample a volume into ``write``, one owned block (a shard) after the other.
 
     Parameters
     ----------
-    source
-        What is resampled.
-    write
-        Takes the result; each block is written once, by one worker.
     plan
         From :func:`plan_stream`.
-    label
-        What the work is called.
-    xp
-        Array module that computes.
-    metrics
-        Takes seconds and bytes.
-    pinned
-        Whether host memory is page-locked on a GPU.
-    active
+    write
+        Takes the result; each block is written once, by one worker.
+    label, metrics, share, pinned
         As for :func:`octane.pipeline.lanes.run_pipeline`.
     """
+    source = plan.source
 
     def work(region: Region, lane: Lane) -> int:
         operators, needed = plan.parts(region)
-        resampler = lane.keep("resampler", lambda: make_resampler(xp, lane.host))
+        resampler = lane.keep("resampler", lambda: make_resampler(lane.xp, lane.host))
         planes, *across = needed
         shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)
-        resampler.begin(operators, shape, plan.source_dtype, plan.dtype)
+        resampler.begin(operators, shape, source.dtype, plan.dtype)
         start = planes.start
         while start < planes.stop:
             stop = min((start // plan.slab + 1) * plan.slab, planes.stop)
@@ -199,15 +188,14 @@ def stream_resample(
         return result.nbytes
 
     with metrics.timed("load"):
-        load(xp, plan.source_dtype, plan.dtype)
+        load(np if share is None else share.xp, source.dtype, plan.dtype)
     run_pipeline(
         plan.regions,
         work,
         label=label,
         workers=plan.workers,
-        xp=xp,
         metrics=metrics,
-        pinned=pinned,
-        active=active,
+        share=share,
         describe=lambda region: f"block {region} of {source.path}",
+        pinned=pinned,
     )

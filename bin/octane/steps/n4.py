@@ -378,9 +378,8 @@ def _apply(
             work,
             label="N4",
             workers=plan.workers,
-            xp=xp,
             metrics=metrics,
-            active=share.active,
+            share=share,
             describe=lambda region: f"block {region} of {volume.path}",
             pinned=run.execution.pinned,
         )

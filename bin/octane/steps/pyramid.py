@@ -51,8 +51,6 @@ def build_pyramid(
     ----------
     source, destination
         A volume of any format that octane reads, and the OME-Zarr image to be written.
-    parameters, reading, execution
-        See :mod:`octane.config.params`.
 
     Raises
     ------
@@ -91,11 +89,9 @@ def build_pyramid(
                 # The next level is made from the original, so that an error names that.
                 continue
             stream_resample(
-                before,
+                plan_stream(before, level, operators, image.dtype, execution),
                 writer,
-                plan_stream(operators, level.owned, image.dtype, before, execution),
                 label=f"PYRAMID {grid.spacing[0]:g} um",
-                xp=np,
                 metrics=metrics,
             )
             before = Image(destination, writer.array, grid, "fill")

@@ -4,6 +4,7 @@ import logging
 import math
 import sys
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 import numpy.typing as npt
@@ -24,16 +25,9 @@ from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.resample.plan import (
-    MosaicPlan,
-    Piece,
-    VolumePlan,
-    plan_mosaic,
-    plan_volume,
-    target_of,
-)
+from octane.resample.plan import MosaicPlan, Piece, lines, plan_mosaic, plan_volume, target_of
 from octane.resample.resampler import load, make_resampler
-from octane.resample.stream import stream_resample
+from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import Attributes, Image
 from octane.store.mosaic_grid import Tile
 from octane.store.sections import noted_sections, read_sections, rescaled
@@ -63,15 +57,8 @@ def resample_image(
     ----------
     source, destination
         A mosaic grid or volume, and the OME-Zarr image to be written.
-    parameters, reading, execution, sharing
-        See :mod:`octane.config.params`.
     dry_run
         Write the plan to the standard output, and do nothing.
-
-    Returns
-    -------
-    Metrics
-        Figures, seconds and bytes.
 
     Raises
     ------
@@ -92,17 +79,17 @@ def resample_image(
     gpu = backend != "cpu" and CupyDevice.missing() is None
     first = _plan(image, target, parameters, execution, gpu=gpu)
     if dry_run:
-        sys.stdout.write("\n".join(first.lines()) + "\n")
+        sys.stdout.write("\n".join(lines(first)) + "\n")
         return metrics
     bring_in(image, metrics)
 
-    def work(share: Share) -> MosaicPlan | VolumePlan:
+    def work(share: Share) -> MosaicPlan | StreamPlan:
         on_gpu = share.device is not None
         plan = first
         if on_gpu != gpu or (on_gpu and share.batch < first.workers):
             lanes = {"workers": share.batch} if on_gpu else {}
             plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
-        for line in plan.lines():
+        for line in lines(plan):
             logger.info("RESAMPLE: %s", line)
         if isinstance(plan, MosaicPlan):
             _resample_mosaic(plan, destination, parameters, execution, metrics, share)
@@ -137,7 +124,7 @@ def _plan(
     execution: ExecutionParameters,
     *,
     gpu: bool,
-) -> MosaicPlan | VolumePlan:
+) -> MosaicPlan | StreamPlan:
     if parameters.layout == "volume":
         return plan_volume(image, target, parameters, execution, gpu=gpu)
     if not isinstance(image, Image):
@@ -171,8 +158,17 @@ def _resample_mosaic(
     metrics: Metrics,
     share: Share,
 ) -> None:
-    image, tiling = plan.image, plan.tiling
+    image, tiling = plan.source, plan.tiling
     attributes = {**image.attributes, "kind": "mosaic", "mosaic": tiling.attributes()}
+    reader = image.reader
+    coming = iter(plan.pieces if reader is not None and plan.ahead else ())
+
+    def fetch(count: int) -> None:
+        for piece in islice(coming, count):
+            for tile in piece.tiles:
+                if reader is not None:
+                    reader.fetch((0, *tile))
+
     with create_image(
         destination,
         [plan.level],
@@ -183,6 +179,8 @@ def _resample_mosaic(
     ) as (writer,):
 
         def work(piece: Piece, lane: Lane) -> int:
+            fetch(1)
+            size = 0
             with ExitStack() as stack:
                 shard = stack.enter_context(writer.shard(piece.position))
                 for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
@@ -190,43 +188,40 @@ def _resample_mosaic(
                     with lane.timed("write"):
                         shard[chunk] = result
                     metrics.count("written", result.nbytes)
+                    size += _bytes(plan, tile)
                 with lane.timed("write"):
                     stack.close()
-            return math.prod(r.stop - r.start for r in plan.source(piece)) * image.dtype.itemsize
-
-        reader = image.reader
-
-        def fetch(piece: Piece) -> None:
-            for tile in piece.tiles:
-                if reader is not None:
-                    reader.fetch((0, *tile))
+            return size
 
         with metrics.timed("load"):
             load(share.xp, image.dtype, plan.dtype)
+        fetch(plan.ahead)
         run_pipeline(
             plan.pieces,
             work,
             label="RESAMPLE",
             workers=plan.workers,
-            xp=share.xp,
             metrics=metrics,
-            active=share.active,
+            share=share,
             describe=lambda piece: f"{piece} of {image.path}",
-            fetch=None if reader is None else fetch,
-            ahead=plan.ahead,
             pinned=execution.pinned,
         )
     metrics.figures.update(tiles=len(tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles))
 
 
+def _bytes(plan: MosaicPlan, tile: Tile) -> int:
+    return (
+        math.prod(r.stop - r.start for r in plan.tiling.region(tile)) * plan.source.dtype.itemsize
+    )
+
+
 def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
     """A tile decoded a few planes at a time, each pushed through while it is in the cache."""
-    image = plan.image
+    image = plan.source
     resampler = lane.keep("resampler", lambda: make_resampler(lane.xp, lane.host))
     region = plan.tiling.region(tile)
     depth = region[0].stop
-    size = math.prod(r.stop - r.start for r in region) * image.dtype.itemsize
-    lane.metrics.count("read", size)
+    lane.metrics.count("read", _bytes(plan, tile))
     operators = plan.operators_of(tile)
     if image.reader is None:
         with lane.timed("read"):
@@ -253,37 +248,29 @@ def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
 
 
 def _resample_volume(
-    plan: VolumePlan,
+    plan: StreamPlan,
     destination: Path,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
     share: Share,
 ) -> None:
-    image, level = plan.image, plan.level
+    image, level = plan.source, plan.level
     attributes: Attributes = {
         k: v for k, v in image.attributes.items() if k not in ("mosaic", "section")
     }
     attributes["kind"] = "volume"
     if "sections" in attributes:
         sections = read_sections(attributes, image.grid.shape[0])
-        factor = plan.target[0] / image.grid.spacing[0]
+        factor = level.grid.spacing[0] / image.grid.spacing[0]
         attributes["sections"] = noted_sections(rescaled(sections, factor, level.grid.shape[0]))
     with create_image(
         destination,
         [level],
-        plan.stream.dtype,
+        plan.dtype,
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
     ) as (writer,):
-        stream_resample(
-            image,
-            writer,
-            plan.stream,
-            label="RESAMPLE",
-            xp=share.xp,
-            metrics=metrics,
-            pinned=execution.pinned,
-            active=share.active,
-        )
+        pinned = execution.pinned
+        stream_resample(plan, writer, label="RESAMPLE", metrics=metrics, share=share, pinned=pinned)

@@ -220,7 +220,7 @@ def _resampled_mosaic(image: Image, parameters: ResampleParameters) -> tuple[Lev
     unlimited = ExecutionParameters(memory="1000TB")
     plan = plan_mosaic(image, target_of(image, parameters), parameters, unlimited)
     shape, tile = plan.level.grid.shape, plan.level.chunks
-    return plan.level, replace(plan.tiling, shape=shape, tile=tile, spacing=plan.target)
+    return plan.level, replace(plan.tiling, shape=shape, tile=tile, spacing=plan.level.grid.spacing)
 
 
 def _of_volume(

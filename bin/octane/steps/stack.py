@@ -101,21 +101,9 @@ def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
 def volume_depth(
     images: list[Image], extents: list[float], parameters: StackParameters
 ) -> tuple[float, float]:
-    """Depth of the volume of some sections, and the part of it that is not blank.
+    """Depth of the volume of some sections in micrometres, and the part of it that is not blank.
 
-    Parameters
-    ----------
-    images
-        The sections, or the images that they will be made of.
-    extents
-        Imaged depth of each, micrometres.
-    parameters
-        See :mod:`octane.config.params`.
-
-    Returns
-    -------
-    depth, imaged
-        Micrometres.
+    ``images`` are the sections, or what they will be made of; ``extents`` the imaged depth of each.
     """
     numbers = [_number(image) if len(images) > 1 else 1 for image in images]
     numbered = sorted(zip(numbers, images, extents, strict=True), key=lambda section: section[0])
@@ -225,8 +213,6 @@ def stack_sections(
         OME-Zarr sections; ordered by the number in their metadata or name.
     destination
         OME-Zarr volume to be written.
-    parameters, reading, execution
-        See :mod:`octane.config.params`.
 
     Raises
     ------
@@ -288,11 +274,9 @@ def _write(
     need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, dtype.itemsize)
     regions = blocks(grid.shape, level.owned)
     workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
-    with (
-        create_image(
-            destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
-        ) as (writer,),
-    ):
+    with create_image(
+        destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
+    ) as (writer,):
 
         def work(region: Region, lane: Lane) -> int:
             result = lane.buffer("result", [r.stop - r.start for r in region], dtype)
@@ -309,7 +293,6 @@ def _write(
             work,
             label="STACK",
             workers=workers,
-            xp=np,
             metrics=metrics,
             describe=lambda region: f"block {region} of {destination}",
         )

@@ -19,12 +19,11 @@ from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
 from octane.stitch.blending import accumulate, seam
-from octane.stitch.placement import Placement, TilePlacement
+from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
 from octane.store.image import Image, open_image
 from octane.store.mosaic_grid import MosaicGrid, Position, Tile, read_positions
 from octane.store.sections import number_of
-from octane.store.volumes import ArrayVolume, Volume
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -33,6 +32,32 @@ PASSES = 2
 """Passes of refinement: a third one gains little."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One section that is stitched.
+
+    Attributes
+    ----------
+    image, tiling
+        The mosaic grid as it is stored, and its tiles.
+    working
+        Type that tiles are blended in.
+    workers
+        Threads.
+    kept
+        Whether the mosaic is read once and kept in memory.
+    """
+
+    image: Image
+    tiling: MosaicGrid
+    working: np.dtype
+    workers: int
+    kept: bool
+    parameters: StitchParameters
+    execution: ExecutionParameters
+    metrics: Metrics
 
 
 def nominal_positions(
@@ -61,44 +86,27 @@ def nominal_positions(
     )
 
 
-def _in_memory(image: Image, tiling: MosaicGrid, workers: int, metrics: Metrics) -> ArrayVolume:
-    """The whole mosaic, each tile read once."""
-    voxels = np.empty(tiling.shape, image.dtype)
+def _projections(run: Run, voxels: npt.NDArray | None) -> dict[Tile, npt.NDArray]:
+    """Mean over depth of every tile: enough to compare overlaps, and small.
 
-    def load(tile: Tile) -> tuple[None, int]:
-        region = tiling.region(tile)
-        with span("read"):
-            image.read(region, voxels[region])
-        return None, voxels[region].nbytes
-
-    read_blocks(
-        tiling.tiles,
-        load,
-        label="STITCH: reading",
-        workers=workers,
-        metrics=metrics,
-        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
-    )
-    return ArrayVolume(image.path, voxels, image.grid, image.attributes)
-
-
-def _projections(
-    image: Volume, tiling: MosaicGrid, workers: int, metrics: Metrics
-) -> dict[Tile, npt.NDArray]:
-    """Mean over depth of every tile: enough to compare overlaps, and small."""
+    All voxels are kept in ``voxels`` where it is given.
+    """
+    image, tiling = run.image, run.tiling
 
     def project(tile: Tile) -> tuple[npt.NDArray, int]:
+        region = tiling.region(tile)
         with span("read"):
-            voxels = image.read(tiling.region(tile))
+            block = image.read(region, None if voxels is None else voxels[region])
+        run.metrics.count("read", block.nbytes)
         with span("compute"):
-            return np.abs(voxels).mean(axis=0, dtype=np.float32), voxels.nbytes
+            return np.abs(block).mean(axis=0, dtype=np.float32), block.nbytes
 
     found = read_blocks(
         tiling.tiles,
         project,
-        label="STITCH: projecting",
-        workers=workers,
-        metrics=metrics,
+        label="STITCH: reading",
+        workers=run.workers,
+        metrics=run.metrics,
         describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
     )
     return dict(zip(tiling.tiles, found, strict=True))
@@ -136,12 +144,12 @@ def _refined(
     max_shift: float,
 ) -> dict[Tile, Position]:
     """Positions that fit the overlaps best, in passes: each sees better aligned overlaps."""
-    spacing = tiling.spacing[1:]
-    start = {t: (p[0] / spacing[0], p[1] / spacing[1]) for t, p in nominal.items()}
-    reach = (max_shift / spacing[0], max_shift / spacing[1])
+    sy, sx = tiling.spacing[1:]
+    reach = (max_shift / sy, max_shift / sx)
+    start = {t: (y / sy, x / sx) for t, (y, x) in nominal.items()}
     pixels = start
     for _ in range(PASSES):
-        positions = {t: (p[0] * spacing[0], p[1] * spacing[1]) for t, p in pixels.items()}
+        positions = {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
         placement = TilePlacement(tiling, positions, subpixel=True)
         pairs = []
         for first, second in neighbours(list(positions)):
@@ -150,41 +158,11 @@ def _refined(
                 # Two tiles may each be off by max_shift, to opposite sides.
                 shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
                 pairs.append(Pair(first, second, shift, peak))
-        solved = solve(pixels, pairs, reach)
-        pixels = {
-            t: (
-                float(np.clip(p[0], start[t][0] - reach[0], start[t][0] + reach[0])),
-                float(np.clip(p[1], start[t][1] - reach[1], start[t][1] + reach[1])),
-            )
-            for t, p in solved.items()
-        }
-    return {t: (p[0] * spacing[0], p[1] * spacing[1]) for t, p in pixels.items()}
-
-
-@dataclass(frozen=True)
-class Run:
-    """One section that is stitched.
-
-    Attributes
-    ----------
-    image
-        The mosaic grid as it is stored.
-    mosaic
-        Source of the voxels: `image`, or a copy in memory.
-    working
-        Type that tiles are blended in.
-    workers
-        Threads.
-    """
-
-    image: Image
-    mosaic: Volume
-    tiling: MosaicGrid
-    working: np.dtype
-    workers: int
-    parameters: StitchParameters
-    execution: ExecutionParameters
-    metrics: Metrics
+        solved, pixels = solve(pixels, pairs, reach), {}
+        for tile, place in solved.items():
+            y, x = np.clip(place, np.subtract(start[tile], reach), np.add(start[tile], reach))
+            pixels[tile] = (float(y), float(x))
+    return {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
 
 
 def stitch_section(
@@ -201,8 +179,6 @@ def stitch_section(
     ----------
     source, destination
         OME-Zarr stores: a mosaic grid, and the section to be written.
-    parameters, reading, execution
-        See :mod:`octane.config.params`.
     positions_table
         CSV of tile positions in place of an overlap.
 
@@ -219,19 +195,15 @@ def stitch_section(
     positions = nominal_positions(image, tiling, parameters, positions_table)
     placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
     run = _planned(image, tiling, placement, parameters, execution, metrics)
+    voxels = np.empty(tiling.shape, image.dtype) if run.kept else None
     with metrics.timed("project"):
-        projections = _projections(run.mosaic, tiling, run.workers, metrics)
+        projections = _projections(run, voxels)
     with metrics.timed("overlaps"):
         if parameters.refine:
             refined = _refined(projections, positions, tiling, parameters.max_shift)
-            moved = [
-                float(np.hypot(refined[t][0] - positions[t][0], refined[t][1] - positions[t][1]))
-                for t in positions
-            ]
-            metrics.figures["refinement_micrometer"] = {
-                "median": float(np.median(moved)),
-                "max": max(moved),
-            }
+            moved = [float(np.hypot(*np.subtract(refined[t], positions[t]))) for t in positions]
+            noted = {"median": float(np.median(moved)), "max": max(moved)}
+            metrics.figures["refinement_micrometer"] = noted
             positions = refined
             placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
         seams = {
@@ -240,7 +212,7 @@ def stitch_section(
             if (common := _common(placement, projections, first, second)) is not None
         }
     del projections
-    _write(run, placement, destination)
+    _write(run, placement, voxels, destination)
     uncovered = placement.uncovered()
     if uncovered:
         metrics.warn(
@@ -253,7 +225,7 @@ def stitch_section(
         shape=placement.grid.shape,
         tiles=len(tiling.tiles),
         seam_median=float(np.median(values)) if values else None,
-        seam_max=max(values) if values else None,
+        seam_max=max(values, default=None),
         uncovered_pixels=uncovered,
     )
     metrics.note(found)
@@ -270,7 +242,7 @@ def _planned(
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> Run:
-    """Number of threads, and the mosaic, in memory if there is room for it."""
+    """Number of threads, and whether there is room for the mosaic in memory."""
     memory = bytes_of(execution.memory)
     level = Level.volume(placement.grid)
     working = np.promote_types(image.dtype, np.float32)
@@ -286,43 +258,38 @@ def _planned(
         *(image.path.name, workers, need / 1e6),
         "read once and kept in memory" if kept else "read block by block",
     )
-    mosaic: Volume = image
-    if kept:
-        with metrics.timed("into memory"):
-            mosaic = _in_memory(image, tiling, workers, metrics)
-        metrics.count("read", size)
     metrics.figures["kept_in_memory"] = kept
-    return Run(image, mosaic, tiling, working, workers, parameters, execution, metrics)
+    return Run(image, tiling, working, workers, kept, parameters, execution, metrics)
 
 
-def _write(run: Run, placement: TilePlacement, destination: Path) -> None:
+def _write(
+    run: Run, placement: TilePlacement, voxels: npt.NDArray | None, destination: Path
+) -> None:
     """Blend the section block by block, and its thumbnail."""
     image, grid, metrics = run.image, placement.grid, run.metrics
-    attributes = {
-        **{k: v for k, v in image.attributes.items() if k != "mosaic"},
-        "kind": "section",
-        "section": {
-            **_noted_section(image),
-            "edge": list(placement.edge),
-            "extent": list(placement.extent),
-        },
+    attributes = {k: v for k, v in image.attributes.items() if k != "mosaic"}
+    noted = attributes.get("section")
+    attributes["kind"] = "section"
+    attributes["section"] = {
+        "number": number_of(image),
+        **(noted if isinstance(noted, dict) else {}),
+        "edge": list(placement.edge),
+        "extent": list(placement.extent),
     }
     level = Level.volume(grid)
     step = max(1, -(-max(grid.shape[1:]) // THUMBNAIL))
     thumbnail = np.zeros([-(-n // step) for n in grid.shape[1:]], np.float32)
-    with (
-        create_image(
-            destination,
-            [level],
-            image.dtype,
-            codec=run.parameters.codec,
-            attributes=attributes,
-            overwrite=run.execution.overwrite,
-        ) as (writer,),
-    ):
+    with create_image(
+        destination,
+        [level],
+        image.dtype,
+        codec=run.parameters.codec,
+        attributes=attributes,
+        overwrite=run.execution.overwrite,
+    ) as (writer,):
 
         def work(region: Region, lane: Lane) -> int:
-            result = _blended(run, placement, region, lane)
+            result = _blended(run, placement, voxels, region, lane)
             with lane.timed("compute"):
                 _sample(thumbnail, result, region, step)
             with lane.timed("write"):
@@ -335,45 +302,38 @@ def _write(run: Run, placement: TilePlacement, destination: Path) -> None:
             work,
             label="STITCH",
             workers=run.workers,
-            xp=np,
             metrics=metrics,
             describe=lambda region: f"block {region} of {image.path}",
         )
     metrics.previews["thumbnail"] = thumbnail
 
 
-def _blended(run: Run, placement: TilePlacement, region: Region, lane: Lane) -> npt.NDArray:
-    """One block of the section."""
+def _blended(
+    run: Run, placement: TilePlacement, voxels: npt.NDArray | None, region: Region, lane: Lane
+) -> npt.NDArray:
+    """One block of the section, of the mosaic's voxels or read from its store."""
     shape = [r.stop - r.start for r in region]
     total = np.zeros(shape, run.working)
     weights = np.zeros(shape[1:], np.float32)
     blend = run.parameters.blend
     for tile, places in placement.places.items():
-        if not _meets(places, region):
+        spans = zip(places, region[1:], strict=True)
+        if not all(p.first < r.stop and p.last > r.start for p, r in spans):
             continue
         seen = (region[0], *run.tiling.region(tile)[1:])
-        with lane.timed("read"):
-            memory = lane.buffer("tile", [r.stop - r.start for r in seen], run.image.dtype)
-            voxels = run.mosaic.read(seen, memory)
-        if run.mosaic is run.image:
-            run.metrics.count("read", voxels.nbytes)
+        if voxels is not None:
+            block = voxels[seen]
+        else:
+            with lane.timed("read"):
+                memory = lane.buffer("tile", [r.stop - r.start for r in seen], run.image.dtype)
+                block = run.image.read(seen, memory)
+            run.metrics.count("read", block.nbytes)
         with lane.timed("compute"):
-            accumulate(total, weights, region, voxels, places, blend=blend)
+            accumulate(total, weights, region, block, places, blend=blend)
     with lane.timed("compute"):
         if blend == "linear":
             total /= np.where(weights > 0, weights, 1)
         return as_dtype(total, run.image.dtype)
-
-
-def _noted_section(image: Image) -> dict[str, object]:
-    noted = image.attributes.get("section")
-    return {"number": number_of(image), **(noted if isinstance(noted, dict) else {})}
-
-
-def _meets(places: tuple[Placement, ...], region: Region) -> bool:
-    return all(
-        p.first < r.stop and p.last > r.start for p, r in zip(places, region[1:], strict=True)
-    )
 
 
 def _sample(thumbnail: npt.NDArray, block: npt.NDArray, region: Region, step: int) -> None:

@@ -185,19 +185,6 @@ def test_the_buffers_of_a_tile_serve_the_next():
     assert all(place % 64 == 0 for place in places[0])
 
 
-def test_missing_planes_are_told():
-    array = noise((9, 12, 15), "f4")
-    operators = operators_of(array.shape, (2.0, 2.0, 2.0))
-    with pytest.raises(ValueError, match="planes"):
-        stream(array[:-1], operators, "f4", (2,), CompiledResampler())
-
-
-def test_an_operator_that_goes_back_is_refused():
-    turned = AxisOperator(np.array([1, 0]), np.ones((2, 1)))
-    with pytest.raises(ValueError, match="order"):
-        CompiledResampler().begin([turned] * 3, (2, 2), "f4", "f4")
-
-
 def test_planes_that_are_too_small_are_refused():
     operators = operators_of((9, 12, 15), (2.0, 2.0, 2.0))
     with pytest.raises(ValueError, match="12 x 15"):

@@ -7,14 +7,8 @@ import pytest
 
 from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
-from octane.gpu.pinned import HostMemory
 from octane.resample.operator import AxisOperator, resampled, resampler
-from octane.resample.resampler import (
-    CompiledResampler,
-    make_resampler,
-    resample,
-    resample_arrays,
-)
+from octane.resample.resampler import resample, resample_arrays
 
 # Of the largest magnitude.
 TOLERANCE = 5e-7
@@ -152,14 +146,3 @@ def test_an_array_of_any_strides_is_taken(rng, change):
     np.testing.assert_array_equal(
         resample(array, operators), resample_arrays(np.ascontiguousarray(array), operators)
     )
-
-
-def test_an_operator_that_goes_back_is_applied_to_arrays(rng):
-    array = rng.random((2, 2, 2), np.float32)
-    turned = AxisOperator(np.array([1, 0]), np.ones((2, 1)))
-    np.testing.assert_array_equal(resample(array, [turned] * 3), array[::-1, ::-1, ::-1])
-
-
-def test_a_cpu_has_compiled_loops():
-    with HostMemory(np) as host:
-        assert isinstance(make_resampler(np, host), CompiledResampler)

@@ -19,6 +19,7 @@ from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.resample.stream import plan_stream, stream_resample
+from octane.store.writer import Level
 
 
 class Source:
@@ -53,13 +54,17 @@ class Result:
         self.written[region] += 1
 
 
+def level_of(operators, owned):
+    return Level(Grid(tuple(operator.size for operator in operators), (1.0, 1.0, 1.0)), owned)
+
+
 def stream(voxels, operators, owned, dtype, memory="2GB", slab=16, metrics=None, workers=2):
     source = Source(voxels, slab)
     result = Result([operator.size for operator in operators], dtype)
     execution = ExecutionParameters(backend="cpu", memory=memory, workers=workers)
-    plan = plan_stream(operators, owned, dtype, source, execution)
+    plan = plan_stream(source, level_of(operators, owned), operators, dtype, execution)
     metrics = Metrics("test") if metrics is None else metrics
-    stream_resample(source, result, plan, label="TEST", xp=np, metrics=metrics)
+    stream_resample(plan, result, label="TEST", metrics=metrics)
     return result, source
 
 
@@ -148,12 +153,13 @@ def test_an_error_names_the_block_and_the_source():
     _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
     source = Source(voxels)
     execution = ExecutionParameters(backend="cpu", workers=1)
-    plan = plan_stream(operators, (5, 6, 7), "float32", source, execution)
+    level = level_of(operators, (5, 6, 7))
+    plan = plan_stream(source, level, operators, "float32", execution)
 
     class Full:
         def __setitem__(self, region, block):
             raise OSError("no space")
 
     with pytest.raises(OSError, match="no space") as caught:
-        stream_resample(source, Full(), plan, label="TEST", xp=np, metrics=Metrics("test"))
+        stream_resample(plan, Full(), label="TEST", metrics=Metrics("test"))
     assert "of source.zarr" in caught.value.__notes__[0]
