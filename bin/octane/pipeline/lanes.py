@@ -33,19 +33,7 @@ Kept = TypeVar("Kept")
 
 
 class Lane:
-    """One worker with its buffers, which it keeps from tile to tile.
-
-    Attributes
-    ----------
-    xp
-        Array module that computes.
-    metrics
-        Takes seconds and bytes.
-    host
-        Source of its buffers.
-    track
-        Takes its time.
-    """
+    """One worker with its buffers, which come from ``host`` and are kept from tile to tile."""
 
     def __init__(self, xp: ModuleType, metrics: Metrics, host: HostMemory, track: Track) -> None:
         self.xp, self.metrics, self.host, self.track = xp, metrics, host, track
@@ -129,7 +117,7 @@ def run_pipeline(
     Parameters
     ----------
     tiles
-        Tiles in the order in which they begin.
+        In the order in which they begin.
     work
         Reads, computes and writes one tile with the buffers of a lane; returns its bytes, for the
         progress. It times its stages (:data:`octane.core.timing.STAGES`) by :meth:`Lane.timed`.

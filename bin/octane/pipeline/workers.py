@@ -42,12 +42,10 @@ def plan_workers(
 
     Parameters
     ----------
-    bytes_per_block
-        Host memory that one block needs while it is in flight.
-    memory
-        Bytes that the step may plan with.
+    bytes_per_block, memory
+        Host memory that one block needs, and bytes that the step may plan with.
     requested
-        Number of workers that the user requests, or None for one per core.
+        Number of workers that the user requests, or None.
     blocks
         Number of blocks; more workers than that would be idle.
     fixed

@@ -38,7 +38,7 @@ def _component(dtype: np.dtype) -> np.dtype:
 
 
 class CompiledResampler:
-    """Resamples tile after tile, plane after plane; one per worker, its buffers are reused."""
+    """Resamples tile after tile on the CPU; one per worker, its buffers are reused."""
 
     def __init__(self) -> None:
         self._kept: dict[str, npt.NDArray[np.uint8]] = {}

@@ -64,30 +64,16 @@ def aligned(size: int) -> int:
 
 
 class Sizes(NamedTuple):
-    """Sizes of one volume on its way.
+    """Sizes of one volume on its way, and types on the device; a complex voxel is two values."""
 
-    Attributes
-    ----------
-    planes, columns
-        Planes that the operators take, and values of a row.
-    made
-        Shape of the result.
-    plane_shape
-        Rows and columns that come: those that are taken, and perhaps some behind them.
-    parts
-        Values of a voxel: 2 of a complex one.
-    dtype, out_dtype, work
-        Types of the voxels, of the result, and of the values in between, on the device.
-    """
-
-    planes: int
-    columns: int
-    made: tuple[int, int, int]
-    plane_shape: tuple[int, int]
-    parts: int
+    planes: int  # that the operators take
+    columns: int  # values of a row that they take
+    made: tuple[int, int, int]  # shape of the result
+    plane_shape: tuple[int, int]  # that come: those that are taken, and perhaps some behind them
+    parts: int  # values of a voxel
     dtype: np.dtype
     out_dtype: np.dtype
-    work: np.dtype
+    work: np.dtype  # of the values in between
 
     @classmethod
     def of(
@@ -140,13 +126,6 @@ def device_bytes(
 ) -> Footprint:
     """Memory of a resampler for volumes like this one, pushed ``planes`` at a time.
 
-    Parameters
-    ----------
-    operators, plane_shape, dtype, out_dtype
-        As :meth:`octane.resample.gpu.CudaResampler.begin` is to get them.
-    planes
-        Most planes that are pushed together.
-
     Raises
     ------
     ValueError
@@ -180,21 +159,11 @@ def band_options(source: np.dtype, target: np.dtype, work: np.dtype) -> tuple[st
 
 
 class CudaResampler:
-    """Resamples tile after tile on a GPU; one per worker, with its own stream and buffers.
+    """Resamples tile after tile on the current GPU; one per worker, its buffers are reused.
 
-    Everything a resampler asks of the device is in its own stream, whose copies and kernels overlap
-    with those of other workers. A push does not wait: the worker decodes the next planes once the
-    copy has read the last ones.
-
-    All buffers are kept and grow to the largest tile. A resampler belongs to the device that is
-    current, and to one thread at a time.
-
-    Parameters
-    ----------
-    xp
-        ``cupy``.
-    memory
-        Source of its host buffers; several resamplers may share it.
+    All that a resampler asks of the device is in its own stream, whose copies and kernels overlap
+    with those of other workers. ``xp`` is ``cupy``; host buffers come from ``memory``, which
+    several resamplers may share.
     """
 
     def __init__(self, xp: ModuleType, memory: HostMemory) -> None:
@@ -213,24 +182,10 @@ class CudaResampler:
         dtype: npt.DTypeLike,
         out_dtype: npt.DTypeLike,
     ) -> None:
-        """Begin a volume; one that was not finished is dropped.
+        """Begin a volume, as :meth:`octane.resample.cpu.CompiledResampler.begin`.
 
-        Parameters
-        ----------
-        operators
-            One per axis (z, y, x).
-        plane_shape
-            Rows and columns of the planes that will come. What the operators do not take of them,
-            as the padding of a chunk at an edge, is passed over.
-        dtype, out_dtype
-            Types of the voxels and of the result, in `TYPES`; complex if both are. The conversion
-            is that of :func:`octane.core.arrays.as_dtype`. The bytes of types of the other order,
-            as big-endian ones are on most machines, are turned on the host.
-
-        Raises
-        ------
-        ValueError
-            As :func:`device_bytes`.
+        One that was not finished is dropped. Types and errors are those of :func:`device_bytes`;
+        the bytes of types of the other order are turned on the host.
         """
         sizes = self._sizes = Sizes.of(operators, plane_shape, dtype, out_dtype)
         self._given, self._out = np.dtype(dtype), np.dtype(out_dtype)
@@ -257,18 +212,13 @@ class CudaResampler:
     def push(self, planes: npt.NDArray) -> None:
         """Copy the next planes to the device, and take them along y there.
 
-        Planes behind those that the operators take are passed over.
-
-        Parameters
-        ----------
-        planes
-            (planes, cy, cx) of the type that was begun with: what :meth:`buffer` gave, or any other
-            array, which is copied into the buffer first.
+        They are what :meth:`buffer` gave, or any other array, which is copied into it first. Planes
+        behind those that the operators take are passed over.
 
         Raises
         ------
         ValueError
-            For another shape or type.
+            When they are not of the shape and type that were announced.
         """
         sizes = self._sizes
         require_announced(planes, sizes.plane_shape, self._given)

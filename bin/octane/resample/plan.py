@@ -60,15 +60,7 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
 
 @dataclass(frozen=True)
 class Piece:
-    """One stored object of the result, and the tiles that it is made of.
-
-    Attributes
-    ----------
-    position
-        Of the object in the result's grid of objects (z, y, x).
-    tiles
-        In raster order.
-    """
+    """One stored object of the result: its place among the objects (z, y, x), and its tiles."""
 
     position: tuple[int, int, int]
     tiles: tuple[Tile, ...]
@@ -87,8 +79,6 @@ class MosaicPlan:
 
     Attributes
     ----------
-    source, tiling
-        The source.
     operators
         Per axis, by the number of samples: a grid has at most two lengths of tile on each.
     pieces
@@ -152,24 +142,32 @@ def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
     ]
 
 
-def plan_volume(
+def plan_resampling(
     image: Volume,
     target: Vector,
     parameters: ResampleParameters,
     execution: ExecutionParameters,
     *,
     gpu: bool = False,
-) -> StreamPlan:
-    """Plan the resampling of a continuous volume; parameters as for :func:`plan_mosaic`.
+) -> MosaicPlan | StreamPlan:
+    """Plan the resampling of a mosaic grid, or of a continuous volume.
+
+    ``target`` is the voxel size in micrometres; ``gpu`` says whether a GPU computes.
 
     Raises
     ------
     OctaneError
-        When not one block fits the memory.
+        When it is no mosaic grid and is to be one, or not one tile or block fits the memory.
     """
-    grid, operators = resampled(image.grid, target)
-    dtype = output_type(parameters.dtype, image.dtype)
-    return plan_stream(image, Level.volume(grid), operators, dtype, execution, gpu=gpu)
+    if parameters.layout == "volume":
+        grid, operators = resampled(image.grid, target)
+        dtype = output_type(parameters.dtype, image.dtype)
+        return plan_stream(image, Level.volume(grid), operators, dtype, execution, gpu=gpu)
+    if not isinstance(image, Image):
+        raise OctaneError(
+            f"{image.path} is no mosaic grid but a plain volume; give --layout volume."
+        )
+    return plan_mosaic(image, target, parameters, execution, gpu=gpu)
 
 
 def plan_mosaic(
@@ -180,24 +178,7 @@ def plan_mosaic(
     *,
     gpu: bool = False,
 ) -> MosaicPlan:
-    """Plan the resampling of a mosaic grid, each tile alone.
-
-    Parameters
-    ----------
-    image
-        The mosaic grid.
-    target
-        Voxel size, micrometres.
-    parameters, execution
-        See :mod:`octane.config.params`.
-    gpu
-        Whether a GPU computes.
-
-    Raises
-    ------
-    OctaneError
-        When it is no mosaic grid, or not one tile fits the memory.
-    """
+    """Plan the resampling of a mosaic grid, each tile alone, as :func:`plan_resampling`."""
     kind = image.attributes.get("kind")
     if kind in ("section", "volume"):
         raise OctaneError(f"{image.path} is a {kind} and no mosaic grid; give --layout volume.")
@@ -274,13 +255,8 @@ def plan_levels(
 ) -> list[tuple[Grid, list[AxisOperator]]]:
     """Grid of each level, and the operators that make it from the level before.
 
-    Parameters
-    ----------
-    grid
-        The volume's own.
-    resolutions
-        Voxel sizes in micrometres, finest first; None for the volume's own and the coarser ones of
-        :data:`DEFAULT_RESOLUTIONS`.
+    ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
+    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`.
 
     Raises
     ------

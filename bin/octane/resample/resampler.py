@@ -57,21 +57,9 @@ def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None
 
 
 def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
-    """Apply one operator per axis.
+    """Apply one operator per axis to an array (z, y, x) of any real or complex type.
 
-    Parameters
-    ----------
-    array
-        (z, y, x), any real or complex type. Integers are computed in float32 up to 16 bits and in
-        float64 above.
-    operators
-        One per axis.
-
-    Returns
-    -------
-    array
-        Floating or complex values; :func:`octane.core.arrays.as_dtype` brings them back to
-        integers.
+    The result has floating or complex values: float32 for integers up to 16 bits, float64 above.
     """
     _, ny, nx = array.shape
     # A resampler of its own, whose result nothing else will overwrite.

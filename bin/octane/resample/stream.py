@@ -35,8 +35,6 @@ class StreamPlan:
 
     Attributes
     ----------
-    source
-        The source.
     level, dtype
         The result, and its type.
     operators
@@ -81,20 +79,7 @@ def plan_stream(
     *,
     gpu: bool = False,
 ) -> StreamPlan:
-    """Plan the resampling of a volume.
-
-    Parameters
-    ----------
-    source
-        The source.
-    level, dtype
-        The result, and its type.
-    operators
-        One per axis (z, y, x), from the whole source to the whole result.
-    execution
-        Memory and workers.
-    gpu
-        Whether a GPU computes.
+    """Plan the resampling of a volume; ``gpu`` says whether a GPU computes.
 
     Raises
     ------
@@ -150,16 +135,9 @@ def stream_resample(
     share: Share | None = None,
     pinned: bool = True,
 ) -> None:
-    """Resample a volume into ``write``, one owned block (a shard) after the other.
+    """Resample a volume into ``write``, which takes each block once, from one worker.
 
-    Parameters
-    ----------
-    plan
-        From :func:`plan_stream`.
-    write
-        Takes the result; each block is written once, by one worker.
-    label, metrics, share, pinned
-        As for :func:`octane.pipeline.lanes.run_pipeline`.
+    Other parameters are as for :func:`octane.pipeline.lanes.run_pipeline`.
     """
     source = plan.source
 

@@ -18,14 +18,13 @@ from octane.config.params import (
 from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
 from octane.core.files import require_free
-from octane.core.geometry import Vector
 from octane.core.metrics import Metrics
 from octane.core.records import ResampleFigures
 from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.resample.plan import MosaicPlan, Piece, lines, plan_mosaic, plan_volume, target_of
+from octane.resample.plan import MosaicPlan, Piece, lines, plan_resampling, target_of
 from octane.resample.resampler import load, make_resampler
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import Attributes, Image
@@ -77,7 +76,7 @@ def resample_image(
         require_free(destination, overwrite=execution.overwrite)
     backend = _backend(image, execution)
     gpu = backend != "cpu" and CupyDevice.missing() is None
-    first = _plan(image, target, parameters, execution, gpu=gpu)
+    first = plan_resampling(image, target, parameters, execution, gpu=gpu)
     if dry_run:
         sys.stdout.write("\n".join(lines(first)) + "\n")
         return metrics
@@ -87,8 +86,8 @@ def resample_image(
         on_gpu = share.device is not None
         plan = first
         if on_gpu != gpu or (on_gpu and share.batch < first.workers):
-            lanes = {"workers": share.batch} if on_gpu else {}
-            plan = _plan(image, target, parameters, execution.model_copy(update=lanes), gpu=on_gpu)
+            own = execution.model_copy(update={"workers": share.batch} if on_gpu else {})
+            plan = plan_resampling(image, target, parameters, own, gpu=on_gpu)
         for line in lines(plan):
             logger.info("RESAMPLE: %s", line)
         if isinstance(plan, MosaicPlan):
@@ -115,23 +114,6 @@ def resample_image(
     }
     metrics.note(ResampleFigures.model_validate(figures))
     return metrics
-
-
-def _plan(
-    image: Volume,
-    target: Vector,
-    parameters: ResampleParameters,
-    execution: ExecutionParameters,
-    *,
-    gpu: bool,
-) -> MosaicPlan | StreamPlan:
-    if parameters.layout == "volume":
-        return plan_volume(image, target, parameters, execution, gpu=gpu)
-    if not isinstance(image, Image):
-        raise OctaneError(
-            f"{image.path} is no mosaic grid but a plain volume; give --layout volume."
-        )
-    return plan_mosaic(image, target, parameters, execution, gpu=gpu)
 
 
 def _backend(image: Volume, execution: ExecutionParameters) -> Backend:

@@ -54,8 +54,7 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
 
 
 def _number(image: Image) -> int:
-    number = number_of(image)
-    if number is None:
+    if (number := number_of(image)) is None:
         raise OctaneError(
             f"{image.path} has no number in its name; name sections like section_01.ome.zarr."
         )
@@ -83,10 +82,7 @@ def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
     for number in range(min(by_number), max(by_number) + 1):
         image = by_number.get(number)
         if image is None:
-            before = slabs[-1]
-            slab = Slab(
-                number, "missing", None, before.edge, before.extent, surface, before.thickness
-            )
+            slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
         else:
             noted = cast("Mapping[str, list[float]]", image.attributes.get("section", {}))
             edge = vector(*noted.get("edge", image.grid.edge))
@@ -117,33 +113,17 @@ def volume_depth(
     return depth, imaged
 
 
-def _volume_grid(slabs: list[Slab], spacing: Vector) -> Grid:
+def _volume(slabs: list[Slab], spacing: Vector) -> tuple[Grid, list[Slab]]:
+    """The volume's grid, and each slab with the planes whose centres lie in it."""
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
     high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
-    depth = sum(s.thickness for s in slabs)
-    return Grid.covering(
-        vector(0, *low), vector(depth, *(h - a for h, a in zip(high, low, strict=True))), spacing
-    )
-
-
-def _placed(slabs: list[Slab], grid: Grid) -> list[Slab]:
-    """Give each slab the planes whose centres lie in it."""
-    placed = []
-    for slab in slabs:
-        first, last = (
-            int(np.ceil(position / grid.spacing[0] - 0.5 - 1e-9))
-            for position in (slab.surface, slab.surface + slab.thickness)
-        )
-        if slab is slabs[-1]:
-            # The depth is rounded to whole planes: it may end below the last section.
-            last = grid.shape[0]
-        placed.append(replace(slab, planes=range(max(0, first), min(grid.shape[0], last))))
-    return placed
-
-
-def _whole(index: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """Round indices that are whole within 1e-6: they then copy and do not blur."""
-    return np.where(np.abs(index - np.round(index)) < 1e-6, np.round(index), index)
+    extent = vector(sum(s.thickness for s in slabs), high[0] - low[0], high[1] - low[1])
+    grid = Grid.covering(vector(0, *low), extent, spacing)
+    first = [int(np.ceil(s.surface / spacing[0] - 0.5 - 1e-9)) for s in slabs]
+    # The depth is rounded to whole planes: it may end above or below the last section's.
+    stops = np.clip([*first, grid.shape[0]], 0, grid.shape[0]).tolist()
+    planes = map(range, stops[:-1], stops[1:])
+    return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
 
 
 def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
@@ -172,13 +152,15 @@ def _paste(result: npt.NDArray, region: Region, slab: Slab, grid: Grid, lane: La
         return
     # The volume counts depth from its own top, a section from where it was imaged.
     offsets = (slab.edge[0] - slab.surface, *grid.edge[1:])
-    operators = [
-        interpolator(_whole(((span + 0.5) * s + offset - o) / s), n)
-        for span, s, offset, o, n in zip(
-            spans, own.spacing, offsets, own.origin, own.shape, strict=True
-        )
-    ]
-    parts = [operator.part(slice(None)) for operator in operators]
+    parts = []
+    for span, s, offset, o, n in zip(
+        spans, own.spacing, offsets, own.origin, own.shape, strict=True
+    ):
+        index = ((span + 0.5) * s + offset - o) / s
+        # Indices that are whole within 1e-6 copy and do not blur.
+        whole = np.abs(index - np.round(index)) < 1e-6
+        operator = interpolator(np.where(whole, np.round(index), index), n)
+        parts.append(operator.part(slice(None)))
     needed = tuple(taken for _, taken in parts)
     with lane.timed("read"):
         memory = lane.buffer("section", [r.stop - r.start for r in needed], image.dtype)
@@ -226,9 +208,7 @@ def stack_sections(
     ]
     first = images[0]
     require_alike([Voxels(image.path, image.grid.spacing, image.dtype) for image in images])
-    slabs = _slabs(images, parameters)
-    grid = _volume_grid(slabs, first.grid.spacing)
-    slabs = _placed(slabs, grid)
+    grid, slabs = _volume(_slabs(images, parameters), first.grid.spacing)
     sections = noted_sections(
         [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
     )

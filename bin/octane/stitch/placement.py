@@ -38,9 +38,9 @@ class TilePlacement:
     def __init__(
         self, tiling: MosaicGrid, positions: dict[Tile, Position], *, subpixel: bool
     ) -> None:
-        extents: dict[Tile, Position] = {t: tiling.extent_of(t)[1:] for t in positions}
-        low = [min(p[axis] for p in positions.values()) for axis in range(2)]
-        high = [max(positions[t][axis] + extents[t][axis] for t in positions) for axis in range(2)]
+        extents = {t: tiling.extent_of(t)[1:] for t in positions}
+        ends = {t: np.add(positions[t], extents[t]) for t in positions}
+        low, high = np.min([*positions.values()], axis=0), np.max([*ends.values()], axis=0)
         edge = vector(tiling.edge[0], tiling.edge[1] + low[0], tiling.edge[2] + low[1])
         self.extent = vector(tiling.extent[0], high[0] - low[0], high[1] - low[1])
         covering = Grid.covering(edge, self.extent, tiling.spacing)
@@ -51,50 +51,28 @@ class TilePlacement:
             (nz, *covering.shape[1:]), tiling.spacing, vector(top, *covering.origin[1:])
         )
         self.edge = edge
-        self.places: dict[Tile, tuple[Placement, Placement]] = {
-            tile: (
-                self._place(tiling, positions, extents, tile, 0, low[0], subpixel),
-                self._place(tiling, positions, extents, tile, 1, low[1], subpixel),
-            )
-            for tile in positions
-        }
 
-    def _place(
-        self,
-        tiling: MosaicGrid,
-        positions: dict[Tile, Position],
-        extents: dict[Tile, Position],
-        tile: Tile,
-        axis: int,
-        low: float,
-        subpixel: bool,
-    ) -> Placement:
-        spacing = tiling.spacing[axis + 1]
-        region = tiling.region(tile)[axis + 1]
-        start = positions[tile][axis] - low
-        shift = (start + tiling.margin(tile)[axis + 1]) / spacing
-        if not subpixel or abs(shift - round(shift)) < 1e-6:
-            shift = float(round(shift))
-        step = (1, 0) if axis == 0 else (0, 1)
-        previous = (tile[0] - step[0], tile[1] - step[1])
-        following = (tile[0] + step[0], tile[1] + step[1])
-        before = after = 0.0
-        if previous in positions:
-            before = positions[previous][axis] + extents[previous][axis] - positions[tile][axis]
-        if following in positions:
-            after = positions[tile][axis] + extents[tile][axis] - positions[following][axis]
-        # A voxel belongs to a tile when its centre was imaged.
-        end = (start + extents[tile][axis]) / spacing
-        first = int(np.ceil(start / spacing - 0.5 - 1e-6))
-        last = int(np.floor(end - 0.5 + 1e-6)) + 1
-        return Placement(
-            shift,
-            region.stop - region.start,
-            before / spacing,
-            after / spacing,
-            max(0, first),
-            min(self.grid.shape[axis + 1], last),
-        )
+        def place(tile: Tile, axis: int) -> Placement:
+            spacing = tiling.spacing[axis + 1]
+            region = tiling.region(tile)[axis + 1]
+            own = positions[tile][axis]
+            start = own - low[axis]
+            shift = (start + tiling.margin(tile)[axis + 1]) / spacing
+            if not subpixel or abs(shift - round(shift)) < 1e-6:
+                shift = float(round(shift))
+            previous = (tile[0] - (axis == 0), tile[1] - (axis == 1))
+            following = (tile[0] + (axis == 0), tile[1] + (axis == 1))
+            before = ends[previous][axis] - own if previous in ends else 0.0
+            after = ends[tile][axis] - positions[following][axis] if following in ends else 0.0
+            # A voxel belongs to a tile when its centre was imaged.
+            first = int(np.ceil(start / spacing - 0.5 - 1e-6))
+            last = int(np.floor((start + extents[tile][axis]) / spacing - 0.5 + 1e-6)) + 1
+            return Placement(
+                shift, region.stop - region.start, before / spacing, after / spacing,
+                max(0, first), min(self.grid.shape[axis + 1], last),
+            )  # fmt: skip
+
+        self.places = {tile: (place(tile, 0), place(tile, 1)) for tile in positions}
 
     def uncovered(self) -> int:
         """Count pixels between the tiles that no tile covers.
