@@ -129,37 +129,37 @@ def test_slabs_are_cut_where_memory_is_short():
     np.testing.assert_array_equal(result.voxels, whole(voxels, operators, "float32"))
 
 
+def halving(shape, factor=2.0):
+    return resampled(Grid(shape, (1.0, 1.0, 1.0)), (factor,) * 3)[1]
+
+
 def test_what_was_read_and_written_is_counted():
-    voxels = noise("uint16", (10, 12, 14))
-    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
-    metrics = Metrics("test")
-    result, _ = stream(voxels, operators, (100, 100, 100), "float32", metrics=metrics, workers=1)
+    voxels, metrics = noise("uint16", (10, 12, 14)), Metrics("test")
+    result, _ = stream(
+        voxels, halving(voxels.shape), (100, 100, 100), "float32", metrics=metrics, workers=1
+    )
     assert metrics.bytes == {"read": voxels.nbytes, "written": result.voxels.nbytes}
     assert set(metrics.seconds) == {"load", "read", "compute", "write", OTHER}
-    pipeline = metrics.figures["pipeline"]
-    assert isinstance(pipeline, dict)
-    assert pipeline["TEST"]["tiles"] == 1
 
 
 def test_too_little_memory_is_said_before_anything_is_read():
     voxels = noise("float32", (10, 12, 14))
-    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
     with pytest.raises(OctaneError, match="--memory"):
-        stream(voxels, operators, (4, 4, 4), "float32", memory="1kB")
+        stream(voxels, halving(voxels.shape), (4, 4, 4), "float32", memory="1kB")
 
 
 def test_an_error_names_the_block_and_the_source():
     voxels = noise("float32", (10, 12, 14))
-    _, operators = resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (2.0, 2.0, 2.0))
-    source = Source(voxels)
-    execution = ExecutionParameters(backend="cpu", workers=1)
-    level = level_of(operators, (5, 6, 7))
-    plan = plan_stream(source, level, operators, "float32", execution)
 
     class Full:
         def __setitem__(self, region, block):
             raise OSError("no space")
 
+    operators = halving(voxels.shape)
+    execution = ExecutionParameters(backend="cpu", workers=1)
+    plan = plan_stream(
+        Source(voxels), level_of(operators, (5, 6, 7)), operators, "float32", execution
+    )
     with pytest.raises(OSError, match="no space") as caught:
         stream_resample(plan, Full(), label="TEST", metrics=Metrics("test"))
     assert "of source.zarr" in caught.value.__notes__[0]

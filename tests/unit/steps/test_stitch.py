@@ -78,9 +78,7 @@ class Errors:
 
     def __init__(self, image, parameters, overlap):
         truth = untiled(parameters, image.grid)
-        self.error = np.abs(image.array[:] - truth) / truth.mean()
-        curves = (np.gradient(np.gradient(truth, axis=a), axis=a) for a in (1, 2))
-        self.curvature = sum(np.abs(c) for c in curves) / truth.mean()
+        error = np.abs(image.array[:] - truth) / truth.mean()
         subject = Subject.of(parameters)
         at_seam = np.zeros(truth.shape[1:], bool)
         for axis in (0, 1):
@@ -92,16 +90,9 @@ class Errors:
             at_seam |= near[:, None] if axis == 0 else near[None]
         inside = np.zeros(at_seam.shape, bool)
         inside[4:-4, 4:-4] = True
-        self.seam, self.away = at_seam & inside, ~at_seam & inside
-        assert self.seam.sum() > 200
-        assert self.away.sum() > 200
-
-    def largest(self, where):
-        return self.error[:, where].max()
-
-    def per_curvature(self, where):
-        """Linear interpolation errs in proportion to curvature, which is not the same all over."""
-        return self.error[:, where].sum() / self.curvature[:, where].sum()
+        seam, away = at_seam & inside, ~at_seam & inside
+        assert min(seam.sum(), away.sum()) > 200
+        self.seam, self.away = error[:, seam].max(), error[:, away].max()
 
 
 PHANTOM = {
@@ -123,10 +114,8 @@ PHANTOM = {
 def test_there_are_no_seams(reconstruct, target, overlap, bound):
     image, metrics, parameters, _ = reconstruct(target, **{**PHANTOM, "overlap": overlap})
     errors = Errors(image, parameters, overlap)
-    assert errors.largest(errors.away) < bound
-    assert errors.largest(errors.seam) < 1.05 * errors.largest(errors.away)
-    # Measured: 0.91 to 1.13 times.
-    assert errors.per_curvature(errors.seam) < 1.2 * errors.per_curvature(errors.away)
+    assert errors.away < bound
+    assert errors.seam < 1.05 * errors.away
     assert metrics.figures["uncovered_pixels"] == 0
 
 
@@ -143,16 +132,15 @@ def test_what_a_seam_alone_costs_is_small(reconstruct):
     given = {**PHANTOM, "tile_shape": (24, 48, 48), "voxel_size": (5.0, 5.0, 5.0)}
     image, _, parameters, _ = reconstruct(10.0, **given, overlap=0.25)
     errors = Errors(image, parameters, 0.25)
-    assert errors.largest(errors.away) < 2e-6
-    assert 0 < errors.largest(errors.seam) < 0.003
+    assert errors.away < 2e-6
+    assert 0 < errors.seam < 0.003
 
 
 def test_a_step_between_tiles_would_be_seen(reconstruct):
     # The check on the checks: shading makes seams, and the same figures must show them.
     image, _, parameters, _ = reconstruct(None, **PHANTOM, overlap=0.2, shading=0.2)
     flat = parameters.model_copy(update={"shading": 0.0})
-    errors = Errors(image, flat, 0.2)
-    assert errors.largest(errors.seam) > 0.05
+    assert Errors(image, flat, 0.2).seam > 0.05
 
 
 def test_a_section_is_as_large_as_its_tiles_reach(reconstruct):
@@ -170,35 +158,27 @@ def test_a_section_is_as_large_as_its_tiles_reach(reconstruct):
     assert "mosaic" not in image.attributes
 
 
-def test_the_table_of_positions_makes_good_for_the_stage(reconstruct, tmp_path):
+@pytest.mark.parametrize("table", [True, False])
+def test_the_table_of_positions_makes_good_for_the_stage(reconstruct, table):
     given = {**PHANTOM, "overlap": 0.2, "position_error": 8.0}
-    largest = {}
-    for table in (True, False):
-        image, _, parameters, _ = reconstruct(10.0, table=table, name=f"p{table}", **given)
-        truth = untiled(parameters, image.grid)
-        error = np.abs(image.array[:] - truth)[:, 4:-4, 4:-4] / truth.mean()
-        largest[table] = error.max()
-        for name in ("out", "resampled.ome.zarr"):
-            (tmp_path / name).rename(tmp_path / f"{name}-{table}")
+    image, _, parameters, _ = reconstruct(10.0, table=table, **given)
+    truth = untiled(parameters, image.grid)
+    largest = (np.abs(image.array[:] - truth)[:, 4:-4, 4:-4] / truth.mean()).max()
     # Measured: 0.05 with the table, which is interpolation alone, and 0.54 without.
-    assert largest[True] < 0.06
-    assert largest[False] > 0.3
+    assert largest < 0.06 if table else largest > 0.3
 
 
-def test_an_overlap_given_wins_over_the_metadata(write_mosaic, stitch):
-    source = write_mosaic(
-        "a.ome.zarr", np.ones((2, 40, 40), np.float32), (2, 20, 20), pitch=(150.0, 150.0)
-    )
-    assert stitch(source)[0].grid.shape == (2, 35, 35)
-    again = ExecutionParameters(backend="cpu", overwrite=True)
-    assert stitch(source, overlap=0.5, execution=again)[0].grid.shape == (2, 30, 30)
-    assert stitch(source, overlap=(0.5, 0.1), execution=again)[0].grid.shape == (2, 30, 38)
-
-
-def test_an_overlap_of_0_puts_tiles_side_by_side(rng, write_mosaic, stitch, voxels_of):
-    voxels = rng.random((3, 50, 36), np.float32)
-    image, _ = stitch(write_mosaic("a.ome.zarr", voxels, (3, 20, 20)), overlap=0)
-    np.testing.assert_allclose(image.array[:], voxels, rtol=1e-6)
+@pytest.mark.parametrize(
+    ("overlap", "shape"),
+    [(None, (35, 35)), (0.5, (30, 30)), ((0.5, 0.1), (30, 38)), (0, (40, 40))],
+)
+def test_an_overlap_given_wins_over_the_metadata(rng, write_mosaic, stitch, overlap, shape):
+    voxels = rng.random((2, 40, 40), np.float32)
+    source = write_mosaic("a.ome.zarr", voxels, (2, 20, 20), pitch=(150.0, 150.0))
+    image, _ = stitch(source, overlap=overlap)
+    assert image.grid.shape[1:] == shape
+    if overlap == 0:
+        np.testing.assert_allclose(image.array[:], voxels, rtol=1e-6)
 
 
 def test_an_unknown_overlap_is_asked_for(write_mosaic, stitch, tmp_path):
@@ -210,33 +190,32 @@ def test_an_unknown_overlap_is_asked_for(write_mosaic, stitch, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def two_tiles(write_mosaic, dtype="float32"):
+@pytest.fixture
+def two_tiles(write_mosaic):
     """100 on the left, 200 on the right, which overlap by 10 of 20 voxels."""
-    voxels = np.full((2, 12, 40), 100, dtype)
-    voxels[:, :, 20:] = 200
-    return write_mosaic("section_01.ome.zarr", voxels, (2, 12, 20), pitch=(120.0, 100.0))
+
+    def write(dtype="float32"):
+        voxels = np.full((2, 12, 40), 100, dtype)
+        voxels[:, :, 20:] = 200
+        return write_mosaic("section_01.ome.zarr", voxels, (2, 12, 20), pitch=(120.0, 100.0))
+
+    return write
 
 
-def test_weights_taper_linearly_across_an_overlap(write_mosaic, stitch):
-    image, _ = stitch(two_tiles(write_mosaic))
-    row = image.array[0, 5]
-    np.testing.assert_allclose(row[:10], 100, rtol=1e-6)
-    np.testing.assert_allclose(row[10:20], 100 + 10 * (np.arange(10) + 0.5), rtol=1e-5)
-    np.testing.assert_allclose(row[20:], 200, rtol=1e-6)
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+def test_weights_taper_linearly_across_an_overlap(two_tiles, stitch, dtype):
+    image, _ = stitch(two_tiles(dtype))
+    assert image.dtype == dtype
+    expected = [100] * 10 + [105 + 10 * n for n in range(10)] + [200] * 10
+    np.testing.assert_allclose(image.array[0, 5], expected, rtol=1e-5)
 
 
-def test_without_blending_a_mismatch_shows(write_mosaic, stitch):
-    image, metrics = stitch(two_tiles(write_mosaic), blend="none")
+def test_without_blending_a_mismatch_shows(two_tiles, stitch):
+    image, metrics = stitch(two_tiles(), blend="none")
     np.testing.assert_array_equal(image.array[0, 5], [100] * 15 + [200] * 15)
     # The rms difference, 100, over the mean of both, 150.
     assert metrics.figures["seam_median"] == pytest.approx(100 / 150)
     assert metrics.figures["seams"] == {"0,0-0,1": pytest.approx(100 / 150)}
-
-
-def test_integers_are_blended_and_rounded(write_mosaic, stitch):
-    image, _ = stitch(two_tiles(write_mosaic, "uint16"))
-    assert image.dtype == "uint16"
-    np.testing.assert_array_equal(image.array[0, 5, 9:13], [100, 105, 115, 125])
 
 
 def test_complex_tiles_are_blended(rng, write_mosaic, stitch):
@@ -259,39 +238,36 @@ def test_whole_voxel_placement_keeps_the_voxels_as_they_are(rng, write_mosaic, s
     assert not np.isin(image.array[:], voxels).all()
 
 
-def write_table(path, rows, header="section,row,column,y,x"):
-    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
-    return path
-
-
-def test_a_gap_between_tiles_is_reported_and_zero(write_mosaic, stitch, tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("second", "shape", "edge", "row"),
+    [
+        ((0, 250), (2, 20, 45), 0.0, [1] * 20 + [0] * 5 + [1] * 20),
+        ((-30, 150), (2, 23, 35), -30.0, [1] * 35),
+    ],
+    ids=["a gap is zero and reported", "a tile before the first one counts"],
+)
+def test_tiles_lie_where_the_table_says(
+    write_mosaic, stitch, tmp_path, caplog, second, shape, edge, row
+):
     source = write_mosaic("section_01.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
-    table = write_table(tmp_path / "t.csv", [(1, 0, 0, 0, 0), (1, 0, 1, 0, 250)])
+    table = tmp_path / "t.csv"
+    table.write_text(f"section,row,column,y,x\n1,0,0,0,0\n1,0,1,{second[0]},{second[1]}\n")
     image, metrics = stitch(source, positions=table)
-    assert image.grid.shape == (2, 20, 45)
-    np.testing.assert_array_equal(image.array[0, 7], [1] * 20 + [0] * 5 + [1] * 20)
-    assert metrics.figures["uncovered_pixels"] == 5 * 20
-    assert "100 pixels lie between tiles" in metrics.warnings[0]
-    assert "100 pixels lie between tiles" in caplog.text
-
-
-def test_tiles_before_the_first_one_count(write_mosaic, stitch, tmp_path):
-    source = write_mosaic("section_01.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
-    table = write_table(tmp_path / "t.csv", [(1, 0, 0, 0, 0), (1, 0, 1, -30, 150)])
-    image, _ = stitch(source, positions=table)
-    assert image.grid.shape == (2, 23, 35)
-    assert image.grid.edge == pytest.approx((0.0, -30.0, 0.0))
+    assert image.grid.shape == shape
+    assert image.grid.edge == pytest.approx((0.0, edge, 0.0))
+    np.testing.assert_array_equal(image.array[0, 7], row)
+    missing = row.count(0) * 20
+    assert metrics.figures["uncovered_pixels"] == missing
+    assert (f"{missing} pixels lie between tiles" in caplog.text) == bool(missing)
+    assert len(metrics.warnings) == bool(missing)
 
 
 def position_error(positions, table, pixel):
     """Mean distance from the true positions in pixels, without a common displacement."""
     with table.open(newline="") as stream:
-        true = {
-            (int(r["row"]), int(r["column"])): (float(r["y"]), float(r["x"]))
-            for r in csv.DictReader(stream)
-        }
-    tiles = sorted(true)
-    wrong = np.array([positions[t] for t in tiles]) - np.array([true[t] for t in tiles])
+        rows = list(csv.DictReader(stream))
+    own = [positions[int(r["row"]), int(r["column"])] for r in rows]
+    wrong = np.array(own) - [(float(r["y"]), float(r["x"])) for r in rows]
     return np.hypot(*(wrong - wrong.mean(axis=0)).T).mean() / pixel
 
 
@@ -313,14 +289,6 @@ def test_a_mosaic_that_does_not_fit_the_memory_gives_the_same(
         assert metrics.figures["kept_in_memory"] == (name == "kept")
         made.append(open_image(destination).array[:])
     np.testing.assert_array_equal(made[0], made[1])
-
-
-def test_the_log_tells_how_far_reading_has_come(rng, write_mosaic, stitch, caplog):
-    caplog.set_level("INFO", logger="octane")
-    source = write_mosaic("a.zarr", rng.random((8, 64, 96), np.float32), (8, 32, 32))
-    stitch(source, overlap=(0.25, 0.25))
-    lines = [m.split(",")[0] for m in caplog.messages if " tiles/s" in m]
-    assert lines == ["STITCH: reading: 6 of 6", "STITCH: 1 of 1"]
 
 
 # Measured: 1.1 to 1.3 px before; after, 0.14 to 0.23 with 16 or 4 looks and 0.26 to 0.44 with one.
@@ -374,18 +342,3 @@ def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monk
     np.testing.assert_array_equal(cut.array[:], whole)
     assert metrics.previews["thumbnail"].shape == whole.shape[1:]
     np.testing.assert_allclose(metrics.previews["thumbnail"], whole.mean(axis=0), rtol=1e-5)
-
-
-def test_a_missing_tile_is_named_and_nothing_is_left(write_mosaic, stitch, tmp_path):
-    source = two_tiles(write_mosaic)
-    (source / "0/c/0/0/1").unlink()
-    with pytest.raises(OctaneError, match="chunk 0/c/0/0/1 is missing"):
-        stitch(source)
-    assert not list(tmp_path.glob("out/*"))
-
-
-def test_existing_output_is_kept_unless_overwritten(write_mosaic, stitch):
-    source = two_tiles(write_mosaic)
-    stitch(source)
-    with pytest.raises(OctaneError, match="--overwrite"):
-        stitch(source)

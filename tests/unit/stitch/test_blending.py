@@ -23,11 +23,8 @@ def test_two_weights_add_up_to_one_across_their_overlap(overlap, offset):
     np.testing.assert_allclose(weights, 1, atol=3e-3)
 
 
-def test_a_side_without_a_neighbour_does_not_taper():
+def test_a_side_without_a_neighbour_does_not_taper_and_no_weight_is_0():
     np.testing.assert_array_equal(taper(placement(0.0, 10), np.arange(10)), np.ones(10))
-
-
-def test_a_weight_is_never_0():
     assert taper(placement(0.0, 10, 4.0, 4.0), np.arange(-3, 14)).min() > 0
 
 
@@ -68,11 +65,10 @@ def test_blocks_of_a_section_hold_the_same_bits(rng):
 
 def test_without_blending_the_nearest_tile_wins():
     shape = (1, 4, 30)
-    places = [placement(0.0, 20, 0.0, 10.0), placement(10.0, 20, 10.0, 0.0)]
     total, weights = np.zeros(shape, np.float32), np.zeros(shape[1:], np.float32)
-    for value, place in zip((1, 2), places, strict=True):
+    region = tuple(slice(0, n) for n in shape)
+    for value, place in ((1, placement(0.0, 20, 0.0, 10.0)), (2, placement(10.0, 20, 10.0, 0.0))):
         tile = np.full((1, 4, 20), value, np.float32)
-        region = tuple(slice(0, n) for n in shape)
         accumulate(total, weights, region, tile, (placement(0.0, 4), place), blend="none")
     np.testing.assert_array_equal(total[0, 0], [1] * 15 + [2] * 15)
 

@@ -45,44 +45,32 @@ def test_a_tile_is_placed_to_a_fraction_of_a_voxel():
     assert layout.places[0, 0][1].after == pytest.approx(4.6)
 
 
-def test_or_to_the_nearest_voxel():
-    layout = laid({(0, 0): (0.0, 0.0), (0, 1): (0.0, 154.0)}, subpixel=False)
+@pytest.mark.parametrize(("x", "subpixel"), [(154.0, False), (150.0 + 1e-7, True)])
+def test_a_tile_is_placed_to_a_whole_voxel_where_asked_or_nearly_there(x, subpixel):
+    layout = laid({(0, 0): (0.0, 0.0), (0, 1): (0.0, x)}, subpixel=subpixel)
     assert layout.places[0, 1][1].shift == 15.0
 
 
-def test_rounding_does_not_make_a_whole_place_a_fraction():
-    layout = laid({(0, 0): (0.0, 0.0), (0, 1): (0.0, 150.0 + 1e-7)})
-    assert layout.places[0, 1][1].shift == 15.0
+def square(n, pitch):
+    return {(r, c): (r * pitch, c * pitch) for r in range(n) for c in range(n)}
 
 
-def test_overlapping_tiles_leave_nothing_uncovered():
-    positions = {(r, c): (r * 150.0, c * 150.0) for r in range(3) for c in range(3)}
-    assert laid(positions).uncovered() == 0
-
-
-def test_tiles_side_by_side_leave_nothing_uncovered():
-    positions = {(r, c): (r * 200.0, c * 200.0) for r in range(2) for c in range(2)}
-    assert laid(positions).uncovered() == 0
-
-
-def test_a_gap_between_two_tiles_is_counted():
-    assert laid({(0, 0): (0.0, 0.0), (0, 1): (0.0, 250.0)}).uncovered() == 5 * 20
-    assert laid({(0, 0): (0.0, 0.0), (1, 0): (230.0, 0.0)}).uncovered() == 3 * 20
-
-
-def test_a_hole_among_four_tiles_is_counted():
-    positions = {
-        (0, 0): (0.0, 0.0),
-        (0, 1): (0.0, 210.0),
-        (1, 0): (210.0, 0.0),
-        (1, 1): (210.0, 210.0),
-    }
-    # A cross of one pixel's width with its centre.
-    assert laid(positions).uncovered() == 4 * 20 + 1
-
-
-def test_a_ragged_outline_is_no_gap():
-    assert laid({(0, 0): (0.0, 0.0), (0, 1): (-40.0, 150.0)}).uncovered() == 0
+@pytest.mark.parametrize(
+    ("positions", "uncovered"),
+    [
+        (square(3, 150.0), 0),
+        (square(2, 200.0), 0),
+        ({(0, 0): (0.0, 0.0), (0, 1): (0.0, 250.0)}, 5 * 20),
+        ({(0, 0): (0.0, 0.0), (1, 0): (230.0, 0.0)}, 3 * 20),
+        # A cross of one pixel's width with its centre.
+        (square(2, 210.0), 4 * 20 + 1),
+        # Nothing is missing beyond the outer tiles.
+        ({(0, 0): (0.0, 0.0), (0, 1): (-40.0, 150.0)}, 0),
+    ],
+    ids=["overlap", "side by side", "gap in x", "gap in y", "cross", "ragged outline"],
+)
+def test_what_lies_between_tiles_is_counted(positions, uncovered):
+    assert laid(positions).uncovered() == uncovered
 
 
 def test_every_pixel_that_no_tile_saw_within_the_outer_tiles_is_counted(rng):

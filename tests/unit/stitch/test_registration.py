@@ -7,16 +7,6 @@ from scipy import ndimage
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
 
 
-def test_neighbours_are_beside_and_below():
-    tiles = [(0, 0), (0, 1), (1, 0), (1, 1), (3, 3)]
-    assert neighbours(tiles) == [
-        ((0, 0), (0, 1)),
-        ((0, 0), (1, 0)),
-        ((0, 1), (1, 1)),
-        ((1, 0), (1, 1)),
-    ]
-
-
 def texture(rng, shape):
     """Structure of some pixels, as tissue has it."""
     return ndimage.gaussian_filter(rng.standard_normal(shape), 2.5, mode="wrap")
@@ -85,14 +75,12 @@ def test_an_untrusted_pair_hardly_counts():
     assert max(np.abs(np.subtract(found[t], start[t])).max() for t in start) < 0.01
 
 
-def test_a_tile_that_no_pair_reaches_stays():
-    start = nominal(1, 3)
-    found = solve(start, [Pair((0, 0), (0, 1), (0.0, 4.0), 1.0)], (20.0, 20.0))
-    assert found[0, 2] == pytest.approx(start[0, 2])
-
-
-def test_no_tile_moves_further_than_it_may():
-    start = nominal(1, 2)
-    found = solve(start, [Pair((0, 0), (0, 1), (0.0, 100.0), 1.0)], (3.0, 3.0))
-    assert found[0, 0][1] == pytest.approx(3.0)
-    assert found[0, 1][1] == pytest.approx(47.0)
+@pytest.mark.parametrize(
+    ("columns", "shift", "reach", "expected"),
+    # A tile that no pair reaches stays, and no tile moves further than it may.
+    [(3, 4.0, 20.0, [2, 48, 100]), (2, 100.0, 3.0, [3, 47])],
+)
+def test_tiles_without_a_pair_and_tiles_beyond_reach(columns, shift, reach, expected):
+    start = nominal(1, columns)
+    found = solve(start, [Pair((0, 0), (0, 1), (0.0, shift), 1.0)], (reach, reach))
+    assert [x for _, x in found.values()] == pytest.approx(expected, abs=1e-3)
