@@ -7,7 +7,7 @@ import pytest
 
 from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
-from octane.resample.operator import AxisOperator, resampled, resampler
+from octane.resample.operator import resampled
 from octane.resample.resampler import resample, resample_arrays
 
 # Of the largest magnitude.
@@ -96,17 +96,3 @@ def test_integers_are_the_rounded_definition(resampled_by_scipy, rng, dtype, tar
     sure = np.abs(exact - np.floor(exact) - 0.5) > error
     assert sure.any()
     np.testing.assert_array_equal(result[sure], np.rint(exact[sure]).astype(dtype))
-
-
-@pytest.mark.parametrize(("n", "m"), [(100, 25), (90, 30), (64, 16), (70, 20), (20, 40)])
-def test_samples_lie_where_scikit_image_puts_them(n, m):
-    # skimage.transform.resize: sample i of m is at (i + 0.5) n / m - 0.5, the same as ours where
-    # both grids have one extent. The samples of a ramp are their places.
-    operator = resampler(n, 1.0, n / m)
-    assert operator.size == m
-    same = AxisOperator(np.zeros(1, np.int64), np.ones((1, 1)))
-    ramp = np.arange(n, dtype=np.float64)[:, None, None]
-    places = resample(ramp, [operator, same, same]).ravel()
-    expected = (np.arange(m) + 0.5) * n / m - 0.5
-    inside = slice(3, -3) if m < n else slice(1, -1)
-    np.testing.assert_allclose(places[inside], expected[inside], rtol=1e-12)

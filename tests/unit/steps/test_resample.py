@@ -81,31 +81,18 @@ def test_cut_tiles_are_kept(write_mosaic, run, voxels, made):
     np.testing.assert_allclose(image.array[:], 7, rtol=1e-6)
 
 
-@pytest.mark.parametrize("target", [10.0, 11.7, (25.0, 10.0, 7.3)])
-def test_the_spacing_is_exactly_the_target(rng, write_mosaic, run, target):
-    source = write_mosaic("a.zarr", noise(rng, (12, 50, 50)), (12, 25, 25), (3.5, 4.0, 4.0))
-    image, metrics = run(source, target)
-    assert image.grid.spacing == ResampleParameters(resolution=target).resolution
-    assert metrics.figures["voxel_size"] == list(image.grid.spacing)
-    assert image.array.chunks[0] == image.grid.shape[0]
-
-
-def test_tiles_keep_their_physical_size_and_pitch(write_mosaic, run):
+@pytest.mark.parametrize("target", [(10.0,) * 3, (11.7,) * 3, (25.0, 10.0, 7.3)])
+def test_the_spacing_is_the_target_and_tiles_keep_their_size_and_pitch(write_mosaic, run, target):
+    voxels, section = np.ones((12, 70, 80), np.float32), {"number": 4, "thickness": 30.0}
     source = write_mosaic(
-        "a.zarr",
-        np.ones((12, 70, 80), np.float32),
-        (12, 25, 30),
-        (3.5, 4.0, 4.0),
-        pitch=(80.0, 90.0),
-        section={"number": 4, "thickness": 30.0},
+        "a.zarr", voxels, (12, 25, 30), (3.5, 4.0, 4.0), pitch=(80.0, 90.0), section=section
     )
-    image, _ = run(source, 9.0)
+    image, metrics = run(source, target)
+    assert image.grid.spacing == target == tuple(metrics.figures["voxel_size"])
     before, after = MosaicGrid.of(open_image(source)), MosaicGrid.of(image)
-    for name in ("edge", "tile_extent", "extent", "pitch"):
+    for name in ("edge", "tile_extent", "extent", "pitch", "tiles"):
         assert getattr(after, name) == getattr(before, name), name
-    assert after.tiles == before.tiles
-    assert image.attributes["kind"] == "mosaic"
-    assert image.attributes["section"] == {"number": 4, "thickness": 30.0}
+    assert (image.attributes["kind"], image.attributes["section"]) == ("mosaic", section)
 
 
 def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
@@ -117,12 +104,18 @@ def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
     np.testing.assert_allclose(image.array[0, 0, 3:-3], x[3:-3], rtol=1e-6)
 
 
-def test_a_sharded_mosaic_gives_the_same_voxels(rng, write_image, run, tmp_path):
-    voxels = noise(rng, (6, 40, 60))
-    plain = write_image("a.zarr", voxels, (5.0,) * 3, chunks=(6, 10, 20))
-    sharded = write_image("b.zarr", voxels, (5.0,) * 3, chunks=(6, 10, 20), shards=(6, 20, 40))
-    expected = run(plain, 10.0)[0].array[:]
-    result = run(sharded, 10.0, execution=AGAIN)[0]
+@pytest.mark.parametrize("stored", ["shards", "only zarr reads it"])
+def test_a_mosaic_stored_otherwise_gives_the_same(
+    rng, write_mosaic, write_image, write_foreign, run, stored
+):
+    voxels, chunks = noise(rng, (6, 35, 60)), (6, 10, 20)
+    expected = run(write_mosaic("a.zarr", voxels, chunks), 20.0)[0].array[:]
+    if stored == "shards":
+        other = write_image("b.zarr", voxels, chunks=chunks, shards=(6, 20, 40))
+    else:
+        other = write_foreign("b.zarr", voxels, chunks=chunks, compressors=GZip())
+        assert open_image(other).reader is None
+    result = run(other, 20.0, execution=AGAIN)[0]
     np.testing.assert_array_equal(result.array[:], expected)
     assert result.missing_chunks() == []
 
@@ -138,13 +131,10 @@ def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
 
 
 def test_section_boundaries_follow_a_resampled_volume(write_image, run):
-    sections = [
-        {"name": "a", "number": 1, "start": 0, "stop": 12, "missing": False},
-        {"name": "b", "number": 2, "start": 12, "stop": 24, "missing": False},
-    ]
-    source = write_image(
-        "a.zarr", np.ones((24, 10, 10), np.float32), (5.0,) * 3, attributes={"sections": sections}
-    )
+    starts = {"a": (0, 12), "b": (12, 24)}
+    noted = [dict(name=n, number=1, start=a, stop=b) for n, (a, b) in starts.items()]
+    voxels = np.ones((24, 10, 10), np.float32)
+    source = write_image("a.zarr", voxels, (5.0,) * 3, attributes={"sections": noted})
     image, _ = run(source, 10.0, layout="volume")
     assert [(s["start"], s["stop"]) for s in image.attributes["sections"]] == [(0, 6), (6, 12)]
 
@@ -190,12 +180,6 @@ def test_complex_voxels_are_not_cut_in_half(rng, write_mosaic, run):
         run(source, 20.0, dtype="float32")
 
 
-def test_chunks_that_do_not_span_the_depth_are_refused(write_image, run):
-    source = write_image("a.zarr", np.ones((8, 8, 8), np.float32), chunks=(4, 8, 8))
-    with pytest.raises(OctaneError, match="full Z"):
-        run(source, 20.0)
-
-
 def damage(chunk):
     content = bytearray(chunk.read_bytes())
     content[len(content) // 2] ^= 255
@@ -216,9 +200,14 @@ def test_a_spoilt_tile_is_named_and_nothing_is_left(
     assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
 
 
-def test_a_missing_tile_is_filled_where_that_is_wanted(ones, run):
-    (ones / "0/c/0/1/0").unlink()
-    image, _ = run(ones, 20.0, reading=InputParameters(missing_chunks="fill"))
+def test_a_missing_tile_is_filled_and_a_missing_unit_taken_where_given(write_foreign, run):
+    voxels = np.ones((4, 40, 40), np.float32)
+    source = write_foreign("a.zarr", voxels, unit=None, chunks=(4, 20, 20))
+    with pytest.raises(OctaneError, match="--input-unit"):
+        run(source, 20.0)
+    (source / "0/0.1.0").unlink()
+    reading = InputParameters(missing_chunks="fill", input_unit="micrometer")
+    image, _ = run(source, 20.0, reading=reading)
     assert np.all(image.array[:, 10:, :10] == 0)
     np.testing.assert_allclose(image.array[:, :10], 1, rtol=1e-6)
 
@@ -306,53 +295,32 @@ def test_tiles_that_share_a_shard_are_the_same_tiles(rng, write_mosaic, run, per
     assert MosaicGrid.of(image).tiles == MosaicGrid.of(open_image(source)).tiles
 
 
-@pytest.fixture
-def dry_run(reading, tmp_path, capsys):
-    """The plan in words; nothing is made."""
-
-    def go(source, **settings):
-        before = sorted(tmp_path.rglob("*"))
-        parameters = ResampleParameters(resolution=(20.0, 20.0, 20.0), **settings)
-        execution = ExecutionParameters(backend="cpu", workers=2, prefetch=3)
-        out = tmp_path / "out.ome.zarr"
-        resample_image(source, out, parameters, reading, execution, dry_run=True)
-        assert sorted(tmp_path.rglob("*")) == before
-        return capsys.readouterr().out
-
-    return go
-
-
 MOSAIC = (
-    "2 x 2 tiles of 4 x 20 x 20",
-    "10 x 10 x 10 um",
-    "a few planes at a time",
-    "tiles of 2 x 10 x 10 voxels",
-    "2 worker(s)",
-    "3 fetched ahead",
-    "MB of memory",
+    *("2 x 2 tiles of 4 x 20 x 20", "10 x 10 x 10 um", "a few planes at a time"),
+    *("tiles of 2 x 10 x 10 voxels", "2 worker(s)", "3 fetched ahead", "MB of memory"),
 )
 
 
 @pytest.mark.parametrize(
-    ("layout", "words"), [("mosaic", MOSAIC), ("volume", ["in 1 blocks, 2 x 20 x 20 float32"])]
+    ("layout", "stored", "words"),
+    [
+        ("mosaic", {"compressors": None}, MOSAIC),
+        ("volume", {}, ["in 1 blocks, 2 x 20 x 20 float32"]),
+        ("mosaic", {"compressors": GZip()}, ["read through zarr, because"]),
+    ],
 )
-def test_a_dry_run_tells_the_plan(ones, dry_run, layout, words):
-    told = dry_run(ones, layout=layout)
+def test_a_dry_run_tells_the_plan_and_makes_nothing(
+    write_foreign, reading, tmp_path, capsys, layout, stored, words
+):
+    source = write_foreign("a.zarr", np.ones((4, 40, 40), np.float32), chunks=(4, 20, 20), **stored)
+    before = sorted(tmp_path.rglob("*"))
+    parameters = ResampleParameters(resolution=(20.0, 20.0, 20.0), layout=layout)
+    execution = ExecutionParameters(backend="cpu", workers=2, prefetch=3)
+    out = tmp_path / "out.ome.zarr"
+    resample_image(source, out, parameters, reading, execution, dry_run=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    told = capsys.readouterr().out
     assert all(part in told for part in words), told
-
-
-def test_a_dry_run_says_why_zarr_reads(write_foreign, rng, dry_run):
-    voxels = noise(rng, (4, 20, 20))
-    source = write_foreign("a.zarr", voxels, chunks=(4, 10, 10), compressors=GZip())
-    assert "read through zarr, because" in dry_run(source)
-
-
-def test_what_only_zarr_reads_gives_the_same(write_foreign, rng, run, write_mosaic):
-    voxels = noise(rng, (4, 30, 45))
-    expected = run(write_mosaic("a.zarr", voxels, (4, 20, 20)), 20.0)[0].array[:]
-    foreign = write_foreign("b.zarr", voxels, chunks=(4, 20, 20), compressors=GZip())
-    assert open_image(foreign).reader is None
-    np.testing.assert_array_equal(run(foreign, 20.0, execution=AGAIN)[0].array[:], expected)
 
 
 @pytest.mark.parametrize(
@@ -378,11 +346,3 @@ def test_auto_takes_a_gpu_only_where_it_is_the_faster_device(
     source = write_image("a.zarr", voxels, (5.0,) * 3, chunks=(4, 8, 8), codec=codec)
     run(source, 10.0, execution=ExecutionParameters(backend=backend, workers=workers))
     assert found == [asked]
-
-
-def test_the_unit_is_asked_for(write_foreign, run):
-    source = write_foreign("a.zarr", np.ones((4, 8, 8), np.float32), unit=None, chunks=(4, 8, 8))
-    with pytest.raises(OctaneError, match="--input-unit"):
-        run(source, 20.0)
-    image, _ = run(source, 20.0, reading=InputParameters(input_unit="micrometer"))
-    assert image.grid.shape == (2, 4, 4)
