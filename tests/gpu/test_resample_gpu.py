@@ -4,11 +4,11 @@ import threading
 
 import numpy as np
 import pytest
+from resampling import operators_of, pushed, voxels
 
 from octane.core.arrays import as_dtype
 from octane.gpu.pinned import HostMemory
 from octane.resample.gpu import TYPES, CudaResampler, device_bytes
-from octane.resample.operator import resampler
 from octane.resample.resampler import resample
 
 pytestmark = pytest.mark.gpu
@@ -33,88 +33,63 @@ def resampler_(cupy, memory):
     return CudaResampler(cupy, memory)
 
 
-def voxels(dtype, shape=SHAPE, seed=0):
-    dtype, rng = np.dtype(dtype), np.random.default_rng(seed)
-    if dtype.kind == "b":
-        return rng.random(shape) < 0.5
-    if dtype.kind == "c":
-        return (rng.gamma(2.0, 1.0, shape) * np.exp(2j * np.pi * rng.random(shape))).astype(dtype)
-    return (rng.gamma(2.0, 1.0, shape) * 5).astype(dtype)
-
-
-def operators_of(shape, factors):
-    return [resampler(n, 1.0, f) for n, f in zip(shape, factors, strict=True)]
-
-
-def by_kernel(own, array, operators, dtype=None, batch=7):
-    own.begin(operators, array.shape[1:], array.dtype, dtype or array.dtype)
-    for first in range(0, len(array), batch):
-        planes = array[first : first + batch]
-        buffer = own.buffer(len(planes))
-        buffer[...] = planes
-        own.push(buffer)
-    return own.finish().copy()
-
-
 @pytest.mark.parametrize("factors", FACTORS.values(), ids=FACTORS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_the_result_is_that_of_the_cpu(resampler_, dtype, factors):
-    array = voxels(dtype)
+    array = voxels(SHAPE, dtype)
     operators = operators_of(SHAPE, factors)
     expected = resample(array, operators)
-    values = by_kernel(resampler_, array, operators, expected.dtype)
+    values = pushed(resampler_, array, operators, expected.dtype)
     np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
     # The arithmetic is the same, so that the bits are: a value that is near to a half as well.
-    np.testing.assert_array_equal(
-        by_kernel(resampler_, array, operators), as_dtype(expected, dtype)
-    )
+    np.testing.assert_array_equal(pushed(resampler_, array, operators), as_dtype(expected, dtype))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u2", "c8"])
 def test_blocks_and_repeats_have_the_same_bits(resampler_, dtype):
-    array = voxels(dtype)
+    array = voxels(SHAPE, dtype)
     operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
-    whole = by_kernel(resampler_, array, operators)
+    whole = pushed(resampler_, array, operators)
     for batch in (1, 16, SHAPE[0]):
-        again = by_kernel(resampler_, array, operators, batch=batch)
+        again = pushed(resampler_, array, operators, batch=batch)
         np.testing.assert_array_equal(again, whole)
     outputs = (slice(3, 9), slice(0, 11), slice(5, whole.shape[2]))
     parts = [axis.part(part) for axis, part in zip(operators, outputs, strict=True)]
     block = array[tuple(taken for _, taken in parts)]
-    result = by_kernel(resampler_, block, [axis for axis, _ in parts])
+    result = pushed(resampler_, block, [axis for axis, _ in parts])
     np.testing.assert_array_equal(result, whole[outputs])
 
 
 def test_planes_are_copied_while_the_next_buffer_is_filled(resampler_):
     """Buffers are filled again as soon as they are given: a copy that still read one would show."""
-    array = voxels("f4", (64, 256, 256))
+    array = voxels((64, 256, 256), "f4")
     operators = operators_of(array.shape, FACTORS["10 over 3.5"])
-    first = by_kernel(resampler_, array, operators, batch=64)
+    first = pushed(resampler_, array, operators, batch=64)
     for _ in range(10):
-        np.testing.assert_array_equal(by_kernel(resampler_, array, operators, batch=2), first)
+        np.testing.assert_array_equal(pushed(resampler_, array, operators, batch=2), first)
 
 
 def test_tiles_take_the_memory_that_was_foreseen_and_no_more(cupy, memory):
-    array = voxels("u2")
+    array = voxels(SHAPE, "u2")
     operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
     pool = cupy.get_default_memory_pool()
     before = pool.used_bytes()
     own = CudaResampler(cupy, memory)
-    by_kernel(own, array, operators)
+    pushed(own, array, operators)
     foreseen = device_bytes(operators, SHAPE[1:], array.dtype, 7, array.dtype)
     assert pool.used_bytes() - before == foreseen.device
     assert memory.size == foreseen.host
     after = pool.used_bytes(), pool.total_bytes(), memory.size
     for _ in range(5):
-        by_kernel(own, array, operators)
+        pushed(own, array, operators)
     assert (pool.used_bytes(), pool.total_bytes(), memory.size) == after
 
 
 @pytest.mark.parametrize("why", ["refused", "switched off"])
 def test_without_page_locked_memory_the_result_is_the_same(cupy, resampler_, monkeypatch, why):
-    array = voxels("f4")
+    array = voxels(SHAPE, "f4")
     operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
-    expected = by_kernel(resampler_, array, operators)
+    expected = pushed(resampler_, array, operators)
     warnings = []
     if why == "refused":
 
@@ -124,7 +99,7 @@ def test_without_page_locked_memory_the_result_is_the_same(cupy, resampler_, mon
         monkeypatch.setattr(cupy.cuda.runtime, "hostRegister", refuse)
     with HostMemory(cupy, pinned=why == "refused", warn=warnings.append) as memory:
         own = CudaResampler(cupy, memory)
-        np.testing.assert_array_equal(by_kernel(own, array, operators), expected)
+        np.testing.assert_array_equal(pushed(own, array, operators), expected)
         assert not memory.pinned
     assert len(warnings) == (why == "refused")
 
@@ -138,9 +113,9 @@ def test_memory_is_page_locked_where_the_host_allows_it(cupy):
 
 
 def test_copies_are_timed_in_each_direction(cupy, memory, resampler_):
-    array = voxels("f4", (64, 512, 512))
+    array = voxels((64, 512, 512), "f4")
     operators = operators_of(array.shape, FACTORS["10 over 3.5"])
-    result = by_kernel(resampler_, array, operators, batch=16)
+    result = pushed(resampler_, array, operators, batch=16)
     found = memory.transfers.found()
     assert {way: t.bytes for way, t in found.items()} == {
         "to_device": array.nbytes,
@@ -152,9 +127,9 @@ def test_copies_are_timed_in_each_direction(cupy, memory, resampler_):
 
 def test_several_workers_resample_at_once(cupy, memory):
     operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
-    tiles = [voxels("f4", seed=seed) for seed in range(4)]
+    tiles = [voxels(SHAPE, "f4", seed) for seed in range(4)]
     own = CudaResampler(cupy, memory)
-    expected = [by_kernel(own, tile, operators) for tile in tiles]
+    expected = [pushed(own, tile, operators) for tile in tiles]
     wrong, failed = [], []
 
     def work(number):
@@ -162,7 +137,7 @@ def test_several_workers_resample_at_once(cupy, memory):
             mine = CudaResampler(cupy, memory)
             for turn in range(8):
                 which = (number + turn) % len(tiles)
-                found = by_kernel(mine, tiles[which], operators, batch=3)
+                found = pushed(mine, tiles[which], operators, batch=3)
                 if not np.array_equal(found, expected[which]):
                     wrong.append((number, turn))
         except (RuntimeError, ValueError) as error:

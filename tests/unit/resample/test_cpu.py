@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resampling import operators_of, voxels
 
 from octane.core.arrays import as_dtype
 from octane.resample.cpu import CompiledResampler
-from octane.resample.operator import AxisOperator, interpolator, resampler
+from octane.resample.operator import AxisOperator, interpolator
 from octane.resample.resampler import resample_arrays
 
 REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
@@ -15,22 +16,6 @@ OTHERS = ["?", "f2", ">u2", ">f4", ">c8", "c8", "c16"]
 
 # One for all tests, so that what an earlier tile left in its buffers would be seen.
 KEPT = CompiledResampler()
-
-
-def noise(shape, dtype, seed=5):
-    rng = np.random.default_rng(seed)
-    dtype = np.dtype(dtype)
-    if dtype.kind in "iu":
-        info = np.iinfo(str(dtype))
-        return rng.integers(info.min, info.max, shape, dtype.newbyteorder("="), True).astype(dtype)
-    values = rng.normal(0.5, 1.0, shape)
-    if dtype.kind == "b":
-        return values > 0.5
-    return (values + 1j * rng.normal(size=shape) if dtype.kind == "c" else values).astype(dtype)
-
-
-def operators_of(shape, factors):
-    return [resampler(n, 1.0, f) for n, f in zip(shape, factors, strict=True)]
 
 
 def stream(planes, operators, out_dtype, batches=(1000,), resampler=KEPT):
@@ -55,7 +40,7 @@ def same_bits(result, expected):
 
 @pytest.mark.parametrize("dtype", REAL + OTHERS)
 def test_it_equals_sums_of_whole_arrays_bit_for_bit(dtype):
-    array = noise((13, 21, 37), dtype)
+    array = voxels((13, 21, 37), dtype)
     operators = operators_of(array.shape, (2.5, 3.0, 10 / 3.5))
     expected = resample_arrays(array, operators)
     same_bits(stream(array, operators, expected.dtype, (3, 1, 4)), expected)
@@ -83,7 +68,7 @@ def test_any_part_pushed_in_any_batches_gives_the_bits_of_the_whole(data):
     shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 40), st.integers(1, 70)))
     factors = draw(st.tuples(*[st.floats(0.4, 6)] * 3))
     dtype = draw(st.sampled_from(["f4", "f4", "u2", "c8", "f8"]))
-    array = noise(shape, dtype)
+    array = voxels(shape, dtype)
     operators = operators_of(shape, factors)
     whole = as_dtype(resample_arrays(array, operators), dtype)
     region = []
@@ -101,7 +86,7 @@ def test_any_part_pushed_in_any_batches_gives_the_bits_of_the_whole(data):
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
 def test_every_length_and_offset_of_a_row_gives_the_same_bits(dtype):
     # The end of a row, which is no whole vector, and what is there of a longer one.
-    array = noise((4, 12, 76), dtype)
+    array = voxels((4, 12, 76), dtype)
     z, y = operators_of(array.shape[:2], (1.5, 2.5))
     copy = interpolator(np.arange(76.0), 76)
     whole = resample_arrays(array, [z, y, copy])
@@ -123,12 +108,12 @@ def test_any_number_of_taps_is_summed_in_order(taps):
         shape[axis] = n
         operators = [interpolator(np.arange(float(k)), k) for k in shape]
         operators[axis] = operator
-        array = noise(shape, "f4")
+        array = voxels(shape, "f4")
         same_bits(stream(array, operators, "f4", (2, 3)), resample_arrays(array, operators))
 
 
 def test_planes_that_no_output_takes_are_passed_over():
-    array = noise((12, 3, 4), "f4")
+    array = voxels((12, 3, 4), "f4")
     operators = [interpolator(np.arange(float(n)), n) for n in array.shape]
     operators[0] = AxisOperator(np.array([2, 7]), np.ones((2, 1)))
     for batches in ((1,), (3, 2)):
@@ -146,7 +131,7 @@ def test_planes_that_no_output_takes_are_passed_over():
     ids=["fortran", "strides", "reversed", "read-only"],
 )
 def test_arrays_of_any_strides_are_taken_and_left_as_they_were(change):
-    array = noise((9, 12, 15), "f4")
+    array = voxels((9, 12, 15), "f4")
     kept = array.copy()
     operators = operators_of(array.shape, (2.0, 2.5, 3.0))
     view = change(array)
@@ -156,7 +141,7 @@ def test_arrays_of_any_strides_are_taken_and_left_as_they_were(change):
 
 
 def test_the_buffers_of_a_tile_serve_the_next_and_begin_cache_lines():
-    array = noise((9, 12, 15), "u2")
+    array = voxels((9, 12, 15), "u2")
     own, places = CompiledResampler(), []
     for _ in range(2):
         result = stream(array, operators_of(array.shape, (2.0, 2.5, 3.0)), "u2", resampler=own)

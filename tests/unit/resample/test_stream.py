@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from resampling import operators_of
+from resampling import voxels as noise
 
 from octane.config.params import ExecutionParameters
 from octane.core.arrays import as_dtype
@@ -73,15 +75,7 @@ def whole(voxels, operators, dtype):
 
 
 def halved(voxels, factor=2.0):
-    return resampled(Grid(voxels.shape, (1.0, 1.0, 1.0)), (factor,) * 3)[1]
-
-
-def noise(dtype, shape):
-    rng = np.random.default_rng(3)
-    values = rng.gamma(2.0, 200.0, shape)
-    if dtype == "complex64":
-        values = values * np.exp(2j * np.pi * rng.random(shape))
-    return values.astype(dtype)
+    return operators_of(voxels.shape, (factor,) * 3)
 
 
 @settings(max_examples=60)
@@ -95,7 +89,7 @@ def noise(dtype, shape):
 @example("float32", (29, 34, 41), (math.pi, math.e, 1.3), (7, 5, 100), 1)
 @example("uint16", (29, 34, 41), (3.0, 1.0, 1.0), (100, 3, 11), 1)
 def test_any_cut_of_any_volume_gives_the_same_bits(dtype, shape, target, owned, slab):
-    voxels = noise(dtype, shape)
+    voxels = noise(shape, dtype)
     _, operators = resampled(Grid(shape, (1.0, 1.0, 1.0)), target)
     result, _ = stream(voxels, operators, owned, dtype, slab=slab)
     np.testing.assert_array_equal(result.voxels, whole(voxels, operators, dtype))
@@ -104,14 +98,14 @@ def test_any_cut_of_any_volume_gives_the_same_bits(dtype, shape, target, owned, 
 
 @pytest.mark.parametrize("depth", [8, 16, 32])
 def test_a_slab_is_what_a_chunk_of_the_source_holds(depth):
-    voxels = noise("float32", (64, 40, 40))
+    voxels = noise((64, 40, 40), "float32")
     _, source = stream(voxels, halved(voxels), (32, 20, 20), "float32", slab=depth)
     assert source.largest == depth * 40 * 40
     assert source.read_bytes == voxels.nbytes
 
 
 def test_slabs_are_cut_where_memory_is_short():
-    voxels = noise("float32", (64, 400, 400))
+    voxels = noise((64, 400, 400), "float32")
     operators = halved(voxels, 8.0)
     # The source is in memory as a whole, and there is room for half as much again.
     memory = f"{(PROCESS_BYTES + voxels.nbytes * 3 // 2) // 1000} kB"
@@ -121,7 +115,7 @@ def test_slabs_are_cut_where_memory_is_short():
 
 
 def test_what_was_read_and_written_is_counted():
-    voxels, metrics = noise("uint16", (10, 12, 14)), Metrics("test")
+    voxels, metrics = noise((10, 12, 14), "uint16"), Metrics("test")
     result, _ = stream(
         voxels, halved(voxels), (100, 100, 100), "float32", metrics=metrics, workers=1
     )
@@ -130,13 +124,13 @@ def test_what_was_read_and_written_is_counted():
 
 
 def test_too_little_memory_is_said_before_anything_is_read():
-    voxels = noise("float32", (10, 12, 14))
+    voxels = noise((10, 12, 14), "float32")
     with pytest.raises(OctaneError, match="--memory"):
         stream(voxels, halved(voxels), (4, 4, 4), "float32", memory="1kB")
 
 
 def test_an_error_names_the_block_and_the_source():
-    voxels = noise("float32", (10, 12, 14))
+    voxels = noise((10, 12, 14), "float32")
 
     class Full:
         def __setitem__(self, region, block):

@@ -63,13 +63,6 @@ def test_sections_lie_on_top_of_each_other_in_the_order_of_their_numbers(write_s
     ]
 
 
-def test_planes_below_the_cut_are_left(write_section, stack, rng):
-    sections = {n: rng.random((8, 6, 7), np.float32) for n in (1, 2)}
-    image, _ = stack([write_section(n, v, thickness=60.0) for n, v in sections.items()])
-    np.testing.assert_array_equal(image.array[:6], sections[1][:6])
-    np.testing.assert_array_equal(image.array[6:], sections[2][:6])
-
-
 @pytest.mark.parametrize("thickness", [25.0, 33.0, 44.0, 47.5, 56.7])
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_a_thickness_need_not_be_a_multiple_of_the_voxel(write_section, stack, thickness, count):
@@ -117,16 +110,6 @@ def test_the_thickness_is_the_one_given_or_noted_or_the_depth(
     )
 
 
-def test_a_gap_is_refused_and_named(write_section, stack, tmp_path):
-    sources = [write_section(n, thickness=50.0) for n in (1, 2, 5)]
-    with pytest.raises(OctaneError, match="Sections 3, 4 are missing") as caught:
-        stack(sources)
-    assert "--allow-missing-sections 2" in str(caught.value)
-    with pytest.raises(OctaneError, match="Sections 3, 4 are missing"):
-        stack(sources, allow_missing_sections=1)
-    assert not (tmp_path / "out").exists()
-
-
 def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     sources = [write_section(n, thickness=50.0) for n in (1, 2, 4)]
     image, metrics = stack(sources, allow_missing_sections=1)
@@ -138,13 +121,6 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     assert [s.missing for s in noted] == [False, False, True, False]
     assert metrics.figures["missing_sections"] == [3]
     assert "Sections 3 are missing" in metrics.warnings[0]
-
-
-def test_two_sections_of_one_number_are_refused(write_section, write_image, stack):
-    first = write_section(1)
-    second = write_image("again_1.ome.zarr", np.ones((8, 6, 7), np.float32))
-    with pytest.raises(OctaneError, match=f"{second} and {first} are both section 1"):
-        stack([first, second])
 
 
 @pytest.mark.parametrize(
@@ -166,23 +142,31 @@ def test_sections_are_numbered_by_metadata_or_name(write_image, stack, sections,
     assert [s.number for s in read_sections(image.attributes, 4)] == numbers
 
 
-def test_a_section_without_a_number_is_refused(write_image, stack):
-    path = write_image("brain.ome.zarr", np.ones((2, 4, 4), np.float32))
-    with pytest.raises(OctaneError, match=f"{path} has no number in its name"):
-        stack([path])
-
-
 @pytest.mark.parametrize(
-    ("other", "words"),
+    ("numbers", "other", "settings", "words"),
     [
-        ({"spacing": (10.0, 10.0, 10.1)}, "another voxel size"),
-        ({"voxels": np.ones((8, 6, 7), np.uint16)}, "is uint16"),
+        ([1, 2], {}, {"section_thickness": 0.2}, r"--section-thickness 0\.2 .*micrometre"),
+        ([1], {"spacing": (10.0, 10.0, 10.1)}, {}, "section_09.* another voxel size"),
+        ([1], {"voxels": np.ones((8, 6, 7), np.uint16)}, {}, "section_09.* is uint16"),
+        ([1], {"name": "again_1"}, {}, "again_1.* and .*section_01.* are both section 1"),
+        ([1], {"name": "brain"}, {}, "brain.* has no number in its name"),
+        ([1, 2, 5], {}, {}, "Sections 3, 4 are missing .*--allow-missing-sections 2"),
+        ([1, 2, 5], {}, {"allow_missing_sections": 1}, "Sections 3, 4 are missing"),
     ],
+    ids=["thin", "voxel size", "type", "twice", "no number", "gap", "larger gap than allowed"],
 )
-def test_sections_that_differ_are_refused(write_section, stack, other, words):
-    sources = [write_section(1), write_section(2, **other)]
-    with pytest.raises(OctaneError, match=f"{sources[1]}.*{words}"):
-        stack(sources)
+def test_sections_that_do_not_fit_together_are_refused(
+    write_section, write_image, stack, tmp_path, numbers, other, settings, words
+):
+    sources = [write_section(n) for n in numbers]
+    if "name" in other:
+        sources.append(write_image(f"{other['name']}.ome.zarr", np.ones((8, 6, 7), np.float32)))
+    elif other:
+        settings = {"allow_missing_sections": 9}
+        sources.append(write_section(9, **other))
+    with pytest.raises(OctaneError, match=words):
+        stack(sources, **settings)
+    assert not (tmp_path / "out").exists()
 
 
 def test_sections_lie_where_they_were_imaged(write_section, stack):
@@ -232,8 +216,3 @@ def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, 
     image, _ = stack(sources, execution=ExecutionParameters(backend="cpu", overwrite=True))
     assert image.owned == (8, 8, 8)
     np.testing.assert_array_equal(image.array[:], whole)
-
-
-def test_a_thickness_below_a_voxel_is_refused(write_section, stack):
-    with pytest.raises(OctaneError, match=r"--section-thickness 0\.2 .*micrometre"):
-        stack([write_section(n) for n in (1, 2)], section_thickness=0.2)

@@ -1,0 +1,34 @@
+"""Voxels of every type, operators, and planes pushed, for the tests of resampling."""
+
+import numpy as np
+
+from octane.resample.operator import resampler
+
+
+def voxels(shape, dtype, seed=5):
+    """Noise of a type, in either order of bytes: integers of the whole range, bits, values."""
+    dtype, rng = np.dtype(dtype), np.random.default_rng(seed)
+    if dtype.kind in "iu":
+        limits = np.iinfo(str(dtype))
+        native = dtype.newbyteorder("=")
+        return rng.integers(limits.min, limits.max, shape, native, endpoint=True).astype(dtype)
+    values = rng.normal(0.5, 1.0, shape)
+    if dtype.kind == "b":
+        return values > 0.5
+    return (values + 1j * rng.normal(size=shape) if dtype.kind == "c" else values).astype(dtype)
+
+
+def operators_of(shape, factors):
+    """An operator per axis."""
+    return [resampler(n, 1.0, f) for n, f in zip(shape, factors, strict=True)]
+
+
+def pushed(own, array, operators, dtype=None, batch=100):
+    """Push an array a batch of planes after the other, each in the buffer; gives the result."""
+    own.begin(operators, array.shape[1:], array.dtype, dtype or array.dtype)
+    for first in range(0, len(array), batch):
+        planes = array[first : first + batch]
+        buffer = own.buffer(len(planes))
+        buffer[...] = planes
+        own.push(buffer)
+    return own.finish().copy()
