@@ -26,7 +26,8 @@ def check(resampled_by_scipy):
         assert grid.spacing == target
         np.testing.assert_array_equal(result, resample_arrays(array, operators))
         # Relative to the signal's size, as a complex value may be near 0 where two others cancel.
-        np.testing.assert_allclose(result, expected, rtol=0, atol=TOLERANCE * np.abs(array).max())
+        error = (TOLERANCE if result.real.itemsize == 4 else 1e-13) * np.abs(array).max()
+        np.testing.assert_allclose(result, expected, rtol=0, atol=error)
         return result
 
     return compare
@@ -55,31 +56,12 @@ def test_it_agrees_with_scipy(check, rng, dtype, target, spacing):
     assert result.dtype == dtype
 
 
-def test_float64_is_computed_in_float64(resampled_by_scipy, rng):
-    array = rng.gamma(2.0, 1.0, (17, 23, 29))
-    target, spacing = (10.0, 9.0, 8.0), (3.5, 4.0, 4.5)
-    grid, operators = resampled(Grid(array.shape, spacing), target)
-    np.testing.assert_allclose(
-        resample(array, operators),
-        resampled_by_scipy(array, spacing, target, grid.shape),
-        rtol=1e-12,
-    )
-
-
 @pytest.mark.parametrize(("dtype", "computed"), [("uint8", "f4"), ("int16", "f4"), ("int32", "f8")])
 def test_integers_are_computed_in_a_type_that_holds_them(check, rng, dtype, computed):
     info = np.iinfo(dtype)
     array = rng.integers(info.min, info.max, (9, 12, 15), dtype=dtype, endpoint=True)
     result = check(array, (1.0, 1.0, 1.0), (2.5, 2.5, 2.5))
     assert result.dtype == computed
-
-
-def test_the_spacing_it_has_already_copies_the_voxels(rng):
-    array = rng.random((5, 6, 7), np.float32)
-    grid, operators = resampled(Grid(array.shape, (3.5, 4.0, 4.0)), (3.5, 4.0, 4.0))
-    assert grid.shape == array.shape
-    assert all(o.identity(n) for o, n in zip(operators, array.shape, strict=True))
-    np.testing.assert_array_equal(resample(array, operators), array)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])
