@@ -36,7 +36,7 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import vector
 from octane.core.metrics import write_json
 from octane.resample.plan import plan_levels, target_of
-from octane.steps.space import Places, Space, Step, check_space, predict, require_links
+from octane.steps.space import Space, Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
 from octane.store.chunks import METADATA, is_store
 from octane.store.image import Image
@@ -322,19 +322,17 @@ def check_places(plans: Sequence[Plan], work: Path) -> Space:
         When it cannot fit, or results cannot be linked as asked.
     """
     workflow = plans[0].settings["workflow"]
-    places = Places(
-        work.resolve(),
-        Path(str(workflow["outdir"])),
-        read_scratch(workflow["scratch_dir"]),
-        copied=workflow["publish_dir_mode"] == "copy",
-        recorded=workflow["trace_report"] is True,
-    )
+    work, outdir = work.resolve(), Path(str(workflow["outdir"]))
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     steps = [step for plan in plans for step in plan.steps]
     try:
         if workflow["publish_dir_mode"] == "link":
-            require_links(places)
-        return check_space(steps, places, name, stop=workflow["check_space"] is True)
+            require_links(work, outdir)
+        return check_space(
+            *(steps, name, work, outdir, read_scratch(workflow["scratch_dir"])),
+            copied=workflow["publish_dir_mode"] == "copy",
+            stop=workflow["check_space"] is True,
+        )
     except OctaneError as error:
         raise OctaneError(_in_workflow(str(error))) from error
 
