@@ -40,11 +40,10 @@ from octane.steps.space import Space, Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
 from octane.store.chunks import METADATA, is_store
 from octane.store.image import Image
-from octane.store.inputs import as_given, find_inputs, kind_of
 from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import Voxels, gaps, number_of, require_alike
-from octane.store.volumes import Volume, open_volume
+from octane.store.volumes import Volume, as_given, find_inputs, kind_of, open_volume
 
 logger = logging.getLogger(__name__)
 

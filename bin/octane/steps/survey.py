@@ -11,10 +11,9 @@ from typing import cast
 from octane.core.errors import OctaneError
 from octane.core.geometry import spelled
 from octane.store.image import Image
-from octane.store.inputs import find_inputs, kind_of
 from octane.store.mosaic_grid import COLUMNS, MosaicGrid
 from octane.store.sections import gaps, number_of
-from octane.store.volumes import Volume, open_volume
+from octane.store.volumes import Volume, find_inputs, kind_of, open_volume
 
 TABLE = "positions.csv"
 
