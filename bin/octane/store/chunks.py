@@ -143,9 +143,17 @@ def _is_there(stored: StoredObject) -> bool:
     # Not Path.is_file, for which from Python 3.14 on a file that is denied is not there.
     try:
         with reading(stored.key):
-            return stat.S_ISREG(stored.file.stat().st_mode)
+            mode = stored.file.stat().st_mode
     except MissingChunkError:
         return False
+    require_file(mode, stored.key)
+    return True
+
+
+def require_file(mode: int, key: str) -> None:
+    """Raise a CorruptChunkError unless a chunk is a file: a pipe would be waited for."""
+    if not stat.S_ISREG(mode):
+        raise CorruptChunkError(key, "it is no file")
 
 
 def _missing_inner(

@@ -226,4 +226,5 @@ class DirectReader:
 
 def _open(file: Path, key: str) -> int:
     with reading(key):
-        return os.open(file, os.O_RDONLY)
+        # Without waiting where it is a pipe.
+        return os.open(file, os.O_RDONLY | os.O_NONBLOCK)
