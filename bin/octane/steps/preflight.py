@@ -42,7 +42,7 @@ from octane.store.chunks import METADATA, is_store
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid
-from octane.store.sections import Voxels, gaps, number_of, require_alike
+from octane.store.sections import gaps, number_of, require_alike
 from octane.store.volumes import Volume, as_given, find_inputs, kind_of, open_volume
 
 logger = logging.getLogger(__name__)
@@ -442,9 +442,9 @@ def _check_alike(
     try:
         require_alike(
             [
-                Voxels(v.path, v.grid.spacing, v.dtype)
+                (v.path, v.grid.spacing, v.dtype)
                 if target is None
-                else Voxels(v.path, target, output_type(p.dtype, v.dtype))
+                else (v.path, target, output_type(p.dtype, v.dtype))
                 for v in volumes
             ]
         )

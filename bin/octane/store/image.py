@@ -40,25 +40,18 @@ from octane.store.reader import DirectReader
 Attributes = dict[str, object]
 
 DECODING_ERRORS = (
-    RuntimeError,
-    ValueError,
-    OSError,
+    ArithmeticError,
     EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
     zlib.error,
     lzma.LZMAError,
     zarr.errors.BaseZarrError,
 )
-"""Exceptions of zarr, numcodecs and Python's codecs for a chunk that cannot be decoded."""
-
-METADATA_ERRORS = (
-    FileNotFoundError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    zarr.errors.BaseZarrError,
-)
-"""Exceptions of zarr and numcodecs for metadata that they cannot read."""
+"""Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
 
 MOST_CHUNKS = 10_000_000
 """Chunks of an image that can be looked for one by one."""
@@ -66,18 +59,9 @@ MOST_CHUNKS = 10_000_000
 
 @dataclass(frozen=True)
 class Image:
-    """A 3-D image in an OME-Zarr store, at its finest resolution.
+    """A 3-D image in an OME-Zarr store: the array of one level, and its grid in micrometres.
 
-    Attributes
-    ----------
-    path
-        The store, as given.
-    array
-        The finest level.
-    grid
-        In micrometres.
-    attributes
-        What octane noted in the store; empty for stores of others.
+    ``missing`` is the meaning of a chunk that is not in the store; ``attributes`` are octane's own.
     """
 
     path: Path
@@ -129,15 +113,14 @@ class Image:
             out = np.empty([r.stop - r.start for r in region], self.dtype)
         # One object after the other, so that an error has its key.
         for stored in stored_objects(self.array, self.path, region):
-            spans = [
-                (max(r.start, h.start), min(r.stop, h.stop))
-                for r, h in zip(region, stored.region, strict=True)
-            ]
+            axes = list(zip(region, stored.region, strict=True))
+            part = tuple(slice(max(r.start, h.start), min(r.stop, h.stop)) for r, h in axes)
             place = tuple(
-                slice(a - r.start, b - r.start) for (a, b), r in zip(spans, region, strict=True)
+                slice(p.start - r.start, p.stop - r.start)
+                for p, r in zip(part, region, strict=True)
             )
             try:
-                out[place] = self.array[tuple(slice(a, b) for a, b in spans)]
+                out[place] = self.array[part]
             except DECODING_ERRORS as error:
                 # Codecs raise OSErrors as well, which have no number of the system's.
                 if isinstance(error, OSError) and error.errno is not None:
@@ -209,7 +192,7 @@ def open_image(
     input_unit
         Unit for axes that state none.
     missing
-        What a chunk that is not in the store means.
+        Meaning of a chunk that is not in the store.
 
     Raises
     ------
@@ -223,14 +206,9 @@ def open_image(
 
 
 def open_levels(path: Path) -> list[Image]:
-    """Open every level of an OME-Zarr image, finest first, all on the grid spacing of the finest.
+    """Open every level of an OME-Zarr image, finest first, all with the voxel size of the finest.
 
     Chunks that are absent are errors in images of octane's own, which store every chunk.
-
-    Raises
-    ------
-    OctaneError
-        When it is not an OME-Zarr image, or lacks a level.
     """
     metadata = read_metadata(path, "micrometer")
     missing = "fill" if metadata.octane is None else "error"
@@ -250,7 +228,7 @@ def _array(path: Path, name: str) -> zarr.Array:
         )
     try:
         array = zarr.open_array(path, path=name, mode="r")
-    except METADATA_ERRORS as error:
+    except DECODING_ERRORS as error:
         raise OctaneError(
             f"{path} has metadata of the dataset {name} that cannot be read "
             f"({str(error).splitlines()[0]}); {_restore(path)}"

@@ -4,10 +4,9 @@ Whatever is wrong with it is one sentence that names the store and the field.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
@@ -59,14 +58,15 @@ class Transformation(BaseModel):
     translation: list[FiniteFloat] | None = None
 
 
+class Dataset(BaseModel):
+    """One resolution."""
+
+    path: Annotated[str, AfterValidator(_inside)]
+    coordinateTransformations: list[Transformation] | None = None
+
+
 class Multiscale(BaseModel):
     """Part of a multiscale that octane reads; its transformations apply after a dataset's own."""
-
-    class Dataset(BaseModel):
-        """One resolution."""
-
-        path: Annotated[str, AfterValidator(_inside)]
-        coordinateTransformations: list[Transformation] | None = None
 
     axes: list[Annotated[Axis, BeforeValidator(_named)]] = []
     datasets: list[Dataset] = []
@@ -91,21 +91,13 @@ class GroupMetadata(BaseModel):
 
     zarr_format: Literal[2, 3]
     node_type: Literal["group"] = "group"
-    attributes: GroupAttributes = GroupAttributes()
+    attributes: GroupAttributes
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """Metadata of an image.
+class Metadata(NamedTuple):
+    """Arrays of an image, finest first, and voxel size and first centre of the finest.
 
-    Attributes
-    ----------
-    datasets
-        Paths of its arrays in the group, finest first.
-    spacing, origin
-        Voxel size and centre of the first voxel (z, y, x) in micrometres, of the finest array.
-    octane
-        What octane noted; None in stores of others.
+    Lengths are in micrometres; ``octane`` is None in stores of others.
     """
 
     datasets: list[str]
@@ -196,16 +188,15 @@ def _vectors(
 ) -> tuple[Vector | None, Vector]:
     """The first scale, if there is one, and the first translation."""
     found: dict[str, Vector] = {}
-    for transformation in transformations or []:
-        kind = transformation.type
-        if kind in ("scale", "translation") and kind not in found:
-            values = transformation.scale if kind == "scale" else transformation.translation
-            if values is None or len(values) != 3:
-                raise OctaneError(
-                    f"{path} has no valid {kind} for dataset {dataset}; it takes three numbers "
-                    "(z y x): correct it."
-                )
-            found[kind] = vector(*values)
+    for t in transformations or []:
+        values = {"scale": t.scale, "translation": t.translation}.get(t.type, [])
+        if values is None or len(values) not in (0, 3):
+            raise OctaneError(
+                f"{path} has no valid {t.type} for dataset {dataset}; it takes three numbers "
+                "(z y x): correct it."
+            )
+        if values:
+            found.setdefault(t.type, vector(*values))
     return found.get("scale"), found.get("translation", (0.0, 0.0, 0.0))
 
 

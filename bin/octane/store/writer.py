@@ -1,9 +1,7 @@
 """OME-Zarr 0.5 images written: metadata, and shards and chunks without zarr, each by one owner.
 
-Through zarr, two writers of one shard lose each other's chunks, and a shard that is written tile by
-tile is read and written again for each. Here a shard is gathered in its encoded form, given its
-index, and written under a temporary name, so that a file that has its name is whole; a part of a
-shard is refused.
+Through zarr, two writers of one shard lose each other's chunks. Here a shard is gathered in its
+encoded form and written under a temporary name; a part of a shard is refused.
 """
 
 from collections.abc import Generator, Sequence
@@ -39,14 +37,9 @@ SHARD = 256
 
 @dataclass(frozen=True)
 class Level:
-    """One resolution to be written: its grid and how it is cut.
+    """One resolution to be written: its grid, and its chunks and shards in voxels (z, y, x).
 
-    Attributes
-    ----------
-    grid
-        Shape, spacing and origin.
-    chunks, shards
-        In voxels (z, y, x); ``shards`` None for one file a chunk.
+    ``shards`` is None for one file a chunk.
     """
 
     grid: Grid
@@ -56,15 +49,10 @@ class Level:
     @classmethod
     def volume(cls, grid: Grid) -> "Level":
         """Chunks of 128^3 in shards of 256^3, smaller where the volume is."""
-        chunks = tuple(min(CHUNK, n) for n in grid.shape)
-        shards = tuple(
-            c * (SHARD // CHUNK if n > c else 1) for c, n in zip(chunks, grid.shape, strict=True)
-        )
-        return cls(
-            grid,
-            cast("tuple[int, int, int]", chunks),
-            cast("tuple[int, int, int]", shards) if shards != chunks else None,
-        )
+        chunks = cast("tuple[int, int, int]", tuple(min(CHUNK, n) for n in grid.shape))
+        sizes = ((SHARD if n > c else c) for c, n in zip(chunks, grid.shape, strict=True))
+        shards = cast("tuple[int, int, int]", tuple(sizes))
+        return cls(grid, chunks, shards if shards != chunks else None)
 
     @property
     def owned(self) -> tuple[int, int, int]:
@@ -75,12 +63,7 @@ class Level:
 class ShardWriter:
     """Takes the chunks of one shard, in any order, and holds them encoded.
 
-    Parameters
-    ----------
-    encoding
-        The array's.
-    extent
-        Voxels of the array that the shard holds; fewer than a full one at the array's edge.
+    ``extent`` is its voxels along each axis, fewer than a full one has at the array's edge.
     """
 
     def __init__(self, encoding: Encoding, extent: tuple[int, ...]) -> None:
@@ -102,13 +85,7 @@ class ShardWriter:
         )
 
     def __setitem__(self, position: tuple[int, ...], block: npt.NDArray) -> None:
-        """Encode one chunk.
-
-        Raises
-        ------
-        ValueError
-            When the shard has no such chunk, or the block is not of its shape and type.
-        """
+        """Encode one chunk; a block of another shape or type is a ValueError."""
         encoding = self._encoding
         region = self.region(position)
         shape = tuple(r.stop - r.start for r in region)
@@ -133,13 +110,7 @@ class ShardWriter:
             self._encoded[position] = parts
 
     def contents(self) -> list[bytes]:
-        """The file's contents.
-
-        Raises
-        ------
-        ValueError
-            When a chunk was not given.
-        """
+        """The file's contents; a chunk that was not given is a ValueError."""
         lost = [position for position in self.positions if position not in self._encoded]
         if lost:
             raise ValueError(f"{len(lost)} chunks of the shard were not given (first {lost[0]})")
@@ -160,15 +131,7 @@ class ShardWriter:
 class DirectWriter:
     """Writes an array of octane's own; many threads may write, each other shards.
 
-    Attributes
-    ----------
-    array
-        The array, for those that read it back.
-
-    Raises
-    ------
-    octane.store.encoding.NotDirectError
-        When the array is encoded in a way that octane does not write.
+    Other encodings than those that octane writes are a NotDirectError.
     """
 
     def __init__(self, array: zarr.Array) -> None:
@@ -177,13 +140,7 @@ class DirectWriter:
         self._owned = owned_shape(array)
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
-        """Write a region of whole shards (chunks, where there are no shards).
-
-        Raises
-        ------
-        ValueError
-            When the region cuts a shard, or the block is not of its shape and type.
-        """
+        """Write a region of whole shards, or chunks; a ValueError where it cuts one."""
         shape = self.array.shape
         spans = [r.indices(n) for r, n in zip(region, shape, strict=True)]
         whole = all(
@@ -199,12 +156,8 @@ class DirectWriter:
             range(a // n, -(-b // n)) for (a, b, _), n in zip(spans, self._owned, strict=True)
         )
         for position in product(*counts):
-            held = block[
-                tuple(
-                    slice(p * n - a, (p + 1) * n - a)
-                    for p, n, (a, _, _) in zip(position, self._owned, spans, strict=True)
-                )
-            ]
+            axes = zip(position, self._owned, spans, strict=True)
+            held = block[tuple(slice(p * n - a, (p + 1) * n - a) for p, n, (a, _, _) in axes)]
             with self.shard(position) as shard:
                 for inner in shard.positions:
                     shard[inner] = held[shard.region(inner)]
@@ -213,17 +166,8 @@ class DirectWriter:
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
         """Take the chunks of one shard one after the other and write it when the block ends well.
 
-        Parameters
-        ----------
-        position
-            Of the shard, counted in shards along each axis; without shards, of the one chunk.
-
-        Raises
-        ------
-        ValueError
-            When a chunk was not given.
-        OSError
-            When it cannot be written; nothing is left of it.
+        ``position`` counts shards along each axis; without shards, it is that of the one chunk. An
+        OSError passes, and nothing is left of the shard.
         """
         extent = tuple(
             min((p + 1) * n, m) - p * n
