@@ -205,12 +205,12 @@ def create_volume(
     with writing(destination, overwrite=overwrite) as partial:
         native = np.dtype(dtype).newbyteorder("=")
         # What the format cannot hold shows itself before the work and not after it.
-        _write_file(sitk_image(np.zeros((2, 2, 2), native), destination), partial, destination)
+        _write_file(_image(np.zeros((2, 2, 2), native), destination), partial, destination)
         partial.unlink()
         voxels = np.empty(like.grid.shape, native)
         nz, ny, nx = like.grid.shape
         yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
-        image = sitk_image(voxels, destination)
+        image = _image(voxels, destination)
         if isinstance(like, FileVolume):
             image.SetSpacing(like.frame.GetSpacing())
             image.SetOrigin(like.frame.GetOrigin())
@@ -222,8 +222,7 @@ def create_volume(
         _require_whole(partial, destination, voxels.nbytes)
 
 
-def sitk_image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
-    """SimpleITK's image of ``voxels``, for a file named ``destination``."""
+def _image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
     try:
         return sitk.GetImageFromArray(voxels)
     except (TypeError, KeyError) as error:
@@ -248,11 +247,9 @@ def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
     name = destination.name.lower()
     size = partial.stat().st_size
     if name.endswith(".nii.gz"):
-        size = 0
         try:
             with gzip.open(partial) as stream:
-                while piece := stream.read(1 << 24):
-                    size += len(piece)
+                size = sum(map(len, iter(lambda: stream.read(1 << 24), b"")))
         except (EOFError, OSError, zlib.error):
             size = 0
     needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))

@@ -314,7 +314,7 @@ def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monk
     source = folder / "mosaics" / "section_01.ome.zarr"
     again = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
     cut, metrics = stitch(source, execution=again)
-    assert cut.owned == (32, 32, 32)
+    assert cut.array.shards == (32, 32, 32)
     np.testing.assert_array_equal(cut.array[:], whole)
     assert metrics.previews["thumbnail"].shape == whole.shape[1:]
     np.testing.assert_allclose(metrics.previews["thumbnail"], whole.mean(axis=0), rtol=1e-5)

@@ -140,24 +140,6 @@ def test_big_endian_and_strided_blocks_are_written_by_value(create, voxels):
 
 
 @pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
-def test_many_owners_at_once_lose_nothing(create, voxels, shards):
-    array = create(codecs=[ZstdCodec()], shards=shards)
-    writer = DirectWriter(array)
-    regions = blocks(SHAPE, shards or CHUNKS)
-    start = threading.Barrier(8)
-
-    def write(own):
-        start.wait()
-        for region in own:
-            writer[region] = voxels[region]
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, [regions[k::8] for k in range(8)]))
-    np.testing.assert_array_equal(array[:], voxels)
-    assert not list(missing_keys(array, array.store_path.store.root, WHOLE))
-
-
-@pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
 def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shards):
     array = create(shards=shards)
     writer = DirectWriter(array)
@@ -204,50 +186,12 @@ def test_a_part_of_a_shard_is_refused(create, region):
     assert not (array.store_path.store.root / "0/c").exists()
 
 
-def test_a_region_of_several_shards_is_taken(create, voxels):
-    array = create(shards=SHARDS["2x2"])
-    writer = DirectWriter(array)
-    for z in (slice(0, 16), slice(16, 20)):
-        writer[z, WHOLE[1], WHOLE[2]] = voxels[z]
-    np.testing.assert_array_equal(array[:], voxels)
-
-
 def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
     writer = DirectWriter(create())
     with pytest.raises(ValueError, match="whole objects"):
         writer[WHOLE] = voxels[:-1]
     with pytest.raises(ValueError, match="float64"):
         writer[WHOLE] = voxels.astype(np.float64)
-
-
-@pytest.mark.parametrize("position", [(-1, 0, 0), (0, 3, 0)])
-def test_a_shard_that_the_array_does_not_have_is_refused(create, position):
-    writer = DirectWriter(create(shards=SHARDS["2x2"]))
-    with pytest.raises(ValueError, match="no shard"), writer.shard(position):
-        pytest.fail("the block was entered")
-
-
-def test_a_chunk_that_the_shard_does_not_have_is_refused(create):
-    writer = DirectWriter(create(shards=SHARDS["2x2"]))
-    # At the array's edge, where the shard holds one chunk along x.
-    with writer.shard((0, 0, 1)) as shard:
-        for position in shard.positions:
-            shard[position] = np.zeros([r.stop - r.start for r in shard.region(position)], "f4")
-        for position in ((0, 0, 1), (-1, 0, 0)):
-            with pytest.raises(ValueError, match="not the shard's chunk"):
-                shard[position] = np.zeros((8, 11, 5), np.float32)
-
-
-def test_a_shard_that_was_not_given_all_its_chunks_is_not_written(create):
-    array = create(shards=SHARDS["2x2"])
-
-    def write():
-        with DirectWriter(array).shard((0, 0, 0)) as shard:
-            shard[0, 1, 1] = np.zeros(CHUNKS, np.float32)
-
-    with pytest.raises(ValueError, match=r"3 chunks of the shard were not given \(first \(0, 0, 0"):
-        write()
-    assert files(array) == {}
 
 
 def test_a_full_disk_passes_as_what_it_is_and_leaves_the_old_shard(create, voxels):
