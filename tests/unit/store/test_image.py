@@ -38,7 +38,7 @@ def sharded(write_image, voxels):
     return write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
 
 
-def test_a_missing_chunk_is_named_by_its_key(chunked):
+def test_a_missing_or_corrupt_chunk_is_named_by_its_key(chunked):
     (chunked / "0/c/1/0/2").unlink()
     image = open_image(chunked)
     assert image.missing_chunks() == ["0/c/1/0/2"]
@@ -46,13 +46,10 @@ def test_a_missing_chunk_is_named_by_its_key(chunked):
         image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
     # What lies elsewhere is still there.
     image.read((slice(0, 10), slice(0, 30), slice(0, 25)))
-
-
-def test_a_missing_chunk_of_version_2_is_named_by_its_key(write_foreign, voxels):
-    path = write_foreign("a.zarr", voxels + 1, chunks=(10, 10, 10))
-    (path / "0/0.1.0").unlink()
-    with pytest.raises(OctaneError, match=re.escape("chunk 0/0.1.0 is missing")):
-        open_image(path).read((slice(0, 5), slice(0, 30), slice(0, 5)))
+    file = chunked / "0/c/0/2/0"
+    file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(OctaneError, match=r"a\.ome\.zarr: chunk 0/c/0/2/0 cannot be decoded"):
+        image.read((slice(0, 10), slice(0, 30), slice(0, 25)))
 
 
 def test_an_inner_chunk_that_a_shard_lacks_is_named(sharded, voxels):
@@ -67,24 +64,6 @@ def test_an_inner_chunk_that_a_shard_lacks_is_named(sharded, voxels):
     with pytest.raises(OctaneError, match=re.escape("chunk 0/c/0/1/0 (inner chunk 1/0/0)")):
         image.read((slice(15, 16), slice(25, 26), slice(5, 6)))
     image.read((slice(0, 10), slice(20, 30), slice(0, 10)))
-
-
-def test_a_shard_cut_short_is_refused(sharded):
-    file = sharded / "0/c/0/0/0"
-    file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(OctaneError, match="0/c/0/0/0"):
-        open_image(sharded).read((slice(0, 5), slice(0, 5), slice(0, 5)))
-
-
-@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4"])
-def test_a_corrupt_chunk_is_named(write_image, voxels, codec):
-    path = write_image("a.ome.zarr", voxels, chunks=(10, 10, 10), codec=codec)
-    file = path / "0/c/1/2/0"
-    file.write_bytes(file.read_bytes()[:-30])
-    image = open_image(path)
-    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded") as caught:
-        image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
-    assert str(path) in str(caught.value)
 
 
 OTHERS = {
@@ -120,15 +99,6 @@ def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, 
     expected = voxels.copy()
     expected[10:, 20:, :10] = 0
     np.testing.assert_array_equal(open_image(path, missing="fill").read(whole), expected)
-
-
-def test_memory_may_be_given(chunked, voxels):
-    image = open_image(chunked)
-    assert image.reader is not None
-    assert not image.why_zarr
-    out = np.empty((20, 30, 25), np.float32)
-    assert image.read((slice(0, 20), slice(0, 30), slice(0, 25)), out) is out
-    np.testing.assert_array_equal(out, voxels)
 
 
 def test_a_chunk_that_is_streamed_is_named_as_well(chunked):
@@ -191,8 +161,9 @@ def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, denied):
         image.missing_chunks()
 
 
-@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4", "none"])
-@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64"])
+@pytest.mark.parametrize(
+    ("codec", "dtype"), [("zstd", "float32"), ("blosc-lz4", "uint16"), ("none", "complex64")]
+)
 def test_what_is_written_is_read_again(write_image, voxels, voxels_of, codec, dtype):
     values = (voxels * 60_000).astype(dtype)
     path = write_image("a.ome.zarr", values, (2.0, 3.0, 4.0), codec=codec, edge=(5.0, 6.0, 7.0))
@@ -236,19 +207,6 @@ def test_a_volume_is_cut_for_readers(shape, chunks, shards):
     level = Level.volume(Grid(shape, (1.0, 1.0, 1.0)))
     assert (level.chunks, level.shards) == (chunks, shards)
     assert level.owned == (shards or chunks)
-
-
-def test_a_failure_leaves_nothing(tmp_path):
-    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
-
-    def write():
-        with create_image(tmp_path / "a.zarr", [level], "f4") as (writer,):
-            writer[WHOLE] = np.ones((4, 4, 4), np.float32)
-            raise RuntimeError("power cut")
-
-    with pytest.raises(RuntimeError, match="power cut"):
-        write()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
