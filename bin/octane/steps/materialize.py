@@ -34,27 +34,9 @@ NO_SPACE_WORDS = ("No space left on device", "Disk quota exceeded")
 def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     """Make real files of the links below a folder that lead into a Nextflow work directory.
 
-    Other links stay; the folders that they lead to are searched as well.
-
-    Parameters
-    ----------
-    outdir
-        Folder of published results.
-    dry_run
-        Log what would be done, and do nothing.
-
-    Returns
-    -------
-    int
-        Number of links that were, or would be, made real.
-
-    Raises
-    ------
-    OctaneError
-        When a folder cannot be read, a copy fails, another process works in ``outdir``, or, after
-        all other links are made real, a link leads to nothing.
-    NoSpaceError
-        When there is no space left for a copy.
+    Other links stay; the folders that they lead to are searched as well. A link that leads to
+    nothing is an error after all others are made real. Returns the number of links that were, or
+    with ``dry_run`` would be, made real.
     """
     if not outdir.is_dir():
         raise OctaneError(f"{outdir} is no folder; give the --outdir of a run.")
@@ -84,17 +66,9 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
 
 
 def verify(folder: Path) -> int:
-    """Decode every chunk of every store below a folder, links followed.
+    """Decode every chunk of every store below a folder, links followed; returns their number.
 
-    Returns
-    -------
-    int
-        Number of stores.
-
-    Raises
-    ------
-    OctaneError
-        When there is no store, or with one line for each store that is damaged.
+    The error has one line for each store that is damaged.
     """
     if not folder.is_dir():
         raise OctaneError(f"{folder} is no folder; give the --outdir of a run, or a store.")

@@ -93,23 +93,9 @@ def predict(
     settings: Mapping[str, Mapping[str, object]],
     positions: Path | None = None,
 ) -> list[Step]:
-    """Bound what each step of a run will write.
+    """Bound what each step of a run will write, from inputs of one kind and a plan's settings.
 
-    Parameters
-    ----------
-    volumes
-        The inputs: mosaics, sections or one volume.
-    kind
-        ``mosaic``, ``section`` or ``volume``.
-    settings
-        Parameters of each step, as in a plan.
-    positions
-        Table of tile positions.
-
-    Raises
-    ------
-    OctaneError
-        As the steps would, for data that does not fit its parameters.
+    Data that does not fit the parameters is an error, as in the steps.
     """
     images = [volume for volume in volumes if isinstance(volume, Image)]
     if kind != "volume" and len(images) < len(volumes):
@@ -236,29 +222,11 @@ def check_space(
     copied: bool = False,
     stop: bool = True,
 ) -> Space:
-    """Compare the bounds of what steps will write with what is free.
+    """Compare the bounds of what steps of one or more subjects will write with what is free.
 
-    Parameters
-    ----------
-    steps
-        From :func:`predict`, of one subject or of several.
-    subject
-        Name in the messages.
-    work
-        A folder on the work directory's file system.
-    outdir
-        Folder of the results; need not exist.
-    scratch
-        As :func:`octane.config.scratch.read_scratch` gives it.
-    copied
-        Whether results are copied, and not linked.
-    stop
-        Whether it is an error, and not a warning, when not even the least fits.
-
-    Raises
-    ------
-    OctaneError
-        When not even the least fits, with a line for each file system.
+    ``scratch`` is a value of :func:`octane.config.scratch.read_scratch`, ``copied`` tells whether
+    results are copied and not linked. With ``stop`` it is an error, with a line for each file
+    system, when not even the least fits.
     """
     records = TASK * sum(step.tasks for step in steps)
     # A link does not survive the copy out of a scratch folder.

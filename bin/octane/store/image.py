@@ -33,7 +33,7 @@ from octane.store.chunks import (
     owned_shape,
     stored_objects,
 )
-from octane.store.encoding import NotDirectError
+from octane.store.encoding import Encoding, NotDirectError
 from octane.store.ngff import read_json, read_metadata
 from octane.store.reader import DirectReader
 
@@ -81,21 +81,20 @@ class Image:
         return cast("tuple[int, int, int]", self.array.chunks)
 
     @cached_property
-    def _direct(self) -> tuple[DirectReader | None, str]:
-        try:
-            return DirectReader(self.array, fill_missing=self.missing == "fill"), ""
-        except NotDirectError as error:
-            return None, str(error)
-
-    @property
     def reader(self) -> DirectReader | None:
-        """Reader that works without zarr; None where only zarr can read."""
-        return self._direct[0]
+        """Reader that works without zarr; None where only zarr can read, for :attr:`why_zarr`."""
+        if self.why_zarr:
+            return None
+        return DirectReader(self.array, fill_missing=self.missing == "fill")
 
-    @property
+    @cached_property
     def why_zarr(self) -> str:
-        """Why only zarr can read it, as the end of a sentence; empty where it need not."""
-        return self._direct[1]
+        """Reason that only zarr can read it, as the end of a sentence; empty where it need not."""
+        try:
+            Encoding.of(self.array)
+        except NotDirectError as error:
+            return str(error)
+        return ""
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, (z, y, x), in ``out`` if it is given.
@@ -183,16 +182,7 @@ def open_image(
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
 ) -> Image:
-    """Open the finest level of an OME-Zarr image.
-
-    Parameters
-    ----------
-    path
-        Folder of the store.
-    input_unit
-        Unit for axes that state none.
-    missing
-        Meaning of a chunk that is not in the store.
+    """Open the finest level of an OME-Zarr image; ``input_unit`` is for axes that state none.
 
     Raises
     ------

@@ -6,7 +6,6 @@ The steps take all voxels of such a file, and ITK reads a part of most formats n
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from threading import Lock
 
@@ -38,12 +37,7 @@ COMPLEX = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
 class FileVolume:
     """A file of :data:`FORMATS`, read whole by the first thread that asks for voxels.
 
-    Attributes
-    ----------
-    path, grid, dtype, chunks, attributes
-        As of every volume; it has no attributes.
-    frame
-        One voxel with the file's type, spacing, origin and directions as ITK has them.
+    ``frame`` is one voxel with the file's type, spacing, origin and directions as ITK has them.
     """
 
     def __init__(self, path: Path, grid: Grid, frame: sitk.Image) -> None:
@@ -71,40 +65,30 @@ class FileVolume:
             return self._voxels
 
     def _read_all(self) -> npt.NDArray:
-        count = self._pieces()
-        if not count:
+        shape, name = self.grid.shape, self.path.name.lower()
+        if not name.endswith((".nii", ".nii.gz")):
             with _told(self.path):
                 self._image = sitk.ReadImage(str(self.path))
             # A view, which is good for as long as the image is kept.
             return sitk.GetArrayViewFromImage(self._image)
-        shape = self.grid.shape
+        # ITK takes a NIfTI file that is cut short for whole unless it is asked for a part, and
+        # holds that twice. Half of a compressed one costs half its decompression more.
         voxels = np.empty(shape, self.dtype)
+        count = 2 if name.endswith(".gz") else -(-voxels.nbytes // PIECE_BYTES)
         axis = next((a for a, n in enumerate(shape) if n > 1), 0)
         count = min(count, shape[axis])
         for first, last in pairwise(shape[axis] * k // count for k in range(count + 1)):
-            region = [slice(n) for n in shape]
+            region = [slice(0, n) for n in shape]
             region[axis] = slice(first, last)
             self.read_part(tuple(region), voxels[tuple(region)])
         return voxels
 
-    def _pieces(self) -> int:
-        """Parts in which the file is read; 0 where it is read in one go.
-
-        ITK takes a NIfTI file that is cut short for whole unless it is asked for a part, and holds
-        what it is asked for twice. Half of a compressed one costs half its decompression more.
-        """
-        name = self.path.name.lower()
-        if name.endswith(".nii"):
-            return -(-prod(self.grid.shape) * self.dtype.itemsize // PIECE_BYTES)
-        return 2 * name.endswith(".nii.gz")
-
     def read_part(self, region: Region, out: npt.NDArray) -> None:
         """Read a part of the file, which ITK does fast for NIfTI alone."""
-        starts = [r.start or 0 for r in reversed(region)]
         reader = sitk.ImageFileReader()
         reader.SetFileName(str(self.path))
-        reader.SetExtractIndex(starts)
-        reader.SetExtractSize([r.stop - a for r, a in zip(reversed(region), starts, strict=True)])
+        reader.SetExtractIndex([r.start for r in reversed(region)])
+        reader.SetExtractSize([r.stop - r.start for r in reversed(region)])
         with _told(self.path):
             image = reader.Execute()
         out[...] = sitk.GetArrayViewFromImage(image)
@@ -113,17 +97,7 @@ class FileVolume:
 def open_file(path: Path, *, input_unit: str | None = None) -> FileVolume:
     """Open a file of :data:`FORMATS`; of its voxels the last is read at the most.
 
-    Parameters
-    ----------
-    path
-        The file, whose lengths ITK gives in millimetres.
-    input_unit
-        Unit of the lengths in formats that state none.
-
-    Raises
-    ------
-    OctaneError
-        When it cannot be read as a 3-D volume; names the file and what to do.
+    ``input_unit`` is for formats that state none; ITK gives lengths of all others in millimetres.
     """
     require_format(path)
     try:

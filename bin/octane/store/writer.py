@@ -106,19 +106,18 @@ class ShardWriter:
             self._encoded[position] = parts
 
     def contents(self) -> list[bytes]:
-        """The file's contents; a chunk that was not given is a KeyError."""
+        """The file's contents, the index at its end; a chunk that was not given is a KeyError."""
         chunks = [piece for position in self.positions for piece in self._encoded[position]]
         layout = self._encoding.shard
         if layout is None:
             return chunks
         index = np.full((*layout.per_shard, 2), ABSENT, np.uint64)
-        offset = 0 if layout.at_end else layout.index_bytes
+        offset = 0
         for position in self.positions:
             size = sum(map(len, self._encoded[position]))
             index[position] = offset, size
             offset += size
-        encoded = layout.encoded_index(index)
-        return [*chunks, encoded] if layout.at_end else [encoded, *chunks]
+        return [*chunks, layout.encoded_index(index)]
 
 
 class DirectWriter:
@@ -194,28 +193,20 @@ def create_image(
     attributes: Attributes | None = None,
     overwrite: bool = False,
 ) -> Generator[list[DirectWriter]]:
-    """Create an OME-Zarr 0.5 image, give its writers, and name it when the block ends well.
+    """Create an OME-Zarr 0.5 image, and name it when the block ends well.
 
     Parameters
     ----------
-    destination
-        Folder of the store.
     levels
         Finest first.
-    dtype
-        Type of the voxels; written little-endian.
-    codec
-        Compression of the chunks.
     attributes
         Noted under ``octane``; may be filled until the block ends.
-    overwrite
-        Replace a store that exists.
 
     Yields
     ------
     list of DirectWriter
-        One a level, for an array that is still empty. Every chunk must be written: empty ones are
-        stored as well, so that a chunk that is not there is a chunk that was lost.
+        One a level. Every chunk must be written: empty ones are stored as well, so that a chunk
+        that is not there is a chunk that was lost.
 
     Raises
     ------

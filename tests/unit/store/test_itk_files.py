@@ -179,12 +179,9 @@ def _sparse(path, planes):
 
 
 def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_path, project):
-    for name in ("a.nii", "a.mha", "a.nrrd"):
-        _sparse(tmp_path / f"small_{name}", 20)
-        _sparse(tmp_path / f"large_{name}", 300)
-    packed = tmp_path / "large_a.nii.gz"
-    with gzip.open(packed, "wb", 1) as stream:
-        stream.write((tmp_path / "large_a.nii").read_bytes())
+    names = ("a.nii", "a.mha", "a.nrrd")
+    for name in names:
+        _sparse(tmp_path / name, 700)
     code = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -192,28 +189,22 @@ def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_pa
         "from octane.steps.preflight import plan_of\n"
         "for path in map(Path, sys.argv[2:]):\n"
         "    plan_of({'outdir': sys.argv[1], 'resolution': 2000}, path)\n"
-        "    print(path.name, peak_memory())\n"
+        "print(peak_memory())\n"
     )
-    small, large = (sorted(tmp_path.glob(f"{size}_*")) for size in ("small", "large"))
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path, *small, *large],
+        [sys.executable, "-c", code, tmp_path, *(tmp_path / name for name in names)],
         env={**os.environ, "PYTHONPATH": str(project / "bin")},
         capture_output=True,
         text=True,
         check=True,
     )
-    peaks = [int(line.split()[1]) for line in done.stdout.splitlines()]
-    assert len(peaks) == len(small) + len(large) == 7
-    assert peaks[-1] - peaks[len(small) - 1] < 100e6
-    assert peaks[-1] < 600e6
-    for path in tmp_path.iterdir():
-        path.unlink()
+    assert int(done.stdout) < 600e6
+    for name in names:
+        (tmp_path / name).unlink()
 
 
 def test_a_file_that_cannot_be_read_is_not_called_no_image(write, voxels, denied):
     path = write("a.nii", voxels)
-    with (
-        denied(Path, "open", "a.nii"),
-        pytest.raises(OctaneError, match=r"a.nii cannot be read \(Permission denied\); check"),
-    ):
+    words = r"a.nii cannot be read \(Permission denied\); check"
+    with denied(Path, "open", "a.nii"), pytest.raises(OctaneError, match=words):
         open_file(path)
