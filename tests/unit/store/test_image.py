@@ -86,16 +86,22 @@ def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
         np.testing.assert_array_equal(out, voxels[region])
 
 
-def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels):
+def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels, denied):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
-    whole = (slice(0, 20), slice(0, 30), slice(0, 25))
+    image, whole = open_image(path), (slice(0, 20), slice(0, 30), slice(0, 25))
+    with (
+        denied(io, "open", "c/1/2/0"),
+        pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"),
+    ):
+        image.read(whole)
     file = path / "0/c/1/2/0"
-    file.write_bytes(file.read_bytes()[:-30])
-    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded"):
-        open_image(path).read(whole)
+    for content in (file.read_bytes()[:-30], b"no gzip at all"):
+        file.write_bytes(content)
+        with pytest.raises(OctaneError, match=r"chunk 0/c/1/2/0 cannot be decoded \(\w+\);"):
+            image.read(whole)
     file.unlink()
     with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 is missing"):
-        open_image(path).read(whole)
+        image.read(whole)
     expected = voxels.copy()
     expected[10:, 20:, :10] = 0
     np.testing.assert_array_equal(open_image(path, missing="fill").read(whole), expected)
@@ -129,22 +135,6 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_
             f"{path}: chunk 0/c/0/0/1 cannot be read (Permission denied); check your rights, the "
             "disk and the network, and run again (a workflow with -resume)."
         )
-
-
-def test_a_chunk_that_only_zarr_can_read_and_cannot_be_is_not_called_corrupt(
-    write_foreign, voxels, denied
-):
-    path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
-    image = open_image(path)
-    whole = tuple(slice(0, n) for n in voxels.shape)
-    with (
-        denied(io, "open", "c/1/2/0"),
-        pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"),
-    ):
-        image.read(whole)
-    (path / "0/c/1/2/0").write_bytes(b"no gzip at all")
-    with pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be decoded \(BadGzipFile\);"):
-        image.read(whole)
 
 
 def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, denied):
@@ -217,19 +207,6 @@ def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
     ):
         writer[WHOLE] = np.ones((4, 4, 4), np.float32)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_exists_is_kept_unless_overwritten(chunked, voxels, voxels_of):
-    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
-    with pytest.raises(OctaneError, match="--overwrite"), create_image(chunked, [level], "f4"):
-        pytest.fail("an existing image was about to be written over")
-    np.testing.assert_array_equal(voxels_of(chunked), voxels)
-    with create_image(chunked, [level], "f4", overwrite=True) as (writer,):
-        # The old one is there until the new one is whole.
-        np.testing.assert_array_equal(voxels_of(chunked), voxels)
-        writer[WHOLE] = np.full((4, 4, 4), 5, np.float32)
-    np.testing.assert_array_equal(voxels_of(chunked), np.full((4, 4, 4), 5, np.float32))
-    assert [p.name for p in chunked.parent.iterdir()] == [chunked.name]
 
 
 def test_an_image_must_be_named_as_one(tmp_path):
