@@ -140,7 +140,6 @@ class ChunkStream(ABC):
 
     def read_into(self, buffer: npt.NDArray) -> None:
         """Fill a contiguous buffer with the next bytes; with the last, the chunk is verified."""
-        self._require(buffer.nbytes, contiguous=buffer.flags.c_contiguous)
         memory = buffer.reshape(-1).view(np.uint8)
         with span("decode"):
             self._fill(memory)
@@ -148,17 +147,9 @@ class ChunkStream(ABC):
 
     def skip(self, count: int) -> None:
         """Pass over the next ``count`` bytes, as :meth:`read_into` would."""
-        self._require(count)
         with span("decode"):
             self._skip(count)
             self._passed(count)
-
-    def _require(self, count: int, *, contiguous: bool = True) -> None:
-        if count > self.left or not contiguous:
-            raise ValueError(
-                f"a buffer of {count} bytes (contiguous: {contiguous}) cannot take the {self.left} "
-                f"that are left of chunk {self.key}"
-            )
 
     def drain(self) -> None:
         """Pass over all that is left, so that the chunk is verified."""

@@ -28,6 +28,12 @@ from octane.store.encoding import ABSENT, CHECKSUM_BYTES, Encoding, crc32c
 from octane.store.image import Attributes, Image
 
 Codec = Literal["zstd", "blosc-lz4", "none"]
+COMPRESSORS: dict[Codec, tuple[BytesBytesCodec, ...]] = {
+    "zstd": (ZstdCodec(checksum=True),),
+    "blosc-lz4": (BloscCodec(cname="lz4"), Crc32cCodec()),
+    "none": (Crc32cCodec(),),
+}
+"""Each with a checksum, by which a reader finds a damaged chunk."""
 
 CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
@@ -172,17 +178,6 @@ class DirectWriter:
             write_object(self._encoding.folder / key, shard.contents())
 
 
-def _compressors(codec: Codec) -> tuple[BytesBytesCodec, ...]:
-    """Each with a checksum, by which a reader tells a damaged chunk."""
-    match codec:
-        case "zstd":
-            return (ZstdCodec(checksum=True),)
-        case "blosc-lz4":
-            return (BloscCodec(cname="lz4"), Crc32cCodec())
-        case "none":
-            return (Crc32cCodec(),)
-
-
 @contextmanager
 def create_image(
     destination: Path,
@@ -240,7 +235,7 @@ def create_image(
                     dtype=np.dtype(dtype).newbyteorder("<"),
                     chunks=level.chunks,
                     shards=level.shards,
-                    compressors=_compressors(codec),
+                    compressors=COMPRESSORS[codec],
                     dimension_names=["z", "y", "x"],
                     config={"write_empty_chunks": True},
                 )

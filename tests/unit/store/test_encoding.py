@@ -119,6 +119,7 @@ def entries(sharded):
     """Read and write the index of the first shard."""
     array, file, _ = sharded
     layout = ShardLayout.of(array)
+    assert layout is not None
     start = -layout.index_bytes if layout.at_end else 0
 
     def change(values=None):
