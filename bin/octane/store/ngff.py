@@ -149,7 +149,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
     outer, offset = _vectors(path, own.path, common)
     if scale is None:
         raise OctaneError(
-            f"{path} states no scale (voxel size) for dataset {own.path}; add a scale "
+            f"{path} states no valid scale (voxel size) for dataset {own.path}; add a scale "
             "transformation of three positive numbers."
         )
     outer = outer or (1.0, 1.0, 1.0)

@@ -86,8 +86,8 @@ def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_fore
         *(
             ({"transforms": transforms}, words)
             for transforms, words in (
-                ([], "states no scale"),
-                ([shift(1, 2, 3)], "states no scale"),
+                ([], "states no valid scale"),
+                ([shift(1, 2, 3)], "states no valid scale"),
                 ([scale(1, 1)], "no valid scale"),
                 ([{"type": "scale"}], "no valid scale"),
                 ([scale(1, 0, 1)], r"scale\.1"),
