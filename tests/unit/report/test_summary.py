@@ -1,7 +1,25 @@
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
-from octane.report.summary import qualities, summary_of
+from octane.report.summary import outliers, qualities, summary_of
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_outliers_are_above_three_deviations(values):
+    limit, far = outliers([*values, None, float("nan")])
+    middle = np.median(values)
+    assert limit == pytest.approx(middle + 3 * np.median(np.abs(np.array(values) - middle)))
+    assert far[-2:] == [False, False]
+    assert all(v > limit for v, out in zip(values, far, strict=False) if out)
+
+
+def test_nothing_has_no_outliers():
+    limit, far = outliers([None])
+    assert np.isnan(limit)
+    assert far == [False]
 
 
 def stitched(number, seam=0.02, uncovered=0):
@@ -43,10 +61,8 @@ def corrected(*after):
 
 
 def test_every_section_has_its_figures_and_flags_in_order():
-    of = {
-        f"s{k}": stitched(k, seam=0.5 if k == 4 else 0.02, uncovered=7 * (k == 3))
-        for k in (4, 3, 1)
-    }
+    seams = {4: 0.5, 3: 0.02, 1: 0.02}
+    of = {f"s{k}": stitched(k, seam, uncovered=7 * (k == 3)) for k, seam in seams.items()}
     found = qualities(of, stack(2, count=5), corrected(0.1, 0.1, 0.9, 0.1))
     assert [s.number for s in found] == [1, 2, 3, 4, 5]
     assert [s.flags for s in found] == [
@@ -62,9 +78,7 @@ def test_every_section_has_its_figures_and_flags_in_order():
 
 def test_sections_that_came_stitched_lack_nothing():
     assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
-
-
-def test_a_volume_that_is_no_stack_has_no_sections():
+    # A volume that is no stack has no sections.
     assert qualities({}, None, corrected(0.1)) == []
 
 
@@ -79,10 +93,9 @@ def test_the_summary_adds_up_tasks():
             figures={"gpu": {"backend": "gpu", "slot_wait_seconds": 3.0}},
         ),
     ]
-    summary = summary_of(records, sections, None, None)
+    summary = summary_of(records, sections, None)
     assert summary.seconds == pytest.approx(15)
     assert summary.gpu_wait_seconds == pytest.approx(3)
     assert summary.seam_median == pytest.approx(0.03)
-    assert summary.seam_worst == pytest.approx(0.08)
     assert (summary.sections, summary.retried, summary.devices) == (2, 1, ["A GPU"])
     assert summary.peak_memory_bytes == 5
