@@ -283,14 +283,12 @@ def build(
     *,
     heading: str,
     subject: str,
-    run: Mapping[str, str],
+    run: Mapping[str, str] | None,
     files: Mapping[str, str],
-    workflow: bool,
 ) -> Report:
     """Make the page from the records of all tasks with their previews.
 
-    ``run`` has facts of the run as a whole, ``files`` descriptions of the files beside the page by
-    their names; ``workflow`` selects the workflow's default values.
+    ``run`` has facts of a run of the workflow, ``files`` descriptions of the files beside the page.
     """
     gallery = _Gallery()
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
@@ -313,7 +311,7 @@ def build(
         "report.html.j2",
         heading=heading,
         subject=subject,
-        run={name: value for name, value in run.items() if value},
+        run={name: value for name, value in (run or {}).items() if value},
         grid=next((grid for grid in grids if grid and grid.voxel_size), None),
         notices=notices,
         stack=stack,
@@ -323,7 +321,7 @@ def build(
         slices=slices,
         sections=_sections(stitched, stack or resampled, gallery) if stitched else None,
         quality=quality,
-        **tables(records, workflow=workflow),
+        **tables(records, workflow=run is not None),
         files=files,
         entries=entries,
     )

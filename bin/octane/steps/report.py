@@ -167,21 +167,14 @@ def write_report(
     if destination.suffix.lower() not in (".html", ".htm"):
         raise OctaneError(f"{destination} does not end in .html; name the report so.")
     entries = _load(records, previews)
-    workflow, known = run is not None, dict(run or {})
-    files = _files(destination, subject, entries, workflow=workflow)
-    report = build(
-        entries,
-        heading=parameters.heading or subject,
-        subject=subject,
-        run=known,
-        files=files,
-        workflow=workflow,
-    )
+    files = _files(destination, subject, entries, workflow=run is not None)
+    heading = parameters.heading or subject
+    report = build(entries, heading=heading, subject=subject, run=run, files=files)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
-    twin = _twin(report, subject, known, entries)
+    twin = _twin(report, subject, run or {}, entries)
     jsons: dict[Path, object] = {destination.with_suffix(".json"): twin}
-    if workflow:
-        jsons[destination.with_name(CRATE)] = _crate(destination, subject, known, entries, files)
+    if run is not None:
+        jsons[destination.with_name(CRATE)] = _crate(destination, subject, run, entries, files)
     contents = {
         destination: report.html.encode(),
         _trace(destination): trace_content(timelines),

@@ -81,26 +81,15 @@ def test_threads_have_tracks_of_their_own():
     assert [set(track.seconds) for track in timeline.tracks.values()] == [{"read"}] * 4
 
 
-def test_a_lane_keeps_its_track_in_whatever_thread_it_runs():
-    timeline = Timeline()
-
-    def work(_: int) -> None:
-        with timeline.on(timeline.track("lane 0")), timeline.here(), span("read"):
-            pass
-
-    for number in range(2):
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(work, number).result()
-    assert list(timeline.tracks) == ["lane 0"]
-
-
-def test_the_track_of_another_timeline_is_left_alone(clock):
+def test_a_lane_keeps_its_track_and_that_of_another_timeline_is_left_alone(clock):
     first, second = Timeline(), Timeline()
-    with first.here(), span("a"):
-        clock(1)
-        with second.here(), span("b"):
-            clock(2)
-    assert (first.seconds(), second.seconds()) == ({"a": 3}, {"b": 2})
+    for _ in range(2):
+        with first.on(first.track("lane 0")), first.here(), span("a"):
+            clock(1)
+            with second.here(), span("b"):
+                clock(2)
+    assert list(first.tracks) == ["lane 0"]
+    assert (first.seconds(), second.seconds()) == ({"a": 6}, {"b": 4})
 
 
 @given(st.lists(st.tuples(STAGE, st.integers(1, 1000)), min_size=1, max_size=400))
@@ -145,13 +134,8 @@ def test_seconds_on_the_wall_are_the_mean_of_threads_of_one_kind(clock):
     ("stage", "gpu", "by", "remedy"),
     [
         ("read", False, "storage", "faster storage"),
-        ("decode", False, "cores", "more cpus"),
-        ("copy", True, "link", "--pinned"),
         ("compute", False, "cores", "more cpus"),
         ("compute", True, "GPU", "--gpu_count"),
-        ("encode", False, "cores", "faster codec"),
-        ("write", False, "storage", "--scratch_dir"),
-        ("lease", True, "GPU", "--gpu_slots"),
         ("fit", False, "cores", "-profile gpu"),
         ("fit", True, "GPU", "--n4_iterations"),
         ("shrink", False, "input", "keep the input on faster storage"),

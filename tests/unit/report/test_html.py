@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -130,18 +131,11 @@ def test_pages_of_many_sections_are_small(tmp_path: Path) -> None:
 def test_before_and_after_share_one_scale_and_fields_another(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scales: list[pictures.Scale] = []
-    panel = pictures.panel
-
-    def watched(
-        array: np.ndarray, spacing: tuple[float, float], scale: pictures.Scale, **more: bool
-    ):
-        scales.append(scale)
-        return panel(array, spacing, scale, **more)
-
-    monkeypatch.setattr(pictures, "panel", watched)
+    panel = Mock(wraps=pictures.panel)
+    monkeypatch.setattr(pictures, "panel", panel)
     subject.n4(truth=True)
     subject.report()
+    scales = [call.args[2] for call in panel.call_args_list]
     rows = [scales[k : k + 4] for k in range(0, 12, 4)]
     grey, field = rows[0][0], rows[0][2]
     assert rows == [[grey, grey, field, field]] * 3
@@ -310,14 +304,6 @@ def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> Non
 def test_the_same_records_make_the_same_page(subject: Subject) -> None:
     subject.stitch(1)
     subject.stack(1)
-    first = subject.report().read_bytes()
-    (subject.folder / "out").rename(subject.folder / "first")
-    subject.records.reverse()
-    assert subject.report().read_bytes() == first
-
-
-def test_what_is_there_is_not_replaced_unasked(subject: Subject) -> None:
-    subject.stack(2)
     path = subject.report()
     before = path.read_bytes()
     with pytest.raises(OctaneError, match="exists already"):
@@ -325,15 +311,14 @@ def test_what_is_there_is_not_replaced_unasked(subject: Subject) -> None:
     assert path.read_bytes() == before
     names = ["previews", "report.html", "report.json", "report_trace.json.gz"]
     assert sorted(p.name for p in path.parent.iterdir()) == names
+    path.parent.rename(subject.folder / "first")
+    subject.records.reverse()
+    assert subject.report().read_bytes() == before
 
 
 def test_a_failure_leaves_nothing_behind(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject.whole(1)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
+    subject.stack(1)
+    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=OSError(28, "No space left")))
     with pytest.raises(OctaneError, match="No space"):
         subject.report()
     assert list((subject.folder / "out").iterdir()) == []

@@ -51,7 +51,3 @@ def test_what_a_timeline_records_is_what_the_trace_takes():
 def test_the_same_timelines_are_the_same_file():
     timelines = {"RESAMPLE": recorded(0.0, read="0+10")}
     assert trace_content(timelines) == trace_content(timelines)
-
-
-def test_no_timelines_are_an_empty_trace():
-    assert trace_events({}) == []
