@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
+from octane.core.records import (
+    N4Figures,
+    Record,
+    SectionFigures,
+    StackFigures,
+    StitchFigures,
+    VariationFigures,
+)
 from octane.report.summary import outliers, qualities, summary_of
 
 
@@ -23,41 +30,23 @@ def test_nothing_has_no_outliers():
 
 
 def stitched(number, seam=0.02, uncovered=0):
-    return StitchFigures(
-        section=number,
-        seam_median=seam,
-        seam_max=2 * seam,
-        uncovered_pixels=uncovered,
-        tiles=9,
-        shape=(1, 2, 3),
-    )
+    figures = {"seam_median": seam, "seam_max": 2 * seam, "uncovered_pixels": uncovered}
+    return StitchFigures(section=number, tiles=9, shape=(1, 2, 3), **figures)
 
 
 def stack(*missing, count=4):
+    numbers = range(1, count + 1)
     sections = [
-        {"number": k, "start": k, "stop": k + 1, "missing": k in missing}
-        for k in range(1, count + 1)
+        SectionFigures(number=k, start=k, stop=k + 1, missing=k in missing) for k in numbers
     ]
-    return StackFigures.model_validate(
-        {"sections": sections, "shape": (1, 2, 3), "voxel_size": (10.0, 10.0, 10.0)}
-    )
+    return StackFigures(sections=sections, shape=(1, 2, 3), voxel_size=(10.0, 10.0, 10.0))
 
 
 def corrected(*after):
-    varied = [{"number": k, "cv_before": 0.3, "cv_after": cv} for k, cv in enumerate(after, 1)]
-    return N4Figures.model_validate(
-        {
-            "levels": [],
-            "variation": varied,
-            "cv_before": 0.3,
-            "cv_after": 0.1,
-            "field_min": 0.5,
-            "field_max": 2.0,
-            "mask_fraction": 0.5,
-            "shrunk_shape": (1, 2, 3),
-            "shrunk_spacing": (10.0, 10.0, 10.0),
-        }
-    )
+    varied = [
+        VariationFigures(number=k, cv_before=0.3, cv_after=cv) for k, cv in enumerate(after, 1)
+    ]
+    return N4Figures.model_construct(variation=varied)
 
 
 def test_every_section_has_its_figures_and_flags_in_order():
