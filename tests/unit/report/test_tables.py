@@ -1,9 +1,10 @@
-"""Time and performance of a step in the report, over all of its tasks."""
+"""Settings, time and performance of a step in the report, over all of its tasks."""
 
 import pytest
 
+from octane.config.params import STEPS
 from octane.core.records import Record
-from octane.report.tables import performance
+from octane.report.tables import performance, tables
 
 
 def task(waited=0.0, backend="gpu", **more):
@@ -52,3 +53,18 @@ def test_the_bound_of_a_step_is_that_of_its_tasks_together():
     on_gpu = Record(step="resample", device={"backend": "gpu", "device": "A GPU"})
     assert performance([*records, on_gpu])["bound"][:2] == ("compute", "GPU")
     assert performance([Record(step="resample")])["bound"] is None
+
+
+def test_changed_settings_come_first_and_are_marked():
+    settings = STEPS["n4"](mask="tissue", strength=0.75).model_dump(mode="json")
+    changed = {}
+    for workflow in (False, True):
+        rows = tables([Record(step="n4", settings=settings)], workflow=workflow)["settings"]["n4"]
+        assert len(rows) == len(settings)
+        changed[workflow] = [row["name"] for row in rows if row["changed"]]
+        assert [row["name"] for row in rows[: len(changed[workflow])]] == changed[workflow]
+    # The workflow has defaults of its own.
+    assert changed == {
+        False: ["mask", "strength"],
+        True: ["shrink_factor", "iterations", "strength"],
+    }
