@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,11 +23,7 @@ def clock(monkeypatch):
     """A clock that goes on only by calls."""
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now.seconds)
-
-    def pass_(seconds: float) -> None:
-        now.seconds += seconds
-
-    return pass_
+    return lambda seconds: setattr(now, "seconds", now.seconds + seconds)
 
 
 def test_the_innermost_span_counts(clock):
@@ -67,18 +61,6 @@ def test_time_counts_when_the_work_fails(clock):
     with span("later"):
         clock(1)
     assert timeline.seconds() == {"fit": 2}
-
-
-def test_threads_have_tracks_of_their_own():
-    timeline, meet = Timeline(), Barrier(4)
-
-    def work(_: int) -> None:
-        with timeline.here(), span("read"):
-            meet.wait(10)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
-    assert [set(track.seconds) for track in timeline.tracks.values()] == [{"read"}] * 4
 
 
 def test_a_lane_keeps_its_track_and_that_of_another_timeline_is_left_alone(clock):
@@ -171,8 +153,7 @@ def test_a_profiler_sees_every_span_and_the_parts_that_are_not_counted(monkeypat
     nvtx.push_range = lambda name, domain: said.append((domain, name))
     nvtx.pop_range = lambda domain: said.append((domain, "end"))
     monkeypatch.setattr(timing, "_nvtx", nvtx)
-    timeline = Timeline()
-    with timeline.here(), span("fit"), span("histogram", counted=False):
+    with (timeline := Timeline()).here(), span("fit"), span("histogram", counted=False):
         clock(1)
     assert said == [("octane", w) for w in ("fit", "histogram", "end", "end")]
     assert timeline.seconds() == {"fit": 1}

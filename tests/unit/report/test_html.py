@@ -16,6 +16,7 @@ from report_subject import Subject
 from octane.config.params import ExecutionParameters, ReportParameters
 from octane.core.errors import OctaneError
 from octane.report import charts as pictures
+from octane.report.crate import CRATE
 from octane.steps.report import write_report
 
 VOID = {"meta", "link", "img", "br", "hr", "input", "source"}
@@ -192,14 +193,6 @@ def test_steps_may_be_switched_off(subject: Subject, steps: str) -> None:
     assert "GB/s" not in text
 
 
-def test_without_missing_sections_none_is_claimed(subject: Subject) -> None:
-    subject.stitch(1)
-    subject.stack(1)
-    page = Page(subject.report())
-    assert not page.of("aside")
-    assert "No step gave a warning" in page.text
-
-
 def test_every_warning_is_shown_before_anything_else(subject: Subject) -> None:
     subject.stitch(1)
     subject.stack(2)
@@ -252,22 +245,16 @@ def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
     assert "nextflow run x" in text
 
 
-def test_links_lead_to_what_is_published(whole: Path) -> None:
+def test_links_and_the_crate_name_what_is_published(whole: Path) -> None:
     links = [a["href"] for a in Page(whole).of("a") if not a["href"].startswith("#")]
-    beside = {path.name for path in whole.parent.iterdir()} - {whole.name}
+    beside = {path.name for path in whole.parent.iterdir()}
     # Steps publish the volume and the records.
-    published = {"sub-01.ome.zarr", "metrics"}
-    assert {unquote(link).rstrip("/") for link in links} == beside | published
-
-
-def test_the_crate_lists_what_stands_beside_it_and_describes_each_once(whole: Path) -> None:
-    graph = json.loads((whole.parent / "ro-crate-metadata.json").read_text())["@graph"]
-    names = [entity["@id"] for entity in graph]
-    assert len(names) == len(set(names))
+    published = beside - {whole.name} | {"sub-01.ome.zarr", "metrics"}
+    assert {unquote(link).rstrip("/") for link in links} == published
+    graph = json.loads((whole.parent / CRATE).read_text())["@graph"]
     (root,) = (entity for entity in graph if entity["@id"] == "./")
     parts = {part["@id"].rstrip("/") for part in root["hasPart"]}
-    beside = {path.name for path in whole.parent.iterdir()} - {"ro-crate-metadata.json"}
-    assert beside < parts
+    assert beside - {CRATE} < parts
     assert {"metrics/n4_metrics.json", "sub-01.ome.zarr", "main.nf"} <= parts
 
 
@@ -289,7 +276,9 @@ def test_the_same_records_make_the_same_page(subject: Subject) -> None:
     subject.stitch(1)
     subject.stack(1)
     path = subject.report()
-    before = path.read_bytes()
+    before, page = path.read_bytes(), Page(path)
+    assert not page.of("aside")
+    assert "No step gave a warning" in page.text
     with pytest.raises(OctaneError, match="exists already"):
         subject.report(subject="other")
     assert path.read_bytes() == before
