@@ -136,7 +136,6 @@ CHARTS: dict[str, Callable[[Theme], Figure]] = {
         [[], [0.0, float("nan")], [0.1]], None, t
     ),
     "convergence, none": lambda t: charts.convergence_chart([], 0.0, t),
-    "convergence, one": lambda t: charts.convergence_chart([[0.5]], None, t),
     "seams": lambda t: charts.seam_chart([1, 2, 3], [0.1, 0.1, 0.5], [0.2, 0.2, 0.6], 0.2, t),
     "seams, none": lambda t: charts.seam_chart([1, 2], [0.0, 0.0], [0.0, 0.0], 0.0, t),
 }
