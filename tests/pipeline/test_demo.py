@@ -81,7 +81,6 @@ def test_the_results_are_these_and_no_others(results):
         "metrics",
         "phantom.ome.zarr",
         "phantom_bias.ome.zarr",
-        "phantom_mqc.json",
         "phantom_report.html",
         "phantom_report.json",
         "phantom_trace.json.gz",
