@@ -20,9 +20,7 @@ class Stored:
     def __init__(self, path, shape, dtype="float32"):
         self.path, self.dtype = path / "v.ome.zarr", np.dtype(dtype)
         self.grid = Grid(shape, (10.0, 10.0, 10.0))
-        self.attributes = {}
-
-        self.chunks = (16, 256, 256)
+        self.attributes, self.chunks = {}, (16, 256, 256)
 
     def read(self, region, out=None):
         raise AssertionError("a plan reads no voxel")
@@ -105,6 +103,12 @@ def test_planes_that_are_levelled_are_all_seen(tmp_path, settings):
 
 def test_the_plan_is_told_in_words(tmp_path):
     text = "\n".join(plan(tmp_path, (200, 300, 300), sections=SECTIONS, mode="two_pass").lines())
-    for words in ("200 x 300 x 300 voxels", "10 section(s) of 20 to 20 planes", "whole volume:",
-                  "kept in memory", "MB of memory"):  # fmt: skip
+    for words in (
+        "200 x 300 x 300 voxels",
+        "10 section(s) of 20 to 20 planes",
+        "whole volume: 4 x 4 x 4 control points",
+        "um apart",
+        "kept in memory",
+        "MB of memory",
+    ):
         assert words in text
