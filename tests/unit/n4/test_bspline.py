@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octane.core.errors import OctaneError
 from octane.n4 import bspline
 
 samples = st.integers(2, 300)
@@ -52,11 +50,6 @@ def test_basis_equals_the_recursion_and_parts_of_it_are_its_rows(sizes, data):
     start = data.draw(st.integers(0, sizes[0] - 1))
     stop = data.draw(st.integers(start, sizes[0]))
     np.testing.assert_array_equal(bspline.basis(*sizes, start, stop), matrix[start:stop])
-
-
-def test_too_few_control_points_are_refused():
-    with pytest.raises(OctaneError, match="control points"):
-        bspline.basis(10, 3)
 
 
 @settings(max_examples=25)

@@ -144,12 +144,3 @@ def test_the_exponential_is_within_a_unit_in_the_last_place():
     assert (np.abs(y - true) <= np.spacing(true.astype(np.float32))).all()
     assert kernels.exp32(np.float32(0)) == 1
     assert kernels.exp32(np.float32(1000)) == kernels.exp32(np.float32(87))
-
-
-@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=30))
-def test_ordered_bits_keep_the_order(values):
-    u = np.array(values, np.float32)
-    bits = np.array([kernels.ordered(v) for v in u])
-    assert u[bits.argmax()] == u.max()
-    assert u[bits.argmin()] == u.min()
-    assert [kernels.from_ordered(b) for b in bits] == values
