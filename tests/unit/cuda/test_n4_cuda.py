@@ -1,7 +1,6 @@
 """The CUDA kernels of N4, run by the CPU."""
 
 import functools
-import itertools
 import sys
 
 import numpy as np
@@ -280,20 +279,19 @@ def test_the_correction_is_that_of_the_array_form_however_it_is_cut(
     floor = -ceiling if source in ("i2", "f4", "f8") else 0
     image = rng.uniform(floor, ceiling, shape).astype(source)
 
+    field = device.empty(shape, np.float32)
     whole = np.empty(shape, target)
-    field = np.empty(shape, np.float32)
-    for cuts in ([0, 70], [0, 1, 33, 70]):
-        for begin, end in itertools.pairwise(cuts):
-            region = (slice(0, 5), slice(0, 7), slice(begin, end))
-            rows, axis = bspline.region_rows(on_device(lattice), shape, region)
-            out = device.empty((5, 7, end - begin), np.float32)
-            block = on_device(image[region])
-            part = apply_rows(block, rows, axis, strength, np.dtype(target), out)
-            if len(cuts) == 2:
-                whole[region], field[region] = part, out
-            np.testing.assert_array_equal(part, whole[region])
-            np.testing.assert_array_equal(out, field[region])
+    for begin, end in ((0, 70), (0, 1), (1, 33), (33, 70)):
+        region = (slice(0, 5), slice(0, 7), slice(begin, end))
+        rows, axis = bspline.region_rows(on_device(lattice), shape, region)
+        out = field if end - begin == 70 else None
+        block = on_device(image[region])
+        part = apply_rows(block, rows, axis, strength, np.dtype(target), out)
+        if out is not None:
+            whole[...] = part
+        np.testing.assert_array_equal(part, whole[region])
 
+    field = np.array(field)
     np.testing.assert_array_equal(field, bspline.evaluate_region(lattice, shape))
     work = image if source == target else image.astype(np.float32)
     expected = divide(work, field, strength, np.dtype(target), work)
