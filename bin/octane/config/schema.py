@@ -6,15 +6,16 @@ and the field's name, or the name that the field states for the workflow.
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.config.params import STEPS, StepParameters
+from octane.config.params import STEPS
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
@@ -33,37 +34,29 @@ class Entry:
     field: str
     info: FieldInfo
     default: object
+    unit: str | None
     per_subject: bool
-
-    @property
-    def unit(self) -> str | None:
-        """Unit, if it has one."""
-        return _extra(self.info).get("unit")
-
-
-def _extra(info: FieldInfo) -> Mapping[str, str | None]:
-    return cast("Mapping[str, str | None]", info.json_schema_extra or {})
-
-
-def _acts_per_subject(model: type[StepParameters], info: FieldInfo) -> bool:
-    return bool(cast("Mapping[str, object]", _extra(info)).get("per_subject", model.per_subject))
 
 
 def entries() -> Iterator[Entry]:
     """Every parameter of the workflow, in order."""
     for step, model in STEPS.items():
         for field, info in model.model_fields.items():
-            name = _extra(info).get("workflow", model.prefix + field)
-            if name is None or field not in (model.in_workflow or model.model_fields):
-                continue
-            default = _extra(info).get("workflow_default", info.get_default())
-            yield Entry(name, step, field, info, default, _acts_per_subject(model, info))
+            stated = cast("Mapping[str, str | None]", info.json_schema_extra)
+            name = stated.get("workflow", model.prefix + field)
+            if name and field in (model.in_workflow or model.model_fields):
+                default = stated.get("workflow_default", info.default)
+                per_subject = bool(stated.get("per_subject", model.per_subject))
+                yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
 
 
 def _model() -> type[BaseModel]:
-    # Type hints with extras keep limits and validators; the workflow may have another default.
-    hints = {step: get_type_hints(model, include_extras=True) for step, model in STEPS.items()}
-    fields = {entry.name: (hints[entry.step][entry.field], entry.default) for entry in entries()}
+    fields = {}
+    for entry in entries():
+        # The workflow may have another default.
+        info = copy(entry.info)
+        info.default = entry.default
+        fields[entry.name] = (info.annotation, info)
     config = ConfigDict(extra="forbid", validate_default=True)
     return create_model("WorkflowModel", __config__=config, **cast("dict", fields))
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from octane.config.defaults import AUTO_TIMEOUT
+from octane.config import AUTO_TIMEOUT
 from octane.core.errors import OctaneError
 from octane.core.timing import span
 from octane.core.units import bytes_of

@@ -31,7 +31,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from octane.config.defaults import AUTO_TIMEOUT
+from octane.config import AUTO_TIMEOUT
 from octane.config.params import LeaseParameters
 from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
