@@ -107,15 +107,6 @@ def existing():
     return ["in.zarr", "out.zarr"]
 
 
-def settings(content):
-    def make():
-        store("in.zarr")
-        Path("settings.json").write_text(content, encoding="utf-8")
-        return ["in.zarr", "out.zarr", "--settings", "settings.json"]
-
-    return make
-
-
 def planned(make, **given):
     """A run's request to PREFLIGHT on the folder ``mosaics`` that ``make`` fills."""
 
@@ -177,8 +168,6 @@ CASES = [
     ("n4", plain("--section-starts", "5", "2"), "--section-starts is 5 2", "rising planes"),
     ("n4", plain("--outside", "zero"), "--outside zero needs a mask", "--mask tissue"),
     ("n4", plain("--shrink-factor", "x"), "--shrink-factor is 'x'", "valid integer"),
-    ("n4", settings('{"strenght": 1}'), "strenght", "did you mean strength?"),
-    ("n4", settings("{"), "settings.json cannot be read as JSON", "correct it"),
     ("n4", unwritable, "file cannot be written", "choose another place"),
     ("n4", existing, "out.zarr exists already", "--overwrite"),
     ("n4", plain("--backend", "gpu"), "--backend", "cpu"),

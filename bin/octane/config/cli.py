@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, cast
 
 import cyclopts
 from pydantic import BaseModel, ValidationError
@@ -17,19 +17,9 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from octane import __version__
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    LeaseParameters,
-    StepParameters,
-)
-from octane.config.validation import read_object, spelled
+from octane.config.params import StepParameters
+from octane.config.validation import spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
-
-Model = TypeVar("Model", bound=BaseModel)
-
-COMMON = (InputParameters, ExecutionParameters, LeaseParameters)
-"""Parameters of every step beside its own."""
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
@@ -43,11 +33,6 @@ def _no_folder(_kind: object, path: Path | None) -> None:
 RecordFile = Annotated[Path | None, cyclopts.Parameter(validator=_no_folder)]
 """File that is replaced: metrics and previews."""
 
-Settings = Annotated[
-    Path | None,
-    cyclopts.Parameter(help="JSON file of parameters; flags given beside it win."),
-]
-
 
 def run(step: Callable[..., None]) -> None:
     """Run a script of ``bin/``; see :func:`application`."""
@@ -57,8 +42,7 @@ def run(step: Callable[..., None]) -> None:
 def application(step: Callable[..., None]) -> cyclopts.App:
     """Make a command of a function, whose docstring is the help.
 
-    The fields of each parameter that is a model become flags. A command with models also takes a
-    file of parameters with ``--settings``.
+    The fields of each parameter that is a model become flags.
     """
     signature = inspect.signature(step)
     parameters = dict(signature.parameters)
@@ -71,15 +55,10 @@ def application(step: Callable[..., None]) -> cyclopts.App:
         parameters[name] = parameters[name].replace(
             annotation=Annotated[model | None, FLAT], default=None
         )
-    if models:
-        parameters["settings"] = inspect.Parameter(
-            "settings", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Settings
-        )
 
     # Without annotations, which cyclopts would take before those of the signature.
-    def call(*words, settings=None, **flags):
-        settled = {name: settle(flags.get(name), own, settings) for name, own in models.items()}
-        step(*words, **flags | settled)
+    def call(*words, **flags):
+        step(*words, **flags | {name: flags.get(name) or own() for name, own in models.items()})
 
     vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))
     call.__doc__ = step.__doc__
@@ -98,29 +77,6 @@ def command(description: str | None) -> cyclopts.App:
         default_parameter=cyclopts.Parameter(negative=(), consume_multiple=True),
         suppress_keyboard_interrupt=False,
     )
-
-
-def settle(given: Model | None, model: type[Model], settings: Path | None = None) -> Model:
-    """Join the flags given on the command line with a settings file; flags win.
-
-    Raises
-    ------
-    OctaneError
-        When the file is no JSON object or holds a value out of range or an unknown name.
-    """
-    flags = given.model_dump(exclude_unset=True) if given is not None else {}
-    if settings is None:
-        return given if given is not None else model()
-    stored = read_object(settings)
-    # One file holds the step's parameters and the common ones: each model takes its own part, and
-    # the step's model refuses unknown names.
-    common = {name for kind in COMMON for name in kind.model_fields}
-    ignored = stored.keys() - model.model_fields.keys() if model in COMMON else common
-    own = {k: v for k, v in stored.items() if k in model.model_fields or k not in ignored}
-    try:
-        return model.model_validate({**own, **flags})
-    except ValidationError as error:
-        raise OctaneError(f"{settings}: {' '.join(spelled(error, model, 'key'))}") from error
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

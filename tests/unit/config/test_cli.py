@@ -1,4 +1,4 @@
-"""Commands as a person calls them: settings and flags, one sentence for an error."""
+"""Commands as a person calls them: flags, and one sentence for an error."""
 
 import json
 import os
@@ -14,70 +14,8 @@ import numpy as np
 import pytest
 
 from octane.config import cli
-from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.store.image import open_image
-
-
-def test_flags_alone_are_taken_as_they_are():
-    given = N4Parameters(strength=0.5)
-    assert cli.settle(given, N4Parameters) is given
-    assert cli.settle(None, N4Parameters) == N4Parameters()
-
-
-def test_a_settings_file_fills_in_what_no_flag_gives(write_json):
-    settings = write_json("s.json", {"strength": 0.5, "iterations": [10, 10]})
-    assert cli.settle(None, N4Parameters, settings).strength == 0.5
-    merged = cli.settle(N4Parameters(strength=0.25), N4Parameters, settings)
-    assert (merged.strength, merged.iterations) == (0.25, (10, 10))
-
-
-def test_a_flag_wins_also_when_it_gives_the_default(write_json):
-    settings = write_json("s.json", {"strength": 0.5})
-    assert cli.settle(N4Parameters(strength=1.0), N4Parameters, settings).strength == 1.0
-
-
-def test_one_file_serves_all_of_a_commands_models(write_json):
-    settings = write_json(
-        "s.json", {"strength": 0.5, "backend": "cpu", "input_unit": "meter", "gpu_slots": 2}
-    )
-    assert cli.settle(None, N4Parameters, settings).strength == 0.5
-    assert cli.settle(None, ExecutionParameters, settings).backend == "cpu"
-    assert cli.settle(None, InputParameters, settings).input_unit == "meter"
-    assert cli.settle(None, LeaseParameters, settings).gpu_slots == 2
-
-
-def test_another_steps_key_in_the_settings_is_an_error(write_json):
-    settings = write_json("s.json", {"strength": 0.5, "resolution": 10})
-    with pytest.raises(OctaneError, match="resolution"):
-        cli.settle(None, N4Parameters, settings)
-
-
-def test_an_unknown_key_in_the_settings_is_an_error_with_a_suggestion(write_json):
-    settings = write_json("s.json", {"strenght": 0.5})
-    with pytest.raises(OctaneError, match=r"strenght.*did you mean strength\?") as caught:
-        cli.settle(None, N4Parameters, settings)
-    assert str(settings) in str(caught.value)
-
-
-def test_a_value_out_of_range_in_the_settings_names_file_and_key(write_json):
-    settings = write_json("s.json", {"strength": 7})
-    with pytest.raises(OctaneError, match="strength is 7") as caught:
-        cli.settle(None, N4Parameters, settings)
-    assert str(settings) in str(caught.value)
-
-
-@pytest.mark.parametrize("content", ["{", "[1]", "null", ""])
-def test_settings_that_are_no_json_object_are_refused(tmp_path, content):
-    (tmp_path / "s.json").write_text(content)
-    with pytest.raises(OctaneError, match=r"s\.json"):
-        cli.settle(None, N4Parameters, tmp_path / "s.json")
-
-
-def test_settings_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(OctaneError, match=r"none\.json"):
-        cli.settle(None, N4Parameters, tmp_path / "none.json")
-
 
 # Without tokens cyclopts reads the command line, which is what a command does.
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked:UserWarning")
@@ -143,16 +81,6 @@ def test_the_traceback_is_shown_on_demand(launched, monkeypatch):
         launched(OctaneError("torn"))
 
 
-def one_sentence(done):
-    """The sentence on standard error, which must be all there is."""
-    assert done.returncode == 1, done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("error: ")
-    return lines[0]
-
-
 @pytest.mark.parametrize(
     ("command", "arguments", "words"),
     [
@@ -179,56 +107,26 @@ def test_what_is_wrong_is_one_sentence_on_standard_error(
     monkeypatch.setattr(sys, "argv", [f"{command}.py", *arguments])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(project / "bin" / f"{command}.py"), run_name="__main__")
-    written, code = capsys.readouterr(), caught.value.code
-    assert isinstance(code, int)
-    done = subprocess.CompletedProcess([], code, written.out, written.err)
-    assert words in one_sentence(done)
+    written = capsys.readouterr()
+    assert (caught.value.code, written.out) == (1, "")
+    (line,) = written.err.splitlines()
+    assert line.startswith("error: ")
+    assert words in line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_request_that_is_no_json_is_one_sentence(run_command, tmp_path):
-    (tmp_path / "request.json").write_text("{")
-    done = run_command(
-        "preflight",
-        "in",
-        "plan.json",
-        "--request",
-        "request.json",
-        "--positions",
-        ".",
-        cwd=tmp_path,
-    )
-    assert "request.json" in one_sentence(done)
-
-
-def test_a_run_whose_output_exists_says_so(run_command, write_mosaic, tmp_path):
-    source = write_mosaic("a.ome.zarr", np.ones((2, 8, 8), np.float32), (2, 8, 8))
-    (tmp_path / "b.ome.zarr").mkdir()
-    done = run_command("resample", source, tmp_path / "b.ome.zarr", "--resolution=20")
-    assert done.returncode == 1
-    line = done.stderr.splitlines()[-1]
-    assert line.startswith(f"error: {tmp_path / 'b.ome.zarr'} exists already")
-    assert "--overwrite" in line
-
-
-def test_a_command_does_what_its_settings_and_flags_say(
-    run_command, write_mosaic, write_json, tmp_path
-):
+def test_a_command_does_what_its_flags_say(run_command, write_mosaic, tmp_path):
     source = write_mosaic("a.ome.zarr", np.ones((4, 16, 16), np.float32), (4, 16, 16))
-    settings = write_json(
-        "s.json", {"resolution": [20, 20, 20], "dtype": "uint8", "backend": "cpu"}
-    )
     metrics = tmp_path / "m.json"
     done = run_command(
-        "resample", source, tmp_path / "b.ome.zarr", "--settings", settings,
+        "resample", source, tmp_path / "b.ome.zarr", "--dtype", "uint8", "--backend", "cpu",
         "--resolution", 20, 40, 40, "--metrics", metrics,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
     assert "RESAMPLE: 1 of 1" in done.stderr
     assert "\x1b" not in done.stderr
     image = open_image(tmp_path / "b.ome.zarr")
-    assert image.grid.spacing == (20.0, 40.0, 40.0)
-    assert image.dtype == "uint8"
+    assert (image.grid.spacing, image.dtype) == ((20.0, 40.0, 40.0), "uint8")
     record = json.loads(metrics.read_text())
     assert record["settings"]["resolution"] == [20.0, 40.0, 40.0]
     assert record["settings"]["dtype"] == "uint8"

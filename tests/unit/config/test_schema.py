@@ -151,8 +151,6 @@ class Command:
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not models:
                 self.own.add("--" + parameter.name.replace("_", "-"))
         app = script.get("app") or application(script["main"])
-        if "app" not in script and self.models:
-            self.own.add("--settings")
         written = io.StringIO()
         app.help_print([], console=Console(file=written, width=1000))
         self.help = written.getvalue()
