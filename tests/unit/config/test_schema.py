@@ -10,11 +10,11 @@ from typing import get_args, get_type_hints
 
 import jsonschema
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from octane.config.cli import application
-from octane.config.params import STEPS, StepParameters
+from octane.config.params import STEPS
 from octane.config.schema import (
     GENERATED,
     WorkflowModel,
@@ -146,7 +146,7 @@ class Command:
         for parameter in inspect.signature(script["main"]).parameters.values():
             hint = hints[parameter.name]
             members = [hint, *(m for part in get_args(hint) for m in get_args(part))]
-            models = {m for m in members if isinstance(m, type) and issubclass(m, StepParameters)}
+            models = {m for m in members if isinstance(m, type) and issubclass(m, BaseModel)}
             self.models |= models
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not models:
                 self.own.add("--" + parameter.name.replace("_", "-"))

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
+from pydantic import ValidationError
 
 from octane.config.samplesheet import read_samplesheet
 from octane.config.subject import Setting
 from octane.core.errors import OctaneError
 from octane.gpu.inventory import Gpu, GpusUnavailableError
 from octane.steps.new_subject import (
-    PROJECT,
     Wishes,
     add_row,
     gpu_settings,
-    next_call,
     results_folder,
     settings_of,
+    survey,
     write_subject,
 )
-from octane.steps.survey import survey
 
 VOXELS = np.ones((4, 20, 30), np.float32)
 
@@ -48,8 +48,9 @@ def known(write_mosaic, tmp_path):
     return tmp_path / "known"
 
 
-def settings(source, **wishes):
-    return settings_of("sub", source, Path("/results"), survey(source), Wishes(**wishes))
+def settings(source, **given):
+    wishes = Wishes.model_validate(given)
+    return settings_of("sub", source, Path("/results"), survey(source, wishes), wishes)
 
 
 def test_what_the_data_do_not_tell_is_asked_for(data):
@@ -65,29 +66,36 @@ def test_what_the_data_do_not_tell_is_asked_for(data):
 
 def test_what_the_data_tell_is_stated(known):
     found = settings(known)
-    assert (found["overlap"].value, found["overlap"].stated) == ("0.2 0.2", False)
+    assert (found["overlap"].value, found["overlap"].stated) == ((0.2, 0.2), False)
     assert "own metadata" in found["overlap"].found[0]
     assert (found["section_thickness"].value, found["section_thickness"].stated) == (40.0, True)
     assert not found["allow_missing_sections"].stated
 
 
-def test_a_table_of_positions_takes_the_place_of_the_overlap(known):
-    table = known / "positions.csv"
-    table.write_text("section,row,column,y,x\n", encoding="utf-8")
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_table_of_positions_takes_the_place_of_the_overlap(known, beside):
+    table = (known.parent if beside else known) / "positions.csv"
+    table.write_text("\ufeffsection,row,column,y,x\n", encoding="utf-8")
     found = settings(known)
     assert found["positions"].value == str(table)
     assert not found["overlap"].stated
     assert "positions" not in settings(known, overlap="0.1")
+    table.write_text("name,age\n", encoding="utf-8")
+    assert "positions" not in settings(known)
 
 
 def test_a_persons_word_counts(data):
     found = settings(data, resolution="12", overlap="0.1", section_thickness=90.0)
-    assert [found[n].value for n in ("resolution", "overlap", "section_thickness")] == [
-        "12",
-        "0.1",
-        90.0,
-    ]
+    names = ("resolution", "overlap", "section_thickness")
+    assert [found[n].value for n in names] == [(12.0,) * 3, (0.1, 0.1), 90.0]
     assert found["overlap"].stated
+
+
+@pytest.mark.parametrize("name", ["resolution", "section_thickness"])
+@pytest.mark.parametrize("value", ["nan", "inf", 0, -1])
+def test_a_size_that_is_none_is_refused(name, value):
+    with pytest.raises(ValidationError, match=name):
+        Wishes.model_validate({name: value})
 
 
 def test_a_volume_keeps_its_voxels(write_image):
@@ -136,14 +144,15 @@ def test_paths_are_written_absolute_and_the_file_is_found_by_its_name(
     known, made, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    path = write_subject(Path("known"), "01", project=made)
+    path, call = write_subject(Path("known"), "01", project=made)
+    assert call == f"nextflow run {made}/main.nf -c {path}"
     assert path == made / "conf" / "subjects" / "01.config"
     text = path.read_text(encoding="utf-8")
     assert f"\n    input = '{tmp_path}/known'\n" in text
     assert f"\n    outdir = '{tmp_path}/results'\n" in text
     assert "\n    subject = '01'\n" in text
     # The name of the data, where none is given.
-    assert write_subject(Path("known"), project=made).name == "known.config"
+    assert write_subject(Path("known"), project=made)[0].name == "known.config"
 
 
 @pytest.mark.parametrize("inside", [".", "section_01.ome.zarr", "section_01.ome.zarr/0"])
@@ -151,7 +160,7 @@ def test_results_are_never_below_the_data_they_are_made_of(
     known, made, tmp_path, monkeypatch, inside
 ):
     monkeypatch.chdir(known / inside)
-    text = write_subject(known, "sub", project=made).read_text(encoding="utf-8")
+    text = write_subject(known, "sub", project=made)[0].read_text(encoding="utf-8")
     assert f"\n    outdir = '{tmp_path}/results'\n" in text
     # By a link as well.
     (tmp_path / "link").symlink_to(known)
@@ -170,7 +179,7 @@ def test_results_beside_a_store_that_the_command_is_called_in(write_image, tmp_p
 
 
 def test_a_config_is_not_overwritten_unless_asked(known, made):
-    path = write_subject(known, "sub", project=made)
+    path, _ = write_subject(known, "sub", project=made)
     path.write_text("mine", encoding="utf-8")
     with pytest.raises(OctaneError, match=r"sub.config exists already; give --overwrite"):
         write_subject(known, "sub", project=made)
@@ -181,7 +190,7 @@ def test_a_config_is_not_overwritten_unless_asked(known, made):
 
 def test_a_config_is_written_where_it_is_asked_for(known, made, tmp_path):
     place = tmp_path / "my configs" / "one.config"
-    assert write_subject(known, "sub", config=place, project=made) == place
+    assert write_subject(known, "sub", config=place, project=made)[0] == place
     text = place.read_text(encoding="utf-8").replace("\n// ", " ")
     assert "\n    subject = 'sub'\n" in text
     assert f"nextflow run {made}/main.nf -c '{place}'" in text
@@ -198,16 +207,6 @@ def test_where_configs_cannot_be_written_another_place_can_be_given(known, made)
     (made / "conf/subjects").write_text("")
     with pytest.raises(OctaneError, match=r"conf/subjects cannot be written \(.*--config FILE"):
         write_subject(known, "sub", project=made)
-
-
-def test_what_to_do_with_what_was_written_is_a_line_for_the_shell(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    main = shlex.quote(str(PROJECT / "main.nf"))
-    assert next_call(Path("my sub.config")) == f"nextflow run {main} -c 'my sub.config'"
-    assert next_call(tmp_path / "a/b.config") == f"nextflow run {main} -c a/b.config"
-    assert next_call(Path("c.csv"), tmp_path / "results") == (
-        f"nextflow run {main} --samplesheet c.csv --outdir results"
-    )
 
 
 @pytest.mark.parametrize("name", ["../x", "a'b", ".x", "template"])
@@ -237,7 +236,7 @@ ROW = {
 
 
 def test_a_sheet_is_made_and_goes_on(tmp_path):
-    sheet = tmp_path / "cohort.csv"
+    sheet = tmp_path / "my cohort.csv"
     add_row(sheet, ROW)
     add_row(sheet, {**ROW, "subject": Setting("02"), "overlap": Setting("0.1 0.2")})
     found = read_samplesheet(sheet)
@@ -253,7 +252,6 @@ def test_a_sheet_is_made_and_goes_on(tmp_path):
     [
         ("", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
         ("\n,,\n", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
-        ("\ufeff", "\ufeffsubject,input,resolution,overlap,positions,section_thickness\n01,"),
         ("resolution;input;subject", "resolution;input;subject\n10;"),
         ("resolution;input;subject\r\n\r\n", "resolution;input;subject\r\n\r\n10;"),
     ],
@@ -294,6 +292,58 @@ def test_what_does_not_fit_is_refused_and_the_sheet_stays(tmp_path, text, senten
     assert sheet.read_text(encoding="utf-8") == text
 
 
+def test_a_row_is_run_with_its_sheet(known, made, tmp_path):
+    sheet = tmp_path / "my cohort.csv"
+    written, call = write_subject(
+        known, "sub", Wishes(outdir="/r"), samplesheet=sheet, project=made
+    )
+    assert written == sheet
+    assert shlex.split(call) == [
+        *("nextflow", "run", f"{made}/main.nf"),
+        *("--samplesheet", str(sheet), "--outdir", "/r"),
+    ]
+
+
 def test_only_csv_gets_a_row(tmp_path):
     with pytest.raises(OctaneError, match=r"cohort.yaml is not CSV"):
         add_row(tmp_path / "cohort.yaml", ROW)
+
+
+def test_mosaics_are_described(data, caplog, made):
+    caplog.set_level("INFO")
+    write_subject(data, "sub", project=made)
+    assert "Found: 2 mosaic grid(s), numbered 1 to 3; 19.2 kB decoded." in caplog.messages
+    assert "Voxels: 3.5 x 4 x 4 micrometre (z y x), float32." in caplog.messages
+    assert "Tiles, rows x columns: 2 x 3." in caplog.messages
+    assert any(line.startswith("MISSING: section 2.") for line in caplog.messages)
+
+
+def test_a_file_is_a_volume(tmp_path):
+    image = sitk.GetImageFromArray(VOXELS)
+    image.SetSpacing((0.01, 0.01, 0.02))
+    sitk.WriteImage(image, str(tmp_path / "brain.nii"))
+    found = survey(tmp_path / "brain.nii", Wishes())
+    assert (found.kind, found.missing, found.positions) == ("volume", [], None)
+    assert found.volumes[0].grid.spacing == pytest.approx((20.0, 10.0, 10.0))
+
+
+def test_voxels_of_several_sizes_are_refused(write_mosaic, tmp_path):
+    for number, size in ((1, 4.0), (2, 4.0), (3, 5.0)):
+        write_mosaic(f"data/section_{number}.ome.zarr", VOXELS, (4, 10, 10), (size, 4.0, 4.0))
+    with pytest.raises(OctaneError) as caught:
+        survey(tmp_path / "data", Wishes())
+    assert str(caught.value) == (
+        f"{tmp_path}/data/section_3.ome.zarr has voxels of 5 x 4 x 4 micrometre and most of its "
+        "neighbours of 4 x 4 x 4; correct its metadata, or separate them."
+    )
+
+
+def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
+    for number in (1, 2):
+        write_foreign(f"data/section_{number}.zarr", VOXELS, chunks=(4, 10, 10), unit=None)
+    with pytest.raises(OctaneError) as caught:
+        survey(tmp_path / "data", Wishes())
+    lines = str(caught.value).splitlines()
+    assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
+    first = survey(tmp_path / "data", Wishes(input_unit="millimeter")).volumes[0]
+    assert first.grid.spacing == (1e4, 1e4, 1e4)
