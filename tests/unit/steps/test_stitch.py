@@ -10,8 +10,7 @@ from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
-from octane.steps.phantom import render_tile
-from octane.steps.phantom_model import Subject
+from octane.steps.phantom import Subject, render_tile
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
 from octane.store import writer
