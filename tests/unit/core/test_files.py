@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from octane.core import files
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import PARTIAL, bring_to_disk, write_object, writing
 
@@ -117,13 +119,55 @@ def test_what_exists_is_refused_before_any_work(tmp_path):
     assert str(tmp_path / "a") in str(caught.value)
 
 
-def test_what_an_earlier_process_left_is_removed(tmp_path):
-    left = tmp_path / f".partial-{os.getpid()}-a"
-    left.mkdir()
-    (left / "half").touch()
-    with writing(tmp_path / "a") as partial:
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(
+    tmp_path, project
+):
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from octane.core.files import writing\n"
+        "with writing(Path(sys.argv[1])) as partial:\n"
+        "    partial.mkdir(); (partial / 'half').touch(); os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(project / "bin")}
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a"], env=environment, check=False)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(PARTIAL)
+    with writing(tmp_path / "b") as living:
+        living.touch()
+        with writing(tmp_path / "a") as partial:
+            partial.touch()
+        assert living.exists()
+        assert left.exists()
+    with writing(tmp_path / "a", overwrite=True) as partial:
         partial.mkdir()
-    assert list((tmp_path / "a").iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+def replace(folder):
+    with writing(folder, overwrite=True) as partial:
+        partial.mkdir()
+        (partial / "new").touch()
+
+
+def test_a_result_has_its_old_or_its_new_name_at_any_time(store, monkeypatch):
+    def vanish(*_):
+        pytest.fail("the result lost its name")
+
+    monkeypatch.setattr(Path, "rename", vanish)
+    replace(store)
+    assert [p.name for p in store.iterdir()] == ["new"]
+    assert [p.name for p in store.parent.iterdir()] == [store.name]
+
+
+def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
+    # A file system that cannot swap names, and a kill between the two renames.
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    store.rename(store.with_name(f"{PARTIAL}7-old-{store.name}"))
+    with pytest.raises(OctaneError, match="exists already"), writing(store):
+        pytest.fail("the result was not there")
+    assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
+    replace(store)
+    assert [p.name for p in store.iterdir()] == ["new"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
