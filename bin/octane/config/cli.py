@@ -1,5 +1,6 @@
 """Common parts of the commands in ``bin/``: flags from models, one-sentence errors, logging."""
 
+import errno
 import inspect
 import logging
 import os
@@ -29,6 +30,9 @@ def _no_folder(_kind: object, path: Path | None) -> None:
     if path is not None and path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file.")
 
+
+REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
+"""Words of Python and of the loader where memory, address space or threads are lacking."""
 
 RecordFile = Annotated[Path | None, cyclopts.Parameter(validator=_no_folder)]
 """File that is replaced: metrics and previews."""
@@ -97,6 +101,9 @@ def launch(app: cyclopts.App) -> None:
     The code is 28 (the system's ENOSPC) without space and 137 without memory: there the workflow
     can try again. ``OCTANE_DEBUG=1`` shows the traceback.
     """
+    if sys.stderr is None:
+        # It takes the number 2, on which libraries would write into the next file that is opened.
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     console = Console(stderr=True, soft_wrap=True)
     terminal = sys.stderr.isatty()
     logging.basicConfig(
@@ -119,10 +126,13 @@ def launch(app: cyclopts.App) -> None:
         _fail(_sentence(error), error)
     except OctaneError as error:
         _fail(str(error), error, error.code)
-    except MemoryError as error:
-        # The code of a process that was killed for its memory, which the workflow tries again.
-        _fail("Not enough memory; give a smaller --memory, or run where there is more.", error, 137)
-    except OSError as error:
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if _lacks_memory(error):
+            # The code of a process that was killed for its memory, which the workflow tries again.
+            remedy = "give a smaller --memory or fewer --workers, or run where there is more"
+            _fail(f"Not enough memory or threads; {remedy}.", error, 137)
+        if not isinstance(error, OSError):
+            raise
         # A full disk or a lost mount can show itself at any write.
         _fail(
             f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
@@ -131,6 +141,16 @@ def launch(app: cyclopts.App) -> None:
         )
     except KeyboardInterrupt as error:
         _fail("Interrupted; nothing was left half-written.", error, 130)
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Tell whether memory, address space or threads were refused, which libraries wrap."""
+    while error is not None:
+        refused = getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN)
+        if refused or isinstance(error, MemoryError) or any(w in str(error) for w in REFUSED):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _sentence(error: cyclopts.CycloptsError) -> str:

@@ -1,8 +1,7 @@
-"""Loops compiled for the CPU by numba when they are first called, and cached by numba.
+"""Loops compiled for the CPU by numba when they are first called.
 
 A command that calls no kernel does not import numba. numba keeps machine code in the first folder
-that can be written: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, the user's cache
-folder.
+that can be written: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, or in the home.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ class Kernel(Generic[P, R]):
                     # Without a home numba would make a folder named "~" in the working directory.
                     Path.home()
                 return self._compile(cache=True)
-            # Nowhere to write, a full disk, or a file that a crash cut short.
-            except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            # Nowhere to write, or a full disk.
+            except (OSError, RuntimeError) as error:
                 Kernel.caching = False
                 logger.warning(
                     "Compiled code cannot be cached (%s), so every process compiles it again; set "
@@ -91,7 +90,17 @@ class Kernel(Generic[P, R]):
         function = FunctionType(self.function.__code__, self.function.__globals__)
         function.__qualname__ += f"-{zlib.crc32(repr(kind).encode()):08x}"
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
-        return numba.njit(self.signature, nogil=True, cache=cache, error_model="numpy")(function)
+        make = numba.njit(nogil=True, cache=cache, error_model="numpy")(function)
+        try:
+            make.compile(self.signature)
+        # A file that a crash cut short, or zeros that a loss of power left.
+        except (EOFError, pickle.UnpicklingError) as error:
+            name = self.function.__name__
+            logger.warning("Cached code of %s is damaged (%s) and is made again.", name, error)
+            make._cache.flush()  # ty: ignore[missing-attribute]
+            make.compile(self.signature)
+        make.disable_compile()
+        return make
 
 
 def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:

@@ -61,6 +61,9 @@ def launched(own_signals, monkeypatch, capsys):
         (KeyboardInterrupt(), 130, "Interrupted"),
         # The code of a process that was killed for its memory, which the workflow tries again.
         (MemoryError(), 137, "Not enough memory"),
+        (OSError(12, "Cannot allocate memory"), 137, "Not enough memory"),
+        (RuntimeError("can't start new thread"), 137, "Not enough memory or threads"),
+        (ImportError("a.so: failed to map segment from shared object"), 137, "Not enough memory"),
     ],
 )
 def test_an_error_is_one_sentence(launched, error, code, words):
@@ -187,6 +190,13 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
     assert process.returncode == (143 if number == signal.SIGTERM else 130)
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in written
+
+
+def test_a_step_needs_no_standard_error(run_command, tmp_path):
+    small = ("--sections", 1, "--tiles", 1, "--tile-shape", 8)
+    done = run_command("phantom", tmp_path / "p", *small, preexec_fn=lambda: os.close(2))
+    assert done.returncode == 0
+    assert open_image(tmp_path / "p/mosaics/section_01.ome.zarr").missing_chunks() == []
 
 
 def test_a_record_never_replaces_a_folder(run_command, tmp_path):
