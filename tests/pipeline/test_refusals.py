@@ -19,8 +19,7 @@ def last_words(run):
     [
         pytest.param(
             ["--publish_dir_mode", "move"],
-            "--publish_dir_mode is 'move': a moved result is gone from the work directory, so "
-            "that -resume runs everything again; use symlink, rellink, link or copy.",
+            "--publish_dir_mode is 'move': input should be 'symlink', 'rellink', 'link' or 'copy'.",
             id="move",
         ),
         pytest.param(

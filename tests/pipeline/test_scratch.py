@@ -201,5 +201,5 @@ def test_moving_results_is_refused_whichever_way_it_is_asked_for(nextflow, phant
     }
     run = nextflow(tmp_path, "--input", f"{phantom}/mosaics", *asked[way])
     assert run.code == 1
-    assert "--publish_dir_mode is 'move': a moved result is gone" in run.output
+    assert "--publish_dir_mode is 'move': input should be 'symlink'" in run.output
     assert run.processes() == {"PREFLIGHT"}

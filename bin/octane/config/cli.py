@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Annotated, cast
 
 import cyclopts
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 from rich.console import Console
 from rich.logging import RichHandler
 
@@ -26,15 +26,21 @@ FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
 
 
-def _no_folder(_kind: object, path: Path | None) -> None:
+def _no_folder(path: Path | None) -> Path | None:
     if path is not None and path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file.")
+    return path
 
 
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 """Words of Python and of the loader where memory, address space or threads are lacking."""
 
-RecordFile = Annotated[Path | None, cyclopts.Parameter(validator=_no_folder)]
+RecordFile = Annotated[
+    Path | None,
+    AfterValidator(_no_folder),
+    # cyclopts calls pydantic's validators in models alone.
+    cyclopts.Parameter(validator=lambda _, path: _no_folder(path)),
+]
 """File that is replaced: metrics and previews."""
 
 

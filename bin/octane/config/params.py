@@ -1,12 +1,11 @@
 """The one definition of every parameter: name, type, unit, default, range and help.
 
 One model per step. From these come the flags and ``--help`` of each command, the validation in
-PREFLIGHT, the JSON that the workflow hands to a step, ``conf/params.config``,
-``nextflow_schema.json`` and ``docs/parameters.md`` (see :mod:`octane.config.schema`). Each
-description says when to change the value.
+PREFLIGHT, and the files that :mod:`octane.config.schema` writes. Each description says when to
+change the value.
 
-In the workflow a field carries its step's prefix (``n4_strength``) unless it names another
-(``workflow=``); ``workflow=False`` keeps a field out of the workflow.
+In the workflow a step's field has the step's name before its own (``n4_strength``) unless it names
+another (``workflow=``); ``workflow=False`` keeps a field out of the workflow.
 
 A parameter acts per subject, and may be a column of a samplesheet, where its model or the field
 itself says so (``per_subject``); the others are read once for the whole run.
@@ -42,12 +41,8 @@ def parameter(
     **limits: float,
 ) -> Value:
     """Field of a model; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``."""
-    extra = {
-        "unit": unit,
-        "workflow": workflow,
-        "workflow_default": workflow_default,
-        "per_subject": per_subject,
-    }
+    extra = {"unit": unit, "workflow": workflow, "per_subject": per_subject}
+    extra |= {"workflow_default": workflow_default}
     stated = {name: value for name, value in extra.items() if value is not None}
     # pydantic's stubs give each limit its own type; at run time Field takes a mapping of them.
     field = Field(default, description=description, json_schema_extra=stated, **limits)  # ty: ignore
@@ -120,15 +115,6 @@ def _auto(value: object) -> object:
     return None if words == [AUTO] else value
 
 
-def _not_moved(value: object) -> object:
-    if value == "move":
-        raise ValueError(
-            "a moved result is gone from the work directory, so that -resume runs everything "
-            "again; use symlink, rellink, link or copy"
-        )
-    return value
-
-
 def _switched(value: object) -> object:
     # As `switched` in lib/functions.nf: the command line's values are text to Nextflow 26.04.
     text = str(value).strip().lower()
@@ -145,7 +131,6 @@ class StepParameters(BaseModel):
     """Base of every step's parameters: unknown names are errors, values cannot change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-    prefix: ClassVar[str] = ""
     title: ClassVar[str] = ""
     per_subject: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ()
@@ -277,7 +262,6 @@ class LeaseParameters(StepParameters):
 class ResampleParameters(StepParameters):
     """RESAMPLE: every tile (or a volume) to the target resolution."""
 
-    prefix: ClassVar[str] = "resample_"
     title: ClassVar[str] = "Resampling"
     resolution: Lengths3 | None = parameter(
         None,
@@ -319,7 +303,6 @@ class ResampleParameters(StepParameters):
 class StitchParameters(StepParameters):
     """STITCH: tiles of one section placed and blended."""
 
-    prefix: ClassVar[str] = "stitch_"
     title: ClassVar[str] = "Stitching"
     overlap: Fractions2 | None = parameter(
         None,
@@ -353,7 +336,6 @@ class StitchParameters(StepParameters):
 class StackParameters(StepParameters):
     """STACK: sections on top of each other."""
 
-    prefix: ClassVar[str] = "stack_"
     title: ClassVar[str] = "Stacking"
     section_thickness: PositiveFloat | None = parameter(
         None,
@@ -374,7 +356,6 @@ class StackParameters(StepParameters):
 class N4Parameters(StepParameters):
     """N4: bias field fitted on the shrunk volume and applied chunk by chunk."""
 
-    prefix: ClassVar[str] = "n4_"
     title: ClassVar[str] = "N4 bias field correction"
     mask: Annotated[str | None, BeforeValidator(_or_none)] = parameter(
         None,
@@ -465,7 +446,6 @@ class N4Parameters(StepParameters):
 class PyramidParameters(StepParameters):
     """PYRAMID: the volume at several resolutions."""
 
-    prefix: ClassVar[str] = "pyramid_"
     title: ClassVar[str] = "Pyramid"
     resolutions: Lengths | None = parameter(
         None,
@@ -479,7 +459,6 @@ class PyramidParameters(StepParameters):
 class ReportParameters(StepParameters):
     """REPORT: one HTML file per subject."""
 
-    prefix: ClassVar[str] = "report_"
     title: ClassVar[str] = "Report"
     heading: str | None = parameter(None, "Heading of the report; unset: the subject's name.")
 
@@ -487,7 +466,6 @@ class ReportParameters(StepParameters):
 class PhantomParameters(StepParameters):
     """PHANTOM: a synthetic serial-section OCT subject with its truth."""
 
-    prefix: ClassVar[str] = "phantom_"
     title: ClassVar[str] = "Phantom"
     per_subject: ClassVar[bool] = False
     in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
@@ -500,15 +478,7 @@ class PhantomParameters(StepParameters):
         "Part of a tile that is cut from the last row and column; 0: all tiles are full. Must "
         "leave more than the overlap.",
     )
-    voxel_size: Lengths3 = parameter(
-        (
-            3.5,
-            4.0,
-            4.0,
-        ),
-        "Voxel size, z y x.",
-        unit="micrometer",
-    )
+    voxel_size: Lengths3 = parameter((3.5, 4.0, 4.0), "Voxel size, z y x.", unit="micrometer")
     overlap: Fractions2 = parameter(
         (0.2, 0.2), "Overlap of neighbouring tiles as a fraction of a tile, y x."
     )
@@ -592,9 +562,7 @@ class WorkflowParameters(StepParameters):
         "Replace the results of another input under the same subject's name: the subject's folder "
         "in outdir is emptied first. Without it such a run is refused.",
     )
-    publish_dir_mode: Annotated[
-        Literal["symlink", "rellink", "link", "copy"], BeforeValidator(_not_moved)
-    ] = parameter(
+    publish_dir_mode: Literal["symlink", "rellink", "link", "copy"] = parameter(
         "symlink",
         "How results appear in outdir. 'move' is refused: a moved result cannot be resumed.",
     )
@@ -647,11 +615,16 @@ class WorkflowParameters(StepParameters):
     help: Switch = parameter(False, "Print the parameters and stop.")
 
 
-STEPS: dict[str, type[StepParameters]] = {
+SHARED: dict[str, type[StepParameters]] = {
     "workflow": WorkflowParameters,
     "input": InputParameters,
     "execution": ExecutionParameters,
     "lease": LeaseParameters,
+}
+"""Parameters whose names in the workflow have no step before them."""
+
+STEPS: dict[str, type[StepParameters]] = {
+    **SHARED,
     "resample": ResampleParameters,
     "stitch": StitchParameters,
     "stack": StackParameters,

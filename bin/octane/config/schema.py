@@ -1,7 +1,7 @@
 """Files that are generated from the parameter models.
 
-The workflow's parameters are the fields of all models under one flat set of names: a step's prefix
-and the field's name, or the name that the field states for the workflow.
+The workflow's parameters are the fields of all models under one flat set of names: the step's and
+the field's name, or the name that the field states for the workflow.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.config.params import STEPS
+from octane.config.params import SHARED, STEPS
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
@@ -42,9 +42,10 @@ class Entry:
 def entries() -> Iterator[Entry]:
     """Every parameter of the workflow, in order."""
     for step, model in STEPS.items():
+        prefix = "" if step in SHARED else f"{step}_"
         for field, info in model.model_fields.items():
             stated = cast("Mapping[str, str | None]", info.json_schema_extra)
-            name = stated.get("workflow", model.prefix + field)
+            name = stated.get("workflow", prefix + field)
             if name and field in (model.in_workflow or model.model_fields):
                 default = stated.get("workflow_default", info.default)
                 per_subject = bool(stated.get("per_subject", model.per_subject))

@@ -30,16 +30,9 @@ _helpers: list[tuple[FunctionType, bool]] = []
 class Kernel(Generic[P, R]):
     """A compiled function, called as the Python function that it is made from.
 
-    It runs without the interpreter's lock and without tests of indices.
-
-    Parameters
-    ----------
-    function
-        Loops in the part of Python and NumPy that numba takes. Helpers stand in the same file:
-        numba compiles again when that file has changed, and looks at no other.
-    signature
-        Of numba, for example ``"float64(float32[::1], int64)"``. Arrays must have exactly these
-        types, and be writable.
+    It runs without the interpreter's lock and without tests of indices. Its helpers stand in the
+    same file: numba compiles again when that file has changed, and looks at no other. Arrays must
+    have exactly the types of numba's ``signature``, ``"float64(float32[::1], int64)"`` for one.
     """
 
     caching = True
@@ -111,12 +104,8 @@ def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
 def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function callable from the kernels of its file; elsewhere it stays as it is.
 
-    Parameters
-    ----------
-    reorder
-        Let this function's sums be taken in another order, and products be fused into them: a sum
-        over an array needs this to use vector instructions. The order is fixed at compilation, so
-        repeated runs give the same bits; other processors may not.
+    With ``reorder`` its sums may be taken in another order, and products be fused into them, which
+    vector instructions need. The order is fixed at compilation: other processors may give others.
     """
 
     def register(function: Callable[P, R]) -> Callable[P, R]:

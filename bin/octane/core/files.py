@@ -55,13 +55,7 @@ def _is_own(folder: Path) -> bool:
 
 
 def require_free(destination: Path, *, overwrite: bool) -> None:
-    """See that an output may be made.
-
-    Raises
-    ------
-    OctaneError
-        When it exists and ``overwrite`` is off, or is a folder of others.
-    """
+    """Raise an OctaneError where an output exists, with ``overwrite`` if it is of others."""
     if not _is_there(destination):
         return
     if not overwrite:
@@ -128,8 +122,7 @@ def writing(
     Raises
     ------
     OctaneError
-        When ``destination`` exists and ``overwrite`` is off, or is a folder of others, or when its
-        folder cannot be written.
+        As :func:`require_free`, or when the folder cannot be written.
     NoSpaceError
         When there is no space left for it.
     """
@@ -200,10 +193,7 @@ def bring_to_disk(result: Path) -> None:
     A loss of power can take what was written in the last half minute: intermediates are then made
     again, results by nobody. Network file systems report earlier errors, such as a full quota, now.
 
-    Raises
-    ------
-    OctaneError
-        When the disk could not take it.
+    An OctaneError says that the disk could not take it.
     """
     inside = [Path(p) / name for p, _, names in os.walk(result) for name in ("", *names)]
     for path in (*inside, result, result.parent):
