@@ -55,7 +55,8 @@ def spelled(
             lines.append(f"Unknown parameter {flag}; {hint}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{flag} is {problem['input']!r}: {message[0].lower()}{message[1:]}.")
+            words = f"{message[0].lower()}{message[1:]}".rstrip(".")
+            lines.append(f"{flag} is {problem['input']!r}: {words}.")
     # Each wrong member of a list is a separate problem with the same words.
     return list(dict.fromkeys(lines))
 
