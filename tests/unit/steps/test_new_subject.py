@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,14 +24,14 @@ from octane.steps.new_subject import (
     write_subject,
 )
 
-VOXELS = np.ones((4, 20, 30), np.float32)
+VOXELS, TILE = np.ones((4, 20, 30), np.float32), (4, 10, 10)
 
 
 @pytest.fixture
 def data(write_mosaic, tmp_path):
     """Mosaics that state nothing about themselves, 1 and 3."""
     for number in (1, 3):
-        write_mosaic(f"data/section_{number:02d}.ome.zarr", VOXELS, (4, 10, 10), (3.5, 4.0, 4.0))
+        write_mosaic(f"data/section_{number:02d}.ome.zarr", VOXELS, TILE, (3.5, 4.0, 4.0))
     return tmp_path / "data"
 
 
@@ -38,13 +39,9 @@ def data(write_mosaic, tmp_path):
 def known(write_mosaic, tmp_path):
     """Mosaics that state overlap and thickness."""
     for number in (1, 2):
-        write_mosaic(
-            f"known/section_{number:02d}.ome.zarr",
-            VOXELS,
-            (4, 10, 10),
-            pitch=(80.0, 80.0),
-            section={"number": number, "thickness": 40.0},
-        )
+        section = {"number": number, "thickness": 40.0}
+        name = f"known/section_{number:02d}.ome.zarr"
+        write_mosaic(name, VOXELS, TILE, pitch=(80.0, 80.0), section=section)
     return tmp_path / "known"
 
 
@@ -55,8 +52,8 @@ def settings(source, **given):
 
 def test_what_the_data_do_not_tell_is_asked_for(data):
     found = settings(data)
-    for name in ("overlap", "section_thickness", "allow_missing_sections"):
-        assert not found[name].stated, name
+    names = ("overlap", "section_thickness", "allow_missing_sections")
+    assert not any(found[name].stated for name in names)
     assert "TO BE DECIDED" in found["overlap"].found[0]
     assert "MISSING: section 2." in found["allow_missing_sections"].found[0]
     assert found["allow_missing_sections"].value == 1
@@ -105,32 +102,25 @@ def test_a_volume_keeps_its_voxels(write_image):
     assert "section_thickness" not in found
 
 
-class Source:
-    """GPUs as a test wants them."""
+@pytest.mark.parametrize(
+    ("faults", "allowed", "count"),
+    [((), None, 0), ((None, None, "lost"), None, 2), ((None, None, "lost"), "1,2", 1),
+     (("lost",), None, 0), (None, None, 0)],
+)  # fmt: skip
+def test_gpus_that_work_and_that_an_allocation_allows_are_counted(
+    monkeypatch, faults, allowed, count
+):
+    def read():
+        if faults is None:
+            raise GpusUnavailableError("the driver is too old")
+        return [Gpu(k, f"GPU-{k}", "A40", 48 * 10**9, 0, fault=f) for k, f in enumerate(faults)]
 
-    simulated = True
-
-    def __init__(self, found):
-        self.found = found
-
-    def read(self):
-        if isinstance(self.found, Exception):
-            raise self.found
-        return self.found
-
-
-def test_gpus_that_work_and_that_an_allocation_allows_are_counted(monkeypatch):
-    cards = tuple(
-        Gpu(k, f"GPU-{k}", "A40", 48 * 10**9, 0, fault="lost" if k == 2 else None) for k in range(3)
-    )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    setting = gpu_settings(Source(cards))["gpu_count"]
-    assert (setting.value, setting.stated) == (2, True)
-    assert setting.found == ["Found: A40 (48 GB), A40 (48 GB)."]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
-    assert gpu_settings(Source(cards))["gpu_count"].value == 1
-    for none in ((), cards[2:], GpusUnavailableError("the driver is too old")):
-        assert gpu_settings(Source(none)) == {}
+    if allowed:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
+    found = gpu_settings(SimpleNamespace(read=read))
+    cards = ", ".join(["A40 (48 GB)"] * count)
+    assert found == ({"gpu_count": Setting(count, [f"Found: {cards}."])} if count else {})
 
 
 @pytest.fixture
@@ -169,13 +159,10 @@ def test_results_are_never_below_the_data_they_are_made_of(
     assert results_folder(known, Path("out")) == known / inside / "out"
 
 
-def test_results_beside_a_store_that_the_command_is_called_in(write_image, tmp_path, monkeypatch):
-    store = write_image("brain.ome.zarr", VOXELS)
-    monkeypatch.chdir(store)
-    assert results_folder(Path()) == tmp_path / "results"
-    # And where the data have that name themselves.
-    store.rename(tmp_path / "results")
-    assert results_folder(tmp_path / "results") == tmp_path / "octane"
+def test_results_are_not_put_into_a_store_that_is_called_results(tmp_path, monkeypatch):
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path / "results")
+    assert results_folder(Path()) == tmp_path / "octane"
 
 
 def test_a_config_is_not_overwritten_unless_asked(known, made):
@@ -209,20 +196,21 @@ def test_where_configs_cannot_be_written_another_place_can_be_given(known, made)
         write_subject(known, "sub", project=made)
 
 
-@pytest.mark.parametrize("name", ["../x", "a'b", ".x", "template"])
-def test_a_name_that_is_none_is_refused(known, made, name):
-    with pytest.raises(OctaneError, match=re.escape(f"'{name}' is no name for a subject")):
-        write_subject(known, name, project=made)
-
-
-def test_data_that_cannot_be_used_leave_nothing(made, tmp_path):
-    with pytest.raises(OctaneError, match="in its path, which Nextflow cannot hand to tasks"):
-        write_subject(tmp_path / "a $b", "sub", project=made)
+@pytest.mark.parametrize(
+    ("source", "name", "words"),
+    [
+        *(("known", name, f"'{name}' is no name") for name in ("../x", "a'b", ".x", "template")),
+        ("a $b", "sub", "in its path, which Nextflow cannot hand to tasks"),
+        ("empty", "sub", "holds no OME-Zarr store"),
+        ("nowhere", "sub", "does not exist"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_and_leaves_nothing(
+    known, made, tmp_path, source, name, words
+):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(OctaneError, match="holds no OME-Zarr store"):
-        write_subject(tmp_path / "empty", "sub", project=made)
-    with pytest.raises(OctaneError, match="does not exist"):
-        write_subject(tmp_path / "nowhere", "sub", project=made)
+    with pytest.raises(OctaneError, match=re.escape(words)):
+        write_subject(tmp_path / source, name, project=made)
     assert list((made / "conf" / "subjects").iterdir()) == []
 
 
@@ -233,18 +221,6 @@ ROW = {
     "overlap": Setting("0.2", stated=False),
     "max_cpus": Setting(8),
 }
-
-
-def test_a_sheet_is_made_and_goes_on(tmp_path):
-    sheet = tmp_path / "my cohort.csv"
-    add_row(sheet, ROW)
-    add_row(sheet, {**ROW, "subject": Setting("02"), "overlap": Setting("0.1 0.2")})
-    found = read_samplesheet(sheet)
-    assert found.problems == []
-    assert [row.cells for row in found.rows] == [
-        {"subject": "01", "input": "/data/a, b", "resolution": "10"},
-        {"subject": "02", "input": "/data/a, b", "resolution": "10", "overlap": "0.1 0.2"},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -265,13 +241,16 @@ def test_a_sheet_without_a_row_gets_its_first(tmp_path, before, after):
     assert row.cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
 
 
-def test_a_spreadsheets_own_separator_and_mark_stay(tmp_path):
+def test_a_sheet_goes_on_with_its_own_separator_and_mark(tmp_path):
     sheet = tmp_path / "cohort.csv"
     before = "\ufeffinput;subject;resolution\r\nx;a;".encode()
     sheet.write_bytes(before)
     add_row(sheet, ROW)
-    assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n"
-    assert read_samplesheet(sheet).rows[1].cells["input"] == "/data/a, b"
+    add_row(sheet, {**ROW, "subject": Setting("02")})
+    assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n/data/a, b;02;10\n"
+    found = read_samplesheet(sheet)
+    assert found.problems == []
+    assert found.rows[1].cells["input"] == "/data/a, b"
 
 
 @pytest.mark.parametrize(
@@ -329,7 +308,7 @@ def test_a_file_is_a_volume(tmp_path):
 
 def test_voxels_of_several_sizes_are_refused(write_mosaic, tmp_path):
     for number, size in ((1, 4.0), (2, 4.0), (3, 5.0)):
-        write_mosaic(f"data/section_{number}.ome.zarr", VOXELS, (4, 10, 10), (size, 4.0, 4.0))
+        write_mosaic(f"data/section_{number}.ome.zarr", VOXELS, TILE, (size, 4.0, 4.0))
     with pytest.raises(OctaneError) as caught:
         survey(tmp_path / "data", Wishes())
     assert str(caught.value) == (
@@ -340,7 +319,7 @@ def test_voxels_of_several_sizes_are_refused(write_mosaic, tmp_path):
 
 def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
     for number in (1, 2):
-        write_foreign(f"data/section_{number}.zarr", VOXELS, chunks=(4, 10, 10), unit=None)
+        write_foreign(f"data/section_{number}.zarr", VOXELS, chunks=TILE, unit=None)
     with pytest.raises(OctaneError) as caught:
         survey(tmp_path / "data", Wishes())
     lines = str(caught.value).splitlines()
