@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, cast
+from typing import Annotated
 
 import cyclopts
 from pydantic import AfterValidator, BaseModel, ValidationError
@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from octane import __version__
-from octane.config.params import StepParameters
 from octane.config.validation import spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
@@ -162,10 +161,7 @@ def _lacks_memory(error: BaseException | None) -> bool:
 def _sentence(error: cyclopts.CycloptsError) -> str:
     cause = error.__cause__
     if isinstance(cause, ValidationError):
-        model = next(
-            (m for m in StepParameters.__subclasses__() if m.__name__ == cause.title), BaseModel
-        )
-        return " ".join(spelled(cause, cast("type[BaseModel]", model)))
+        return " ".join(spelled(cause, BaseModel))
     sentence = " ".join(str(error).split())
     return sentence if sentence.endswith("?") else f"{sentence} See --help."
 

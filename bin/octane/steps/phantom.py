@@ -119,11 +119,6 @@ def bias_field(subject: Subject, half_range: float, z: Axis, y: Axis, x: Axis) -
     return np.exp(half_range * (0.45 * wx + 0.35 * wy + 0.2 * wz * wx)).astype(np.float32)
 
 
-def attenuation(per_millimeter: float, depth: Axis) -> npt.NDArray[np.float32]:
-    """Loss with depth below a section's surface (micrometres), one value per plane."""
-    return np.exp(-per_millimeter * depth / 1000).astype(np.float32)
-
-
 def shading(strength: float, tile_extent: Position, y: Axis, x: Axis) -> npt.NDArray[np.float32]:
     """Vignetting of one tile, (y, x): 1 at its centre, 1 - strength at its corners.
 
@@ -190,7 +185,7 @@ def render_tile(
         planes = slice(start, start + SLAB)
         values[planes] *= tissue(subject, z[planes], y, x)
         values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
-    values *= attenuation(p.attenuation, depth)[:, None, None]
+    values *= np.exp(-p.attenuation * depth / 1000).astype(np.float32)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
     values *= SCALE * section_gain(p.seed, section, p.section_steps)
     return values

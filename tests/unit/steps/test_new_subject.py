@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from octane.config.samplesheet import read_samplesheet
 from octane.config.subject import Setting
 from octane.core.errors import OctaneError
-from octane.gpu.inventory import Gpu, GpusUnavailableError
+from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError
 from octane.steps.new_subject import (
     Wishes,
     add_row,
@@ -118,7 +119,7 @@ def test_gpus_that_work_and_that_an_allocation_allows_are_counted(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if allowed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
-    found = gpu_settings(SimpleNamespace(read=read))
+    found = gpu_settings(cast("GpuSource", SimpleNamespace(read=read)))
     cards = ", ".join(["A40 (48 GB)"] * count)
     assert found == ({"gpu_count": Setting(count, [f"Found: {cards}."])} if count else {})
 
