@@ -9,7 +9,7 @@ from types import FunctionType
 import numpy as np
 import pytest
 
-from octane.core.compiled import Kernel, compiled, inlined
+from octane.core.compiled import Kernel, compiled
 from octane.n4 import kernels as n4_kernels
 from octane.resample import kernels as resample_kernels
 
@@ -177,26 +177,3 @@ def test_commands_without_kernels_do_not_import_numba(project):
         check=True,
     )
     assert found.stdout.strip() == "False"
-
-
-@inlined()
-def twice(x):
-    return 2 * x
-
-
-@inlined(reorder=True)
-def total(x):
-    s = np.float32(0)
-    for i in range(len(x)):
-        s += x[i]
-    return s
-
-
-@compiled("float32(float32[::1])")
-def twice_the_total(x):
-    return twice(total(x))
-
-
-def test_helpers_are_compiled_into_kernels_and_stay_functions():
-    x = np.arange(100, dtype=np.float32)
-    assert twice_the_total(x) == twice(total(x)) == 9900

@@ -146,55 +146,42 @@ def test_paths_are_written_absolute_and_the_file_is_found_by_its_name(
     assert write_subject(Path("known"), project=made)[0].name == "known.config"
 
 
-@pytest.mark.parametrize("inside", [".", "section_01.ome.zarr", "section_01.ome.zarr/0"])
-def test_results_are_never_below_the_data_they_are_made_of(
-    known, made, tmp_path, monkeypatch, inside
-):
+@pytest.mark.parametrize("inside", [".", "section_01.ome.zarr/0"])
+def test_results_are_never_below_the_data_they_are_made_of(known, tmp_path, monkeypatch, inside):
     monkeypatch.chdir(known / inside)
-    text = write_subject(known, "sub", project=made)[0].read_text(encoding="utf-8")
-    assert f"\n    outdir = '{tmp_path}/results'\n" in text
-    # By a link as well.
     (tmp_path / "link").symlink_to(known)
-    assert results_folder(tmp_path / "link") == tmp_path / "results"
+    for data in (known, tmp_path / "link"):
+        assert results_folder(data) == tmp_path / "results"
     # What a person says is a person's.
     assert results_folder(known, Path("out")) == known / inside / "out"
+    known.rename(tmp_path / "results")
+    assert results_folder(tmp_path / "results") == tmp_path / "octane"
 
 
-def test_results_are_not_put_into_a_store_that_is_called_results(tmp_path, monkeypatch):
-    (tmp_path / "results").mkdir()
-    monkeypatch.chdir(tmp_path / "results")
-    assert results_folder(Path()) == tmp_path / "octane"
-
-
-def test_a_config_is_not_overwritten_unless_asked(known, made):
-    path, _ = write_subject(known, "sub", project=made)
+@pytest.mark.parametrize("place", [None, "my configs/one.config"])
+def test_a_config_is_written_where_it_is_asked_for_and_not_replaced(known, made, tmp_path, place):
+    config = tmp_path / place if place else None
+    path, _ = write_subject(known, "sub", config=config, project=made)
+    assert path == (config or made / "conf/subjects/sub.config")
+    text = path.read_text(encoding="utf-8").replace("\n// ", " ")
+    assert f"nextflow run {made}/main.nf -c {shlex.quote(str(path))}" in text
     path.write_text("mine", encoding="utf-8")
-    with pytest.raises(OctaneError, match=r"sub.config exists already; give --overwrite"):
-        write_subject(known, "sub", project=made)
+    with pytest.raises(OctaneError, match=rf"{path.name} exists already; give --overwrite"):
+        write_subject(known, "sub", config=config, project=made)
     assert path.read_text(encoding="utf-8") == "mine"
-    write_subject(known, "sub", project=made, overwrite=True)
+    write_subject(known, "sub", config=config, project=made, overwrite=True)
     assert "input = " in path.read_text(encoding="utf-8")
 
 
-def test_a_config_is_written_where_it_is_asked_for(known, made, tmp_path):
-    place = tmp_path / "my configs" / "one.config"
-    assert write_subject(known, "sub", config=place, project=made)[0] == place
-    text = place.read_text(encoding="utf-8").replace("\n// ", " ")
-    assert "\n    subject = 'sub'\n" in text
-    assert f"nextflow run {made}/main.nf -c '{place}'" in text
-    assert not list((made / "conf/subjects").iterdir())
-    with pytest.raises(OctaneError, match=r"one.config exists already; give --overwrite"):
-        write_subject(known, "sub", config=place, project=made)
-    with pytest.raises(OctaneError, match="exclude each other; give one"):
-        write_subject(known, "sub", config=place, samplesheet=tmp_path / "c.csv", project=made)
-
-
-def test_where_configs_cannot_be_written_another_place_can_be_given(known, made):
+def test_where_configs_cannot_be_written_another_place_can_be_given(known, made, tmp_path):
     (made / "conf/subjects").rmdir()
     # A folder's rights would not hold root back.
     (made / "conf/subjects").write_text("")
     with pytest.raises(OctaneError, match=r"conf/subjects cannot be written \(.*--config FILE"):
         write_subject(known, "sub", project=made)
+    place = tmp_path / "one.config"
+    with pytest.raises(OctaneError, match="exclude each other; give one"):
+        write_subject(known, "sub", config=place, samplesheet=tmp_path / "c.csv", project=made)
 
 
 @pytest.mark.parametrize(

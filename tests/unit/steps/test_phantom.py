@@ -161,13 +161,6 @@ SUBJECT = Subject.of(PARAMETERS)
 AXES = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), SUBJECT.extent, strict=True)]
 
 
-def test_sizes_follow_from_the_parameters():
-    assert SUBJECT.tile_extent == (50.0, 160.0, 150.0)
-    assert SUBJECT.pitch == pytest.approx((128.0, 105.0))
-    assert SUBJECT.edge_tile == (30, 38)
-    assert SUBJECT.extent == pytest.approx((450.0, 128 + 30 * 4, 210 + 38 * 3))
-
-
 def test_a_value_depends_on_its_position_alone():
     z, y, x = AXES
     for function in (tissue, lambda s, *a: bias_field(s, 0.5, *a)):
