@@ -21,13 +21,7 @@ SIGNS = re.compile(r"[^\w/.,:+@%=-]")
 
 
 def read_scratch(value: object) -> bool | str:
-    """Read a value of ``scratch_dir``.
-
-    Returns
-    -------
-    bool or str
-        False for the work directory, True for TMPDIR, else a path that may have variables.
-    """
+    """Read a value: False for the work directory, True for TMPDIR, else a path with variables."""
     text = str(value).strip()
     if text.lower() in OFF:
         return False
@@ -51,15 +45,10 @@ def known_folder(scratch: bool | str) -> Path | None:
 
 
 def require_scratch(scratch: bool | str) -> None:
-    """Check that tasks can work in the scratch folder, as far as this machine knows it.
+    """Raise an OctaneError where tasks cannot work in the scratch folder, as far as is known here.
 
     Nextflow makes a missing folder, which would hide a typing error: a folder must exist, or end in
     ``/`` as the sign that tasks make it.
-
-    Raises
-    ------
-    OctaneError
-        When it is no full path, does not exist or cannot be written.
     """
     if isinstance(scratch, str):
         plain = VARIABLE.sub("", scratch)

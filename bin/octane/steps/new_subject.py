@@ -87,19 +87,10 @@ def write_subject(
     project: Path = PROJECT,
     overwrite: bool = False,
 ) -> tuple[Path, str]:
-    """Look at a subject's data, and write its config or its row of a samplesheet.
+    """Write the config or the row of a subject; gives the file and the command that runs it.
 
     The config is ``conf/subjects/NAME.config`` in the project unless ``config`` names another file.
-
-    Returns
-    -------
-    tuple
-        The config or the samplesheet, and the command that runs it.
-
-    Raises
-    ------
-    OctaneError
-        When the data or the name cannot be used, or the config exists; nothing is written.
+    Where the data or the name cannot be used, or the config exists, nothing is written.
     """
     wishes = wishes or Wishes()
     # Links stay as they are given: a folder of links may be moved to other data later.
@@ -140,13 +131,7 @@ def write_subject(
 
 
 def survey(source: Path, wishes: Wishes) -> Survey:
-    """Look at an input: a folder of mosaic grids or sections, one of them, or one volume.
-
-    Raises
-    ------
-    OctaneError
-        With one line for each store that cannot be used, or when they do not belong together.
-    """
+    """Look at an input; an OctaneError names each store that cannot be used or does not fit."""
     problems: list[str] = []
     volumes: list[Volume] = []
     for path in find_inputs(source):

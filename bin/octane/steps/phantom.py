@@ -194,13 +194,7 @@ def render_tile(
 def make_phantom(
     destination: Path, parameters: PhantomParameters, execution: ExecutionParameters
 ) -> Metrics:
-    """Write a subject: ``mosaics/``, ``truth/`` and ``positions.csv`` under ``destination``.
-
-    Raises
-    ------
-    OctaneError
-        When the destination exists or cannot be written; nothing is left half-written.
-    """
+    """Write a subject: ``mosaics/``, ``truth/`` and ``positions.csv`` under ``destination``."""
     p = parameters
     subject = Subject.of(p)
     tiling = _tiling(p, subject)
