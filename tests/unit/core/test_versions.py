@@ -1,8 +1,6 @@
 """Versions of what the numbers depend on."""
 
 import platform
-import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from octane import __version__
@@ -37,17 +35,3 @@ def test_the_command_prints_them_as_yaml(run_command):
     assert found == versions()
     assert found["numpy"] == version("numpy")
     assert found["python"] == platform.python_version()
-
-
-def test_every_task_asks_so_that_nothing_slow_is_imported(project):
-    code = (
-        "import octane.core.versions, sys;print([m for m in ('numpy', 'zarr') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(project / "bin")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"

@@ -96,13 +96,6 @@ def test_a_size_that_is_none_is_refused(name, value):
         Wishes.model_validate({name: value})
 
 
-def test_a_volume_keeps_its_voxels(write_image):
-    found = settings(write_image("brain.ome.zarr", VOXELS, attributes={"kind": "volume"}))
-    assert not found["resolution"].stated
-    assert "overlap" not in found
-    assert "section_thickness" not in found
-
-
 @pytest.mark.parametrize(
     ("faults", "allowed", "count"),
     [((), None, 0), ((None, None, "lost"), None, 2), ((None, None, "lost"), "1,2", 1),
@@ -285,13 +278,14 @@ def test_mosaics_are_described(data, caplog, made):
     assert any(line.startswith("MISSING: section 2.") for line in caplog.messages)
 
 
-def test_a_file_is_a_volume(tmp_path):
+def test_a_volume_keeps_its_voxels(tmp_path):
     image = sitk.GetImageFromArray(VOXELS)
     image.SetSpacing((0.01, 0.01, 0.02))
     sitk.WriteImage(image, str(tmp_path / "brain.nii"))
-    found = survey(tmp_path / "brain.nii", Wishes())
-    assert (found.kind, found.missing, found.positions) == ("volume", [], None)
-    assert found.volumes[0].grid.spacing == pytest.approx((20.0, 10.0, 10.0))
+    found = settings(tmp_path / "brain.nii")
+    assert (found["resolution"].value, found["resolution"].stated) == (25, False)
+    assert "The voxels are 20 x 10 x 10 micrometre." in found["resolution"].found[0]
+    assert not found.keys() & {"overlap", "section_thickness", "allow_missing_sections"}
 
 
 def test_voxels_of_several_sizes_are_refused(write_mosaic, tmp_path):
