@@ -8,9 +8,8 @@ import re
 import shutil
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from ctypes import CDLL
-from glob import escape
 from pathlib import Path
 
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
@@ -70,15 +69,18 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
 def _clean(folder: int, destination: Path) -> None:
     """Remove what killed processes left of an output, unless a process writes in its folder.
 
-    Every writer has a lock on the folder until the descriptor is closed.
+    Every writer has a shared lock on the folder until the descriptor is closed.
     """
+    left = re.compile(rf"{re.escape(PARTIAL)}\d+-(old-)?{re.escape(destination.name)}")
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for left in destination.parent.glob(f"{PARTIAL}*-{escape(destination.name)}"):
-            if "-old-" in left.name and not _is_there(destination):
-                left.rename(destination)
-            else:
-                remove(left)
+        with suppress(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in list(destination.parent.iterdir()):
+                found = left.fullmatch(path.name)
+                if found and found[1] and not _is_there(destination):
+                    path.rename(destination)
+                elif found:
+                    remove(path)
         fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         logger.debug("%s is not cleaned (%s)", destination.parent, error)
