@@ -1,7 +1,6 @@
 """Steps on a leased GPU that is not there: NumPy in its place, with little memory."""
 
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,10 +12,8 @@ from octane.config.params import (
     ResampleParameters,
 )
 from octane.core.errors import OctaneError
-from octane.core.metrics import Metrics
 from octane.gpu import lease, run
-from octane.gpu.nvml import Nvml
-from octane.gpu.simulated import SimulatedGpus
+from octane.gpu.simulated import VARIABLE
 from octane.steps import n4
 from octane.steps import resample as step_resample
 from octane.store.image import open_image
@@ -60,10 +57,9 @@ def gpus(monkeypatch, tmp_path_factory):
     """Two simulated GPUs, leased from a folder of their own."""
     monkeypatch.setattr(lease, "TICK", 0.01)
     monkeypatch.setattr(run, "PAUSE", 0.001)
+    monkeypatch.setattr(run, "CupyDevice", Device)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    source = SimulatedGpus("2x40GB")
-    simulated = partial(run.run_on_gpu, source=source, devices=Device)
-    monkeypatch.setattr(run, "run_on_gpu", simulated)
+    monkeypatch.setenv(VARIABLE, "2x40GB")
     monkeypatch.setattr(step_resample.CupyDevice, "missing", Device.missing)
     return LeaseParameters(gpu_lock_dir=tmp_path_factory.mktemp("leases"), gpu_timeout=5)
 
@@ -123,41 +119,6 @@ def test_resample_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "cpu.ome.zarr", "gpu.ome.zarr"]
 
 
-def test_resample_falls_back_to_the_cpu_and_says_so(
-    mosaic, reading, gpus, tmp_path, monkeypatch, caplog
-):
-    real = step_resample._resample_mosaic
-
-    def never_on_a_gpu(plan, *args):
-        if args[-1].device is not None:
-            raise NoMemoryError
-        return real(plan, *args)
-
-    monkeypatch.setattr(step_resample, "_backend", lambda *_: "auto")
-    monkeypatch.setattr(step_resample, "_resample_mosaic", never_on_a_gpu)
-    expected_metrics = resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "auto", gpus)[1]
-    assert expected_metrics.figures["gpu"]["fell_back"]
-    assert expected_metrics.device["backend"] == "cpu"
-    assert any("CPU did the work" in warning for warning in expected_metrics.warnings)
-
-
-def test_the_memory_that_is_asked_for_is_the_lanes_and_the_context(
-    mosaic, reading, gpus, tmp_path, monkeypatch
-):
-    asked = []
-    real = run.run_on_gpu
-
-    def asking(work, required, **more):
-        asked.append((required(1), required(4)))
-        return real(work, required, **more)
-
-    monkeypatch.setattr(run, "run_on_gpu", asking)
-    resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
-    ((one, four),) = asked
-    assert one > run.CONTEXT_BYTES
-    assert four - run.CONTEXT_BYTES == 4 * (one - run.CONTEXT_BYTES)
-
-
 @pytest.mark.parametrize("failures", [0, 1])
 def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
     rng, write_image, reading, gpus, tmp_path, monkeypatch, failures
@@ -187,17 +148,3 @@ def test_a_gpu_that_is_insisted_on_and_is_not_there_is_an_error(mosaic, reading,
     with pytest.raises(OctaneError, match="--backend cpu"):
         resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu")
     assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
-
-
-def test_on_the_cpu_no_gpu_is_looked_for(monkeypatch):
-    monkeypatch.setattr(Nvml, "read", lambda _: pytest.fail("looked for a GPU"))
-    metrics = Metrics("test")
-    result = run.on_device(
-        lambda share: share.xp, lambda lanes: lanes, batch=1, backend="cpu",
-        sharing=LeaseParameters(), metrics=metrics, subject="test",
-    )  # fmt: skip
-    assert result is np
-    assert metrics.device["backend"] == "cpu"
-    recorded = metrics.figures["gpu"]
-    assert isinstance(recorded, dict)
-    assert recorded["backend"] == "cpu"
