@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from octane.gpu.admission import Held, NodeState, node_state
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
+from octane.gpu.launch import end_like, run_command
 from octane.gpu.lease import ABSENT, Taker, default_folder, gpu_source, lease
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, identity
 
 if TYPE_CHECKING:
     # Leases can be used where pydantic is not installed.
@@ -84,11 +85,8 @@ class Node:
         backend: Backend,
         timeout: float | None,
         subject: str,
-    ) -> None:
-        """Wait for a share of ``required`` bytes, and become the command.
-
-        With a shell's exit codes when the command cannot be run.
-        """
+    ) -> NoReturn:
+        """Wait for a share of ``required`` bytes, run a command on it, and end as the command."""
         with lease(
             required,
             backend=backend,
@@ -96,12 +94,20 @@ class Node:
             slots=self.sharing.gpu_slots,
             folder=self.folder,
             subject=subject or Path(words[0]).name,
-            source=self.source,
         ) as held:
-            if held.slot is not None:
-                # On purpose: the slot lives as long as the command.
-                os.set_inheritable(held.slot.fd, True)
-            _become(list(words), {**os.environ, **held.environment()})
+            slot = held.slot
+            if slot is not None:
+                # On purpose: where this process is killed, the command keeps the lease.
+                os.set_inheritable(slot.fd, True)
+
+            def started(pid: int) -> None:
+                command = identity(pid)
+                if slot is not None and command is not None:
+                    # The memory that NVML shows is the command's.
+                    slot.write(replace(slot.record, pid=command.pid, start=command.start))
+
+            code = run_command(list(words), {**os.environ, **held.environment()}, started)
+        end_like(code)
 
     def _state(self, gpus: tuple[Gpu, ...]) -> NodeState:
         with LeaseFolder(self.folder) as folder, folder.mutex():
@@ -138,21 +144,6 @@ def table(found: dict[str, object]) -> str:
             f"{_time(waiter['for'])}{stopped}"
         )
     return "\n".join([*lines, ""])
-
-
-def _become(words: list[str], environment: dict[str, str]) -> NoReturn:
-    """Turn this process into the command."""
-    # Python ignores these, and a program that is started would go on doing so.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(words[0], words, environment)
-    except FileNotFoundError:
-        sys.stderr.write(f"error: {words[0]} was not found; check the command's name.\n")
-        raise SystemExit(127) from None
-    except OSError as error:
-        sys.stderr.write(f"error: {words[0]} cannot be run: {error.strerror}.\n")
-        raise SystemExit(126) from None
 
 
 def _gpus(gpus: tuple[Gpu, ...], state: NodeState, now: float) -> list[dict[str, object]]:

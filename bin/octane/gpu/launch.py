@@ -1,0 +1,97 @@
+"""Launcher: run a command, and stay until it and all that it left running have ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from octane.core.errors import OctaneError
+
+PR_SET_CHILD_SUBREAPER = 36
+
+PASSED_ON = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
+    *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
+)
+
+
+class CommandError(OctaneError):
+    """The command cannot be started; the code is a shell's."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def run_command(
+    words: list[str], environment: Mapping[str, str], started: Callable[[int], None]
+) -> int:
+    """Run a command and wait for all its descendants; signals are passed on to it.
+
+    Descendants whose parent has ended become children of this process, also those in a session of
+    their own. ``started`` is called with the PID. Returned is the command's exit code, or the
+    negative number of the signal that ended it.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Ignored by the parent, it would have the kernel forget how the command ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    awaited = {*PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    command = _spawn(words, environment, before)
+    started(command)
+    code: int | None = None
+    while True:
+        try:
+            child, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if child == command:
+            code = os.waitstatus_to_exitcode(status)
+        if child:
+            continue
+        arrived = signal.sigwaitinfo(awaited)
+        # Those of a terminal (from the kernel, above 0) have reached the command already.
+        if arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
+            for pid in [command] if code is None else _children():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, arrived.si_signo)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert code is not None
+    return code
+
+
+def end_like(code: int) -> NoReturn:
+    """End this process as a command ended, by the same signal where one ended it."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with suppress(OSError):  # SIGKILL cannot be set, and needs not
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    raise SystemExit(code if code >= 0 else 128 - code)
+
+
+def _spawn(
+    words: list[str], environment: Mapping[str, str], mask: set[signal.Signals | int]
+) -> int:
+    try:
+        # Python ignores these two, and a program that is started would go on doing so.
+        ignored = (signal.SIGPIPE, signal.SIGXFSZ)
+        return os.posix_spawnp(words[0], words, environment, setsigmask=mask, setsigdef=ignored)
+    except FileNotFoundError as error:
+        raise CommandError(f"{words[0]} was not found; check the command's name.", 127) from error
+    except OSError as error:
+        raise CommandError(f"{words[0]} cannot be run: {error.strerror}.", 126) from error
+
+
+def _children() -> list[int]:
+    """PIDs of this process's children, as far as the kernel lists them."""
+    with suppress(OSError):
+        listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+        return [int(pid) for pid in listed.split()]
+    return []
