@@ -70,7 +70,7 @@ def main(
         raise SystemExit(0 if gpu is not None else 1)
     if not words:
         raise OctaneError("There is no command; write it after --.")
-    node.run(words, required, backend, timeout, subject)
+    node.run(list(words), required, backend, timeout, subject)
 
 
 if __name__ == "__main__":

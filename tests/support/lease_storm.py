@@ -55,9 +55,9 @@ def take(folder: Path, log: int, taker: int) -> None:
         size = rng.choice(REQUESTS)
         with lease.lease(size, backend="gpu", slots=SLOTS, folder=folder) as held:
             assert held.slot is not None
-            write(log, "granted", taker, held.slot.name, size)
+            write(log, "granted", taker, held.slot.held.name, size)
             time.sleep(rng.uniform(0, HELD_FOR))
-            write(log, "released", taker, held.slot.name, size)
+            write(log, "released", taker, held.slot.held.name, size)
 
 
 def write(log: int, what: str, taker: int, slot: str, size: int) -> None:

@@ -6,12 +6,14 @@ import ctypes
 import os
 import resource
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from octane.core.errors import OctaneError
+from octane.gpu.lease_folder import Locked, identity
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -29,22 +31,26 @@ class CommandError(OctaneError):
         self.code = code
 
 
-def run_command(
-    words: list[str], environment: Mapping[str, str], started: Callable[[int], None]
-) -> int:
-    """Run a command and wait for all its descendants; signals are passed on to it.
+def run_command(words: list[str], environment: Mapping[str, str], slot: Locked | None) -> int:
+    """Run a command on a lease and wait for all its descendants; signals are passed on to it.
 
     Descendants whose parent has ended become children of this process, also those in a session of
-    their own. ``started`` is called with the PID. Returned is the command's exit code, or the
-    negative number of the signal that ended it.
+    their own. Returned is the command's exit code, or the negative number of the signal that ended
+    it.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Ignored by the parent, it would have the kernel forget how the command ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     awaited = {*PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    if slot is not None:
+        # On purpose: where this process is killed, the command keeps the lease.
+        os.set_inheritable(slot.fd, True)
     command = _spawn(words, environment, before)
-    started(command)
+    found = identity(command)
+    if slot is not None and found is not None:
+        # The memory that NVML shows is the command's.
+        slot.write(replace(slot.record, pid=found.pid, start=found.start))
     code: int | None = None
     while True:
         try:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from octane.config.defaults import AUTO_TIMEOUT
@@ -29,7 +29,6 @@ from octane.gpu.admission import (
     HELD,
     QUEUE,
     Decision,
-    Held,
     NodeState,
     Request,
     decide,
@@ -102,28 +101,22 @@ class Lease:
 
     ``gpu`` is the GPU as it was at the grant, None for the CPU: ``reason`` then says why, and
     ``fallback`` is True where there is a GPU all the same. ``required`` are the bytes promised,
-    ``waited`` seconds. ``slot`` is the lock that holds it, and ``mark`` its name for the programs
-    that run under it.
+    ``waited`` seconds, and ``slot`` is the lock that holds it.
     """
 
     gpu: Gpu | None
     required: int
     waited: float = 0.0
     reason: str = ""
-    simulated: bool = False
     fallback: bool = False
     slot: Locked | None = None
-    mark: str = ""
 
     def environment(self) -> dict[str, str]:
         """Variables for a program that is to use this GPU and no other, or none at all."""
-        if self.gpu is None:
+        if self.gpu is None or self.slot is None:
             return {"CUDA_VISIBLE_DEVICES": ""}
-        outer = os.environ.get(HELD)
-        return {
-            "CUDA_VISIBLE_DEVICES": self.gpu.uuid,
-            HELD: f"{outer},{self.mark}" if outer else self.mark,
-        }
+        leases = [os.environ.get(HELD), self.slot.held.mark]
+        return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, HELD: ",".join(filter(None, leases))}
 
 
 @contextmanager
@@ -140,32 +133,18 @@ def lease(
 ) -> Generator[Lease]:
     """Hold a share of a GPU while the block runs, however it ends.
 
-    Parameters
-    ----------
-    memory : int or str
-        All that the block will use on the GPU, context included: bytes, or a size such as '4GB'.
-    backend : {'auto', 'gpu', 'cpu'}
-        'auto' takes the CPU when no GPU came free in time, at once where there is none; 'gpu'
-        insists; 'cpu' looks at nothing.
-    timeout : float, optional
-        Seconds to wait. By default 300 with 'auto' and no limit with 'gpu'. 0 looks once.
-    on_wait : callable, optional
-        Called at every look in vain with the seconds that have passed, the bytes that the best GPU
-        could give, and the bytes required. An exception that it raises ends the waiting.
-    slots : int
-        Leases that may share the GPU, this one included.
-    folder : Path, optional
-        Lease folder, the same for all who share the GPUs; by default :func:`default_folder`.
-    subject : str
-        Work that it is for, shown to others who wait.
-    avoid : collection of str
-        UUIDs of GPUs to leave alone.
+    ``memory`` is all that the block will use on the GPU, context included: bytes, or a size such as
+    '4GB'. The ``backend`` 'auto' takes the CPU when no GPU came free in time, at once where there
+    is none; 'gpu' insists; 'cpu' looks at nothing. The ``timeout`` is in seconds: by default 300
+    with 'auto' and no limit with 'gpu'; 0 looks once. ``on_wait`` is called at every look in vain
+    with the seconds that have passed, the bytes that the best GPU could give, and the bytes
+    required; an exception that it raises ends the waiting. ``slots`` are the leases that may share
+    the GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs;
+    by default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are
+    UUIDs of GPUs to leave alone.
 
-    Raises
-    ------
-    OctaneError
-        With 'gpu', when there is none, when none is large enough or none came free in time, or when
-        the lease folder cannot be used.
+    With 'gpu', an OctaneError says that there is none, that none is large enough or came free in
+    time, or that the lease folder cannot be used.
     """
     required = parse_memory(memory)
     if backend == "cpu":
@@ -183,11 +162,8 @@ def lease(
         with span("lease"):
             held = taker.wait(limit, on_wait, insist=backend == "gpu")
         if held.gpu is not None:
-            kind = "simulated " if held.simulated else ""
-            gigabytes = required / 1e9
-            log.info(
-                "%s%s: %.1f GB leased after %.1f s", kind, named(held.gpu), gigabytes, held.waited
-            )
+            gigabytes, waited = required / 1e9, held.waited
+            log.info("%s: %.1f GB leased after %.1f s", named(held.gpu), gigabytes, waited)
         elif backend == "gpu":
             raise OctaneError(
                 f"backend is gpu, but {held.reason}; wait longer (--gpu-timeout), ask for less "
@@ -229,32 +205,24 @@ def _kept(slot: Locked | None) -> Generator[None]:
             watcher.join()
 
 
+@dataclass
 class Taker:
     """One request: looks, decides, takes; parameters as for :func:`lease`.
 
     The lease folder is opened at the first look that finds a GPU.
     """
 
-    def __init__(
-        self,
-        source: GpuSource,
-        path: Path,
-        required: int,
-        slots: int,
-        subject: str = "",
-        avoid: Collection[str] = (),
-    ) -> None:
-        self.source = source
-        self.path = path
-        self.required = required
-        self.slots = slots
-        self.subject = subject
-        self.avoid = avoid
-        self.arrived = time.monotonic()
-        self._folder: LeaseFolder | None = None
-        self._place: Locked | None = None
-        self._slot: Locked | None = None
-        self._said = ("", -SAY_AGAIN)
+    source: GpuSource
+    path: Path
+    required: int
+    slots: int
+    subject: str = ""
+    avoid: Collection[str] = ()
+    arrived: float = field(default_factory=lambda: time.monotonic())
+    _folder: LeaseFolder | None = None
+    _place: Locked | None = None
+    _slot: Locked | None = None
+    _said: tuple[str, float] = ("", -SAY_AGAIN)
 
     def release(self) -> None:
         """Give back what was granted."""
@@ -356,7 +324,7 @@ class Taker:
     def decided(self, gpus: tuple[Gpu, ...], state: NodeState) -> Decision:
         """Decision on the request as things are, without taking anything."""
         now = time.monotonic()
-        own = "" if self._place is None else self._place.name
+        own = "" if self._place is None else self._place.held.name
         earlier = [
             Request(record.required, record.slots, record.uuids)
             for name, record in state.waiters
@@ -385,9 +353,8 @@ class Taker:
         )
 
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
-        mark = "" if self._slot is None else Held(self._slot.name, self._slot.record).mark
-        waited, simulated = time.monotonic() - self.arrived, self.source.simulated
-        return Lease(gpu, self.required, waited, reason, simulated, fallback, self._slot, mark)
+        waited = time.monotonic() - self.arrived
+        return Lease(gpu, self.required, waited, reason, fallback, self._slot)
 
     def _say(self, elapsed: float, reason: str) -> None:
         before, when = self._said

@@ -5,24 +5,21 @@ the lock with the last descriptor of that opening, whatever ends the process. PI
 holds a lease. A file's content is for people and for the memory account, and counts only while the
 file is locked. Files stay, and serve their user again.
 
-A process looks and takes under one lock, that of the folder itself, within about a millisecond. So
-what it decides on cannot change before it is recorded. Releasing needs no such lock.
+A process looks and takes under one lock, the mutex: that of the folder itself, held for about a
+millisecond. So what it decides on cannot change before it is recorded. Releasing needs no mutex.
 
 **Forks.** The lock belongs to the opening of the file, which a forked child shares. A child that
-outlives a killed parent keeps the lease, because nobody can know whether it still uses the GPU: a
-lease that ends too late is better than one that is given twice. A parent that ends its lease
-unlocks for its children too. A program that the holder starts does not inherit it, as every
-descriptor is close-on-exec, unless it is handed over on purpose (:attr:`Locked.fd`).
+outlives a killed parent keeps the lease, as nobody can know whether it still uses the GPU. A parent
+that ends its lease unlocks for its children too. A program that the holder starts does not inherit
+it, as every descriptor is close-on-exec, unless it is handed over on purpose (:attr:`Locked.fd`).
 
 **Other users.** The folder is world-writable with the sticky bit, and each file is written by its
 user alone: nobody else removes or changes it, except the owner of the folder and root. Whatever is
-no such file is passed over. Files are opened without following links and never block; their content
-is checked before it is used. A user can hold leases, or the folder's lock, without need.
+no such file is passed over. Content is checked before it is used.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -34,7 +31,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -58,7 +55,10 @@ RECORD_SIZE = 8192
 LONGEST_SUBJECT = 200
 
 MOST = 2**63
-"""Limit of all numbers in a record; no machine comes near it."""
+"""Limit of the whole numbers in a record; no machine comes near it."""
+
+LATEST = 2.0**40
+"""Limit of a record's moments, seconds: 35,000 years."""
 
 
 class LeaseFolderError(OctaneError):
@@ -171,14 +171,26 @@ class LeaseRecord:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         counts = (record.required, record.slots - 1, record.pid, record.start)
-        # False for NaN as well.
-        sound = all(0 <= n < MOST for n in (*counts, abs(record.since), abs(record.seen)))
+        moments = (abs(record.since), abs(record.seen))
+        sound = all(0 <= n < MOST for n in counts) and all(t < LATEST for t in moments)
         return record if sound and record.boot == boot_id() else None
 
 
 def _printable(text: str) -> str:
     """Text without characters that could steer a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text[:LONGEST_SUBJECT])
+
+
+class Held(NamedTuple):
+    """Name of a locked file, and its content; None where it is unreadable or of another boot."""
+
+    name: str
+    record: LeaseRecord | None
+
+    @property
+    def mark(self) -> str:
+        """Text that names this lease and no later one of the same file."""
+        return f"{self.name}@{self.record.since if self.record else None}"
 
 
 @dataclass
@@ -195,9 +207,9 @@ class Locked:
     record: LeaseRecord
 
     @property
-    def name(self) -> str:
-        """Name in the lease folder."""
-        return self.path.name
+    def held(self) -> Held:
+        """Lease as others see it."""
+        return Held(self.path.name, self.record)
 
     def write(self, record: LeaseRecord) -> None:
         """Write the content, in one piece."""
@@ -213,7 +225,7 @@ class Locked:
         if not self.lost():
             return
         with LeaseFolder(self.path.parent) as folder, folder.mutex(0):
-            new = folder.take(self.name.rpartition(".")[0], self.record)
+            new = folder.take(self.path.stem, self.record)
         os.dup2(new.fd, self.fd, inheritable=os.get_inheritable(self.fd))
         os.close(new.fd)
         self.path = new.path
@@ -233,7 +245,7 @@ class Locked:
         os.close(fd)
 
 
-class LeaseFolder:
+class LeaseFolder(AbstractContextManager):
     """Opened folder of the leases and of the queue; made for all users where it does not exist.
 
     For one thread. A :class:`LeaseFolderError` says why it cannot be made or used, or is not safe
@@ -246,12 +258,7 @@ class LeaseFolder:
 
     def close(self) -> None:
         """Close the folder; locked files stay locked."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> LeaseFolder:
-        return self
+        os.close(self._fd)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -279,27 +286,27 @@ class LeaseFolder:
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def held(self, kind: str) -> list[tuple[str, LeaseRecord | None]]:
-        """Names of the locked files of a kind and their content; only under the mutex.
-
-        The order is that of their numbers. The content is None where it is unreadable or of another
-        boot.
-        """
+    def held(self, kind: str) -> list[Held]:
+        """Locked files of a kind in the order of their numbers; only under the mutex."""
         # By inode: a lease to which somebody made a second name counts once.
-        found: dict[int, tuple[str, LeaseRecord | None]] = {}
+        found: dict[int, Held] = {}
         for name in self._names(kind):
             with self._opened(name, os.O_RDONLY) as fd:
                 if fd is not None and not _lock(fd):
                     status, content = os.fstat(fd), os.pread(fd, RECORD_SIZE, 0)
                     record = LeaseRecord.unpacked(content, status.st_uid)
-                    found.setdefault(status.st_ino, (name, record))
+                    found.setdefault(status.st_ino, Held(name, record))
         return list(found.values())
 
     def take(self, kind: str, record: LeaseRecord) -> Locked:
         """Lock the first own file of a kind that is free, or a new one; only under the mutex."""
         for name in self._names(kind):
             with self._opened(name, os.O_RDWR) as fd:
-                if fd is not None and _is_own(os.fstat(fd)) and _lock(fd):
+                if fd is None:
+                    continue
+                status = os.fstat(fd)
+                # With a second name, what is written here would appear in another file.
+                if status.st_uid == os.geteuid() and status.st_nlink == 1 and _lock(fd):
                     return self._locked(name, os.dup(fd), record)
         number = 0
         while (fd := self._made(name := f"{kind}.{number}")) is None:
@@ -387,24 +394,11 @@ class LeaseFolder:
                 raise
 
     def _refused(self, error: OSError) -> LeaseFolderError:
-        remedies = {
-            errno.ENOSPC: "free some",
-            errno.EDQUOT: "free some",
-            errno.EROFS: "it is read-only",
-            errno.ELOOP: "it must be a folder, not a link",
-            errno.ENOTDIR: "it must be a folder",
-        }
-        writable = f"it must be writable for all: chmod 1777 {self.path}"
-        remedy = remedies.get(error.errno or 0, writable)
         return LeaseFolderError(
-            f"GPU leases cannot be kept in {self.path} ({error.strerror}): {remedy}; or give "
-            "another --gpu-lock-dir, the same for all who share the GPUs."
+            f"GPU leases cannot be kept in {self.path} ({error.strerror}): it must be a folder "
+            f"with free space that all may write (chmod 1777 {self.path}); or give another "
+            "--gpu-lock-dir, the same for all who share the GPUs."
         )
-
-
-def _is_own(status: os.stat_result) -> bool:
-    # With a second name, what is written here would appear in another file.
-    return status.st_uid == os.geteuid() and status.st_nlink == 1
 
 
 def _same(path: Path, fd: int) -> bool:

@@ -22,8 +22,8 @@ import os
 import random
 import time
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Generic, TypeVar
@@ -78,14 +78,9 @@ class Share:
     batch: int
     device: CupyDevice | None = None
 
-    @contextmanager
-    def active(self) -> Generator[None]:
+    def active(self) -> AbstractContextManager[None]:
         """Compute on the device in the calling thread; the work's own thread does already."""
-        if self.device is None:
-            yield
-        else:
-            with self.device.active():
-                yield
+        return nullcontext() if self.device is None else self.device.active()
 
 
 def on_device(

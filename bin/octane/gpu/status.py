@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from octane.gpu.admission import Held, NodeState, node_state
+from octane.gpu.admission import NodeState, node_state
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
 from octane.gpu.launch import end_like, run_command
 from octane.gpu.lease import ABSENT, Taker, default_folder, gpu_source, lease
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, identity
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
 
 if TYPE_CHECKING:
     # Leases can be used where pydantic is not installed.
     from octane.config.params import LeaseParameters
     from octane.core.arrays import Backend
+
+
+SHOWN = ("index", "uuid", "name", "total", "free", "utilisation", "fault")
+"""Attributes of a GPU in the status."""
 
 
 class Node:
@@ -51,7 +54,7 @@ class Node:
             **found,
             "gpus": _gpus(gpus, state, now),
             "waiters": [
-                {**_who(record), "for": now - record.since, "stopped": now - record.seen >= ABSENT}
+                {**_who(record, now), "stopped": now - record.seen >= ABSENT}
                 for _, record in state.waiters
             ],
         }
@@ -80,7 +83,7 @@ class Node:
 
     def run(
         self,
-        words: Sequence[str],
+        words: list[str],
         required: int,
         backend: Backend,
         timeout: float | None,
@@ -95,18 +98,7 @@ class Node:
             folder=self.folder,
             subject=subject or Path(words[0]).name,
         ) as held:
-            slot = held.slot
-            if slot is not None:
-                # On purpose: where this process is killed, the command keeps the lease.
-                os.set_inheritable(slot.fd, True)
-
-            def started(pid: int) -> None:
-                command = identity(pid)
-                if slot is not None and command is not None:
-                    # The memory that NVML shows is the command's.
-                    slot.write(replace(slot.record, pid=command.pid, start=command.start))
-
-            code = run_command(list(words), {**os.environ, **held.environment()}, started)
+            code = run_command(words, {**os.environ, **held.environment()}, held.slot)
         end_like(code)
 
     def _state(self, gpus: tuple[Gpu, ...]) -> NodeState:
@@ -126,7 +118,10 @@ def table(found: dict[str, object]) -> str:
         index = named(Gpu(gpu["index"], gpu["uuid"], gpu["name"], 0, 0))
         busy = "" if gpu["utilisation"] is None else f", {gpu['utilisation']} % busy"
         hidden = "" if gpu["visible"] else ", hidden by CUDA_VISIBLE_DEVICES"
-        state = f"NVML reports: {gpu['fault']}" if gpu["fault"] else _memory(gpu)
+        total, free, available = (_gb(gpu[name]) for name in ("total", "free", "available"))
+        state = f"{free} of {total} free, {available} to give"
+        if gpu["fault"]:
+            state = f"NVML reports: {gpu['fault']}"
         lines.append(f"{index}  {gpu['name']}  {gpu['uuid']}")
         lines.append(f"  {state}{busy}{hidden}")
         lines += [
@@ -152,16 +147,13 @@ def _gpus(gpus: tuple[Gpu, ...], state: NodeState, now: float) -> list[dict[str,
     loads = {load.gpu.uuid: load for load in state.loads}
     return [
         {
-            "index": gpu.index,
-            "uuid": gpu.uuid,
-            "name": gpu.name,
-            "total": gpu.total,
-            "free": gpu.free,
+            **{name: getattr(gpu, name) for name in SHOWN},
             "available": loads[gpu.uuid].available,
-            "utilisation": gpu.utilisation,
-            "fault": gpu.fault,
             "visible": gpu.uuid in allowed,
-            "holders": [_holder(held, now) for held in state.held[gpu.uuid]],
+            "holders": [
+                {"slot": int(held.name.rpartition(".")[2]), **_who(held.record, now)}
+                for held in state.held[gpu.uuid]
+            ],
             "other_processes": [
                 {"pid": process.pid, "used": process.used}
                 for process in gpu.processes or ()
@@ -172,24 +164,11 @@ def _gpus(gpus: tuple[Gpu, ...], state: NodeState, now: float) -> list[dict[str,
     ]
 
 
-def _who(record: LeaseRecord) -> dict[str, object]:
-    return {
-        "user": record.user,
-        "pid": record.pid,
-        "subject": record.subject,
-        "required": record.required,
-    }
-
-
-def _holder(held: Held, now: float) -> dict[str, object]:
-    slot = int(held.name.rpartition(".")[2])
-    if held.record is None:
-        return {"slot": slot, "user": None, "pid": None, "subject": "", "required": 0, "for": None}
-    return {"slot": slot, **_who(held.record), "for": now - held.record.since}
-
-
-def _memory(gpu: dict) -> str:
-    return f"{_gb(gpu['free'])} of {_gb(gpu['total'])} free, {_gb(gpu['available'])} to give"
+def _who(record: LeaseRecord | None, now: float) -> dict[str, object]:
+    if record is None:
+        return {"user": None, "pid": None, "subject": "", "required": 0, "for": None}
+    found: dict[str, object] = {"user": record.user, "for": now - record.since}
+    return found | {name: getattr(record, name) for name in ("pid", "subject", "required")}
 
 
 def _person(who: dict) -> str:
@@ -202,8 +181,4 @@ def _gb(size: int | None) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
+    return "unknown" if seconds is None else str(timedelta(seconds=round(seconds)))

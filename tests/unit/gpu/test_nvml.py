@@ -61,7 +61,7 @@ class Fake:
         monkeypatch.setattr(
             nvml,
             "PROCESS_LISTS",
-            ((processes("compute"), processes("compute_v2")), (processes("graphics"),)),
+            (processes("compute"), processes("graphics")),
         )
         return self
 
@@ -158,17 +158,9 @@ def test_when_not_one_answers_nvml_is_started_anew(monkeypatch):
 
 def test_figures_that_a_gpu_does_not_have_are_none(monkeypatch):
     unsupported = error(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    Fake(
-        a40(0, rates=unsupported, compute=unsupported, compute_v2=unsupported, graphics=unsupported)
-    ).install(monkeypatch)
+    Fake(a40(0, rates=unsupported, compute=unsupported, graphics=unsupported)).install(monkeypatch)
     (gpu,) = nvml.Nvml().read()
     assert (gpu.utilisation, gpu.processes, gpu.fault) == (None, None, None)
-
-
-def test_an_older_drivers_list_of_processes_is_taken(monkeypatch):
-    missing = error(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    Fake(a40(0, compute=missing, compute_v2=[(5, GB)], graphics=missing)).install(monkeypatch)
-    assert nvml.Nvml().read()[0].processes == (GpuProcess(5, GB),)
 
 
 def test_a_gpu_split_by_mig_is_its_instances(monkeypatch):
