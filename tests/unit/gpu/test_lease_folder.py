@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from contextlib import ExitStack
@@ -42,8 +43,11 @@ def unpacked(content):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "leases"
+def path():
+    # Not below pytest's folder, which no other user may enter.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "leases"
 
 
 @pytest.fixture
@@ -273,14 +277,14 @@ ODD = ["link", "dangling link", "second name", "fifo", "folder", "no rights", "o
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_an_odd_file_is_passed_over_and_what_it_aims_at_stays(folder, tmp_path, kind, hold):
-    victim, bait = tmp_path / "victim", folder.path / "GPU-0.0"
+def test_an_odd_file_is_passed_over_and_what_it_aims_at_stays(folder, kind):
+    victim, bait = folder.path.parent / "victim", folder.path / "GPU-0.0"
     victim.write_text("precious")
     match kind:
         case "link":
             bait.symlink_to(victim)
         case "dangling link":
-            bait.symlink_to(tmp_path / "made")
+            bait.symlink_to(victim.with_name("made"))
         case "second name":
             bait.hardlink_to(victim)
         case "fifo":
@@ -304,7 +308,7 @@ def test_an_odd_file_is_passed_over_and_what_it_aims_at_stays(folder, tmp_path, 
     assert names(folder) == [slot.held.name]
     slot.release()
     assert victim.read_text() == "precious"
-    assert not (tmp_path / "made").exists()
+    assert not victim.with_name("made").exists()
 
 
 def test_a_lease_with_a_second_name_counts_once(folder):
@@ -367,26 +371,16 @@ def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, c
 
     with monkeypatch.context() as patch, folder.mutex():
         patch.setattr(lease_folder.os, call, refuse)
-        with pytest.raises(OctaneError, match="No space left.*free space") as caught:
+        with pytest.raises(OctaneError, match=r"No space left.*free space") as caught:
             folder.take("GPU-0", record())
     assert str(folder.path) in str(caught.value)
     assert "--gpu-lock-dir" in str(caught.value)
     assert names(folder) == []
 
 
-@pytest.fixture
-def shared(tmp_path, path):
-    """The lease folder where other users reach it."""
-    for parent in [tmp_path, *tmp_path.parents]:
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(0o711)
-    LeaseFolder(path).close()
-    return path
-
-
 @as_root
 @pytest.mark.parametrize("first", [0, NOBODY])
-def test_a_hostile_user_can_neither_remove_nor_change_anothers_lease(shared, first, hold):
+def test_a_hostile_user_can_neither_remove_nor_change_anothers_lease(folder, first, hold):
     second = NOBODY if first == 0 else 1
     hostile = """
     lease, own = sys.argv[1] + "/GPU-0.1", sys.argv[1] + "/GPU-0.0"
@@ -410,31 +404,18 @@ def test_a_hostile_user_can_neither_remove_nor_change_anothers_lease(shared, fir
     two = hold(hostile, second)
     assert two.slot == "GPU-0.0"
     assert two.stdout.readline().split().count("refused") == 5
-    with LeaseFolder(shared) as folder:
-        with folder.mutex():
-            assert [(n, found and found.uid) for n, found in folder.held("GPU-0")] == [
-                ("GPU-0.1", first)
-            ]
-        one.communicate("\n")
-        assert names(folder) == []
+    with folder.mutex():
+        ((name, found),) = folder.held("GPU-0")
+    assert (name, found and found.uid) == ("GPU-0.1", first)
+    one.communicate("\n")
+    assert names(folder) == []
 
 
 @as_root
-def test_a_folder_that_a_user_may_not_write_is_one_clear_sentence(shared, run_python):
-    shared.chmod(0o755)
-    code = """
-import os, sys
-from pathlib import Path
-from octane.core.errors import OctaneError
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
-try:
-    with LeaseFolder(Path(sys.argv[1])) as folder, folder.mutex():
-        folder.take("GPU-0", LeaseRecord(10, 1, 1.0))
-except OctaneError as error:
-    print(error)
-"""
-    assert f"chmod 1777 {shared}" in run_python(code, shared).communicate()[0]
+def test_a_folder_that_a_user_may_not_write_is_one_clear_sentence(folder, hold, capfd):
+    folder.path.chmod(0o755)
+    assert hold(uid=NOBODY).wait() == 1
+    assert f"LeaseFolderError: GPU leases cannot be kept in {folder.path}" in capfd.readouterr().err
 
 
 # A name that no parser by blanks survives.
