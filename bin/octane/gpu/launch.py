@@ -23,14 +23,6 @@ PASSED_ON = (
 )
 
 
-class CommandError(OctaneError):
-    """The command cannot be started; the code is a shell's."""
-
-    def __init__(self, sentence: str, code: int) -> None:
-        super().__init__(sentence)
-        self.code = code
-
-
 def run_command(words: list[str], environment: Mapping[str, str], slot: Locked | None) -> int:
     """Run a command on a lease and wait for all its descendants; signals are passed on to it.
 
@@ -85,14 +77,15 @@ def end_like(code: int) -> NoReturn:
 def _spawn(
     words: list[str], environment: Mapping[str, str], mask: set[signal.Signals | int]
 ) -> int:
+    # Python ignores these two, and a program that is started would go on doing so.
+    ignored = (signal.SIGPIPE, signal.SIGXFSZ)
     try:
-        # Python ignores these two, and a program that is started would go on doing so.
-        ignored = (signal.SIGPIPE, signal.SIGXFSZ)
         return os.posix_spawnp(words[0], words, environment, setsigmask=mask, setsigdef=ignored)
-    except FileNotFoundError as error:
-        raise CommandError(f"{words[0]} was not found; check the command's name.", 127) from error
     except OSError as error:
-        raise CommandError(f"{words[0]} cannot be run: {error.strerror}.", 126) from error
+        failure = OctaneError(f"{words[0]} cannot be run ({error.strerror}); check the command.")
+        # As a shell does.
+        failure.code = 127 if isinstance(error, FileNotFoundError) else 126
+        raise failure from error
 
 
 def _children() -> list[int]:

@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -174,7 +174,7 @@ def lease(
             level = logging.WARNING if held.fallback else logging.INFO
             log.log(level, "backend auto: CPU, because %s", held.reason)
         taker.leave_queue()
-        with _kept(held.slot):
+        with nullcontext() if held.slot is None else _kept(held.slot):
             yield held
     finally:
         taker.leave_queue()
@@ -182,11 +182,11 @@ def lease(
 
 
 @contextmanager
-def _kept(slot: Locked | None) -> Generator[None]:
+def _kept(slot: Locked) -> Generator[None]:
     """Look after the file of a lease, which a cleaner of old files may remove."""
     ended = threading.Event()
 
-    def look(slot: Locked) -> None:
+    def look() -> None:
         # Signals are the main thread's.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not ended.wait(LOOK_AFTER):
@@ -194,15 +194,13 @@ def _kept(slot: Locked | None) -> Generator[None]:
             with suppress(OctaneError, OSError):
                 slot.restore()
 
-    watcher = threading.Thread(target=look, args=[slot], name="lease", daemon=True)
-    if slot is not None:
-        watcher.start()
+    watcher = threading.Thread(target=look, name="lease", daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         ended.set()
-        if slot is not None:
-            watcher.join()
+        watcher.join()
 
 
 @dataclass

@@ -30,8 +30,7 @@ class SimulatedGpus:
     """Reader of a description: ``NxSIZE``, or the path of a JSON file.
 
     The file is a list with one object per GPU: ``total`` and, where they differ from an idle GPU,
-    ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes), ``fault``, ``uuid``,
-    ``parent``, ``index`` and ``name``.
+    ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes) and ``fault``.
     """
 
     simulated = True
@@ -65,13 +64,12 @@ class SimulatedGpus:
 def _gpu(index: int, described: dict) -> Gpu:
     total = int(described["total"])
     return Gpu(
-        index=int(described.get("index", index)),
-        uuid=str(described.get("uuid", simulated_uuid(index))),
-        name=str(described.get("name", "simulated GPU")),
+        index=index,
+        uuid=simulated_uuid(index),
+        name="simulated GPU",
         total=total,
         free=int(described.get("free", total)),
         utilisation=described.get("utilisation", 0),
         processes=tuple(GpuProcess(*process) for process in described.get("processes", ())),
-        parent=described.get("parent"),
         fault=described.get("fault"),
     )

@@ -226,8 +226,13 @@ def test_a_folder_that_a_stopped_process_keeps_locked_ends_the_wait_in_time(ende
         (["--memory", "9" * 400], ["true"], 1, "cannot be had; give a size such as 4GB"),
         (["--memory", "4GB", "--timeout", "nan"], ["true"], 1, "a timeout of nan s"),
         (["--memory", "4GB"], [], 1, "There is no command"),
-        (["--memory", "4GB"], ["no-such-command"], 127, "no-such-command was not found"),
-        (["--memory", "4GB"], ["/"], 126, "/ cannot be run"),
+        (
+            ["--memory", "4GB"],
+            ["no-such-command"],
+            127,
+            "no-such-command cannot be run (No such file",
+        ),
+        (["--memory", "4GB"], ["/"], 126, "/ cannot be run (Permission denied)"),
         (["--memory", "4GB", "--gpu-slots", "0"], ["true"], 1, "--gpu-slots is '0'"),
     ],
 )
