@@ -1,4 +1,4 @@
-"""The one retry loop, on simulated devices that fail as the test wants."""
+"""The one retry loop, and steps in it, on devices that compute with NumPy and fail on demand."""
 
 import gc
 import logging
@@ -9,13 +9,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from octane.config.params import LeaseParameters
+from octane.config.params import (
+    ExecutionParameters,
+    LeaseParameters,
+    N4Parameters,
+    ResampleParameters,
+)
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run
 from octane.gpu.device import DeviceMissingError, DeviceTakenError
 from octane.gpu.lease_folder import LeaseFolder
 from octane.gpu.simulated import VARIABLE, simulated_uuid
+from octane.steps import n4
+from octane.steps import resample as step_resample
+from octane.store.image import open_image
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 GB = 10**9
@@ -61,16 +69,21 @@ class FakeDevices:
 
 
 @pytest.fixture
-def on_gpu(tmp_path, monkeypatch):
-    """Do work on two GPUs of 40 GB with fake devices; result, figures, and tries in short."""
+def quick(monkeypatch):
     monkeypatch.setattr(lease, "TICK", 0.01)
     monkeypatch.setattr(run, "PAUSE", 0.001)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def on_gpu(tmp_path, quick):
+    """Do work on two GPUs of 40 GB with fake devices; result, figures, and tries in short."""
 
     def do(work, *, batch=1, backend="auto", timeout=300.0, gpus="2x40GB", devices=None):
         devices = devices or FakeDevices()
-        monkeypatch.setenv(VARIABLE, gpus)
-        monkeypatch.setattr(run, "CupyDevice", devices)
+        quick.setenv(VARIABLE, gpus)
+        quick.setattr(run, "CupyDevice", devices)
         folder = tmp_path / "leases"
         sharing = LeaseParameters(gpu_lock_dir=folder, auto_timeout=timeout, gpu_timeout=timeout)
         metrics = Metrics("test")
@@ -252,3 +265,89 @@ def test_cpu_makes_no_device_and_looks_for_none(on_gpu, tmp_path, monkeypatch):
 def test_another_error_is_the_works_own(on_gpu):
     with pytest.raises(ZeroDivisionError):
         on_gpu(lambda share: 1 / 0)
+
+
+@pytest.fixture
+def gpus(quick, tmp_path_factory):
+    """Two simulated GPUs that compute with NumPy, leased from a folder of their own."""
+    quick.setenv(VARIABLE, "2x40GB")
+    quick.setattr(run, "CupyDevice", FakeDevices())
+    quick.setattr(step_resample.CupyDevice, "missing", lambda: None)
+    return LeaseParameters(gpu_lock_dir=tmp_path_factory.mktemp("leases"), gpu_timeout=5)
+
+
+@pytest.fixture
+def mosaic(rng, write_mosaic):
+    """Twelve tiles."""
+    voxels = rng.gamma(2.0, 300.0, (8, 60, 80)).astype(np.float32)
+    return write_mosaic("a.zarr", voxels, (8, 20, 20), (5.0, 5.0, 5.0))
+
+
+def resample(source, destination, reading, backend, sharing=None, workers=4):
+    execution = ExecutionParameters(backend=backend, workers=workers)
+    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0))
+    metrics = step_resample.resample_image(
+        source, destination, parameters, reading, execution, sharing
+    )
+    return open_image(destination).array[:], metrics
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+def test_resample_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
+    mosaic, reading, gpus, tmp_path, monkeypatch, failures
+):
+    expected, _ = resample(mosaic, tmp_path / "cpu.ome.zarr", reading, "cpu")
+    real, done = step_resample._resampled, []
+
+    def work(plan, tile, lane):
+        # In the middle, and as long as there are too many tiles on the device.
+        if len(done) >= 3 and plan.workers > 4 // 2**failures:
+            raise NoMemoryError
+        done.append(tile)
+        return real(plan, tile, lane)
+
+    monkeypatch.setattr(step_resample, "_resampled", work)
+    result, metrics = resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
+    np.testing.assert_array_equal(result, expected)
+    recorded = metrics.figures["gpu"]
+    outcomes = [(a["outcome"], a["batch"]) for a in recorded["attempts"]]
+    in_vain = [("out of memory", 4), ("out of memory", 2)][:failures]
+    assert outcomes == [*in_vain, ("done", 4 // 2**failures)]
+    assert recorded["backend"] == "gpu"
+    assert metrics.figures["pipeline"]["RESAMPLE"]["workers"] == 4 // 2**failures
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "cpu.ome.zarr", "gpu.ome.zarr"]
+
+
+def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
+    rng, write_image, reading, gpus, tmp_path, monkeypatch
+):
+    shading = np.exp(np.linspace(-0.3, 0.3, 40)).astype(np.float32)
+    voxels = (rng.normal(100, 5, (24, 32, 40)) * shading).astype(np.float32)
+    source = write_image("a.zarr", voxels)
+    parameters = N4Parameters(mask="none", iterations=(5,), shrink_factor=(1, 1, 1))
+    real, failures = n4.fit_bias_field, iter([NoMemoryError])
+
+    def fit(*args, **more):
+        for error in failures:
+            raise error
+        return real(*args, **more)
+
+    made, recorded = [], {}
+    for backend in ("cpu", "gpu"):
+        if backend == "gpu":
+            monkeypatch.setattr(n4, "fit_bias_field", fit)
+        destination = tmp_path / f"{backend}.ome.zarr"
+        execution = ExecutionParameters(backend=backend, workers=2)
+        metrics = n4.correct_bias(source, destination, parameters, reading, execution, gpus)
+        made.append(open_image(destination).array[:])
+        recorded = metrics.figures["gpu"]
+    np.testing.assert_array_equal(made[0], made[1])
+    assert isinstance(recorded, dict)
+    assert [a["outcome"] for a in recorded["attempts"]] == ["out of memory", "done"]
+
+
+def test_a_gpu_that_is_insisted_on_and_is_not_there_is_an_error(mosaic, reading, tmp_path):
+    # Without CuPy in the tests' environment.
+    with pytest.raises(OctaneError, match="--backend cpu"):
+        resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
