@@ -46,7 +46,7 @@ from octane.gpu.lease_folder import (
     Locked,
 )
 from octane.gpu.nvml import Nvml
-from octane.gpu.simulated import SimulatedGpus
+from octane.gpu.simulated import VARIABLE, SimulatedGpus
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,8 @@ def default_folder() -> Path:
 
 def gpu_source() -> GpuSource:
     """GPUs of the node, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
-    return SimulatedGpus.wanted() or Nvml()
+    simulated = os.environ.get(VARIABLE)
+    return SimulatedGpus(simulated) if simulated else Nvml()
 
 
 def parse_memory(memory: int | str) -> int:

@@ -8,7 +8,6 @@ it is read at every look, so that a load can come and go.
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -37,12 +36,6 @@ class SimulatedGpus:
 
     def __init__(self, description: str) -> None:
         self.description = description
-
-    @classmethod
-    def wanted(cls) -> SimulatedGpus | None:
-        """GPUs that the environment asks for, or None."""
-        description = os.environ.get(VARIABLE)
-        return cls(description) if description else None
 
     def read(self) -> tuple[Gpu, ...]:
         """Read the description; GpusUnavailableError where it cannot be understood."""

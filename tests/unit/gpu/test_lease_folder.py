@@ -29,9 +29,9 @@ from octane.gpu.lease_folder import (
     own_identity,
 )
 
-NOBODY = 65534
+NOBODY, OWN = 65534, os.getuid()
 PROJECT = Path(__file__).resolve().parents[3]
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+as_root = pytest.mark.skipif(OWN != 0, reason="becoming another user needs root")
 
 
 def record(**other):
@@ -88,15 +88,13 @@ def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
     assert names(folder) == ["GPU-0.1"]
     assert take(folder).held.name == "GPU-0.0"
     two.release()
-    # Written whole when it was made, and over itself ever since: a full disk does not matter.
-    assert (folder.path / "GPU-0.0").stat().st_size == RECORD_SIZE
-
-
-def test_kinds_with_a_common_beginning_are_separate(folder):
+    # Kinds with a common beginning are separate.
     held = [take(folder, kind) for kind in ("GPU-1", "GPU-11", "GPU-1.1")]
     assert names(folder, "GPU-1") == ["GPU-1.0"]
     for slot in held:
         slot.release()
+    # Written whole when it was made, and over itself ever since: a full disk does not matter.
+    assert (folder.path / "GPU-0.0").stat().st_size == RECORD_SIZE
 
 
 @pytest.mark.parametrize(
@@ -135,58 +133,42 @@ def test_a_record_that_is_sound_is_believed_except_for_its_user():
     assert len(record(uuids=("MIG-" + "0" * 36,) * 100).packed()) == RECORD_SIZE
     with pytest.raises(ValueError, match="a record of"):
         record(subject="x" * RECORD_SIZE).packed()
-
-
-def test_a_subject_cannot_steer_a_terminal():
-    found = unpacked(record(subject="a\x1b[2Jb\n").packed())
-    assert found is not None
-    assert found.subject == "a?[2Jb?"
+    # It cannot steer a terminal.
+    assert unpacked(record(subject="a\x1b[2Jb\n").packed()) == record(subject="a?[2Jb?")
 
 
 @pytest.fixture
-def run_python():
-    """Start Python with some code; all that is left of it is killed in the end."""
+def hold(path):
+    """Hold a lease in a process, perhaps of another user, that goes on with some code."""
     with ExitStack() as stack:
 
-        def run(code, *arguments, **options):
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", code, *map(str, arguments)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
-                    **options,
-                )
-            )
-            stack.callback(process.kill)
-            return process
-
-        yield run
-
-
-@pytest.fixture
-def hold(run_python, path):
-    """Hold a lease in a process, perhaps of another user, that goes on with some code."""
-
-    def start(code="input()", uid=None):
-        code = f"""
+        def start(code="input()", uid=OWN):
+            code = f"""
 import os, sys
 from pathlib import Path
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-if len(sys.argv) > 2:
-    os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+if os.getuid() != {uid}:
+    os.setgroups([]); os.setgid({uid}); os.setuid({uid})
 folder = LeaseFolder(Path(sys.argv[1]))
 with folder.mutex():
     slot = folder.take("GPU-0", LeaseRecord(10, 1, 1.0))
 print(slot.held.name, flush=True)
 {textwrap.dedent(code)}
 """
-        process = run_python(code, path, *([] if uid is None else [uid]))
-        process.slot = process.stdout.readline().strip()
-        return process
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            vars(process)["slot"] = process.stdout.readline().strip()
+            return process
 
-    return start
+        yield start
 
 
 def test_a_killed_holder_leaves_nothing(folder, hold):
@@ -223,15 +205,14 @@ def test_a_parent_that_releases_does_so_for_its_forked_children(folder, hold):
     holder.communicate("\n")
 
 
-def test_neither_a_forked_child_nor_a_program_ends_or_keeps_the_lease(folder, run_python):
+def test_neither_a_forked_child_nor_a_program_ends_or_keeps_the_lease(folder):
     slot = take(folder)
     # A child that runs into the end of its parent's block.
     replace(slot, fd=os.dup(slot.fd), owner=slot.owner + 1).release()
     assert names(folder) == ["GPU-0.0"]
-    program = run_python("input()", close_fds=False)
-    slot.release()
-    assert names(folder) == []
-    program.communicate("\n")
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False):
+        slot.release()
+        assert names(folder) == []
 
 
 @pytest.mark.parametrize("patience", [0, 0.05])
@@ -343,13 +324,6 @@ def test_a_folder_in_which_leases_are_not_safe_is_refused(path, make, words):
     make(path)
     with pytest.raises(LeaseFolderError, match=words):
         LeaseFolder(path)
-
-
-def test_a_folder_of_ones_own_is_taken_as_it_is(path):
-    path.mkdir(mode=0o700)
-    with LeaseFolder(path) as folder:
-        assert names(folder) == []
-    assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
 def test_two_that_make_the_folder_at_once_use_the_same(path):
