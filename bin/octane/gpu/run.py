@@ -1,10 +1,13 @@
 """Work on a leased GPU, or elsewhere, or later, or on the CPU: the one retry loop.
 
-Without memory on any GPU the lease waits. Where another process is quicker between the grant and the
-making of the context, the lease is given back, and requested again after a pause. Where memory runs
-out during the work, partial results are dropped, the pool is returned and the work begins again with
-half the batch. Only when the smallest batch does not fit is the GPU given up, for another one, for a
-later moment, and in the end for the CPU or an error.
+Three things go wrong with a GPU that others use too:
+
+- No memory: the lease waits.
+- Another process is quicker between the grant and the making of the context: the lease is given
+  back, and requested again after a pause.
+- Memory runs out: the work begins again with half the batch. Only when the smallest batch does not
+  fit is the GPU given up, for another one, for a later moment, and in the end for the CPU or an
+  error.
 
 A GPU is left for good by releasing its primary context. As CuPy cannot return to a device whose
 context was released, that is done when there is another GPU to go to or when the CPU takes over. A
