@@ -78,28 +78,30 @@ def account(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("processes", "records", "allocated", "others", "available"),
     [
-        pytest.param([(50, 10)], [held_by(50)], [10], (), 30, id="found by its process"),
-        pytest.param([(50, 10)], [held_by(50, start=0)], [None], (50,), 20, id="PID used again"),
-        pytest.param(
-            [(50, 45)], [held_by(50), held_by(51)], [30, None], (), 20,
-            id="no credit beyond the promise",
-        ),
-        pytest.param(
-            [(50, 40)], [held_by(50), held_by(50)], [30, 10], (), 30, id="two of one process",
-        ),
-        pytest.param([(50, None)], [held_by(50)], [None], (), 20, id="unknown to NVML"),
-        pytest.param([(70, 1), (71, 1), (os.getpid(), 1)], [], [], (70, 71), 50, id="others"),
-        pytest.param([], [LeaseRecord(30, 3, 1.0, boot="another")], [None], (), 50, id="no record"),
+        ([(50, 10)], [held_by(50)], [10], (), 30),
+        # The PID is used again.
+        ([(50, 10)], [held_by(50, start=0)], [None], (50,), 20),
+        # No credit beyond the promise.
+        ([(50, 45)], [held_by(50), held_by(51)], [30, None], (), 20),
+        # One process with two leases.
+        ([(50, 40)], [held_by(50), held_by(50)], [30, 10], (), 30),
+        # NVML does not know how much.
+        ([(50, None)], [held_by(50)], [None], (), 20),
+        # Without a lease; oneself does not count.
+        ([(70, 1), (71, 1), (os.getpid(), 1)], [], [], (70, 71), 50),
     ],
-)  # fmt: skip
+)
 def test_the_account_of_a_gpu(account, processes, records, allocated, others, available):
     state = account(shown(*processes), *records)
     (load,) = state.loads
     assert [holder.allocated for holder in load.holders] == allocated
     assert (state.others["GPU-0"], load.others) == (others, len(others))
     assert load.available == available
-    if records and records[0].boot == "another":
-        assert [holder.slots for holder in load.holders] == [1]  # closed to others
+
+
+def test_a_lease_without_a_readable_record_is_closed_to_others(account):
+    (load,) = account(shown(), LeaseRecord(30, 3, 1.0, boot="another")).loads
+    assert [holder.slots for holder in load.holders] == [1]
 
 
 def test_where_nvml_lists_no_processes_there_are_none(account):

@@ -30,23 +30,11 @@ class OutOfMemoryError(MemoryError):
 
 
 class FakeCupy(ModuleType):
-    """As much of CuPy as CupyDevice touches, with a log."""
+    """As much of CuPy as CupyDevice touches, with a log; the calls of the runtime may fail."""
 
-    def __init__(self, uuids, error=None):
+    def __init__(self, uuids):
         super().__init__("cupy")
-        self.log = []
-        self.current = []
-        self.free_error = None
-
-        def count():
-            if error:
-                raise CUDARuntimeError(error)
-            return len(uuids)
-
-        def free(_):
-            self.log.append(("free", self.current[-1]))
-            if self.free_error:
-                raise CUDARuntimeError(self.free_error)
+        self.log, self.current, self.errors = [], [], {}
 
         @contextmanager
         def device(ordinal):
@@ -54,17 +42,23 @@ class FakeCupy(ModuleType):
             yield
             self.current.pop()
 
+        def called(name, answer):
+            if name in self.errors:
+                raise CUDARuntimeError(self.errors[name])
+            return answer
+
+        def properties(n):
+            return {"uuid": bytes.fromhex(uuids[n].removeprefix("GPU-").replace("-", ""))}
+
         self.cuda = SimpleNamespace(
             Device=device,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             driver=SimpleNamespace(CUDADriverError=CUDADriverError),
             runtime=SimpleNamespace(
                 CUDARuntimeError=CUDARuntimeError,
-                getDeviceCount=count,
-                getDeviceProperties=lambda n: {
-                    "uuid": bytes.fromhex(uuids[n].removeprefix("GPU-").replace("-", ""))
-                },
-                free=free,
+                getDeviceCount=lambda: called("count", len(uuids)),
+                getDeviceProperties=properties,
+                free=lambda _: called("free", self.log.append(("free", self.current[-1]))),
             ),
         )
 
@@ -77,8 +71,8 @@ class FakeCupy(ModuleType):
 
 @pytest.fixture
 def cupy(monkeypatch):
-    def install(*uuids, error=None):
-        module = FakeCupy(uuids or (SECOND, FIRST), error)
+    def install(*uuids):
+        module = FakeCupy(uuids or (SECOND, FIRST))
         monkeypatch.setitem(sys.modules, "cupy", module)
         return module
 
@@ -99,10 +93,10 @@ def test_a_gpu_is_found_by_its_uuid_in_cudas_own_order(cupy):
 @pytest.mark.parametrize("status", [2, 46])
 def test_a_context_that_cannot_be_made_is_a_lost_race(cupy, status):
     module = cupy()
-    module.free_error = status
+    module.errors["free"] = status
     with pytest.raises(DeviceTakenError):
         CupyDevice(FIRST).open()
-    module.free_error = 700
+    module.errors["free"] = 700
     with pytest.raises(CUDARuntimeError):
         CupyDevice(FIRST).open()
 
@@ -120,7 +114,7 @@ def test_a_gpu_that_cupy_cannot_use_is_said(cupy, monkeypatch):
     cupy(SECOND)
     with pytest.raises(DeviceMissingError, match="CUDA shows 1 devices"):
         CupyDevice(FIRST)
-    cupy(error=35)
+    cupy().errors["count"] = 35
     with pytest.raises(DeviceMissingError, match="CUDA does not start"):
         CupyDevice(FIRST)
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -20,31 +20,26 @@ WAIT = ("sh", "-c", "echo there; read x")
 
 
 @pytest.fixture
-def slot(project, tmp_path):
+def slot(project, tmp_path, monkeypatch):
     """Start gpu_slot.py; all that is left of it is killed in the end."""
-    environment = {
-        **os.environ,
-        VARIABLE: "2x40GB",
-        "OCTANE_GPU_LOCK_DIR": str(tmp_path / "leases"),
-        "PYTHONUNBUFFERED": "1",
-    }
-    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    monkeypatch.setenv(VARIABLE, "2x40GB")
+    monkeypatch.setenv("OCTANE_GPU_LOCK_DIR", str(tmp_path / "leases"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with ExitStack() as stack:
 
         def start(*arguments, command=(), **changed):
             command = ("--", *command) if command else ()
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, project / "bin" / "gpu_slot.py", *arguments, *command],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    env={**environment, **changed},
-                    # Whoever runs the tests in the background has them ignore it.
-                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-                )
+            process = subprocess.Popen(
+                [sys.executable, project / "bin" / "gpu_slot.py", *arguments, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **changed},
+                # Whoever runs the tests in the background has them ignore it.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
+            stack.enter_context(process)
             stack.callback(process.kill)
             return process
 
@@ -100,12 +95,10 @@ def test_a_signal_is_the_commands_own(there, tmp_path, number):
 
 
 def test_a_command_may_answer_a_signal_and_gets_it_once(there):
-    process = there(
-        *("--memory", "4GB"),
-        command=("sh", "-c", "trap 'echo got; exit 5' TERM; echo there; read x; read x"),
-    )
+    script = "trap 'echo got; exit 5' TERM; echo there; while :; do sleep 0.05; done"
+    process = there("--memory", "4GB", command=("sh", "-c", script))
     process.send_signal(signal.SIGTERM)
-    assert process.communicate("\n\n", timeout=60)[0] == "got\n"
+    assert process.communicate(timeout=60)[0] == "got\n"
     assert process.returncode == 5
 
 
@@ -147,15 +140,16 @@ def test_a_killed_launcher_leaves_the_lease_to_its_command(there, tmp_path):
 
 
 def test_memory_is_accounted_to_the_command(there, ended, tmp_path):
-    gpus = tmp_path / "gpus.json"
-    gpus.write_text(json.dumps([{"total": 40 * 10**9}]))
-    there("--memory", "20GB", "--gpu-slots", "2", **{VARIABLE: str(gpus)})
-    status = ("--status", "--json")
-    (gpu,) = json.loads(ended(*status, **{VARIABLE: str(gpus)})[1])["gpus"]
-    (holder,) = gpu["holders"]
-    used = {"free": 20 * 10**9, "processes": [[holder["pid"], 20 * 10**9]]}
-    gpus.write_text(json.dumps([{"total": 40 * 10**9, **used}]))
-    (gpu,) = json.loads(ended(*status, **{VARIABLE: str(gpus)})[1])["gpus"]
+    gpus = {VARIABLE: str(tmp_path / "gpus.json")}
+
+    def shown(**now):
+        (tmp_path / "gpus.json").write_text(json.dumps([{"total": 40 * 10**9, **now}]))
+        return json.loads(ended("--status", "--json", **gpus)[1])["gpus"][0] if now else None
+
+    shown()
+    there("--memory", "20GB", "--gpu-slots", "2", **gpus)
+    (holder,) = shown(free=40 * 10**9)["holders"]
+    gpu = shown(free=20 * 10**9, processes=[[holder["pid"], 20 * 10**9]])
     assert (gpu["available"], gpu["other_processes"]) == (20 * 10**9, [])
 
 
