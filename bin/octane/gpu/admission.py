@@ -151,7 +151,7 @@ def _obstacle(load: Load, request: Request) -> str | None:
     if gpu.fault is not None:
         return f"NVML reports: {gpu.fault}"
     if gpu.total < request.required:
-        return f"has {_gb(gpu.total)} in all"
+        return f"has {gigabytes(gpu.total)} in all"
     allowed = min([request.slots, *(holder.slots for holder in load.holders)])
     if held > allowed:
         return f"{held} leases there, {allowed} allowed"
@@ -161,13 +161,14 @@ def _obstacle(load: Load, request: Request) -> str | None:
     others = "another process is" if load.others == 1 else f"{load.others} other processes are"
     if load.available < needed:
         beside = f", and {others} there" if load.others else ""
-        return f"{_gb(load.available)} to give{beside}; needs {_gb(needed)}"
+        return f"{gigabytes(load.available)} to give{beside}; needs {gigabytes(needed)}"
     if load.others and (gpu.utilisation or 0) > BUSY:
         return f"{gpu.utilisation} % busy, and {others} there"
     return None
 
 
-def _gb(size: float) -> str:
+def gigabytes(size: float) -> str:
+    """Bytes as messages show them."""
     return f"{size / 1e9:.1f} GB"
 
 

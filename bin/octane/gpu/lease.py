@@ -32,6 +32,7 @@ from octane.gpu.admission import (
     NodeState,
     Request,
     decide,
+    gigabytes,
     node_state,
     slot_kind,
 )
@@ -163,8 +164,8 @@ def lease(
         with span("lease"):
             held = taker.wait(limit, on_wait, insist=backend == "gpu")
         if held.gpu is not None:
-            gigabytes, waited = required / 1e9, held.waited
-            log.info("%s: %.1f GB leased after %.1f s", named(held.gpu), gigabytes, waited)
+            size = gigabytes(required)
+            log.info("%s: %s leased after %.1f s", named(held.gpu), size, held.waited)
         elif backend == "gpu":
             raise OctaneError(
                 f"backend is gpu, but {held.reason}; wait longer (--gpu-timeout), ask for less "
@@ -276,7 +277,7 @@ class Taker:
                     if gpu.uuid in decision.reasons
                 )
                 if not decision.possible:
-                    large = f"no GPU has the {self.required / 1e9:.1f} GB required ({reason})"
+                    large = f"no GPU has the {gigabytes(self.required)} required ({reason})"
                     return self._lease(None, large, fallback=True)
                 available = decision.available
             elapsed = time.monotonic() - self.arrived
@@ -358,6 +359,6 @@ class Taker:
     def _say(self, elapsed: float, reason: str) -> None:
         before, when = self._said
         if elapsed - when >= SAY_AGAIN or (reason != before and elapsed - when >= SAY_AGAIN / 10):
-            gigabytes = self.required / 1e9
-            log.info("waiting for %.1f GB of a GPU since %.0f s: %s", gigabytes, elapsed, reason)
+            size = gigabytes(self.required)
+            log.info("waiting for %s of a GPU since %.0f s: %s", size, elapsed, reason)
             self._said = (reason, elapsed)

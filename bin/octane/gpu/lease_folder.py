@@ -268,7 +268,11 @@ class LeaseFolder(AbstractContextManager):
         """Keep other processes from looking and taking, which raise LeaseFolderBusyError."""
         started = time.monotonic()
         while True:
-            if not _lock(self._fd):
+            try:
+                locked = _lock(self._fd)
+            except OSError as error:  # of another machine, which has no such locks
+                raise self._refused(error) from error
+            if not locked:
                 if time.monotonic() - started >= patience:
                     raise LeaseFolderBusyError(
                         f"{self.path} is kept locked by a process that is stopped or hangs; find "
@@ -396,8 +400,8 @@ class LeaseFolder(AbstractContextManager):
     def _refused(self, error: OSError) -> LeaseFolderError:
         return LeaseFolderError(
             f"GPU leases cannot be kept in {self.path} ({error.strerror}): it must be a folder "
-            f"with free space that all may write (chmod 1777 {self.path}); or give another "
-            "--gpu-lock-dir, the same for all who share the GPUs."
+            f"of this node with free space that all may write (chmod 1777 {self.path}); or give "
+            "another --gpu-lock-dir, the same for all who share the GPUs."
         )
 
 

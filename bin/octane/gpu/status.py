@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from octane.gpu.admission import NodeState, node_state
+from octane.gpu.admission import NodeState, gigabytes, node_state
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
 from octane.gpu.launch import end_like, run_command
 from octane.gpu.lease import ABSENT, Taker, default_folder, gpu_source, lease
@@ -177,7 +177,7 @@ def _person(who: dict) -> str:
 
 
 def _gb(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / 1e9:.1f} GB"
+    return "unknown" if size is None else gigabytes(size)
 
 
 def _time(seconds: float | None) -> str:

@@ -396,6 +396,15 @@ def test_a_folder_that_a_user_may_not_write_is_one_clear_sentence(folder, hold, 
 STAT = "{pid} (a) b (c) S {parent} 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 {start} 1 1 1\n"
 
 
+def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(lease_folder.fcntl, "flock", refuse)
+    with pytest.raises(LeaseFolderError, match="must be a folder of this node"):
+        folder.mutex().__enter__()
+
+
 def test_a_process_knows_itself_and_one_that_is_gone_has_no_identity():
     assert identity(os.getpid()) == own_identity()
     assert (own_identity().pid, own_identity().uid) == (os.getpid(), os.getuid())
