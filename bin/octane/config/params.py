@@ -657,8 +657,8 @@ class WorkflowParameters(StepParameters):
     samplesheet: Annotated[
         Path | None,
         parameter(
-            "CSV, YAML or JSON table of a cohort, in place of --input: one row for each subject, "
-            "with the columns subject, input, and parameters that differ."
+            "CSV or YAML table of a cohort, in place of --input: one row for each subject, with "
+            "the columns subject, input, and parameters that differ."
         ),
     ] = None
     outdir: Annotated[Path, parameter("Folder for the results; made where it is not there.")] = (
