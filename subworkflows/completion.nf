@@ -29,9 +29,9 @@ def succeeded(results) {
 // How a task ended that could not report it, by its exit code.
 def endOf(exit) {
     def memory = "was killed (exit ${exit}), most likely for its memory; raise --max_memory, or give it more, as docs/hpc.md says"
-    def outside = "was ended from outside (exit ${exit ?: 'unknown'}), as a cancelled job is; .command.log in its folder may say why"
+    def outside = "was ended from outside (exit ${exit}), as a cancelled job is; .command.log in its folder may say why"
     def time = 'was out of its time (exit 140); give it more, as docs/hpc.md says'
-    return [(104): outside, (137): memory, (140): time, (143): outside, (247): memory, (null): outside][exit]
+    return [(104): outside, (137): memory, (140): time, (143): outside, (247): memory][exit]
 }
 
 // The task that failed and its folder are read from Nextflow's own report.
