@@ -113,8 +113,7 @@ def planned(make, **given):
     def arguments():
         Path("inputs/1/mosaics").mkdir(parents=True)
         make(Path("inputs/1/mosaics"))
-        subject = {"subject": "brain", "given": {}, "row": "", "table": None, "marks": {}}
-        request = {"parameters": {"outdir": "results", **given}, "subjects": [subject]}
+        request = {"parameters": {"outdir": "results", **given}, "subjects": [{"id": "brain"}]}
         Path("request.json").write_text(json.dumps(request), encoding="utf-8")
         return ["inputs", "plan.json", "--request", "request.json", "--positions", "inputs"]
 

@@ -200,18 +200,11 @@ def test_bad_data_of_any_subject_stops_all_before_work_begins(nextflow, data, ph
     assert run.tasks() == ["COHORT (samplesheet)", "PREFLIGHT (100 subjects)"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--input", "x"], "leave out --input."),
-        (["--subject", "x"], "leave out --subject."),
-        (["-profile", "test"], "leave out --phantom (with -profile test: --phantom false)."),
-    ],
-)
-def test_a_sheet_stands_alone(nextflow, sheet, arguments, sentence, tmp_path):
+@pytest.mark.parametrize("arguments", [["--input", "x"], ["--subject", "x"], ["-profile", "test"]])
+def test_a_sheet_stands_alone(nextflow, sheet, arguments, tmp_path):
     run = nextflow(tmp_path, "--samplesheet", sheet, *arguments)
     assert run.code == 1
-    assert f"--samplesheet names the subjects and their inputs; {sentence}" in run.output
+    assert "--samplesheet names the subjects and their inputs; leave out" in run.output
     assert not run.trace
 
 

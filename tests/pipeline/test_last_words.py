@@ -76,8 +76,7 @@ def test_a_missing_section_is_named_in_the_report(report, page):
 
 def test_a_second_try_is_named_at_the_end(run):
     assert run.tasks("FAILED") == ["STITCH (mosaics:section_03)"]
-    ended = "STITCH (mosaics:section_03): ended from outside (exit 143), as a cancelled job is"
-    assert f"Tried again, and then done:\n  {ended}\n" in run.output
+    assert "terminated with an error exit status (143) -- Execution is retried (1)" in run.output
 
 
 def test_a_second_try_is_named_in_the_report(report, page):

@@ -34,7 +34,7 @@ workflow {
 
 def test_every_sign_that_a_shell_would_read_in_a_path_is_refused(nextflow, project, tmp_path):
     signs = {s: f"a {s}" for s in "[]*?{}$"}
-    signs |= {"\t": "a tab", "\n": "a line break", "\a": "a control character"}
+    signs |= dict.fromkeys("\t\n\a", "a control character")
     fine = "/a b/c'd\"e\\f(g)!&|<>`;#~=%^,+@-_ä.zarr"
     paths = [*(f"/data/x{sign}y/brain.zarr" for sign in signs), fine]
     host = tmp_path / "host"
@@ -86,10 +86,10 @@ def test_a_section_with_such_a_name_is_refused(nextflow, phantom, tmp_path):
     for number in (1, 2):
         link = tmp_path / "mosaics" / f"section_{number}{{a,b}}.ome.zarr"
         link.symlink_to(phantom / "mosaics" / f"section_{number:02d}.ome.zarr")
-    run = nextflow(tmp_path, *STUB, "--input", "mosaics")
+    run = nextflow(tmp_path, "--input", "mosaics")
     assert run.code == 1
     assert "{a,b}.ome.zarr has a { in its path, which Nextflow cannot hand" in run.output
-    assert not run.trace
+    assert run.processes() == {"PREFLIGHT"}
 
 
 def test_a_work_directory_with_such_a_name_is_refused(nextflow, phantom, tmp_path):
@@ -97,7 +97,6 @@ def test_a_work_directory_with_such_a_name_is_refused(nextflow, phantom, tmp_pat
     run = nextflow(tmp_path, *STUB, "--input", phantom / "mosaics", "-work-dir", work)
     assert run.code == 1
     assert f"{work} has a [ in its path" in run.output
-    assert "choose another -work-dir." in run.output
     assert not run.trace
 
 
@@ -125,7 +124,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(nextflow, brain
         "this one a name of its own with --subject, or another --outdir, or replace them with "
         "--overwrite_subject." in second.output
     )
-    assert not second.trace
+    assert second.processes() == {"PREFLIGHT"}
     assert stack.resolve() == made
 
     named = nextflow(tmp_path, *STUB, "--input", "second/mosaics", "--subject", "second")

@@ -1,7 +1,5 @@
 """The profiler around the GPU steps: a stand-in for Nsight Systems shows what is run and kept."""
 
-import shutil
-
 import pytest
 
 NSYS = """#!/bin/bash
@@ -39,12 +37,3 @@ def test_gpu_steps_are_profiled_and_their_files_published(tmp_path, nextflow, ph
         "section_02_resample.nsys-rep",
     ]
     assert found[0].read_text() == "--trace=cuda,nvtx,osrt n4.py\n"
-
-
-@pytest.mark.skipif(shutil.which("nsys") is not None, reason="nsys is on the PATH here")
-def test_a_machine_without_nsys_is_told_before_the_run(tmp_path, nextflow, phantom, quick):
-    profiles = [word.replace("test", "test,profile_gpu") for word in quick]
-    run = nextflow(tmp_path, *profiles, "--input", phantom / "mosaics")
-    assert run.code != 0
-    assert "needs the nsys command of Nsight Systems" in run.output
-    assert run.tasks() == []

