@@ -52,9 +52,14 @@ def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
-// As is_store in octane/store/chunks.py, and find_inputs in octane/store/inputs.py.
+// The first file of a store's metadata, as METADATA in octane/store/chunks.py has them; null without any.
+def metadataOf(path) {
+    return ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }.find { file -> file.exists() }
+}
+
+// As is_store in octane/store/chunks.py.
 def isStore(path) {
-    return path.name.endsWith('.zarr') || ['zarr.json', '.zattrs', '.zgroup', '.zarray'].any { name -> path.resolve(name).exists() }
+    return path.name.endsWith('.zarr') || metadataOf(path)
 }
 
 // The part of an input that is read: of a folder its stores alone, because results, a work directory and

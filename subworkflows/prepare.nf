@@ -3,7 +3,7 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersion ; fingerprint ; outputFolder ; read ; switched } from '../lib/functions'
+include { codeVersion ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -37,7 +37,7 @@ workflow PREPARE {
     // One task for all subjects, so that all their problems are named at once.
     all = watched.toSortedList { a, b -> a.meta.id <=> b.meta.id }.filter { list -> list }
     given = all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }] }
-    PREFLIGHT(given, all.map { list -> requestOf(list*.meta) }, codeVersion('preflight'))
+    PREFLIGHT(given, all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input)] }) }, codeVersion('preflight'))
     PREFLIGHT.out.plans.subscribe { _list, found -> read(found).notes.each { note -> log.info(note) } }
     planned = PREFLIGHT.out.plans
         .flatMap { list, found -> [list, read(found).plans].transpose() }
@@ -56,6 +56,9 @@ def checkLaunch() {
     }
     if (params.samplesheet && (params.input || params.subject || switched('phantom'))) {
         error('--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).')
+    }
+    if (!params.outdir || params.outdir instanceof Number) {
+        error("--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01.")
     }
     // Tasks work there.
     optional(workflow.workDir)
@@ -118,9 +121,22 @@ def requestOf(subjects) {
     return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects])
 }
 
+// Size and time of each part of an input, of a store those of its metadata: a node may have other data behind
+// the same path. In seconds, as not all file systems keep more.
+def marksOf(input) {
+    return partsOf(input).collectEntries { part ->
+        def file = metadataOf(part) ?: part
+        [part.name, file.isDirectory() ? null : [file.size(), file.lastModified().intdiv(1000)]]
+    }
+}
+
 // A subject's folder belongs to one input, which input.json in it names; one that was moved or corrected is
 // the same. Results of another go first: links into the work directory, whose targets stay.
 def claimFolder(subject, plan) {
+    // Another workflow, which has none of octane's parameters, publishes in its own way.
+    if (params.publish_dir_mode == null) {
+        return [subject, plan]
+    }
     def made = subject.input.startsWith(workflow.workDir)
     def source = [input: made ? 'made by the run' : subject.input.toRealPath().toString(), fingerprint: made ? '' : subject.states[subject.input]]
     def folder = outputFolder().resolve(subject.meta.id)

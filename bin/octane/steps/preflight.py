@@ -9,6 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from platform import node
 from typing import cast
 
 import numpy as np
@@ -34,6 +35,7 @@ from octane.core.metrics import write_json
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
+from octane.store.chunks import METADATA
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid
@@ -91,7 +93,8 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> None
     ----------
     request
         JSON: ``parameters`` of the run and ``subjects``, each with its name (``id``), and where it
-        is from a samplesheet its own parameters (``given``) and its place there (``row``).
+        is from a samplesheet its own parameters (``given``) and its place there (``row``), and size
+        and time of its parts as the launch saw them (``marks``).
     sources, tables
         Folders of the staged inputs, and of the positions tables of those subjects that have one,
         each in a folder of its number from 1.
@@ -115,7 +118,9 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> None
         given = {**run, **own, "subject": subject["id"]}
         table = next(staged) if given.get("positions") else None
         try:
-            plans.append(plan_of(given, _staged(sources, number), table))
+            source = _staged(sources, number)
+            _require_same(cast("dict[str, list[int] | None]", subject.get("marks") or {}), source)
+            plans.append(plan_of(given, source, table))
         except OctaneError as error:
             row = f" ({subject['row']})" if subject.get("row") else ""
             for line in dict.fromkeys(str(error).splitlines()):
@@ -129,6 +134,20 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> None
         raise OctaneError("\n".join(lines))
     notes = check_places(plans, output.parent)
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
+
+
+def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
+    """Raise unless a task sees the files that the launch saw, by their size and time in seconds."""
+    for name, mark in marks.items():
+        path = source if source.name == name else source / name
+        # As `metadataOf` in lib/functions.nf takes it.
+        file = next((path / part for part in METADATA if (path / part).exists()), path)
+        state = file.stat() if file.exists() else None
+        if mark is not None and (state is None or [state.st_size, int(state.st_mtime)] != mark):
+            raise OctaneError(
+                f"{path.resolve()} is not what the run was started with: {node()} has other files "
+                "behind its path; give a path that is the same on all machines."
+            )
 
 
 def _staged(folder: Path, number: int) -> Path:

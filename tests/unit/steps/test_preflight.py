@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -336,3 +337,20 @@ def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_p
         plans({}, {}, overlap=0, resoluton=10)
     assert str(caught.value) == "Unknown parameter --resoluton; did you mean --resolution?"
     assert not (tmp_path / "plans.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "refused"), [(0, 0, False), (1, 0, True), (0, 7, True)]
+)
+def test_a_node_with_other_files_behind_the_path_is_noticed(
+    plans, tmp_path, write_json, size, seconds, refused
+):
+    store = tmp_path / "input" / "1" / "brain" / "section_01.ome.zarr"
+    state = (store / "zarr.json").stat()
+    marks = {store.name: [state.st_size + size, int(state.st_mtime) + seconds]}
+    subjects = [{"id": "a", "marks": marks}]
+    given = {"outdir": str(tmp_path / "results"), "overlap": 0}
+    request = write_json("request.json", {"parameters": given, "subjects": subjects})
+    places = (tmp_path / "input", tmp_path / "plans.json", tmp_path / "positions")
+    with pytest.raises(OctaneError, match="other files") if refused else nullcontext():
+        make_plans(request, *places)
