@@ -513,7 +513,7 @@ def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
             (
                 *(kept[test][name] for name in ("fault", "does", "result")),
                 kept[test]["observed"].replace("|", "\\|"),
-                f"`{test}`",
+                f"`{test}`" + (f" ({kept[test]['soak']})" if "soak" in kept[test] else ""),
                 kept[test]["commit"],
             )
             for test in found

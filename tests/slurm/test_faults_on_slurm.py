@@ -1,17 +1,19 @@
 """Jobs cancelled, a node drained and lost, Nextflow killed: the run goes on, or is gone on with."""
 
 import pytest
+from runs import checksums
+
+soak = pytest.mark.soak
 
 SECTIONS_ALONE = ("--skip_n4", "--skip_pyramid", "--skip_report")
 """Up to the stacked volume: enough tasks, and short ones."""
 
 
 @pytest.fixture(scope="module")
-def stacked(nextflow, quick, phantom, checksums, tmp_path_factory):
+def stacked(succeeding, quick, phantom, tmp_path_factory):
     """Checksums of the stacked volume that an undisturbed run on this machine gives."""
     folder = tmp_path_factory.mktemp("stacked")
-    run = nextflow(folder, *quick, "--input", phantom / "mosaics", *SECTIONS_ALONE)
-    assert run.code == 0, run.output
+    run = succeeding(folder, *quick, "--input", phantom / "mosaics", *SECTIONS_ALONE)
     made = checksums(run.outdir)
     assert len(made) > 2
     return made
@@ -23,7 +25,7 @@ def ends(run, process):
     return sorted((row["status"], row["exit"]) for row in rows)
 
 
-def test_a_cancelled_job_is_tried_again(cluster, on_slurm, hold, stacked, checksums, shown):
+def test_a_cancelled_job_is_tried_again(cluster, on_slurm, hold, stacked, shown):
     held = hold("stitch.py")
     started = on_slurm.start(*SECTIONS_ALONE)
     cluster.command("scancel", held.jobs(2)[0])
@@ -39,8 +41,9 @@ def test_a_cancelled_job_is_tried_again(cluster, on_slurm, hold, stacked, checks
     )
 
 
+@soak
 def test_a_job_that_is_cancelled_every_time_stops_the_run_which_can_be_gone_on_with(
-    cluster, on_slurm, hold, stacked, checksums, shown
+    cluster, on_slurm, hold, stacked, shown
 ):
     held = hold("stack.py")
     started = on_slurm.start(*SECTIONS_ALONE)
@@ -66,8 +69,9 @@ def test_a_job_that_is_cancelled_every_time_stops_the_run_which_can_be_gone_on_w
     )
 
 
+@soak
 def test_a_drained_node_finishes_its_jobs_and_takes_the_next_when_it_is_back(
-    cluster, on_slurm, hold, stacked, checksums, shown
+    cluster, on_slurm, hold, stacked, shown
 ):
     held = hold("stitch.py")
     started = on_slurm.start(*SECTIONS_ALONE)
@@ -88,7 +92,8 @@ def test_a_drained_node_finishes_its_jobs_and_takes_the_next_when_it_is_back(
     )
 
 
-def test_jobs_of_a_lost_node_are_tried_again(cluster, on_slurm, hold, stacked, checksums, shown):
+@soak
+def test_jobs_of_a_lost_node_are_tried_again(cluster, on_slurm, hold, stacked, shown):
     held = hold("stitch.py")
     started = on_slurm.start(*SECTIONS_ALONE)
     lost = held.jobs(2)
@@ -108,7 +113,7 @@ def test_jobs_of_a_lost_node_are_tried_again(cluster, on_slurm, hold, stacked, c
 
 
 def test_jobs_of_a_killed_nextflow_are_cancelled_by_the_run_that_goes_on(
-    cluster, on_slurm, hold, stacked, checksums, shown
+    cluster, on_slurm, hold, stacked, shown
 ):
     held = hold("stitch.py")
     killed = on_slurm.start(*SECTIONS_ALONE)
@@ -135,6 +140,7 @@ def test_jobs_of_a_killed_nextflow_are_cancelled_by_the_run_that_goes_on(
     )
 
 
+@soak
 def test_nextflow_that_is_told_to_stop_cancels_its_jobs(cluster, on_slurm, hold):
     held = hold("stitch.py")
     started = on_slurm.start(*SECTIONS_ALONE)

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.soak
+
 ONE_STEP = ("--skip_n4", "--skip_report", "--skip_resample")
 
 
@@ -16,12 +18,11 @@ def volume(phantom):
 def asked(run, option):
     """How each attempt at PYRAMID ended, and what it had asked Slurm for, in their order."""
     found = []
-    for row in sorted(run.trace, key=lambda row: int(row["task_id"])):
-        if "PYRAMID" in row["name"]:
-            (script,) = (run.folder / "work").glob(f"{row['hash']}*/.command.run")
-            header = script.read_text(encoding="utf-8")
-            (value,) = re.findall(rf"^#SBATCH {option}[ =](\S+)$", header, re.MULTILINE)
-            found.append((row["status"], row["exit"], value))
+    for status, code, digest in run.tries("PYRAMID", "exit", "hash"):
+        (script,) = (run.folder / "work").glob(f"{digest}*/.command.run")
+        header = script.read_text(encoding="utf-8")
+        (value,) = re.findall(rf"^#SBATCH {option}[ =](\S+)$", header, re.MULTILINE)
+        found.append((status, code, value))
     return found
 
 

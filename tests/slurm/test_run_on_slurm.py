@@ -3,7 +3,12 @@
 import re
 from dataclasses import dataclass
 
+import pytest
+from runs import checksums
+
 from octane.gpu.simulated import simulated_uuid
+
+pytestmark = pytest.mark.soak
 
 SECTIONS = 5
 
@@ -11,14 +16,12 @@ SECTIONS = 5
 def headers(run, process):
     """Options of sbatch in the header of a task's script."""
     task = next(task for task in run.tasks() if task.startswith(f"{process} "))
-    script = run.task_file(task, ".command.run").read_text(encoding="utf-8")
-    return " ".join(re.findall(r"^#SBATCH (.*)$", script, flags=re.MULTILINE)).split()
+    return " ".join(re.findall(r"^#SBATCH (.*)$", run.wrapper(task), flags=re.MULTILINE)).split()
 
 
 def test_the_results_are_those_of_a_run_on_this_machine(
-    cluster, on_slurm, nextflow, checksums, shown, tmp_path
+    cluster, on_slurm, nextflow, shown, tmp_path
 ):
-    (tmp_path / "local").mkdir()
     local = nextflow(tmp_path / "local", "-profile", "test")
     assert local.code == 0, local.output
     undisturbed = checksums(local.outdir)
@@ -43,7 +46,7 @@ def test_the_results_are_those_of_a_run_on_this_machine(
         assert ("--gres=gpu:fake:1" in options) == (queue == "gpu")
     shown(
         "the demo subject through `-profile test,slurm,gpu`, with queues, account and type of GPU",
-        f"{len(run.tasks())} jobs; all {len(undisturbed)} files of the volume have the checksums "
+        f"{len(run.tasks())} jobs; all {len(undisturbed)} levels of the volumes have the checksums "
         "of a run without Slurm; the headers of the scripts hold what was asked for",
     )
 
@@ -79,14 +82,9 @@ def most_at_once(intervals):
 
 
 def test_no_two_tasks_hold_one_gpu_and_leases_stay_within_what_slurm_gave(
-    cluster, on_slurm, project, command, tmp_path, on_path, shown
+    cluster, on_slurm, make_phantom, tmp_path, on_path, shown
 ):
-    subject = tmp_path / "many"
-    made = command(
-        *("phantom", subject, "--sections", SECTIONS, "--tiles", "1", "1"),
-        *("--tile-shape", "24", "64", "64", "--section-thickness", "70"),
-    )
-    assert made.returncode == 0, made.stderr
+    subject = make_phantom("--sections", SECTIONS, "--tiles", "1", "1")
     log = tmp_path / "devices.log"
     # Each notes what Slurm gave, takes a lease as any GPU step does, and notes what that gave.
     on_path(
