@@ -19,12 +19,6 @@ CODE = (
 )
 """What a run reads."""
 
-SMALL = (
-    *("--sections", "2", "--tiles", "2", "2", "--tile-shape", "24", "64", "64"),
-    *("--section-thickness", "70"),
-)
-"""A phantom whose tasks take little longer than Python's start."""
-
 Nextflow = Callable[..., Run]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -217,11 +211,17 @@ def command(environment: dict[str, str]) -> Command:
 
 @pytest.fixture(scope="session")
 def make_phantom(tmp_path_factory: pytest.TempPathFactory, command: Command) -> Callable[..., Path]:
-    """Make a small subject: ``mosaics/``, ``truth/`` and ``positions.csv``."""
+    """Make a subject whose tasks take little longer than Python's start.
 
-    def make(*flags: object) -> Path:
+    It has ``mosaics/``, ``truth/`` and ``positions.csv``.
+    """
+
+    def make(sections: int = 2, tiles: int = 2) -> Path:
         folder = tmp_path_factory.mktemp("phantom") / "subject"
-        made = command("phantom", folder, *SMALL, *flags)
+        made = command(
+            *("phantom", folder, "--sections", sections, "--tiles", tiles, tiles),
+            *("--tile-shape", "24", "64", "64", "--section-thickness", "70"),
+        )
         assert made.returncode == 0, made.stderr
         return folder
 

@@ -1,7 +1,7 @@
 """Two runs at the same time: into one output, and of one session."""
 
 import pytest
-from runs import checksums, last_words
+from runs import last_words
 
 pytestmark = pytest.mark.fault
 
@@ -29,17 +29,3 @@ def test_into_one_output(started, nextflow, volume, told, plain, tmp_path):
 def second_name(words):
     """What changes from run to run: its name, process and host."""
     return words.partition("the run ")[2].partition(", launched")[0]
-
-
-@pytest.mark.soak
-def test_of_one_session(started, nextflow, volume, undisturbed, told, tmp_path):
-    run = started(tmp_path, *volume)
-    run.says("Submitted process")
-    with run.paused():
-        second = nextflow(tmp_path, *volume, "-resume", outdir=tmp_path / "elsewhere")
-    assert second.code == 1
-    assert "Unable to acquire lock on session with ID" in second.output
-    assert "Submitted" not in second.output
-    assert run.wait().code == 0, run.output
-    assert checksums(tmp_path / "out") == undisturbed.sums
-    told("Unable to acquire lock on session with ID …")

@@ -17,7 +17,7 @@ ROWS = {
     "01": ("01", "", "", "", "", ""),
     "two b": ("the second", "20", "0.25", "2", "positions.csv", ""),
     "one": ("01/section_01.ome.zarr", "", "", "", "", ""),
-    "whole": ("sections", "", "", "", "", ""),
+    "whole": ("sections", "3.5 4 4", "", "", "", ""),
     "volume": ("truth/tissue.ome.zarr", "20", "", "", "", "none"),
     "nifti": ("brain.nii.gz", "", "", "", "", "its mask.nii.gz"),
 }
@@ -79,7 +79,7 @@ def test_each_subject_runs_the_steps_that_its_input_needs(cohort):
             *(f"STACK ({name})" for name in ("01", "two b", "one", "whole")),
             *(f"{s} ({n}:{k})" for s in ("RESAMPLE", "STITCH") for n in ROWS for k in both
               if n in ("01", "two b") or (n == "one" and k == both[0])),
-            "RESAMPLE (volume:volume)",
+            "RESAMPLE (volume:tissue)",
             "RESAMPLE (nifti:brain)",
         ]
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """What the command writes for a new subject is run as it is written."""
 
-import json
 import shutil
 
 import pytest
@@ -38,30 +37,3 @@ def test_the_config_runs_as_it_is_written(succeeding, config_of, phantom, name, 
     assert voxels(run.outdir / name / f"{name}_stack.ome.zarr").shape[0] == 14
     assert (run.outdir / "pipeline_info" / "report.html").is_file()
     assert f"STACK ({name})" in run.tasks("COMPLETED")
-
-
-@pytest.mark.soak
-def test_what_is_to_be_decided_is_asked_for_by_the_run(
-    nextflow, succeeding, config_of, phantom, tmp_path
-):
-    data = tmp_path / "mosaics"
-    shutil.copytree(phantom / "mosaics", data)
-    (data / "section_02.ome.zarr").rename(data / "section_03.ome.zarr")
-    for store in data.iterdir():
-        metadata = json.loads((store / "zarr.json").read_text(encoding="utf-8"))
-        noted = metadata["attributes"]["octane"]
-        noted.pop("section")
-        noted["mosaic"].pop("pitch")
-        (store / "zarr.json").write_text(json.dumps(metadata), encoding="utf-8")
-    config = config_of(data, "asked")
-    text = config.read_text(encoding="utf-8")
-    run = nextflow(tmp_path, "-c", config)
-    assert run.code == 1
-    assert "does not say how its tiles overlap; give --overlap" in run.output
-    assert "lacks section 2 of 1 to 3" in run.output
-    # With the slashes away from what was asked, it runs.
-    for line in ("overlap = '0.2'", "allow_missing_sections = 1"):
-        assert f"    // {line}\n" in text
-        text = text.replace(f"    // {line}\n", f"    {line}\n")
-    config.write_text(text, encoding="utf-8")
-    succeeding(tmp_path, "-c", config, "-stub")

@@ -134,22 +134,6 @@ def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_p
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("way", ["command line", "params file", "config"])
-def test_moving_results_is_refused_whichever_way_it_is_asked_for(nextflow, phantom, way, tmp_path):
-    (tmp_path / "p.yml").write_text("publish_dir_mode: move\n", encoding="utf-8")
-    (tmp_path / "c.config").write_text("params.publish_dir_mode = 'move'\n", encoding="utf-8")
-    asked = {
-        "command line": ("--publish_dir_mode", "move"),
-        "params file": ("-params-file", "p.yml"),
-        "config": ("-c", "c.config"),
-    }
-    run = nextflow(tmp_path, "--input", f"{phantom}/mosaics", *asked[way])
-    assert run.code == 1
-    assert "--publish_dir_mode is 'move': a moved result is gone" in run.output
-    assert run.processes() == {"PREFLIGHT"}
-
-
-@pytest.mark.soak
 def test_an_output_inside_the_store_that_is_read_is_refused(nextflow, phantom, tmp_path):
     store = phantom / "truth" / "tissue.ome.zarr"
     run = nextflow(tmp_path, "--input", store, outdir=store / "results")

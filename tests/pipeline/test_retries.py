@@ -133,20 +133,6 @@ def test_what_it_cannot_help_stops_the_run(stubs, process, script, arguments, me
 
 
 @soak
-def test_a_users_config_still_decides(stubs, tmp_path):
-    (tmp_path / "own.config").write_text(
-        "process.errorStrategy = 'terminate'\nprocess.scratch = false\n", encoding="utf-8"
-    )
-    run = stubs(
-        *("STACK", "    beforeScript = { 'exit 143' }"),
-        *("-c", "own.config", "--scratch_dir", "true"),
-    )
-    assert run.code == 1
-    assert len(run.tries("STACK")) == 1
-    assert "NXF_SCRATCH=''" in run.wrapper("STACK")
-
-
-@soak
 def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
     succeeding, phantom, small_disk, tmp_path
 ):
@@ -191,7 +177,7 @@ def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
 def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     succeeding, make_phantom, tmp_path
 ):
-    mosaics = make_phantom("--sections", "3") / "mosaics"
+    mosaics = make_phantom(sections=3) / "mosaics"
     shutil.rmtree(mosaics / "section_02.ome.zarr")
     (tmp_path / "fault.config").write_text(
         "process { withName: STITCH { beforeScript = {\n"

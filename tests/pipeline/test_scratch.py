@@ -112,34 +112,6 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
     assert "mosaics will write " in run.output
 
 
-def test_what_cannot_fit_stops_before_work_with_the_figures(
-    nextflow, phantom, small_disk, tmp_path
-):
-    outdir = small_disk("disk", "size=200k") / "out"
-    run = nextflow(
-        *(tmp_path, "--input", phantom / "mosaics", "--publish_dir_mode", "copy"),
-        *("--trace_report", "false"),
-        outdir=outdir,
-    )
-    assert run.code == 1
-    assert "octane stopped: mosaics does not fit: output (" in run.output
-    assert "--publish_dir_mode symlink" in run.output
-    assert "RESAMPLE (" not in run.output
-    assert [file.name for file in outdir.rglob("*") if file.is_file()] == [".lock"]
-
-
-@pytest.mark.soak
-def test_hard_links_to_another_file_system_are_refused(nextflow, phantom, small_disk, tmp_path):
-    run = nextflow(
-        *(tmp_path, "--input", f"{phantom}/mosaics", "--publish_dir_mode", "link"),
-        *("--trace_report", "false"),
-        outdir=small_disk("disk", "size=24m") / "linked",
-    )
-    assert run.code == 1
-    assert "octane stopped: --publish_dir_mode link: no hard link can lead from" in run.output
-    assert "RESAMPLE (" not in run.output
-
-
 NSYS = """#!/bin/bash
 # What nsys does with these arguments: runs the command, and writes a file of the name given.
 [[ $1 == profile ]] || exit 2

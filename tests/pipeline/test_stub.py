@@ -68,27 +68,3 @@ def test_steps_that_are_switched_off_are_passed_through(
     assert (run.outdir / "mosaics" / result).exists()
     report = run.outdir / "mosaics" / "mosaics_report.html"
     assert report.exists() == ("skip_report" not in switched)
-
-
-def test_switches_and_numbers_are_read_in_one_place():
-    # Whatever is compared, counted or asked for its truth goes through `switched`, or says which
-    # type it makes of text.
-    numbers = [
-        name
-        for name, field in WorkflowParameters.model_fields.items()
-        if name in ("gpu_count", "max_cpus") or "int" in str(field.annotation)
-    ]
-    names = "|".join([*SWITCHES, "help", "phantom", *numbers, "gpu_slots"])
-    bare = re.compile(rf"params\.({names})\b")
-    allowed = re.compile(
-        r"\(params\.\w+ \?: \d\) as Integer|params\.\w+ as Integer|: params\.\w+,$"
-    )
-    files = [PROJECT / "main.nf", *(PROJECT / "conf").glob("*.config")]
-    for folder in ("lib", "subworkflows", "modules"):
-        files += (PROJECT / folder).glob("*.nf")
-    assert [
-        f"{path.name}: {line.strip()}"
-        for path in files
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if bare.search(allowed.sub("", line))
-    ] == []

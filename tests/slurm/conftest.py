@@ -1,19 +1,13 @@
-"""A Slurm of one node for tests, the workflow on it, and the record of what was shown."""
+"""A Slurm of one node for tests, the workflow on it."""
 
-import json
-import os
 import shutil
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from record import COMMIT, stamped, write
 from runs import Started, waited
 from slurm_cluster import SlurmCluster, why_not
-
-RECORD = "OCTANE_RECORD_SLURM"
-"""Environment variable that has the tests write ``tests/slurm/slurm.json``."""
 
 QUICK_EXECUTOR = """\
 executor {
@@ -165,23 +159,3 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
         return gate
 
     return held
-
-
-@pytest.fixture(scope="session")
-def shown(session_cluster: SlurmCluster) -> Iterator[Callable[[str, str], None]]:
-    """Note what a test has shown; at the end it goes into the record, if that is wanted.
-
-    Rows of tests that were not run stay, each with the commit that it is of.
-    """
-    noted: dict[str, dict[str, str]] = {}
-
-    def note(case: str, outcome: str) -> None:
-        noted[case] = {"case": case, "outcome": outcome, "commit": COMMIT}
-
-    yield note
-    if os.environ.get(RECORD):
-        version = session_cluster.command("sbatch", "--version").split()[-1]
-        path = Path(__file__).with_name("slurm.json")
-        before = json.loads(path.read_text(encoding="utf-8"))["shown"] if path.exists() else []
-        rows = {row["case"]: row for row in before} | noted
-        write(path, stamped({"slurm": version, "shown": list(rows.values())}))
