@@ -16,7 +16,7 @@ LEFT = 50_000
 @pytest.mark.soak
 @pytest.mark.fault
 def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
-    nextflow, mosaics, small_disk, undisturbed_mosaics, told, tmp_path
+    nextflow, succeeding, mosaics, small_disk, undisturbed_mosaics, told, tmp_path
 ):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -47,8 +47,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     assert not list(scratch.iterdir())
 
     (disk / "ballast").unlink()
-    resumed = nextflow(tmp_path, *given, "-resume")
-    assert resumed.code == 0, resumed.output
+    resumed = succeeding(tmp_path, *given, "-resume")
     assert resumed.processes("COMPLETED") == {"N4", "PYRAMID"}
     for store in (disk / "work").glob("*/*/*.ome.zarr"):
         assert verify(store) == 1

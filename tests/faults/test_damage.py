@@ -8,12 +8,6 @@ from runs import changed, checksums, last_words
 pytestmark = pytest.mark.fault
 
 
-@pytest.fixture(scope="module")
-def folder(undisturbed):
-    """Where the undisturbed run was launched, whose tasks are cached."""
-    return undisturbed.folder
-
-
 def damaged(chunk, how):
     """What a chunk holds when it is damaged; None where it is gone."""
     content = bytearray(chunk.read_bytes())
@@ -31,19 +25,18 @@ def damaged(chunk, how):
     ids=["gone", "cut short"],
 )
 def test_a_chunk_of_the_input(
-    nextflow, folder, phantom, volume, undisturbed, told, plain, tmp_path, how, step, words
+    nextflow, succeeding, phantom, volume, undisturbed, told, plain, tmp_path, how, step, words
 ):
     out = tmp_path / "out"
     chunk = phantom / "truth" / "tissue.ome.zarr" / "0" / "c" / "0" / "0" / "0"
     with changed(chunk, damaged(chunk, how)):
-        run = nextflow(folder, *volume, "-resume", outdir=out)
+        run = nextflow(undisturbed.folder, *volume, "-resume", outdir=out)
     assert run.code == 1
     said = last_words(run.output)
     assert f"tissue.ome.zarr: {words}" in said
     assert run.processes("FAILED") == {step}
     assert checksums(run.outdir) == {}
-    again = nextflow(folder, *volume, "-resume", outdir=out)
-    assert again.code == 0, again.output
+    again = succeeding(undisturbed.folder, *volume, "-resume", outdir=out)
     assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(again.tasks("CACHED"))
     assert checksums(again.outdir) == undisturbed.sums
     told(plain(said))
@@ -60,7 +53,7 @@ def test_a_chunk_of_the_input(
     ],
 )
 def test_a_chunk_between_two_steps(
-    nextflow, folder, volume, undisturbed, told, plain, tmp_path, how, words
+    nextflow, succeeding, volume, undisturbed, told, plain, tmp_path, how, words
 ):
     out = tmp_path / "out"
     made = undisturbed.n4
@@ -68,7 +61,7 @@ def test_a_chunk_between_two_steps(
     # N4 is cached, and PYRAMID has to run again.
     other = ("--pyramid_resolutions", "10 20")
     with changed(chunk, damaged(chunk, how)):
-        run = nextflow(folder, *volume, *other, "-resume", outdir=out)
+        run = nextflow(undisturbed.folder, *volume, *other, "-resume", outdir=out)
     assert run.code == 1
     assert "N4 (tissue)" in run.tasks("CACHED")
     assert run.tasks("FAILED") == ["PYRAMID (tissue)"]
@@ -77,8 +70,7 @@ def test_a_chunk_between_two_steps(
     # The remedy: without its folder, the task that made it runs again.
     assert f"remove {task} and run again with -resume" in said
     shutil.rmtree(task)
-    again = nextflow(folder, *volume, "-resume", outdir=out)
-    assert again.code == 0, again.output
+    again = succeeding(undisturbed.folder, *volume, "-resume", outdir=out)
     assert "N4 (tissue)" in again.tasks("COMPLETED")
     assert checksums(again.outdir) == undisturbed.sums
     told(plain(said, TASK=task))
@@ -99,16 +91,14 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, told, pla
 
 @pytest.mark.soak
 def test_the_work_directory_is_deleted_after_a_run(
-    nextflow, volume, undisturbed, told, plain, tmp_path
+    succeeding, volume, undisturbed, told, plain, tmp_path
 ):
-    first = nextflow(tmp_path, *volume)
-    assert first.code == 0, first.output
+    first = succeeding(tmp_path, *volume)
     shutil.rmtree(tmp_path / "work")
     result = first.outdir / "tissue" / "tissue.ome.zarr"
     assert result.is_symlink()
     assert not result.exists()
-    again = nextflow(tmp_path, *volume, "-resume")
-    assert again.code == 0, again.output
+    again = succeeding(tmp_path, *volume, "-resume")
     assert again.tasks("CACHED") == []
     assert checksums(again.outdir) == undisturbed.sums
     told(next(line for line in plain(first.output).splitlines() if "links into" in line))

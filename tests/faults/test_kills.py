@@ -17,9 +17,6 @@ BEGUN = re.compile("(?:Submitted|Cached) process >")
 LONG = ("--n4_iterations", "500000", "--n4_convergence_threshold", "1e-30")
 """N4 that does not end while a test lasts."""
 
-SECONDS_LONG = ("--n4_iterations", "60000", "--n4_convergence_threshold", "1e-30")
-"""N4 that takes some seconds, so that there are moments to choose from."""
-
 PARTS = {"python": "resample.py", ".command.sh": "stack.py", ".command.run": "n4.py"}
 """What is killed of which step's task."""
 
@@ -48,38 +45,9 @@ def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_pa
 
 
 @pytest.mark.soak
-def test_a_task_and_its_wrapper_at_random_points(
-    started, nextflow, volume, told, tmp_path, tmp_path_factory
+def test_nextflow_at_random_points(
+    started, succeeding, mosaics, undisturbed_mosaics, told, tmp_path
 ):
-    folder = tmp_path_factory.mktemp("undisturbed")
-    growing = folder / "growing.config"
-    # A task that was killed, perhaps for its memory, is tried again only where it can have more.
-    growing.write_text("process { withName: N4 { memory = { 1.GB * task.attempt } } }\n")
-    given = (*volume, *SECONDS_LONG, "-c", growing)
-    undisturbed = nextflow(folder, *given)
-    assert undisturbed.code == 0, undisturbed.output
-    chosen = random.Random(SEED)
-    run = started(tmp_path, *given)
-    moments = []
-    for count, part in enumerate(("python", ".command.run"), 1):
-        pid, moment = run.of_task(part, "n4.py"), round(chosen.uniform(0.5, 4), 2)
-        moments.append(f"{part} {moment:g} s")
-        time.sleep(moment)
-        os.kill(pid, signal.SIGKILL)
-        waited(lambda count=count: run.output.count("Execution is retried") >= count, part)
-    assert run.wait().code == 0, run.output
-    assert run.output.count("error exit status (137)") == len(moments), run.output
-    assert checksums(tmp_path / "out") == checksums(undisturbed.outdir)
-    assert partial_files(tmp_path) == []
-    assert run.orphans() == []
-    told(
-        f"killed after it began: {', '.join(moments)} (seed {SEED}); two attempts ended with 137, "
-        "the third is the result"
-    )
-
-
-@pytest.mark.soak
-def test_nextflow_at_random_points(started, nextflow, mosaics, undisturbed_mosaics, told, tmp_path):
     chosen = random.Random(SEED)
     moments = []
     for number in range(ROUNDS):
@@ -94,8 +62,7 @@ def test_nextflow_at_random_points(started, nextflow, mosaics, undisturbed_mosai
         waited(lambda run=run: not run.orphans(), "the end of what Nextflow left running")
         # A name that is there is whole, whenever the kill came.
         whole(tmp_path / "work")
-    again = nextflow(tmp_path, *mosaics, "-resume")
-    assert again.code == 0, again.output
+    again = succeeding(tmp_path, *mosaics, "-resume")
     # Six or more had begun before the last kill, and they need those before them.
     assert len(again.tasks("CACHED")) >= 3
     assert checksums(again.outdir) == undisturbed_mosaics.sums
@@ -106,7 +73,7 @@ def test_nextflow_at_random_points(started, nextflow, mosaics, undisturbed_mosai
 
 
 def test_orphans_end_and_give_back_what_they_hold(
-    started, nextflow, volume, undisturbed, told, tmp_path
+    started, succeeding, volume, undisturbed, told, tmp_path
 ):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -119,7 +86,6 @@ def test_orphans_end_and_give_back_what_they_hold(
     assert list(scratch.iterdir()) == []
     assert whole(tmp_path / "work") == []
     assert partial_files(tmp_path) == []
-    again = nextflow(tmp_path, *given, "-resume")
-    assert again.code == 0, again.output
+    again = succeeding(tmp_path, *given, "-resume")
     assert checksums(again.outdir) == undisturbed.sums
     told("no process, no scratch folder, no half-written file")

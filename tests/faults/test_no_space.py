@@ -19,7 +19,7 @@ def fill(place):
 
 
 def test_the_work_directory_fills_up(
-    started, nextflow, small_disk, volume, undisturbed, told, plain, tmp_path
+    started, succeeding, small_disk, volume, undisturbed, told, plain, tmp_path
 ):
     work = small_disk("work", "size=64m")
     run = started(tmp_path, *volume, "-w", work)
@@ -33,15 +33,14 @@ def test_the_work_directory_fills_up(
     assert whole(work) == []
     assert partial_files(work) == []
     filler.unlink()
-    again = nextflow(tmp_path, *volume, "-w", work, "-resume")
-    assert again.code == 0, again.output
+    again = succeeding(tmp_path, *volume, "-w", work, "-resume")
     assert "PREFLIGHT (tissue)" in again.tasks("CACHED")
     assert checksums(again.outdir) == undisturbed.sums
     told(plain(words, WORK=work))
 
 
 def test_the_scratch_folder_fills_up(
-    started, nextflow, small_disk, volume, undisturbed, told, plain, tmp_path
+    started, succeeding, small_disk, volume, undisturbed, told, plain, tmp_path
 ):
     scratch = small_disk("scratch", "size=64m")
     run = started(tmp_path, *volume, "--scratch_dir", scratch)
@@ -56,15 +55,14 @@ def test_the_scratch_folder_fills_up(
         assert whole(tmp_path / "work") == []
         assert "o space left on device" in words
     filler.unlink()
-    again = nextflow(tmp_path, *volume, "--scratch_dir", scratch, "-resume")
-    assert again.code == 0, again.output
+    again = succeeding(tmp_path, *volume, "--scratch_dir", scratch, "-resume")
     assert checksums(again.outdir) == undisturbed.sums
     assert list(scratch.iterdir()) == []
     told(plain(words, SCRATCH=scratch))
 
 
 def test_the_output_is_full_when_results_are_copied_there(
-    nextflow, small_disk, volume, undisturbed, told, plain
+    nextflow, succeeding, small_disk, volume, undisturbed, told, plain
 ):
     out = small_disk("out", "size=100k")
     # All tasks are cached: only the results are copied. PREFLIGHT would refuse so small a disk; one
@@ -78,8 +76,7 @@ def test_the_output_is_full_when_results_are_copied_there(
     assert "-resume" in words
     assert "Results:" not in run.output
     subprocess.run(["mount", "-o", "remount,size=20m", str(out)], check=True)
-    again = nextflow(undisturbed.folder, *arguments, outdir=out / "results")
-    assert again.code == 0, again.output
+    again = succeeding(undisturbed.folder, *arguments, outdir=out / "results")
     assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(again.tasks("CACHED"))
     assert not any(path.is_symlink() for path in (out / "results").rglob("*"))
     assert checksums(out / "results") == undisturbed.sums

@@ -55,8 +55,10 @@ class OnSlurm:
         return started
 
     def __call__(self, *arguments, **options):
-        """Run to the end."""
-        return self.start(*arguments, **options).wait()
+        """Run to the end, which is to be a good one."""
+        run = self.start(*arguments, **options).wait()
+        assert run.code == 0, run.output
+        return run
 
     def gone(self, job: str) -> None:
         """Wait until a job has ended."""

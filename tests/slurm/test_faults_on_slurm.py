@@ -55,7 +55,6 @@ def test_a_job_that_is_cancelled_every_time_stops_the_run_which_can_be_gone_on_w
     assert checksums(stopped.outdir) == {}
     held.let_go()
     run = on_slurm(*SECTIONS_ALONE, "-resume")
-    assert run.code == 0, run.output
     assert run.processes("COMPLETED") == {"STACK"}
     assert checksums(run.outdir) == stacked
 

@@ -58,7 +58,6 @@ def test_a_job_over_its_limit_is_tried_again_with_more_up_to_the_sites_limit(
             withName: PYRAMID {{ {limits[1]} }}
         }}""",
     )
-    assert run.code == 0, run.output
     assert asked(run, option) == tries
 
 
@@ -76,7 +75,6 @@ def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempt
         """,
     )
     run = on_slurm("--input", volume, *ONE_STEP, "--max_memory", "20 GB", profiles="slurm")
-    assert run.code == 0, run.output
     assert asked(run, "-t") == [
         ("FAILED", "137", "05:00:00"),
         ("FAILED", "137", "10:00:00"),

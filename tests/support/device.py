@@ -3,8 +3,6 @@
 import importlib
 from types import ModuleType
 
-__all__ = ["NoDeviceError", "cupy_with_device"]
-
 
 class NoDeviceError(Exception):
     """No GPU that CuPy can use; the text says why."""

@@ -94,19 +94,7 @@ def changed(path: Path, content: bytes | None) -> Generator[None]:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of Nextflow that has ended.
-
-    Attributes
-    ----------
-    folder
-        Where it was launched.
-    outdir
-        Its results.
-    code
-        Exit code.
-    output
-        Standard output and error.
-    """
+    """A run of Nextflow that has ended, where it was launched, its results and all it said."""
 
     folder: Path
     outdir: Path
@@ -152,19 +140,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Started:
-    """A run of Nextflow that goes on, in a separate session.
-
-    Attributes
-    ----------
-    folder
-        Where it was launched.
-    outdir
-        Its results.
-    process
-        Nextflow itself.
-    stream
-        Takes standard output and error.
-    """
+    """A run of Nextflow that goes on, in a separate session; the stream takes all it says."""
 
     folder: Path
     outdir: Path
@@ -209,15 +185,10 @@ class Started:
         return found
 
     def of_task(self, part: str, script: str) -> int:
-        """Wait for a process of a task.
+        """Wait for a process of the task of a program, ``n4.py``.
 
-        Parameters
-        ----------
-        part
-            ``python``, ``.command.sh`` or ``.command.run``: the program, the script that starts it,
-            or the wrapper around both.
-        script
-            The program, ``n4.py``.
+        The part is ``python``, ``.command.sh`` or ``.command.run``: the program, the script that
+        starts it, or the wrapper around both.
         """
 
         def found() -> int | None:
