@@ -43,11 +43,6 @@ def store(path, voxels=None, *, chunks=TILE, axes="zyx", unit="micrometer", scal
     return path
 
 
-def chunk(path, *position):
-    """File of one chunk of a store that :func:`store` wrote."""
-    return path / "0" / ".".join(map(str, position))
-
-
 # Each makes its input in the current folder and gives the arguments.
 
 
@@ -69,24 +64,13 @@ def plain(*arguments, **how):
     return make
 
 
-def corrupt():
-    chunk(store(Path("in.zarr")), 0, 1, 2).write_bytes(b"these are no voxels")
-    return ["in.zarr", "out.zarr", "--resolution", "10"]
-
-
-def missing(*arguments):
+def broken(content, *arguments):
     def make():
-        chunk(store(Path("in.zarr")), 0, 1, 2).unlink()
+        file = store(Path("in.zarr")) / "0" / "0.1.2"
+        file.unlink() if content is None else file.write_bytes(content)
         return ["in.zarr", "out.zarr", *arguments]
 
     return make
-
-
-def not_finite():
-    voxels = values()
-    voxels[3, 4, 5] = np.nan
-    store("in.zarr", voxels)
-    return ["in.zarr", "out.zarr"]
 
 
 def masked(mask):
@@ -111,6 +95,7 @@ def existing():
     return ["in.zarr", "out.zarr"]
 
 
+NOT_FINITE = np.where(np.arange(np.prod(SHAPE)).reshape(SHAPE) == 4805, np.nan, values())
 CUT_IN_Z = {"chunks": (4, 16, 16)}
 EMPTY = np.zeros(SHAPE)
 TARGET = ("--resolution", "10")
@@ -128,12 +113,27 @@ CASES = [
         "extract one channel",
     ),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
-    ("resample", corrupt, "in.zarr: chunk 0/0.1.2 cannot be decoded", "restore it"),
-    ("resample", missing(*TARGET), "in.zarr: chunk 0/0.1.2 is missing", "--missing-chunks fill"),
-    ("stitch", missing("--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
-    ("pyramid", missing(), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
+    (
+        "resample",
+        broken(b"these are no voxels", *TARGET),
+        "in.zarr: chunk 0/0.1.2 cannot be decoded",
+        "restore it",
+    ),
+    (
+        "resample",
+        broken(None, *TARGET),
+        "in.zarr: chunk 0/0.1.2 is missing",
+        "--missing-chunks fill",
+    ),
+    ("stitch", broken(None, "--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
+    ("pyramid", broken(None), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("stitch", plain(), "in.zarr does not say how its tiles overlap", "give --overlap"),
-    ("n4", not_finite, "in.zarr holds NaN or Inf (first at z y x 3 4 5)", "--nonfinite mask"),
+    (
+        "n4",
+        plain(voxels=NOT_FINITE),
+        "in.zarr holds NaN or Inf (first at z y x 3 4 5)",
+        "--nonfinite mask",
+    ),
     ("n4", plain(voxels=np.full(SHAPE, 7.0)), "in.zarr holds the one value 7", "check the input"),
     ("n4", plain(voxels=np.zeros(SHAPE, "c8")), "in.zarr holds complex64 voxels", "needs real"),
     ("n4", masked(EMPTY), "mask mask.zarr has no voxel", "give another"),

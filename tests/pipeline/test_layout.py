@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import subprocess
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -31,28 +32,15 @@ def lines_of(path):
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def tracked():
-    """Files that are or will be in the repository."""
-    try:
-        made = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("git does not know this folder, so that its files cannot be told from others")
-    return [path for name in made.stdout.split("\0") if name and (path := PROJECT / name).is_file()]
-
-
 def texts():
-    """Name and text of every tracked file that is one."""
-    for path in tracked():
-        try:
-            yield path.relative_to(PROJECT), path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            continue
+    """Name and text of every file that is or will be in the repository."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    made = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip("git does not know this folder, so that its files cannot be told from others")
+    for name in filter(None, made.stdout.split("\0")):
+        with suppress(UnicodeDecodeError, FileNotFoundError):
+            yield Path(name), (PROJECT / name).read_text(encoding="utf-8")
 
 
 def documents():
