@@ -9,13 +9,7 @@ class NoDeviceError(Exception):
 
 
 def cupy_with_device() -> ModuleType:
-    """Return CuPy where it sees a device.
-
-    Raises
-    ------
-    NoDeviceError
-        Where CuPy is not installed or sees no device.
-    """
+    """Return CuPy where it sees a device; else a NoDeviceError."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:

@@ -156,7 +156,7 @@ class Started:
     def wait(self) -> Run:
         """The run when it has ended."""
         try:
-            code = self.process.wait(300)
+            code = self.process.wait(540)
         finally:
             self.process.kill()
             self.process.wait()
