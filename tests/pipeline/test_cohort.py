@@ -16,14 +16,13 @@ SKIPPED = ("--skip_report", "--skip_pyramid")
 ROWS = {
     "01": ("01", "", "", "", "", ""),
     "two b": ("the second", "20", "0.25", "2", "positions.csv", ""),
-    "one": ("01/section_01.ome.zarr", "", "", "", "", ""),
     "whole": ("sections", "3.5 4 4", "", "", "", ""),
     "volume": ("truth/tissue.ome.zarr", "20", "", "", "", "none"),
     "nifti": ("brain.nii.gz", "", "", "", "", "its mask.nii.gz"),
 }
 """Input, resolution, overlap, iterations, positions and mask of each subject."""
 
-PLANES = {"01": 14, "two b": 7, "one": 7, "whole": 40, "volume": 7, "nifti": 16}
+PLANES = {"01": 14, "two b": 7, "whole": 40, "volume": 7, "nifti": 16}
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +71,17 @@ def work(run, status):
 
 
 def test_each_subject_runs_the_steps_that_its_input_needs(cohort):
-    both = ("section_01", "section_02")
     assert work(cohort, "COMPLETED") == sorted(
         [
             *(f"N4 ({name})" for name in ROWS),
-            *(f"STACK ({name})" for name in ("01", "two b", "one", "whole")),
-            *(f"{s} ({n}:{k})" for s in ("RESAMPLE", "STITCH") for n in ROWS for k in both
-              if n in ("01", "two b") or (n == "one" and k == both[0])),
+            *(f"STACK ({name})" for name in ("01", "two b", "whole")),
+            *(f"{step} ({name}:section_0{number})" for step in ("RESAMPLE", "STITCH")
+              for name in ("01", "two b") for number in (1, 2)),
             "RESAMPLE (volume:tissue)",
             "RESAMPLE (nifti:brain)",
         ]
     )  # fmt: skip
-    assert "PREFLIGHT (6 subjects)" in cohort.tasks("COMPLETED")
+    assert "PREFLIGHT (5 subjects)" in cohort.tasks("COMPLETED")
     planes = {name: voxels(cohort.outdir / name / f"{name}_n4.ome.zarr").shape[0] for name in ROWS}
     assert planes == PLANES
 

@@ -12,8 +12,6 @@ soak = pytest.mark.soak
 
 LAUNCH = {
     "no-input": ([], "--input is missing; give a folder of mosaics"),
-    # Any text is true to Groovy.
-    "switch": (["--phantom", "no"], "--phantom is 'no': write true or false."),
     # The data of study1 would take the place of those of study[1].
     "pattern": (
         ["--input", "{studies}/study1/vol.nii", "--n4_mask", "{studies}/study[1]/vol.nii"],
@@ -27,6 +25,8 @@ LAUNCH = {
 """Refused at the launch: arguments and sentence."""
 
 LAUNCH_SOAK = {
+    # Any text is true to Groovy.
+    "switch": (["--phantom", "no"], "--phantom is 'no': write true or false."),
     "nowhere": (["--input", "nowhere"], "nowhere does not exist; check the path."),
     "outdir": (["--phantom", "--outdir="], "--outdir is missing; give a folder for the results."),
     "subject-outside": (
