@@ -15,7 +15,7 @@ def stacked(succeeding, quick, phantom, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stacked")
     run = succeeding(folder, *quick, "--input", phantom / "mosaics", *SECTIONS_ALONE)
     made = checksums(run.outdir)
-    assert len(made) > 2
+    assert made
     return made
 
 
