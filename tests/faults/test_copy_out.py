@@ -16,12 +16,12 @@ LEFT = 50_000
 @pytest.mark.soak
 @pytest.mark.fault
 def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
-    nextflow, succeeding, mosaics, small_disk, undisturbed_mosaics, told, tmp_path
+    nextflow, succeeding, volume, small_disk, undisturbed, told, tmp_path
 ):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     disk = small_disk("disk", "size=64m")
-    given = (*mosaics, "--scratch_dir", scratch, "-w", disk / "work")
+    given = (*volume, "--scratch_dir", scratch, "-w", disk / "work")
     free = "$(df --output=avail -B1 . | tail -n 1)"
     fill = f"head -c $(({free} - {LEFT})) /dev/zero > {disk}/ballast"
     (tmp_path / "full.config").write_text(
@@ -39,7 +39,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     words = " ".join(failed.output.split())
     message = "The results could not be copied from the scratch folder: "
     assert f"octane stopped: {message}" in words
-    said = re.findall(message + r"mosaics_n4.ome.zarr/0/c/0/0/0 has \d+ of \d+ bytes", words)
+    said = re.findall(message + r"tissue_\w+.ome.zarr/0/c/0/0/0 has \d+ of \d+ bytes", words)
     assert "run again with -resume" in words
     (task,) = (disk / "work").glob(f"{row['hash']}*")
     assert all(path.name.startswith(".") for path in task.iterdir())
@@ -51,7 +51,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     assert resumed.processes("COMPLETED") == {"N4", "PYRAMID"}
     for store in (disk / "work").glob("*/*/*.ome.zarr"):
         assert verify(store) == 1
-    assert checksums(resumed.outdir) == undisturbed_mosaics.sums
+    assert checksums(resumed.outdir) == undisturbed.sums
     told(f"exit {row['exit']}: {said[0]}")
 
 
