@@ -73,7 +73,9 @@ def test_no_two_tasks_hold_one_gpu_and_leases_stay_within_what_slurm_gave(
     jobs, leases = (
         {
             job: (device, int(begin), int(end))
-            for job, device, begin, end in map(str.split, (tmp_path / name).open())
+            for job, device, begin, end in map(
+                str.split, (tmp_path / name).read_text().splitlines()
+            )
         }
         for name in ("jobs.log", "leases.log")
     )
