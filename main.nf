@@ -10,7 +10,7 @@ include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; lockOutdir } from './subworkflows/completion'
 include { cancelOrphans } from './subworkflows/slurm_orphans'
-include { codeVersion ; collected ; helpText ; runRecord ; switched ; unchanged ; withOwn } from './lib/functions'
+include { codeVersion ; helpText ; runRecord ; switched ; unchanged ; withOwn } from './lib/functions'
 
 workflow OCTANE {
     take:
@@ -18,34 +18,35 @@ workflow OCTANE {
 
     main:
     PREPARE(subjects)
-    results = channel.empty()
+    plans = PREPARE.out.plans
     images = PREPARE.out.images.branch { meta, _image ->
         resample: meta.resample
         ready: true
     }
-    RESAMPLE(withOwn(images.resample, PREPARE.out.resample), codeVersion('resample'))
+    RESAMPLE(withOwn(images.resample, plans, 'resample'), codeVersion('resample'))
     resampled = RESAMPLE.out.image.mix(images.ready).branch { meta, _image ->
         mosaic: meta.kind == 'mosaic' && !switched('skip_stitch')
         section: meta.kind != 'volume'
         volume: true
     }
-    STITCH(withOwn(resampled.mosaic, PREPARE.out.stitch), codeVersion('stitch'))
+    STITCH(withOwn(resampled.mosaic, plans, 'stitch'), codeVersion('stitch'))
     sections = STITCH.out.section
         .mix(resampled.section)
         .map { meta, section -> [groupKey(meta.id, meta.count), meta.seen, section] }
         .groupTuple()
         .map { id, seen, files -> [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }] }
-    STACK(withOwn(sections, PREPARE.out.stack), codeVersion('stack'))
+    STACK(withOwn(sections, plans, 'stack'), codeVersion('stack'))
     volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
+    results = channel.empty()
     if (!switched('skip_n4')) {
-        N4(withOwn(volume, PREPARE.out.n4), codeVersion('n4'))
+        N4(withOwn(volume, plans, 'n4'), codeVersion('n4'))
         volume = N4.out.volume
         records = records.mix(N4.out.record)
-        results = results.mix(N4.out.field)
+        results = N4.out.field
     }
     if (!switched('skip_pyramid')) {
-        PYRAMID(withOwn(volume, PREPARE.out.pyramid), codeVersion('pyramid'))
+        PYRAMID(withOwn(volume, plans, 'pyramid'), codeVersion('pyramid'))
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
@@ -54,14 +55,15 @@ workflow OCTANE {
         // As soon as a subject's last record is there, in an order that does not depend on which came first.
         noted = records
             .map { meta, files -> [meta.id, files] }
-            .combine(PREPARE.out.report, by: 0)
-            .map { id, files, more, _flags -> [groupKey(id, more.records), files] }
+            .combine(plans, by: 0)
+            .map { id, files, steps -> [groupKey(id, steps.records), files] }
             .groupTuple(remainder: true)
             .map { id, files -> [[id: id.toString()], files.flatten().sort { file -> file.name }] }
-        REPORT(withOwn(noted, PREPARE.out.report), runRecord(), codeVersion('report'))
+        REPORT(withOwn(noted, plans, 'report'), runRecord(), codeVersion('report'))
         report = REPORT.out.report
-        COHORT_REPORT(REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }.filter { twins -> twins.size() > 1 }, codeVersion('cohort_report'))
-        results = results.mix(report, COHORT_REPORT.out.report.map { page -> [[:], page] })
+        twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
+        COHORT_REPORT(twins.filter { list -> list.size() > 1 }, codeVersion('cohort_report'))
+        results = results.mix(report, COHORT_REPORT.out.report.map { page -> [[id: ''], page] })
     }
     volume = unchanged(volume, PREPARE.out.states)
 
@@ -79,12 +81,10 @@ workflow {
     }
     else {
         cancelOrphans()
-        subjects = SUBJECTS()
+        OCTANE(SUBJECTS())
         lock = lockOutdir()
-        OCTANE(subjects)
-        names = collected(subjects.map { meta, _input, _truth -> meta.id })
-        records = collected(OCTANE.out.records)
-        results = collected(OCTANE.out.results)
-        workflow.onComplete { complete(names, records, results, lock) }
+        results = [].asSynchronized()
+        OCTANE.out.results.subscribe { item -> results << item }
+        workflow.onComplete { complete(results, lock) }
     }
 }

@@ -24,7 +24,7 @@ def main(
     request
         JSON of all workflow parameters.
     samplesheet
-        CSV, YAML or JSON: one row for each subject.
+        CSV or YAML: one row for each subject.
     unseen
         Do not look whether the paths of the rows exist.
     """

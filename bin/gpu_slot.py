@@ -10,7 +10,7 @@ import cyclopts
 from octane.config.cli import FLAT, command, launch
 from octane.config.params import LeaseParameters
 from octane.core.errors import OctaneError
-from octane.core.units import bytes_of
+from octane.gpu.lease import parse_memory
 from octane.gpu.status import Node, table
 
 app = command(__doc__)
@@ -33,9 +33,9 @@ def main(
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
-    The command replaces this process, so exit code and signals are its own. It sees
-    the GPU as the only one (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU.
-    The share is given back when the command and all that it left running have ended.
+    Exit code and signals are the command's own. It sees the GPU as the only one
+    (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU. This process ends, and
+    gives the share back, when the command and all that it left running have ended.
 
     Parameters
     ----------
@@ -63,17 +63,14 @@ def main(
         return
     if memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
-    try:
-        required = bytes_of(memory)
-    except ValueError as error:
-        raise OctaneError(f"--memory: {error}.") from error
+    required = parse_memory(memory)
     if dry_run:
         gpu, lines = node.preview(required)
         sys.stdout.write("\n".join(lines) + "\n")
         raise SystemExit(0 if gpu is not None else 1)
     if not words:
         raise OctaneError("There is no command; write it after --.")
-    node.run(words, required, backend, timeout, subject)
+    node.run(list(words), required, backend, timeout, subject)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,30 @@
 import sys
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from octane.config.cli import RecordFile, run
-from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    LeaseParameters,
+    N4Parameters,
+    parameter,
+)
 from octane.steps.n4 import correct_bias, prepare
+
+
+class Files(BaseModel):
+    """Files beside the volumes."""
+
+    save_bias_field: Path | None = parameter(
+        None, "Where to write the multiplicative bias field at full resolution."
+    )
+    truth: Path | None = parameter(None, "A phantom's truth folder; adds figures against it.")
+    metrics: RecordFile = parameter(None, "Where to write the record of what was done, as JSON.")
+    preview: RecordFile = parameter(
+        None, "Where to write slices and profiles for the report, as NPZ."
+    )
 
 
 def main(
@@ -18,10 +39,7 @@ def main(
     reading: InputParameters,
     execution: ExecutionParameters,
     sharing: LeaseParameters,
-    save_bias_field: Path | None = None,
-    truth: Path | None = None,
-    metrics: RecordFile = None,
-    preview: RecordFile = None,
+    files: Files,
     dry_run: bool = False,
 ) -> None:
     """Correct a volume's bias field with N4, ITK's algorithm and options.
@@ -32,39 +50,16 @@ def main(
         OME-Zarr, NIfTI, MHA, NRRD or TIFF.
     destination
         The corrected volume, in any of these.
-    save_bias_field
-        Where to write the multiplicative bias field at full resolution.
-    truth
-        A phantom's truth folder; adds figures against it.
-    metrics
-        Where to write the record of what was done, as JSON.
-    preview
-        Where to write slices and profiles for the report, as NPZ.
     dry_run
         Print what would be fitted, how finely, and the memory it takes; do nothing.
     """
+    given = (source, destination, parameters, reading, execution)
     if dry_run:
-        planned = prepare(
-            source,
-            destination,
-            parameters,
-            reading,
-            execution,
-            save_bias_field=save_bias_field,
-        )
+        planned = prepare(*given, save_bias_field=files.save_bias_field)
         sys.stdout.write("\n".join(planned.plan.lines()) + "\n")
         return
-    made = correct_bias(
-        source,
-        destination,
-        parameters,
-        reading,
-        execution,
-        sharing,
-        save_bias_field=save_bias_field,
-        truth=truth,
-    )
-    made.save(metrics, preview)
+    made = correct_bias(*given, sharing, save_bias_field=files.save_bias_field, truth=files.truth)
+    made.save(files.metrics, files.preview)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
-// Functions that the workflow and its modules share.
-//
-// This file includes no other script: Nextflow 25.04 runs one that does once for each script that includes
-// it, and then calls its functions "already defined".
+// Functions that the workflow and its modules share. This file includes no other script: Nextflow 25.04 runs
+// one that does once for each script that includes it, and then calls its functions "already defined".
 
 // A switch. On Nextflow 26.04 every value of the command line is text, and any text would be true, 'no' and
 // 'false' as well. Where there is no such parameter, as in another workflow, it is off.
@@ -19,7 +17,7 @@ def switched(name) {
 def codeVersion(step) {
     def parts = [
         cohort: 'core config steps/cohort.py',
-        phantom: 'core config store pipeline steps/phantom.py steps/phantom_model.py',
+        phantom: 'core config store pipeline steps/phantom.py',
         preflight: 'core config store gpu pipeline resample stitch steps/preflight.py steps/space.py steps/stack.py steps/stitch.py',
         resample: 'core config store gpu pipeline resample steps/resample.py',
         stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',
@@ -41,18 +39,12 @@ def outputFolder() {
     return file(params.outdir.toString(), glob: false).toAbsolutePath()
 }
 
-// Where a task's file is published in the folder of its subject; null: it is not. A workflow that has none
-// of octane's parameters publishes in its own way.
+// Where a task's file is published in the folder of its subject; null: it is not.
 def published(meta, step, name) {
     def last = !switched('skip_pyramid') ? 'pyramid' : !switched('skip_n4') ? 'n4' : meta.kind == 'volume' ? 'resample' : 'stack'
-    if (params.publish_dir_mode == null || name == 'versions.yml') {
-        return null
-    }
-    if (name.endsWith('.ome.zarr')) {
-        return step == last || name.endsWith('_bias.ome.zarr') ? name : null
-    }
-    def folder = name.endsWith('_metrics.json') ? 'metrics/' : name.endsWith('.nsys-rep') ? 'profiles/' : ''
-    return folder || step == 'report' ? folder + name : null
+    def isResult = name.endsWith('.ome.zarr') ? step == last || name.endsWith('_bias.ome.zarr') : step == 'report' && name != 'versions.yml'
+    def folder = name.endsWith('_metrics.json') ? 'metrics/' : name.endsWith('.nsys-rep') ? 'profiles/' : isResult ? '' : null
+    return folder == null ? null : folder + name
 }
 
 // Not JsonSlurper: it fills its maps when they are first read, and several operators read a plan at once.
@@ -60,62 +52,40 @@ def read(json) {
     return new groovy.json.JsonSlurperClassic().parseText(json.text)
 }
 
-// The first file of a zarr store's metadata, as METADATA in octane/store/chunks.py has them; null without any.
-def metadataOf(folder) {
-    return ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> folder.resolve(name) }.find { path -> path.exists() }
-}
-
-def isStore(folder) {
-    return folder.name.endsWith('.zarr') || metadataOf(folder)
+// As is_store in octane/store/chunks.py, and find_inputs in octane/store/inputs.py.
+def isStore(path) {
+    return path.name.endsWith('.zarr') || ['zarr.json', '.zattrs', '.zgroup', '.zarray'].any { name -> path.resolve(name).exists() }
 }
 
 // The part of an input that is read: of a folder its stores alone, because results, a work directory and
 // other files in it may change meanwhile. Names that begin with a dot are no input.
 def partsOf(input) {
-    if (!input.isDirectory() || isStore(input)) {
-        return [input]
-    }
-    return input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
+    return !input.isDirectory() || isStore(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
 }
 
 // Names, sizes and times of all files of an input, as one text: Nextflow looks at a folder's own time
 // alone, which an edited chunk deep inside leaves as it was. `lost` takes links to files that are gone.
 def fingerprint(input, lost = []) {
-    if (!input) {
-        return ''
-    }
-    def found = []
-    partsOf(input).findAll { part -> part.exists() || !lost.add(part) }.each { part ->
-        def root = part.toRealPath()
-        if (!root.isDirectory()) {
-            found << "${part.name} ${root.size()} ${root.lastModified()}"
-            return
-        }
-        root.eachFileRecurse { path ->
-            if (!path.exists()) {
-                lost << path
-            }
-            else if (!path.isDirectory()) {
-                found << "${part.name} ${root.relativize(path)} ${path.size()} ${path.lastModified()}"
-            }
-        }
-    }
-    return found.sort().join('\n').md5()
+    def files = []
+    partsOf(input).each { part -> part.isDirectory() ? part.eachFileRecurse { path -> files << path } : files << part }
+    def (found, gone) = files.findAll { path -> !path.isDirectory() }.split { path -> path.exists() }
+    lost.addAll(gone)
+    return found.collect { path -> "${input.relativize(path)} ${path.size()} ${path.lastModified()}" }.sort().join('\n').md5()
 }
 
-// Each [meta, file] with the values of its subject, [id, more meta, value...]: [meta + more, file, value...].
-def withOwn(items, values) {
+// Each [meta, file] with its subject's part of a step, as stepsOf in subworkflows/prepare.nf gives it.
+def withOwn(items, plans, step) {
     return items
         .map { meta, file -> [meta.id, meta, file] }
-        .combine(values, by: 0)
-        .map { tuple -> [tuple[1] + tuple[3], tuple[2]] + tuple.drop(4) }
+        .combine(plans, by: 0)
+        .map { _id, meta, file, steps -> [meta + steps[step][0], file] + steps[step].drop(1) }
 }
 
 // Each [meta, file], once all files of its subject are seen to be what they were at the start: a task that
 // read other chunks than those it is cached by would be wrong, in this run alone, with no sign of it.
 def unchanged(volumes, states) {
     return volumes.map { meta, file -> [meta.id, meta, file] }.join(states).map { _id, meta, file, before ->
-        def changed = before.keySet().findAll { path -> !path.exists() || fingerprint(path) != before[path] }
+        def changed = before.keySet().findAll { path -> fingerprint(path) != before[path] }
         if (changed) {
             error("${changed.join(', ')} changed while the run read it, so that the results mix two states of it; run again with -resume, which repeats the steps that it concerns.")
         }
@@ -123,20 +93,15 @@ def unchanged(volumes, states) {
     }
 }
 
-// The items of a channel, in a list that is complete when the run ends.
-def collected(items) {
-    def list = [].asSynchronized()
-    items.subscribe { item -> list << item }
-    return list
-}
-
-// The run as the report describes it. Nothing in it changes when nothing else does, or the report would
-// never be cached: no run name, no time.
+// The run as the report describes it, with the commit of a checkout, marked where it has changes. Nothing in
+// it changes when nothing else does, or the report would never be cached: no run name, no time.
 def runRecord() {
+    def describe = ['bash', '-c', 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null', workflow.projectDir.toString()]
+    def checkout = !workflow.commitId && workflow.projectDir.resolve('.git').exists()
     return [
         Nextflow: nextflow.version.toString(),
         octane: workflow.manifest.version,
-        revision: workflow.commitId ?: commitOf(workflow.projectDir),
+        revision: checkout ? describe.execute().text.trim() : workflow.commitId,
         code: codeVersion('all').take(12),
         profile: workflow.profile,
         repository: workflow.repository ?: '',
@@ -145,17 +110,11 @@ def runRecord() {
     ].findAll { _key, value -> value }
 }
 
-// The commit of a checkout, marked where it has changes; '' where there is no repository or no git.
-def commitOf(folder) {
-    def describe = 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null || true'
-    return folder.resolve('.git').exists() ? ['bash', '-c', describe, folder.toString()].execute().text.trim() : ''
-}
-
-// The parameters in the order of the schema.
 def helpText() {
-    def schema = new groovy.json.JsonSlurper().parseText(file("${moduleDir}/../nextflow_schema.json").text)
-    def groups = schema['$defs'].collect { _name, group ->
-        def lines = group.properties.collect { name, p -> "  --${name.padRight(28)} ${p.description}${p.containsKey('default') ? " [default: ${p.default}]" : ''}" }
+    def groups = read(file("${moduleDir}/../nextflow_schema.json"))['$defs'].collect { _name, group ->
+        def lines = group.properties.collect { name, p ->
+            "  --${name.padRight(28)} ${p.description}${p.containsKey('default') ? " [default: ${p.default}]" : ''}"
+        }
         "${group.title}\n${lines.join('\n')}"
     }
     return "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]\n\n${groups.join('\n\n')}"

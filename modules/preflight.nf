@@ -1,17 +1,17 @@
 process PREFLIGHT {
-    tag "${ids.size() == 1 ? ids[0] : "${ids.size()} subjects"}"
+    tag "${subjects.size() == 1 ? subjects[0].meta.id : "${subjects.size()} subjects"}"
     label 'process_single'
     // So that a scratch folder that is not there is seen and not made.
     scratch false
 
     input:
-    tuple val(ids), path(inputs, stageAs: 'input/?/*'), val(fingerprints), path(tables, stageAs: 'positions/?/*')
+    tuple val(subjects), path(inputs, stageAs: 'input/?/*'), path(tables, stageAs: 'positions/?/*')
     // The request by stdin, so that a message of Nextflow's does not drown in all parameters.
     stdin
     val code
 
     output:
-    tuple val(ids), path('plans.json'), emit: plans
+    tuple val(subjects), path('plans.json'), emit: plans
 
     script:
     """
@@ -20,7 +20,7 @@ process PREFLIGHT {
 
     stub:
     """
-    for place in \$(seq ${ids.size()}); do
+    for place in \$(seq ${subjects.size()}); do
         stores=
         for store in input/\$place/*/*.zarr; do
             [ -e "\$store" ] || continue
@@ -30,6 +30,6 @@ process PREFLIGHT {
         kind=mosaic
         if [ -z "\$stores" ]; then kind=volume; stores='{"id":"volume","file":""}'; fi
         echo "{\\"kind\\":\\"\$kind\\",\\"items\\":[\$stores],\\"flags\\":{}}"
-    done | paste -sd, - | sed 's/.*/{"plans":[&]}/' > plans.json
+    done | paste -sd, - | sed 's/.*/{"plans":[&],"notes":[]}/' > plans.json
     """
 }

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from octane.config.params import LeaseParameters
+from octane.core.metrics import Metrics
 from octane.gpu.device import CupyDevice
 from octane.gpu.inventory import visible
 from octane.gpu.lease import lease
 from octane.gpu.nvml import Nvml
-from octane.gpu.run import run_on_gpu
+from octane.gpu.run import on_device
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 pytestmark = pytest.mark.gpu
@@ -45,9 +47,14 @@ def test_memory_that_runs_out_halves_the_batch_and_the_pool_is_returned(gpu, own
         return int(values[:10].sum())
 
     before = Nvml().read()[gpu.index].free
-    done = run_on_gpu(work, 2 * 10**9, batch=4, **own)
-    assert done.result == 10
-    assert [a.outcome for a in done.attempts] == ["out of memory", "out of memory", "done"]
+    metrics = Metrics("test")
+    sharing = LeaseParameters(gpu_lock_dir=own["folder"], gpu_timeout=own["timeout"])
+    more = {"sharing": sharing, "metrics": metrics, "subject": "test"}
+    assert on_device(work, lambda _: 2 * 10**9, batch=4, backend="gpu", **more) == 10
+    figures = metrics.figures["gpu"]
+    assert isinstance(figures, dict)
+    outcomes = [attempt["outcome"] for attempt in figures["attempts"]]
+    assert outcomes == ["out of memory", "out of memory", "done"]
     assert cupy.get_default_memory_pool().total_bytes() == 0
     # What is left is the context, and kernels that were compiled.
     assert before - Nvml().read()[gpu.index].free < 10**9
@@ -58,21 +65,26 @@ def test_the_cpu_takes_over_with_the_same_result_and_the_context_is_released(tmp
     import os, sys
     from pathlib import Path
     import numpy as np
-    from octane.gpu.run import run_on_gpu
+    from octane.config.params import LeaseParameters
+    from octane.core.metrics import Metrics
+    from octane.gpu.run import on_device
     from octane.gpu.nvml import Nvml
 
     def work(share):
         values = share.xp.arange(1000, dtype=share.xp.float64)
         total = float((values * values).sum())
-        if share.lease.gpu is not None:
+        if share.device is not None:
             seen.append(total)
             share.xp.ones(10**13, share.xp.uint8)
         return total
 
     seen = []
-    done = run_on_gpu(work, 10**9, folder=Path(sys.argv[1]), timeout=60)
+    metrics = Metrics("test")
+    sharing = LeaseParameters(gpu_lock_dir=Path(sys.argv[1]), auto_timeout=60)
+    more = {"sharing": sharing, "metrics": metrics, "subject": "test"}
+    result = on_device(work, lambda _: 10**9, batch=1, backend="auto", **more)
     processes = [p.pid for gpu in Nvml().read() for p in gpu.processes or ()]
-    print(done.figures()["backend"], seen[0] == done.result, os.getpid() in processes)
+    print(metrics.figures["gpu"]["backend"], seen[0] == result, os.getpid() in processes)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), tmp_path / "leases"],

@@ -4,11 +4,13 @@ import functools
 
 import numpy as np
 import pytest
+from n4_volumes import biased_ball
 
 from octane.core.arrays import to_host
 from octane.n4 import bspline
 from octane.n4 import fit as n4
-from octane.n4.cuda import APPLIED, CudaSteps, apply_rows, device_steps
+from octane.n4.apply import divide
+from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Sharpening, Steps
 
@@ -17,16 +19,8 @@ pytestmark = pytest.mark.gpu
 SHAPE = (48, 64, 80)
 
 
-def phantom():
-    rng = np.random.default_rng(0)
-    z, y, x = np.meshgrid(*[np.linspace(-1, 1, n) for n in SHAPE], indexing="ij")
-    tissue = np.where(x**2 + y**2 + z**2 < 0.8, 100.0, 30.0)
-    bias = np.exp(0.3 * x - 0.2 * y**2 + 0.1 * z)
-    return (tissue * bias * (1 + 0.05 * rng.standard_normal(SHAPE))).astype(np.float32)
-
-
 def inputs(name):
-    image = phantom()
+    image = biased_ball(SHAPE)
     weights = np.random.default_rng(1).uniform(0.1, 1, SHAPE).astype(np.float32)
     return {
         "whole": (image, None, None),
@@ -56,7 +50,7 @@ def test_the_fit_is_that_of_the_cpu_and_of_arrays_on_the_gpu(cupy, name, monkeyp
     options = {"iterations": (10, 8, 6), "convergence_threshold": 0.0}
     kernels = fit(*inputs(name), cupy.asarray, **options)
     near(kernels, fit(*inputs(name), **options))
-    monkeypatch.setattr(n4, "device_steps", lambda *_: Steps)
+    monkeypatch.setattr(n4, "steps_for", lambda *_: Steps)
     near(kernels, fit(*inputs(name), cupy.asarray, **options))
 
 
@@ -85,8 +79,8 @@ def test_a_constant_image_has_no_bias(cupy):
 
 
 def test_an_iteration_copies_to_the_host_once_and_allocates_nothing(cupy, monkeypatch):
-    image = cupy.asarray(phantom())
-    assert device_steps(image.shape, 200) is CudaSteps
+    image = cupy.asarray(biased_ball(SHAPE))
+    assert n4.steps_for(cupy, image.shape, 200) is CudaSteps
     steps = CudaSteps(FitVoxels(image, None, None, 1, CudaSteps.SLAB), Sharpening(200, 0.15, 0.01))
     steps.begin_level((4, 4, 4))
     lattice, moments = iterate(steps, cupy.zeros((4, 4, 4), cupy.float32))
@@ -108,17 +102,17 @@ def test_an_iteration_copies_to_the_host_once_and_allocates_nothing(cupy, monkey
 @pytest.mark.parametrize("strength", [1.0, 0.4])
 def test_the_correction_is_that_of_the_cpu_however_it_is_cut(cupy, source, strength):
     rng = np.random.default_rng(2)
-    found = n4.BiasFit(rng.normal(0, 0.3, (5, 6, 7)).astype(np.float32), ())
+    lattice = rng.normal(0, 0.3, (5, 6, 7)).astype(np.float32)
     floor = 0 if source.kind == "u" else -100
     image = rng.uniform(floor, 200, SHAPE).astype(source)
-    bases = [bspline.basis(n, c) for n, c in zip(SHAPE, found.lattice.shape, strict=True)]
-    rows = bspline.expand_rows(found.lattice.astype(np.float64), bases).astype(np.float32)
-    axis = functools.partial(bspline.axis_weights, SHAPE[2], found.lattice.shape[2])
+    whole_grid = tuple(slice(0, n) for n in SHAPE)
+    rows, _ = bspline.region_rows(cupy.asarray(lattice), SHAPE, whole_grid)
+    axis = functools.partial(bspline.axis_weights, SHAPE[2], lattice.shape[2])
     field = cupy.empty(SHAPE, np.float32)
-    whole = apply_rows(cupy.asarray(image), cupy.asarray(rows), axis(), strength, None, field)
+    whole = apply_rows(cupy.asarray(image), rows, axis(), strength, None, field)
     on_host = to_host(field)
-    np.testing.assert_allclose(on_host, n4.log_field(found, SHAPE), atol=1e-6)
-    expected = n4.correct(image, on_host, strength)
+    np.testing.assert_allclose(on_host, bspline.evaluate_region(lattice, SHAPE), atol=1e-6)
+    expected = divide(image, on_host, strength, source, image)
     if source.kind == "f":
         np.testing.assert_allclose(
             to_host(whole), expected, rtol=1e-6 if source.itemsize == 4 else 1e-14
@@ -126,7 +120,5 @@ def test_the_correction_is_that_of_the_cpu_however_it_is_cut(cupy, source, stren
     else:
         assert abs(to_host(whole).astype(int) - expected).max() <= 1
     for begin, end in ((0, 1), (1, 33), (33, 80)):
-        part = apply_rows(
-            cupy.asarray(image[:, :, begin:end]), cupy.asarray(rows), axis(begin, end), strength
-        )
+        part = apply_rows(cupy.asarray(image[:, :, begin:end]), rows, axis(begin, end), strength)
         np.testing.assert_array_equal(to_host(part), to_host(whole[:, :, begin:end]))

@@ -28,7 +28,6 @@ LAUNCH_SOAK = {
     # Any text is true to Groovy.
     "switch": (["--phantom", "no"], "--phantom is 'no': write true or false."),
     "nowhere": (["--input", "nowhere"], "nowhere does not exist; check the path."),
-    "outdir": (["--phantom", "--outdir="], "--outdir is missing; give a folder for the results."),
     "subject-outside": (
         ["-profile", "test", "--subject", "../../elsewhere"],
         "'../../elsewhere' is no name for a subject: use letters, digits, blanks and ._()-",
@@ -47,10 +46,6 @@ LAUNCH_SOAK = {
     ),
     "work": (["-profile", "test", "-work-dir", "w[1]"], "choose another -work-dir."),
     "nsys": (["-profile", "test,profile_gpu"], "needs the nsys command of Nsight Systems"),
-    "store": (
-        ["--input", "{studies}/mosaics/a.ome.zarr", "--outdir={studies}/mosaics/a.ome.zarr/out"],
-        "mosaics/a.ome.zarr/out lies inside ",
-    ),
 }
 """The same where a unit test or another case proves most of it."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from octane.config.scratch import OFF, ON, read_scratch
-from octane.steps.space import LEAST, RUN, RUN_TASK, TASK
+from octane.steps.space import LEAST, TASK
 
 READINGS = [False, True, None, 0, 1, "/fast/own", "$DISK/own", *OFF, *ON, *map(str.title, OFF + ON)]
 
@@ -103,12 +103,11 @@ def test_inputs_are_links_and_outputs_are_written_twice_out_of_scratch(
             if row["name"].startswith(f"{name} ")
         ]
         assert len(folders) == step["tasks"]
-        most = step["voxels"] + step["linked"] + step["tasks"] * TASK + step["pictures"]
+        most = step["voxels"] + step["linked"] + step["tasks"] * TASK
         assert least <= sum(map(held, folders)) <= most, name
     published = sum(step["published"] for step in steps)
-    beside = sum(step["tasks"] * TASK + step["pictures"] for step in steps)
-    most = published + beside + RUN + RUN_TASK * len(run.trace)
-    assert LEAST * published <= held(run.outdir) <= most
+    most = published + TASK * sum(step["tasks"] for step in steps)
+    assert LEAST * published <= held(run.outdir / "mosaics") <= most
     assert "mosaics will write " in run.output
 
 

@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bin"))
 from octane.gpu import lease
 from octane.gpu.admission import QUEUE, slot_kind
 from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.simulated import SimulatedGpus
+from octane.gpu.simulated import VARIABLE, SimulatedGpus
 
 __all__ = ["storm"]
 
@@ -53,11 +53,11 @@ def take(folder: Path, log: int, taker: int) -> None:
     random.seed(taker)
     while True:
         size = rng.choice(REQUESTS)
-        with lease.lease(size, backend="gpu", slots=SLOTS, folder=folder, source=GPUS) as held:
+        with lease.lease(size, backend="gpu", slots=SLOTS, folder=folder) as held:
             assert held.slot is not None
-            write(log, "granted", taker, held.slot.name, size)
+            write(log, "granted", taker, held.slot.held.name, size)
             time.sleep(rng.uniform(0, HELD_FOR))
-            write(log, "released", taker, held.slot.name, size)
+            write(log, "released", taker, held.slot.held.name, size)
 
 
 def write(log: int, what: str, taker: int, slot: str, size: int) -> None:
@@ -82,6 +82,7 @@ def storm(kills: int, takers: int, seed: int = 1) -> dict[str, object]:
     """Kill takers, and count what should not be."""
     rng = random.Random(seed)
     lease.TICK = 0.003
+    os.environ[VARIABLE] = GPUS.description
     with tempfile.TemporaryDirectory() as scratch:
         folder, path = Path(scratch) / "leases", Path(scratch) / "log"
         log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)

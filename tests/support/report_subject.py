@@ -100,7 +100,9 @@ class Subject:
             "shape": [15 * sections, 96, 144],
             "voxel_size": [10.0] * 3,
         }
-        self.save("stack", figures)
+        gaps = ", ".join(map(str, missing))
+        warning = f"Sections {gaps} are missing: blank slabs stand there." if missing else ""
+        self.save("stack", figures, warning=warning)
 
     def n4(
         self,

@@ -176,62 +176,52 @@ def write_foreign(tmp_path):
     return write
 
 
+def create(folder, version, shape, chunks, *, dtype="f4", **more):
+    """Create an array ``a/0`` in a store of zarr, not yet written."""
+    zarr.open_group(folder, mode="w", zarr_format=version)
+    return zarr.create(
+        store=folder,
+        path="a/0",
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        zarr_format=version,
+        config={"write_empty_chunks": False},
+        **more,
+    )
+
+
 @pytest.fixture(scope="session")
 def create_v3():
-    """Create an array ``a/0`` in a store of zarr v3, not yet written.
+    """Create an array in a store of zarr v3.
 
     ``shards`` are inner chunks along each axis, the place of the index and whether it is checked.
     """
 
-    def create(folder, codecs, shape, chunks, *, shards=None, dtype="f4", **more):
+    def create_v3(folder, codecs, shape, chunks, *, shards=None, **more):
         files = chunks
         if not codecs or not isinstance(codecs[0], ArrayArrayCodec | ArrayBytesCodec):
             codecs = [BytesCodec(), *codecs]
         if shards is not None:
             counts, location, checked = shards
             files = tuple(c * n for c, n in zip(chunks, counts, strict=True))
-            codec = ShardingCodec(
-                chunk_shape=chunks,
-                codecs=codecs,
-                index_codecs=[BytesCodec(), *([Crc32cCodec()] if checked else [])],
-                index_location=location,
-            )
-            codecs = [codec]
-        zarr.open_group(folder, mode="w", zarr_format=3)
-        return zarr.create(
-            store=folder,
-            path="a/0",
-            shape=shape,
-            chunks=files,
-            dtype=dtype,
-            codecs=codecs,
-            zarr_format=3,
-            config={"write_empty_chunks": False},
-            **more,
-        )
+            index = [BytesCodec(), *([Crc32cCodec()] if checked else [])]
+            codecs = [
+                ShardingCodec(
+                    chunk_shape=chunks, codecs=codecs, index_codecs=index, index_location=location
+                )
+            ]
+        return create(folder, 3, shape, files, codecs=codecs, **more)
 
-    return create
+    return create_v3
 
 
 @pytest.fixture(scope="session")
 def create_v2():
-    """Create an array ``a/0`` in a store of zarr v2, not yet written."""
-
-    def create(folder, compressor, shape, chunks, *, dtype="f4", **more):
-        zarr.open_group(folder, mode="w", zarr_format=2)
-        return zarr.create(
-            store=folder,
-            path="a/0",
-            shape=shape,
-            chunks=chunks,
-            dtype=dtype,
-            compressor=compressor,
-            zarr_format=2,
-            config={"write_empty_chunks": False},
-            **more,
-        )
-
-    return create
+    """Create an array in a store of zarr v2."""
+    return lambda folder, compressor, *given, **more: create(
+        folder, 2, *given, compressor=compressor, **more
+    )
 
 
 @pytest.fixture(scope="session")
@@ -250,14 +240,17 @@ def any_bits():
     return make
 
 
+def attributes_file(path):
+    return path / ("zarr.json" if (path / "zarr.json").exists() else ".zattrs")
+
+
 @pytest.fixture(scope="session")
 def attributes_of():
     """Attributes of a zarr group as another program reads them."""
 
     def read(path):
-        if (path / "zarr.json").exists():
-            return json.loads((path / "zarr.json").read_text())["attributes"]
-        return json.loads((path / ".zattrs").read_text())
+        content = json.loads(attributes_file(path).read_text())
+        return content.get("attributes", content)
 
     return read
 
@@ -267,7 +260,7 @@ def change_multiscale():
     """Change the metadata of an OME-Zarr image behind octane's back."""
 
     def change(path, change):
-        file = path / ("zarr.json" if (path / "zarr.json").exists() else ".zattrs")
+        file = attributes_file(path)
         content = json.loads(file.read_text())
         attributes = content.get("attributes", content)
         change(attributes.get("ome", attributes)["multiscales"][0])
@@ -280,10 +273,7 @@ def change_multiscale():
 def voxels_of():
     """All voxels of an OME-Zarr image's finest level."""
 
-    def read(path):
-        return np.asarray(open_image(path).array[:])
-
-    return read
+    return lambda path: np.asarray(open_image(path).array[:])
 
 
 @pytest.fixture
@@ -343,10 +333,9 @@ def write_json(tmp_path):
 
 @pytest.fixture(scope="session")
 def resampled_by_scipy():
-    """Resample in two steps, in float64."""
+    """Resample by definition, in float64: Gaussian, then linear interpolation, both reflecting."""
 
     def reference(array, spacing, target, shape):
-        """The definition: Gaussian, then linear interpolation, both reflecting."""
         values = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
         where = []
         for axis, (n, s, t, m) in enumerate(zip(array.shape, spacing, target, shape, strict=True)):

@@ -1,5 +1,6 @@
 """Common parts of the commands in ``bin/``: flags from models, one-sentence errors, logging."""
 
+import errno
 import inspect
 import logging
 import os
@@ -9,44 +10,37 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, TypeVar, cast
+from typing import Annotated
 
 import cyclopts
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 from rich.console import Console
 from rich.logging import RichHandler
 
 from octane import __version__
-from octane.config.params import (
-    ExecutionParameters,
-    InputParameters,
-    LeaseParameters,
-    StepParameters,
-)
-from octane.config.validation import read_object, spelled
+from octane.config.validation import spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
-
-Model = TypeVar("Model", bound=BaseModel)
-
-COMMON = (InputParameters, ExecutionParameters, LeaseParameters)
-"""Parameters of every step beside its own."""
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
 
 
-def _no_folder(_kind: object, path: Path | None) -> None:
+def _no_folder(path: Path | None) -> Path | None:
     if path is not None and path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file.")
+    return path
 
 
-RecordFile = Annotated[Path | None, cyclopts.Parameter(validator=_no_folder)]
-"""File that is replaced: metrics and previews."""
+REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
+"""Words of Python and of the loader where memory, address space or threads are lacking."""
 
-Settings = Annotated[
+RecordFile = Annotated[
     Path | None,
-    cyclopts.Parameter(help="JSON file of parameters; flags given beside it win."),
+    AfterValidator(_no_folder),
+    # cyclopts calls pydantic's validators in models alone.
+    cyclopts.Parameter(validator=lambda _, path: _no_folder(path)),
 ]
+"""File that is replaced: metrics and previews."""
 
 
 def run(step: Callable[..., None]) -> None:
@@ -57,8 +51,7 @@ def run(step: Callable[..., None]) -> None:
 def application(step: Callable[..., None]) -> cyclopts.App:
     """Make a command of a function, whose docstring is the help.
 
-    The fields of each parameter that is a model become flags. A command with models also takes a
-    file of parameters with ``--settings``.
+    The fields of each parameter that is a model become flags.
     """
     signature = inspect.signature(step)
     parameters = dict(signature.parameters)
@@ -71,15 +64,10 @@ def application(step: Callable[..., None]) -> cyclopts.App:
         parameters[name] = parameters[name].replace(
             annotation=Annotated[model | None, FLAT], default=None
         )
-    if models:
-        parameters["settings"] = inspect.Parameter(
-            "settings", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Settings
-        )
 
     # Without annotations, which cyclopts would take before those of the signature.
-    def call(*words, settings=None, **flags):
-        settled = {name: settle(flags.get(name), own, settings) for name, own in models.items()}
-        step(*words, **flags | settled)
+    def call(*words, **flags):
+        step(*words, **flags | {name: flags.get(name) or own() for name, own in models.items()})
 
     vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))
     call.__doc__ = step.__doc__
@@ -100,29 +88,6 @@ def command(description: str | None) -> cyclopts.App:
     )
 
 
-def settle(given: Model | None, model: type[Model], settings: Path | None = None) -> Model:
-    """Join the flags given on the command line with a settings file; flags win.
-
-    Raises
-    ------
-    OctaneError
-        When the file is no JSON object or holds a value out of range or an unknown name.
-    """
-    flags = given.model_dump(exclude_unset=True) if given is not None else {}
-    if settings is None:
-        return given if given is not None else model()
-    stored = read_object(settings)
-    # One file holds the step's parameters and the common ones: each model takes its own part, and
-    # the step's model refuses unknown names.
-    common = {name for kind in COMMON for name in kind.model_fields}
-    ignored = stored.keys() - model.model_fields.keys() if model in COMMON else common
-    own = {k: v for k, v in stored.items() if k in model.model_fields or k not in ignored}
-    try:
-        return model.model_validate({**own, **flags})
-    except ValidationError as error:
-        raise OctaneError(f"{settings}: {' '.join(spelled(error, model, 'key'))}") from error
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
     caller = frame
     while caller is not None:
@@ -141,6 +106,9 @@ def launch(app: cyclopts.App) -> None:
     The code is 28 (the system's ENOSPC) without space and 137 without memory: there the workflow
     can try again. ``OCTANE_DEBUG=1`` shows the traceback.
     """
+    if sys.stderr is None:
+        # It takes the number 2, on which libraries would write into the next file that is opened.
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     console = Console(stderr=True, soft_wrap=True)
     terminal = sys.stderr.isatty()
     logging.basicConfig(
@@ -163,10 +131,13 @@ def launch(app: cyclopts.App) -> None:
         _fail(_sentence(error), error)
     except OctaneError as error:
         _fail(str(error), error, error.code)
-    except MemoryError as error:
-        # The code of a process that was killed for its memory, which the workflow tries again.
-        _fail("Not enough memory; give a smaller --memory, or run where there is more.", error, 137)
-    except OSError as error:
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if _lacks_memory(error):
+            # The code of a process that was killed for its memory, which the workflow tries again.
+            remedy = "give a smaller --memory or fewer --workers, or run where there is more"
+            _fail(f"Not enough memory or threads; {remedy}.", error, 137)
+        if not isinstance(error, OSError):
+            raise
         # A full disk or a lost mount can show itself at any write.
         _fail(
             f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
@@ -177,13 +148,20 @@ def launch(app: cyclopts.App) -> None:
         _fail("Interrupted; nothing was left half-written.", error, 130)
 
 
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Tell whether memory, address space or threads were refused, which libraries wrap."""
+    while error is not None:
+        refused = getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN)
+        if refused or isinstance(error, MemoryError) or any(w in str(error) for w in REFUSED):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _sentence(error: cyclopts.CycloptsError) -> str:
     cause = error.__cause__
     if isinstance(cause, ValidationError):
-        model = next(
-            (m for m in StepParameters.__subclasses__() if m.__name__ == cause.title), BaseModel
-        )
-        return " ".join(spelled(cause, cast("type[BaseModel]", model)))
+        return " ".join(spelled(cause, BaseModel))
     sentence = " ".join(str(error).split())
     return sentence if sentence.endswith("?") else f"{sentence} See --help."
 

@@ -1,14 +1,13 @@
-"""A cohort's table: one row for each subject, as CSV, YAML or JSON.
+"""Samplesheet of a cohort: one row for each subject, as CSV or YAML.
 
-Every cell stays the text that was written, so that a subject 01 stays "01" and a parameter is
-understood as it is on a command line. What is wrong is gathered, so that a sheet is corrected once:
-each problem is a sentence that names the file and the line.
+Every cell stays the text that was written, so that a subject 01 stays "01". Problems are gathered:
+each is a sentence that names the file and the line.
 """
 
 import csv
 import io
 import unicodedata
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,13 +15,8 @@ import yaml
 
 from octane.core.errors import OctaneError
 
-FORMATS = (".csv", ".tsv", ".txt", ".yml", ".yaml", ".json")
-"""Suffixes of samplesheets; the last three are read as YAML, which JSON is a part of."""
-
 SEPARATORS = ",;\t"
 """Spreadsheets write semicolons where the comma is the decimal sign."""
-
-NULL = "tag:yaml.org,2002:null"
 
 
 @dataclass(frozen=True)
@@ -35,19 +29,7 @@ class Row:
 
 @dataclass
 class Sheet:
-    """Rows of a file, and its problems.
-
-    Attributes
-    ----------
-    name
-        The file, as its problems name it.
-    rows
-        Those that could be read.
-    columns
-        Column names with the line that each first stands in.
-    problems
-        One sentence each.
-    """
+    """Rows of a file, the lines of its columns, and its problems, one sentence each."""
 
     name: str
     rows: list[Row] = field(default_factory=list)
@@ -62,6 +44,12 @@ class Sheet:
         """Note a problem."""
         self.problems.append(f"{self.where(line)}: {sentence}")
 
+    def add(self, line: int, cells: Mapping[str, str]) -> None:
+        """Add a row; a column belongs to the line that it first stands in."""
+        for column in cells:
+            self.columns.setdefault(column, line)
+        self.rows.append(Row(line, {column: text for column, text in cells.items() if text}))
+
 
 def is_subject_name(name: str) -> bool:
     """Tell whether a name can be a folder and part of file names, also in a shell's command."""
@@ -70,43 +58,29 @@ def is_subject_name(name: str) -> bool:
 
 
 def read_samplesheet(path: Path, name: str | None = None, *, may_be_empty: bool = False) -> Sheet:
-    """Read a samplesheet.
+    """Read a samplesheet in CSV (separated by commas, semicolons or tabs) or YAML, in UTF-8.
 
-    Parameters
-    ----------
-    path
-        CSV (separated by commas, semicolons or tabs), YAML or JSON, in UTF-8.
-    name
-        How sentences name it; unset: its path.
-    may_be_empty
-        Whether it may hold no subject yet.
-
-    Returns
-    -------
-    Sheet
-        With rows in the file's order and the problems that were found.
+    Sentences call it by ``name``, or by its path.
 
     Raises
     ------
     OctaneError
-        When it cannot be read as a table at all, or holds no subject and is to.
+        When it cannot be read as a table at all, or holds no subject where it must.
     """
     sheet = Sheet(name or str(path))
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise OctaneError(
-            f"{sheet.name} is no samplesheet that octane knows; save it as .csv, .yaml or .json."
-        )
+    readers = {".csv": _read_csv, ".tsv": _read_csv, ".yml": _read_yaml, ".yaml": _read_yaml}
     try:
+        reader = readers[path.suffix.lower()]
         text = path.read_bytes().decode("utf-8-sig")
+    except KeyError as error:
+        raise OctaneError(
+            f"{sheet.name} is no samplesheet that octane knows; save it as .csv, .tsv or .yaml."
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise OctaneError(
             f"{sheet.name} cannot be read as text; save it as CSV in UTF-8."
         ) from error
-    if suffix in (".yml", ".yaml", ".json"):
-        _read_yaml(text, sheet)
-    else:
-        _read_csv(text, sheet)
+    reader(text, sheet)
     if not (sheet.rows or sheet.problems or may_be_empty):
         raise OctaneError(f"{sheet.name} holds no subject; add a row for each.")
     return sheet
@@ -119,42 +93,34 @@ def separator_of(text: str) -> str:
 
 
 def _read_csv(text: str, sheet: Sheet) -> None:
-    separator = separator_of(text)
+    # A quote counts also after a blank.
     reader = csv.reader(
-        # A quote counts also after a blank.
         io.StringIO(text, newline=""),
-        delimiter=separator,
+        delimiter=separator_of(text),
         strict=True,
         skipinitialspace=True,
     )
-    header: list[str] | None = None
+    header: list[str] = []
     try:
-        # A quoted cell may span lines: a row begins after the last one's end.
-        begins = 1
-        for cells in reader:
-            line, begins = begins, reader.line_num + 1
-            cells = [cell.strip() for cell in cells]
+        for row in reader:
+            cells, line = [cell.strip() for cell in row], reader.line_num
+            while cells and not cells[-1] and len(cells) != len(header):
+                cells.pop()
             if not any(cells):
                 continue
-            if header is None:
+            if not header:
                 header = cells
-                _read_header(header, line, sheet)
-                continue
-            while len(cells) > len(header) and not cells[-1]:
-                cells.pop()
-            if len(cells) != len(header):
+                sheet.columns.update(dict.fromkeys(header, line))
+                if "" in header or len(sheet.columns) < len(header):
+                    sheet.problem(line, "a column has no name or that of another; name each once.")
+            elif len(cells) != len(header):
                 sheet.problem(
                     line,
                     f"there are {len(cells)} cells and {len(header)} columns; fill it up, and put "
                     "a cell that holds the separator in quotes.",
                 )
-                continue
-            if any(cell and not column for cell, column in zip(cells, header, strict=True)):
-                sheet.problem(line, "a cell stands below no column name; name its column.")
-            named = zip(header, cells, strict=True)
-            sheet.rows.append(
-                Row(line, {column: cell for column, cell in named if column and cell})
-            )
+            else:
+                sheet.add(line, dict(zip(header, cells, strict=True)))
     except csv.Error as error:
         raise OctaneError(
             f"{sheet.where(reader.line_num)}: this is no row of a CSV table ({error}); correct the "
@@ -162,49 +128,30 @@ def _read_csv(text: str, sheet: Sheet) -> None:
         ) from error
 
 
-def _read_header(header: list[str], line: int, sheet: Sheet) -> None:
-    for column, count in Counter(header).items():
-        if column:
-            sheet.columns[column] = line
-        if column and count > 1:
-            sheet.problem(line, f"the column {column} is there {count} times; leave one.")
-
-
 def _read_yaml(text: str, sheet: Sheet) -> None:
     try:
-        # The nodes and not the values: they know their lines, and 01 is not yet a number.
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        # The base loader leaves every value the text that it is: 01 is no number.
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        entries = yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = sheet.where(mark.line + 1) if mark is not None else sheet.name
         reason = getattr(error, "problem", None) or "it has signs that no text has"
         raise OctaneError(f"{where}: this is no YAML ({reason}); correct it.") from error
-    if root is None:
+    if node is None:
         return
-    if not isinstance(root, yaml.SequenceNode):
+    if not isinstance(entries, list):
         raise OctaneError(
             f"{sheet.name} is no list of subjects; begin each with '- subject: NAME'."
         )
-    for entry in root.value:
-        line = entry.start_mark.line + 1
-        if isinstance(entry, yaml.MappingNode):
-            sheet.rows.append(_yaml_row(entry, line, sheet))
-        else:
+    for entry, place in zip(entries, node.value, strict=True):
+        line = place.start_mark.line + 1
+        if not isinstance(entry, dict):
             sheet.problem(line, "this is no subject; begin it with '- subject: NAME'.")
-
-
-def _yaml_row(entry: yaml.MappingNode, line: int, sheet: Sheet) -> Row:
-    cells: dict[str, str] = {}
-    for key, value in entry.value:
-        column, at = str(key.value).strip(), key.start_mark.line + 1
-        sheet.columns.setdefault(column, at)
-        if column in cells:
-            sheet.problem(at, f"{column} is there twice in one subject; leave one.")
-        members = value.value if isinstance(value, yaml.SequenceNode) else [value]
-        if not all(isinstance(member, yaml.ScalarNode) for member in members):
-            sheet.problem(at, f"{column} is neither a value nor a list of values; correct it.")
             continue
-        text = " ".join(member.value.strip() for member in members if member.tag != NULL)
-        if text:
-            cells[column] = text
-    return Row(line, cells)
+        lists = {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
+        for key, values in lists.items():
+            if not all(isinstance(value, str) for value in values):
+                sheet.problem(line, f"{key} is neither a value nor a list of values; correct it.")
+        texts = {key: " ".join(map(str, values)).strip() for key, values in lists.items()}
+        sheet.add(line, {key: "" if text in ("~", "null") else text for key, text in texts.items()})

@@ -1,24 +1,26 @@
 """Files that are generated from the parameter models.
 
-The workflow's parameters are the fields of all models under one flat set of names: a step's prefix
-and the field's name, or the name that the field states for the workflow.
+The workflow's parameters are the fields of all models under one flat set of names: the step's and
+the field's name, or the name that the field states for the workflow.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import cast
 
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.config.params import STEPS, StepParameters
+from octane.config.params import SHARED, STEPS
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
-NUMBERS: dict[type, str] = {bool: "boolean", int: "integer", float: "number"}
+LISTED = ["string", "number", "array"]
+SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
 @dataclass(frozen=True)
@@ -33,37 +35,30 @@ class Entry:
     field: str
     info: FieldInfo
     default: object
+    unit: str | None
     per_subject: bool
-
-    @property
-    def unit(self) -> str | None:
-        """Unit, if it has one."""
-        return _extra(self.info).get("unit")
-
-
-def _extra(info: FieldInfo) -> Mapping[str, str | None]:
-    return cast("Mapping[str, str | None]", info.json_schema_extra or {})
-
-
-def _acts_per_subject(model: type[StepParameters], info: FieldInfo) -> bool:
-    return bool(cast("Mapping[str, object]", _extra(info)).get("per_subject", model.per_subject))
 
 
 def entries() -> Iterator[Entry]:
     """Every parameter of the workflow, in order."""
     for step, model in STEPS.items():
+        prefix = "" if step in SHARED else f"{step}_"
         for field, info in model.model_fields.items():
-            name = _extra(info).get("workflow", model.prefix + field)
-            if name is None or field not in (model.in_workflow or model.model_fields):
-                continue
-            default = _extra(info).get("workflow_default", info.get_default())
-            yield Entry(name, step, field, info, default, _acts_per_subject(model, info))
+            stated = cast("Mapping[str, str | None]", info.json_schema_extra)
+            name = stated.get("workflow", prefix + field)
+            if name and field in (model.in_workflow or model.model_fields):
+                default = stated.get("workflow_default", info.default)
+                per_subject = bool(stated.get("per_subject", model.per_subject))
+                yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
 
 
 def _model() -> type[BaseModel]:
-    # Type hints with extras keep limits and validators; the workflow may have another default.
-    hints = {step: get_type_hints(model, include_extras=True) for step, model in STEPS.items()}
-    fields = {entry.name: (hints[entry.step][entry.field], entry.default) for entry in entries()}
+    fields = {}
+    for entry in entries():
+        # The workflow may have another default.
+        info = copy(entry.info)
+        info.default = entry.default
+        fields[entry.name] = (info.annotation, info)
     config = ConfigDict(extra="forbid", validate_default=True)
     return create_model("WorkflowModel", __config__=config, **cast("dict", fields))
 
@@ -127,80 +122,50 @@ def nextflow_config() -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _allowed(annotation: object) -> list[object]:
-    """Members of a type, inside Optional and Annotated."""
-    if get_origin(annotation) in (Union, UnionType):
-        return [m for a in get_args(annotation) if a is not type(None) for m in _allowed(a)]
-    if hasattr(annotation, "__metadata__"):
-        return _allowed(get_args(annotation)[0])
-    return [annotation]
-
-
-def _limits(info: FieldInfo) -> list[object]:
-    """Limits of a value; where it may be None, pydantic keeps them with the type."""
-    members = get_args(info.annotation) if get_origin(info.annotation) in (Union, UnionType) else ()
-    own = [m for member in members for m in getattr(member, "__metadata__", ())]
-    nested = [limit for m in own if isinstance(m, FieldInfo) for limit in m.metadata]
-    return [*info.metadata, *nested]
+@cache
+def _properties() -> dict[str, dict]:
+    return WorkflowModel.model_json_schema()["properties"]
 
 
 def is_path(entry: Entry) -> bool:
     """Tell whether a parameter names a file or folder."""
-    return Path in _allowed(entry.info.annotation)
+    return _json_type(entry).get("format") == "path"
 
 
-def _json_type(info: FieldInfo) -> dict[str, object]:
-    members = _allowed(info.annotation)
-    kinds: list[str] = []
-    described: dict[str, object] = {}
-    for member in members:
-        if get_origin(member) is Literal:
-            described["enum"] = list(get_args(member))
-            kinds.append("string")
-        elif isinstance(member, type) and member in NUMBERS:
-            kinds.append(NUMBERS[member])
-        elif get_origin(member) in SEQUENCES:
-            # A list is written '40 40 40'; one value alone arrives as a number.
-            kinds += ["string", "number", "array"]
-        else:
-            kinds.append("string")
-            if member is Path:
-                described["format"] = "path"
-    if "enum" in described and len(members) > 1:
-        del described["enum"]
-    described["type"] = kinds[0] if len(kinds) == 1 else kinds
-    bounds = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
-    if described["type"] in ("integer", "number"):
-        for limit in _limits(info):
-            for name, keyword in bounds.items():
-                if (value := getattr(limit, name, None)) is not None:
-                    described[keyword] = value
-    return described
+def _json_type(entry: Entry) -> dict[str, object]:
+    """Type, choices and limits: pydantic's, without null, and with the forms of a list."""
+    own = _properties()[entry.name]
+    members = [member for member in own.get("anyOf", [own]) if member["type"] != "null"]
+    # A list is written '40 40 40'; one value alone arrives as a number.
+    kinds = [
+        kind
+        for member in members
+        for kind in (LISTED if member["type"] == "array" else [member["type"]])
+    ]
+    if len(kinds) > 1:
+        return {"type": kinds}
+    return {key: members[0][key] for key in ("enum", "format", "type", *SIGNS) if key in members[0]}
 
 
 def nextflow_schema() -> str:
     """Write ``nextflow_schema.json`` in nf-core's form (JSON schema, draft 2020-12)."""
     definitions: dict[str, dict[str, object]] = {}
-    for entry in entries():
-        model = STEPS[entry.step]
-        group = definitions.setdefault(
-            f"{entry.step}_options",
-            {
-                "title": model.title,
-                "type": "object",
-                "description": (model.__doc__ or "").splitlines()[0],
-                "properties": {},
-            },
-        )
-        default = plain(entry.default)
-        described = {
-            **_json_type(entry.info),
-            "description": entry.info.description,
-            **({} if default is None else {"default": default}),
+    for step, model in STEPS.items():
+        properties = {}
+        for entry in entries():
+            if entry.step == step:
+                default, unit = plain(entry.default), f" [{entry.unit}]" if entry.unit else ""
+                properties[entry.name] = {
+                    **_json_type(entry),
+                    "description": f"{entry.info.description}{unit}",
+                    **({} if default is None else {"default": default}),
+                }
+        definitions[f"{step}_options"] = {
+            "title": model.title,
+            "type": "object",
+            "description": (model.__doc__ or "").splitlines()[0],
+            "properties": properties,
         }
-        if entry.unit:
-            described["description"] = f"{entry.info.description} [{entry.unit}]"
-        cast("dict[str, object]", group["properties"])[entry.name] = described
     schema = {
         "$schema": SCHEMA,
         "title": "octane pipeline parameters",
@@ -231,27 +196,22 @@ def parameter_table() -> str:
         ]
         for entry in rows:
             default = plain(entry.default)
-            kind = _json_type(entry.info)
+            kind = _json_type(entry)
             values = kind.get("enum") or kind["type"]
             shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
+            limits = [f"{sign} {kind[name]}" for name, sign in SIGNS.items() if name in kind]
             flag = "" if step == "workflow" else f"`--{entry.field.replace('_', '-')}`"
             cells = (
                 f"`{entry.name}`",
                 flag,
                 "" if default is None else f"`{as_groovy(default)}`",
                 entry.unit or "",
-                shown + _range(kind),
+                shown + (f" ({', '.join(limits)})" if limits else ""),
                 "+" if entry.per_subject else "",
                 entry.info.description or "",
             )
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def _range(kind: Mapping[str, object]) -> str:
-    signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    found = [f"{sign} {kind[name]}" for name, sign in signs.items() if name in kind]
-    return f" ({', '.join(found)})" if found else ""
 
 
 GENERATED = {

@@ -21,13 +21,7 @@ SIGNS = re.compile(r"[^\w/.,:+@%=-]")
 
 
 def read_scratch(value: object) -> bool | str:
-    """Read a value of ``scratch_dir``.
-
-    Returns
-    -------
-    bool or str
-        False for the work directory, True for TMPDIR, else a path that may have variables.
-    """
+    """Read a value: False for the work directory, True for TMPDIR, else a path with variables."""
     text = str(value).strip()
     if text.lower() in OFF:
         return False
@@ -51,46 +45,29 @@ def known_folder(scratch: bool | str) -> Path | None:
 
 
 def require_scratch(scratch: bool | str) -> None:
-    """Check that tasks can work in the scratch folder, as far as this machine knows it.
+    """Raise an OctaneError where tasks cannot work in the scratch folder, as far as is known here.
 
     Nextflow makes a missing folder, which would hide a typing error: a folder must exist, or end in
     ``/`` as the sign that tasks make it.
-
-    Raises
-    ------
-    OctaneError
-        When it is no full path, does not exist or cannot be written.
     """
-    if isinstance(scratch, bool):
-        place = known_folder(scratch)
-        if place is not None and not os.access(place, os.W_OK | os.X_OK):
+    if isinstance(scratch, str):
+        plain = VARIABLE.sub("", scratch)
+        if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
             raise OctaneError(
-                f"--scratch_dir true takes TMPDIR, which is {place} here and cannot be written; "
-                "set TMPDIR, give a path, or false."
+                f"--scratch_dir {scratch} is no full path of letters, digits and ._,:+@%=- (with "
+                "$NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or false."
             )
-        return
-    plain = VARIABLE.sub("", scratch)
-    if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
-        raise OctaneError(
-            f"--scratch_dir {scratch} is no full path of letters, digits and ._,:+@%=- (with "
-            "$NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or false."
-        )
     folder = known_folder(scratch)
     if folder is None:
         return
-    wanted = Path(os.path.expandvars(scratch))
-    if not wanted.exists() and not scratch.endswith("/"):
+    shown = f"true (TMPDIR, {folder})" if scratch is True else str(scratch)
+    if scratch is not True and shown[-1] != "/" and not Path(os.path.expandvars(shown)).exists():
         raise OctaneError(
-            f"--scratch_dir {scratch} does not exist; make it, or end it in / to have tasks make "
-            f"it ({scratch}/), or give true for the node's TMPDIR, or false."
-        )
-    if not folder.exists():
-        raise OctaneError(
-            f"--scratch_dir {scratch} is to be made in {folder}, which does not exist; check the "
-            "path."
+            f"--scratch_dir {shown} does not exist; make it, or end it in / to have tasks make it "
+            f"({shown}/), or give true for the node's TMPDIR, or false."
         )
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise OctaneError(
-            f"--scratch_dir {scratch} is no folder that tasks can write to; give another one, true "
+            f"--scratch_dir {shown} is no folder that tasks can write to; give another one, true "
             "for the node's TMPDIR, or false."
         )

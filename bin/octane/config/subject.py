@@ -8,8 +8,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from octane.config.params import STEPS
 from octane.config.schema import Entry, as_groovy, entries, plain
 
@@ -19,7 +17,7 @@ TEMPLATE = "conf/subjects/template.config"
 WIDTH = 94
 """Characters of a comment; with its margin a line has 100."""
 
-LEFT_OUT = ("help", "samplesheet", "phantom")
+LEFT_OUT = ("help", "samplesheet", "phantom", "phantom_seed")
 """Parameters of other kinds of run, which no subject's config states."""
 
 FIRST = (
@@ -40,6 +38,13 @@ FIRST = (
 )
 """Parameters of the first group, in order."""
 
+CLOSING = """\
+}
+
+// Nextflow's trace, timeline, report and DAG go into the outdir above: keep this line below it.
+includeConfig "${projectDir}/conf/pipeline_info.config"
+"""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -53,53 +58,33 @@ class Setting:
     stated: bool = True
 
 
-@dataclass(frozen=True)
-class _Field:
-    name: str
-    value: str
-    stated: bool
-    comments: list[str]
-
-
-@dataclass(frozen=True)
-class _Group:
-    title: str
-    fields: list[_Field]
-
-
 def _wrapped(text: str) -> list[str]:
     # A line break or a backslash in a file's name must not end the comment or be read as an escape.
     safe = "".join(sign if sign.isprintable() else " " for sign in text).replace("\\", "/")
-    return textwrap.wrap(safe, WIDTH, break_long_words=False, break_on_hyphens=False)
+    wrapped = textwrap.wrap(safe, WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [f"// {line}" for line in wrapped]
 
 
-def _field(entry: Entry, setting: Setting | None) -> _Field:
+def _field(entry: Entry, setting: Setting | None) -> list[str]:
     meaning = f"{entry.info.description}{f' [{entry.unit}]' if entry.unit else ''}"
     shown = setting or Setting(entry.default, stated=False)
     lines = [line for text in (meaning, *shown.found) for line in _wrapped(text)]
-    return _Field(entry.name, as_groovy(plain(shown.value)), shown.stated, lines)
+    mark = "" if shown.stated else "// "
+    return [*lines, f"{mark}{entry.name} = {as_groovy(plain(shown.value))}"]
 
 
 def config_text(about: Sequence[str], settings: Mapping[str, Setting]) -> str:
     """Write a subject's config: sentences at its head, then all parameters with what is known."""
-    known = {
-        entry.name: entry
-        for entry in entries()
-        if entry.step != "phantom" and entry.name not in LEFT_OUT
-    }
-    groups = [_Group("This subject", [_field(known[n], settings.get(n)) for n in FIRST])]
-    for step, model in STEPS.items():
-        rest = [e for e in known.values() if e.step == step and e.name not in FIRST]
-        if rest:
-            fields = [_field(entry, settings.get(entry.name)) for entry in rest]
-            groups.append(_Group(model.title, fields))
-    page = Environment(
-        loader=PackageLoader("octane.config"),
-        undefined=StrictUndefined,
-        autoescape=False,
-        keep_trailing_newline=True,
-    ).get_template("subject.config.j2")
-    return page.render(about=[line for text in about for line in _wrapped(text)], groups=groups)
+    known = {entry.name: entry for entry in entries() if entry.name not in LEFT_OUT}
+    groups = {"This subject": [known.pop(name) for name in FIRST]}
+    for entry in known.values():
+        groups.setdefault(STEPS[entry.step].title, []).append(entry)
+    lines = [*(line for text in about for line in _wrapped(text)), "", "params {"]
+    for title, group in groups.items():
+        lines += [f"    // ---- {title} ----", ""]
+        for entry in group:
+            lines += [*(f"    {line}" for line in _field(entry, settings.get(entry.name))), ""]
+    return "\n".join([*lines[:-1], CLOSING])
 
 
 def template() -> str:

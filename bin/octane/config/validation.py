@@ -12,16 +12,11 @@ from pydantic import BaseModel, ValidationError
 from octane.core.errors import OctaneError
 
 Style = Literal["flag", "parameter", "key"]
+"""Names as a command's flags, as the workflow's parameters, or as keys in a file."""
 
 
 def _written(name: str, style: Style) -> str:
-    match style:
-        case "flag":
-            return "--" + name.replace("_", "-")
-        case "parameter":
-            return "--" + name
-        case "key":
-            return name
+    return {"flag": f"--{name.replace('_', '-')}", "parameter": f"--{name}", "key": name}[style]
 
 
 def spelled(
@@ -30,18 +25,9 @@ def spelled(
     style: Style = "flag",
     among: Collection[str] | None = None,
 ) -> list[str]:
-    """Write one sentence for each problem that pydantic found.
+    """Write one sentence for each problem of the parameters ``among`` these; None: of all.
 
-    Parameters
-    ----------
-    error
-        Error of pydantic.
-    model
-        Model of the error; an unknown name gets the nearest field as a suggestion.
-    style
-        Names as a command's flags, as the workflow's parameters, or as keys in a file.
-    among
-        Names of the parameters to report; None: all.
+    An unknown name gets the nearest field of the model as a suggestion.
     """
     lines = []
     for problem in error.errors(include_url=False):
@@ -55,7 +41,8 @@ def spelled(
             lines.append(f"Unknown parameter {flag}; {hint}")
         else:
             message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{flag} is {problem['input']!r}: {message[0].lower()}{message[1:]}.")
+            words = f"{message[0].lower()}{message[1:]}".rstrip(".")
+            lines.append(f"{flag} is {problem['input']!r}: {words}.")
     # Each wrong member of a list is a separate problem with the same words.
     return list(dict.fromkeys(lines))
 
@@ -66,13 +53,7 @@ def place_of(error: ValidationError) -> str:
 
 
 def read_object(path: Path) -> dict[str, object]:
-    """Read parameters from a JSON file.
-
-    Raises
-    ------
-    OctaneError
-        When it cannot be read or holds no JSON object.
-    """
+    """Read parameters from a JSON file; an OctaneError says that it holds none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

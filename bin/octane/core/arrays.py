@@ -1,9 +1,7 @@
-"""The array backend: one code path for NumPy and CuPy, and the types of voxels.
+"""Arrays of NumPy and CuPy in one code path, and the types of voxels.
 
-Algorithms ask :func:`namespace` for the module their arrays belong to and use nothing but what
-both modules share, so there is no CPU copy and GPU copy of anything. CuPy is imported only when
-it is asked for or when an array already is one: importing it takes about a second and loads the
-CUDA libraries, which a run with ``backend = cpu`` must not do.
+Algorithms ask :func:`namespace` for the module of their arrays, and use what both modules share.
+CuPy is never imported here: it takes a second and loads the CUDA libraries.
 """
 
 from __future__ import annotations
@@ -31,18 +29,7 @@ def is_cupy(array: object) -> bool:
 
 
 def namespace(*arrays: object) -> ModuleType:
-    """Return the module (``numpy`` or ``cupy``) that the arrays belong to.
-
-    Parameters
-    ----------
-    *arrays
-        Arrays or scalars. One CuPy array among them is enough for ``cupy``.
-
-    Returns
-    -------
-    ModuleType
-        ``cupy`` if an array is a CuPy array (its module is then loaded already), else ``numpy``.
-    """
+    """Return ``cupy`` where an array or scalar among these is CuPy's, else ``numpy``."""
     if any(is_cupy(array) for array in arrays):
         return sys.modules["cupy"]
     return np
@@ -61,10 +48,7 @@ def output_type(asked: str, own: np.dtype) -> np.dtype:
 
 
 def working_type(dtype: np.dtype) -> np.dtype:
-    """Type to compute in: floating and complex ones as they are, small integers in float32.
-
-    It is of the machine's byte order.
-    """
+    """Type to compute in: floating and complex ones in native order, small integers in float32."""
     if dtype.kind in "fc" and dtype.itemsize > 2:
         return dtype.newbyteorder("=")
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
@@ -96,13 +80,7 @@ def integer_limits(target: np.dtype, floating: np.dtype) -> tuple[float, float]:
 
 
 def require_cpu(backend: Backend, step: str) -> None:
-    """See that a step that only the CPU does is not asked to run on a GPU.
-
-    Raises
-    ------
-    OctaneError
-        With 'gpu'.
-    """
+    """Raise an OctaneError where a step of the CPU is to run on a GPU."""
     if backend == "gpu":
         raise OctaneError(f"{step} runs on the CPU; leave --backend gpu to RESAMPLE and N4.")
 

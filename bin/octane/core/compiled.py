@@ -1,8 +1,7 @@
-"""Loops compiled for the CPU by numba when they are first called, and cached by numba.
+"""Loops compiled for the CPU by numba when they are first called.
 
 A command that calls no kernel does not import numba. numba keeps machine code in the first folder
-that can be written: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, the user's cache
-folder.
+that can be written: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, or in the home.
 """
 
 from __future__ import annotations
@@ -31,16 +30,9 @@ _helpers: list[tuple[FunctionType, bool]] = []
 class Kernel(Generic[P, R]):
     """A compiled function, called as the Python function that it is made from.
 
-    It runs without the interpreter's lock and without tests of indices.
-
-    Parameters
-    ----------
-    function
-        Loops in the part of Python and NumPy that numba takes. Helpers stand in the same file:
-        numba compiles again when that file has changed, and looks at no other.
-    signature
-        Of numba, for example ``"float64(float32[::1], int64)"``. Arrays must have exactly these
-        types, and be writable.
+    It runs without the interpreter's lock and without tests of indices. Its helpers stand in the
+    same file: numba compiles again when that file has changed, and looks at no other. Arrays must
+    have exactly the types of numba's ``signature``, ``"float64(float32[::1], int64)"`` for one.
     """
 
     caching = True
@@ -71,8 +63,8 @@ class Kernel(Generic[P, R]):
                     # Without a home numba would make a folder named "~" in the working directory.
                     Path.home()
                 return self._compile(cache=True)
-            # Nowhere to write, a full disk, or a file that a crash cut short.
-            except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            # Nowhere to write, or a full disk.
+            except (OSError, RuntimeError) as error:
                 Kernel.caching = False
                 logger.warning(
                     "Compiled code cannot be cached (%s), so every process compiles it again; set "
@@ -91,7 +83,17 @@ class Kernel(Generic[P, R]):
         function = FunctionType(self.function.__code__, self.function.__globals__)
         function.__qualname__ += f"-{zlib.crc32(repr(kind).encode()):08x}"
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
-        return numba.njit(self.signature, nogil=True, cache=cache, error_model="numpy")(function)
+        make = numba.njit(nogil=True, cache=cache, error_model="numpy")(function)
+        try:
+            make.compile(self.signature)
+        # A file that a crash cut short, or zeros that a loss of power left.
+        except (EOFError, pickle.UnpicklingError) as error:
+            name = self.function.__name__
+            logger.warning("Cached code of %s is damaged (%s) and is made again.", name, error)
+            make._cache.flush()  # ty: ignore[missing-attribute]
+            make.compile(self.signature)
+        make.disable_compile()
+        return make
 
 
 def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
@@ -102,12 +104,8 @@ def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
 def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function callable from the kernels of its file; elsewhere it stays as it is.
 
-    Parameters
-    ----------
-    reorder
-        Let this function's sums be taken in another order, and products be fused into them: a sum
-        over an array needs this to use vector instructions. The order is fixed at compilation, so
-        repeated runs give the same bits; other processors may not.
+    With ``reorder`` its sums may be taken in another order, and products be fused into them, which
+    vector instructions need. The order is fixed at compilation: other processors may give others.
     """
 
     def register(function: Callable[P, R]) -> Callable[P, R]:

@@ -7,15 +7,10 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class OctaneError(Exception):
-    """One sentence for the person at the terminal: names the file or parameter and the remedy.
-
-    Attributes
-    ----------
-    code
-        Exit code of the command.
-    """
+    """One sentence for the person at the terminal: names the file or parameter and the remedy."""
 
     code = 1
+    """Exit code of the command."""
 
 
 class NoSpaceError(OctaneError):

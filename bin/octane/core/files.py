@@ -8,7 +8,8 @@ import re
 import shutil
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from ctypes import CDLL
 from pathlib import Path
 
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
@@ -53,13 +54,7 @@ def _is_own(folder: Path) -> bool:
 
 
 def require_free(destination: Path, *, overwrite: bool) -> None:
-    """See that an output may be made.
-
-    Raises
-    ------
-    OctaneError
-        When it exists and ``overwrite`` is off, or is a folder of others.
-    """
+    """Raise an OctaneError where an output exists, with ``overwrite`` if it is of others."""
     if not _is_there(destination):
         return
     if not overwrite:
@@ -71,16 +66,46 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         )
 
 
+def _clean(folder: int, destination: Path) -> None:
+    """Remove what killed processes left of an output, unless a process writes in its folder.
+
+    Every writer has a shared lock on the folder until the descriptor is closed.
+    """
+    left = re.compile(rf"{re.escape(PARTIAL)}\d+-(old-)?{re.escape(destination.name)}")
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in list(destination.parent.iterdir()):
+                found = left.fullmatch(path.name)
+                if found and found[1] and not _is_there(destination):
+                    path.rename(destination)
+                elif found:
+                    remove(path)
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        logger.debug("%s is not cleaned (%s)", destination.parent, error)
+
+
+def _exchange(partial: Path, destination: Path) -> bool:
+    """Swap two names at once; False where the file system or the system cannot."""
+    swap = getattr(CDLL(None), "renameat2", None)
+    here, exchange = -100, 2
+    names = os.fsencode(partial), os.fsencode(destination)
+    return swap is not None and swap(here, names[0], here, names[1], exchange) == 0
+
+
 def _put(partial: Path, destination: Path) -> None:
     """Give a path its name, and remove what had it."""
     if not _is_there(destination):
         partial.rename(destination)
-        return
-    # A rename cannot replace a folder that is not empty: the old one steps aside first.
-    old = destination.with_name(f"{PARTIAL}{os.getpid()}-old-{destination.name}")
-    destination.rename(old)
-    partial.rename(destination)
-    remove(old)
+    elif _exchange(partial, destination):
+        remove(partial)
+    else:
+        # A rename cannot replace a folder that is not empty: the old one steps aside first.
+        old = destination.with_name(f"{PARTIAL}{os.getpid()}-old-{destination.name}")
+        destination.rename(old)
+        partial.rename(destination)
+        remove(old)
 
 
 @contextmanager
@@ -93,65 +118,53 @@ def writing(
     """Give a temporary path beside ``destination`` and rename it when the block ends well.
 
     The temporary name keeps the suffix, by which file writers choose their format. When the block
-    raises, the temporary path is removed and ``destination`` stays as it was.
-
-    Parameters
-    ----------
-    destination
-        File or folder to make; missing parents are made.
-    overwrite
-        Replace what exists.
-    remedy
-        What to do where the folder cannot be written, as the end of a sentence.
+    raises, the temporary path is removed and ``destination`` stays as it was. Missing folders are
+    made; ``remedy`` ends the sentence where a folder cannot be written.
 
     Raises
     ------
     OctaneError
-        When ``destination`` exists and ``overwrite`` is off, or is a folder of others, or when its
-        folder cannot be written.
+        As :func:`require_free`, or when the folder cannot be written.
     NoSpaceError
         When there is no space left for it.
     """
-    require_free(destination, overwrite=overwrite)
     partial = destination.with_name(f"{PARTIAL}{os.getpid()}-{destination.name}")
-    try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        remove(partial)
-        partial.touch()
-        partial.unlink()
-    except OSError as error:
-        raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
-            f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
-        ) from error
-    try:
-        yield partial
-        if _is_there(destination) and not overwrite:
-            raise OctaneError(
-                f"{destination} was made by another process meanwhile; choose another name."
-            )
-        _put(partial, destination)
-    except BaseException as error:
-        remove(partial)
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
-            raise NoSpaceError(
-                f"{destination}: {error.strerror}; free some, or choose another place for the "
-                "output. Nothing was left half-written."
+    with ExitStack() as stack:
+        try:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            folder = os.open(destination.parent, os.O_RDONLY)
+            stack.callback(os.close, folder)
+            _clean(folder, destination)
+            require_free(destination, overwrite=overwrite)
+            remove(partial)
+            partial.touch()
+            partial.unlink()
+        except OSError as error:
+            raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
+                f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
             ) from error
-        raise
+        try:
+            yield partial
+            if _is_there(destination) and not overwrite:
+                raise OctaneError(
+                    f"{destination} was made by another process meanwhile; choose another name."
+                )
+            _put(partial, destination)
+        except BaseException as error:
+            remove(partial)
+            if isinstance(error, OSError) and error.errno in NO_SPACE:
+                raise NoSpaceError(
+                    f"{destination}: {error.strerror}; free some, or choose another place for the "
+                    "output. Nothing was left half-written."
+                ) from error
+            raise
 
 
 def write_object(path: Path, pieces: Sequence[bytes]) -> None:
     """Write a file of a store under a temporary name beside it, and rename it when it is whole.
 
-    A process that is killed leaves no half of it under its name, only the temporary file, which
-    begins with :data:`PARTIAL`. An OSError, of a full disk for one, passes.
-
-    Parameters
-    ----------
-    path
-        Replaced where it exists; missing parents are made.
-    pieces
-        Contents, one after the other.
+    A process that is killed leaves no half of it under its name. Missing folders are made. An
+    OSError, of a full disk for one, passes.
     """
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:
@@ -179,15 +192,10 @@ UNKNOWN_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 def bring_to_disk(result: Path) -> None:
     """Wait until a file, or a folder with all that is in it, is on the disk under its name.
 
-    A rename makes an output whole for all who look, but a loss of power can still take what was
-    written in the last half minute. Intermediates are then noticed as damaged and made again;
-    results are made by nobody again. Network file systems also report errors of earlier writes,
-    such as a full quota, only now.
+    A loss of power can take what was written in the last half minute: intermediates are then made
+    again, results by nobody. Network file systems report earlier errors, such as a full quota, now.
 
-    Raises
-    ------
-    OctaneError
-        When the disk could not take it.
+    An OctaneError says that the disk could not take it.
     """
     inside = [Path(p) / name for p, _, names in os.walk(result) for name in ("", *names)]
     for path in (*inside, result, result.parent):
@@ -205,16 +213,10 @@ def bring_to_disk(result: Path) -> None:
 
 
 def locked(descriptor: int, path: Path, *, posix: bool = False) -> bool:
-    """Lock what is open; gives False where another process has it.
+    """Lock an open file or folder; gives False where another process has it.
 
-    Parameters
-    ----------
-    descriptor
-        Of the open file or folder.
-    path
-        What it is called in the log.
-    posix
-        Lock as Java does; neither kind of lock sees the other.
+    ``path`` names it in the log. With ``posix`` it is locked as Java does; neither kind of lock
+    sees the other.
     """
     # POSIX leaves open which of the two it is.
     taken = (BlockingIOError, PermissionError) if posix else (BlockingIOError,)

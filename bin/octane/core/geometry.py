@@ -30,17 +30,7 @@ def vector(z: float, y: float, x: float) -> Vector:
 
 @dataclass(frozen=True)
 class Grid:
-    """A regular grid.
-
-    Attributes
-    ----------
-    shape
-        Voxels, (z, y, x).
-    spacing
-        Distance between voxel centres in micrometres.
-    origin
-        Centre of the first voxel in micrometres (NGFF's translation).
-    """
+    """A regular grid: voxels, their distance and the centre of the first one in micrometres."""
 
     shape: tuple[int, int, int]
     spacing: Vector

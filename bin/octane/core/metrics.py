@@ -32,22 +32,9 @@ ATTEMPT = "OCTANE_ATTEMPT"
 
 @dataclass
 class Metrics:
-    """Record of a step while it runs.
+    """Record of a step while it runs; ``previews`` are small arrays for the report's pictures.
 
-    Attributes
-    ----------
-    step
-        Name of the step in lower case.
-    settings
-        Parameters as they were used.
-    figures
-        Measurements of the step.
-    previews
-        Small arrays for the pictures of the report.
-    timeline
-        Time of every thread.
-    inputs
-        Original path of each input, by the argument that names it.
+    ``inputs`` has the original path of each input, by the argument that names it.
     """
 
     step: str
@@ -73,11 +60,6 @@ class Metrics:
         """Sum the seconds of each stage over the threads."""
         return self.timeline.seconds()
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the step began."""
-        return time.perf_counter() - self._start
-
     def count(self, stage: str, size: int) -> None:
         """Add bytes to ``stage``."""
         with self._lock:
@@ -95,7 +77,7 @@ class Metrics:
     def record(self) -> dict[str, object]:
         """Return the whole record, ready for JSON."""
         walls, gpu = self.timeline.wall_seconds(), self.device.get("backend") == "gpu"
-        bound = bound_of(walls, gpu=gpu)
+        bound, elapsed = bound_of(walls, gpu=gpu), time.perf_counter() - self._start
         return {
             "step": self.step,
             "attempt": int(os.environ.get(ATTEMPT, "1")),
@@ -111,7 +93,7 @@ class Metrics:
                 "machine": platform.machine(),
                 "system": f"{platform.system()} {platform.release()}",
             },
-            "seconds": {"total": self.elapsed, **self.seconds},
+            "seconds": {"total": elapsed, **self.seconds},
             "wall_seconds": walls,
             "bound": bound and bound._asdict(),
             "timeline": self.timeline.record(),

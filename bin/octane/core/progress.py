@@ -21,8 +21,7 @@ class Advance:
 
     def __init__(self, label: str, total: int, bar: Progress | None, unit: str) -> None:
         self.label, self.total, self.done, self.bytes = label, total, 0, 0
-        self._unit = unit
-        self._bar, self._lock = bar, Lock()
+        self._unit, self._bar, self._lock = unit, bar, Lock()
         self._task = bar.add_task(label, total=total, rate="") if bar else None
         self._start = self._last = time.monotonic()
 
@@ -32,20 +31,16 @@ class Advance:
             self.done += 1
             self.bytes += size
             now = time.monotonic()
-            rate = self._rate(now)
+            seconds = max(now - self._start, 1e-6)
+            rate = (
+                f"{self.done / seconds:.1f} {self._unit}/s, {self.bytes / seconds / 1e6:.0f} MB/s, "
+                f"{(self.total - self.done) * seconds / self.done:.0f} s left"
+            )
             if self._bar is not None and self._task is not None:
                 self._bar.update(self._task, completed=self.done, rate=rate)
             elif now - self._last >= LINE_EVERY_S or self.done == self.total:
                 self._last = now
                 logger.info("%s: %d of %d, %s", self.label, self.done, self.total, rate)
-
-    def _rate(self, now: float) -> str:
-        seconds = max(now - self._start, 1e-6)
-        left = (self.total - self.done) * seconds / self.done
-        return (
-            f"{self.done / seconds:.1f} {self._unit}/s, {self.bytes / seconds / 1e6:.0f} MB/s, "
-            f"{left:.0f} s left"
-        )
 
 
 class IterationLog:

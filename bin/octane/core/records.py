@@ -1,13 +1,12 @@
-"""Figures of the steps: the steps write these models into their records, and the report reads them.
+"""Records of tasks, and the figures in them that steps write and the report reads.
 
-A model lists the figures that the report needs. A step may note more, which are kept as they are.
+A step may note more figures than its model lists; they are kept as they are.
 """
 
-import re
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from octane.core.errors import OctaneError
 from octane.core.geometry import Vector
 
 Context = dict[str, object]
@@ -18,29 +17,18 @@ Shape = tuple[int, int, int]
 
 
 class RecordedTrack(BaseModel):
-    """A track, as :meth:`octane.core.timing.Timeline.record` writes it.
-
-    Attributes
-    ----------
-    stages
-        Per stage, ``start+length`` of its pieces, in microseconds since the start of the timeline.
-    """
+    """A track; ``stages`` have ``start+length`` of their pieces, microseconds since the start."""
 
     name: str
-    stages: dict[str, str]
+    stages: dict[str, Annotated[str, Field(pattern=r"^(\d+\+\d+( |$))*$")]]
 
     def pieces(self) -> list[tuple[int, int, str]]:
         """Return start, length and stage of all pieces in the order of time."""
-        found = []
-        for stage, text in self.stages.items():
-            for piece in text.split():
-                if not re.fullmatch(r"\d+\+\d+", piece):
-                    raise OctaneError(
-                        f"the timeline's piece '{piece}' is not start+length; run the step again."
-                    )
-                start, _, length = piece.partition("+")
-                found.append((int(start), int(length), stage))
-        return sorted(found)
+        return sorted(
+            (int(start), int(length), stage)
+            for stage, text in self.stages.items()
+            for start, length in (piece.split("+") for piece in text.split())
+        )
 
 
 class Recorded(BaseModel):
@@ -48,6 +36,34 @@ class Recorded(BaseModel):
 
     started: float
     tracks: list[RecordedTrack]
+
+
+class AttemptFigures(BaseModel):
+    """One try on a device."""
+
+    gpu: str | None = None
+    outcome: str
+
+
+class LeaseFigures(BaseModel):
+    """The lease of a task."""
+
+    backend: str
+    slot_wait_seconds: float = 0.0
+    attempts: list[AttemptFigures] = []
+
+
+class CopyFigures(BaseModel):
+    """All copies in one direction; each copy has its own seconds, also beside others."""
+
+    bytes: int
+    seconds: float
+
+
+class PipelineFigures(BaseModel):
+    """A pipeline of a task, with its copies ``to_device`` and ``to_host``."""
+
+    transfers: dict[str, CopyFigures] = {}
 
 
 class Record(BaseModel):
@@ -80,52 +96,22 @@ class Record(BaseModel):
         """True where a GPU computed."""
         return self.device.get("backend") == "gpu"
 
+    @property
+    def lease(self) -> LeaseFigures | None:
+        """Lease of the task; None for steps that take none."""
+        return TypeAdapter(LeaseFigures | None).validate_python(self.figures.get("gpu"))
+
+    @property
+    def pipelines(self) -> dict[str, PipelineFigures]:
+        """Pipelines of the task by their labels."""
+        model = TypeAdapter(dict[str, PipelineFigures])
+        return model.validate_python(self.figures.get("pipeline", {}))
+
 
 class Figures(BaseModel):
     """Figures of a step."""
 
     model_config = ConfigDict(extra="allow", validate_by_name=True)
-
-
-class AttemptFigures(BaseModel):
-    """One try on a device."""
-
-    gpu: str | None = None
-    outcome: str
-    detail: str = ""
-
-
-class LeaseFigures(BaseModel):
-    """The lease of a task."""
-
-    backend: str
-    slot_wait_seconds: float = 0.0
-    fell_back: bool = False
-    attempts: list[AttemptFigures] = []
-
-    @classmethod
-    def of(cls, record: Record) -> "LeaseFigures | None":
-        """Return the lease of a task; None for steps that take none."""
-        return TypeAdapter(cls | None).validate_python(record.figures.get("gpu"))
-
-
-class TransferFigures(BaseModel):
-    """All copies in one direction; each copy has its own seconds, also beside others."""
-
-    bytes: int
-    seconds: float
-
-
-class PipelineFigures(BaseModel):
-    """A pipeline of a task."""
-
-    transfers: dict[str, TransferFigures] = {}
-
-    @classmethod
-    def of(cls, record: Record) -> "dict[str, PipelineFigures]":
-        """Return the pipelines of a task by their labels."""
-        pipelines = record.figures.get("pipeline", {})
-        return TypeAdapter(dict[str, PipelineFigures]).validate_python(pipelines)
 
 
 class StitchFigures(Figures):
@@ -187,7 +173,6 @@ class N4Figures(Figures):
 
     levels: list[LevelFigures]
     most_iterations: list[int] = []
-    mode: str = "global"
     sections: list[SectionFitFigures] = []
     sections_skipped: list[str] = []
     variation: list[VariationFigures] = []

@@ -35,17 +35,7 @@ Piece = tuple[float, float, str]
 
 
 class Bound(NamedTuple):
-    """Stage that a step waits for most.
-
-    Attributes
-    ----------
-    stage
-        The stage that took most of its time.
-    by
-        One word for what bounds that stage.
-    remedy
-        What a user may change.
-    """
+    """Stage that took most of a step's time, one word for its bound, and what a user may change."""
 
     stage: str
     by: str
@@ -54,8 +44,6 @@ class Bound(NamedTuple):
 
 _INPUT = "keep the input on faster storage, or give the task more cpus"
 _OUTPUT = "write to faster storage (--scratch_dir, -work-dir)"
-_GPUS = "let more GPUs work (--gpu_count)"
-_LESS_FIT = "raise --n4_shrink_factor or lower --n4_iterations; both change the field"
 BOUNDS = {
     "read": ("storage", "keep the input on faster storage"),
     "decode": ("cores", "give the task more cpus, or store its input in blosc-lz4 or uncompressed"),
@@ -69,7 +57,10 @@ BOUNDS = {
     OTHER: ("Python", "use larger tiles"),
 } | dict.fromkeys(("into memory", "shrink", "weights", "mask", "project"), ("input", _INPUT))
 """By stage: the word and the remedy."""
-BOUNDS_ON_GPU = {"compute": ("GPU", _GPUS), "fit": ("GPU", _LESS_FIT)}
+BOUNDS_ON_GPU = {
+    "compute": ("GPU", "let more GPUs work (--gpu_count)"),
+    "fit": ("GPU", "raise --n4_shrink_factor or lower --n4_iterations; both change the field"),
+}
 """Those that differ where a GPU computes."""
 
 _here = local()
@@ -79,11 +70,8 @@ def _load_nvtx() -> ModuleType | None:
     """Load NVTX where a profiler listens; elsewhere loading it would only cost time."""
     if not os.environ.get(PROFILED):
         return None
-    try:
-        import nvtx
-    except ModuleNotFoundError:
-        # There is no wheel for macOS, where Nsight does not run either.
-        return None
+    import nvtx
+
     return nvtx
 
 
@@ -105,14 +93,9 @@ def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
     Parameters
     ----------
     seconds
-        Wall-clock seconds of each stage, as :meth:`Timeline.wall_seconds` gives them.
+        Wall-clock seconds of each stage; None is returned where there are none.
     gpu
         Whether a GPU computed.
-
-    Returns
-    -------
-    Bound or None
-        None where no time was noted.
     """
     if not any(seconds.values()):
         return None
@@ -123,15 +106,7 @@ def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
 
 
 class Track:
-    """Time of one thread, or of one lane of the pipeline.
-
-    Attributes
-    ----------
-    name
-        Name of the thread or lane.
-    seconds
-        Seconds of each stage, without those of spans within it.
-    """
+    """Time of one thread or lane: ``seconds`` of each stage without spans within, and pieces."""
 
     def __init__(self, name: str, start: float) -> None:
         self.name = name
@@ -166,36 +141,19 @@ class Track:
         return sorted(heapq.nlargest(most, self._pieces, key=lambda piece: piece[1] - piece[0]))
 
     def _close(self, now: float) -> None:
-        stage, length = self._open[-1], now - self._since
-        for other, seconds in self._moved.items():
-            self.seconds[other] = self.seconds.get(other, 0.0) + seconds
-            length -= seconds
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + length
-        if self._moved:
-            longest = max(self._moved, key=lambda other: self._moved[other])
-            stage = longest if self._moved[longest] > length else stage
-            self._moved.clear()
-        start, end = self._since - self._start, now - self._start
-        pieces = self._pieces
-        # A span that another interrupted for less than a clock's tick is still one piece.
-        if pieces and pieces[-1][2] == stage and start - pieces[-1][1] < 1e-6:
-            pieces[-1] = (pieces[-1][0], end, stage)
-            return
-        pieces.append((start, end, stage))
-        if len(pieces) > MOST:
+        left = now - self._since - sum(self._moved.values())
+        spent = summed(({self._open[-1]: left}, self._moved))
+        self._moved.clear()
+        for stage, seconds in spent.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        longest = max(spent, key=lambda stage: spent[stage])
+        self._pieces.append((self._since - self._start, now - self._start, longest))
+        if len(self._pieces) > MOST:
             self._pieces = self.pieces(MOST // 2)
 
 
 class Timeline:
-    """Tracks of a step.
-
-    Attributes
-    ----------
-    started
-        Seconds since 1970 when the step began; they join the timelines of several steps.
-    tracks
-        Tracks by their names.
-    """
+    """Tracks of a step by their names; ``started`` is in seconds since 1970."""
 
     def __init__(self) -> None:
         self.started = time.time()
@@ -237,13 +195,10 @@ class Timeline:
 
     def wall_seconds(self) -> dict[str, float]:
         """Seconds of each stage by the clock on the wall: the mean over threads of one kind."""
-        kinds: dict[str, list[Track]] = {}
-        for track in self.tracks.values():
-            kinds.setdefault(track.name.rstrip("0123456789"), []).append(track)
+        kinds = [track.name.rstrip("0123456789") for track in self.tracks.values()]
         return summed(
-            {stage: seconds / len(tracks) for stage, seconds in track.seconds.items()}
-            for tracks in kinds.values()
-            for track in tracks
+            {stage: seconds / kinds.count(kind) for stage, seconds in track.seconds.items()}
+            for kind, track in zip(kinds, self.tracks.values(), strict=True)
         )
 
     def record(self) -> dict[str, object]:
@@ -260,7 +215,7 @@ class Timeline:
 
 
 def _written(pieces: list[Piece]) -> dict[str, str]:
-    """One text per stage: as JSON numbers, a timeline would be most lines of a record."""
+    """Write one text per stage: as numbers, a timeline would be most lines of a record."""
     found: dict[str, list[str]] = {}
     for start, end, stage in pieces:
         found.setdefault(stage, []).append(f"{start * 1e6:.0f}+{(end - start) * 1e6:.0f}")
@@ -268,15 +223,7 @@ def _written(pieces: list[Piece]) -> dict[str, str]:
 
 
 class span:
-    """Time of a block of code, counted to a stage.
-
-    Parameters
-    ----------
-    stage
-        Name of the stage: read, decode, copy, compute, encode, write, lease, or a step's own.
-    counted
-        False for a part of the span around it that only a profiler shows.
-    """
+    """Time of a block of code, counted to a stage; uncounted spans are shown by profilers only."""
 
     __slots__ = ("_counted", "_stage", "_track")
 
@@ -299,10 +246,7 @@ class span:
 
 
 def moved(stage: str, seconds: float) -> None:
-    """Count seconds of this thread's open span to another stage.
-
-    It serves work that is too short for a span of its own.
-    """
+    """Count seconds of this thread's open span to another stage: work too short for a span."""
     track = getattr(_here, "track", None)
     if track is not None:
         track.move(stage, seconds)

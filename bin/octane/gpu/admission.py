@@ -22,7 +22,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octane.gpu.inventory import Gpu, named
-from octane.gpu.lease_folder import Identity, LeaseFolder, LeaseRecord, identity, own_identity
+from octane.gpu.lease_folder import (
+    Held,
+    Identity,
+    LeaseFolder,
+    LeaseRecord,
+    identity,
+    own_identity,
+)
 
 CROWDED = 1.5
 """Free memory over the request that is asked for beside processes without a lease."""
@@ -144,7 +151,7 @@ def _obstacle(load: Load, request: Request) -> str | None:
     if gpu.fault is not None:
         return f"NVML reports: {gpu.fault}"
     if gpu.total < request.required:
-        return f"has {_gb(gpu.total)} in all"
+        return f"has {gigabytes(gpu.total)} in all"
     allowed = min([request.slots, *(holder.slots for holder in load.holders)])
     if held > allowed:
         return f"{held} leases there, {allowed} allowed"
@@ -154,27 +161,15 @@ def _obstacle(load: Load, request: Request) -> str | None:
     others = "another process is" if load.others == 1 else f"{load.others} other processes are"
     if load.available < needed:
         beside = f", and {others} there" if load.others else ""
-        return f"{_gb(load.available)} to give{beside}; needs {_gb(needed)}"
+        return f"{gigabytes(load.available)} to give{beside}; needs {gigabytes(needed)}"
     if load.others and (gpu.utilisation or 0) > BUSY:
         return f"{gpu.utilisation} % busy, and {others} there"
     return None
 
 
-def _gb(size: float) -> str:
+def gigabytes(size: float) -> str:
+    """Bytes as messages show them."""
     return f"{size / 1e9:.1f} GB"
-
-
-@dataclass(frozen=True)
-class Held:
-    """Slot that is taken: name of its file in the lease folder, and content."""
-
-    name: str
-    record: LeaseRecord | None
-
-    @property
-    def mark(self) -> str:
-        """Text that names this lease and no later one of the same slot."""
-        return f"{self.name}@{self.record.since if self.record else None}"
 
 
 @dataclass(frozen=True)
@@ -186,9 +181,9 @@ class NodeState:
     out the leases that the asking process itself runs under.
     """
 
-    held: Mapping[str, tuple[Held, ...]]
-    waiters: tuple[tuple[str, LeaseRecord], ...]
-    loads: tuple[Load, ...]
+    held: Mapping[str, Sequence[Held]]
+    waiters: Sequence[tuple[str, LeaseRecord]]
+    loads: Sequence[Load]
     others: Mapping[str, tuple[int, ...]]
 
 
@@ -206,25 +201,20 @@ def node_state(folder: LeaseFolder, gpus: Sequence[Gpu]) -> NodeState:
     under = os.environ.get(HELD, "").split(",")
     held, loads, others = {}, [], {}
     for gpu in gpus:
-        taken = tuple(Held(name, record) for name, record in folder.held(slot_kind(gpu.uuid)))
-        allocated, strangers = _memory(gpu, taken)
-        held[gpu.uuid], others[gpu.uuid] = taken, strangers
+        held[gpu.uuid] = taken = folder.held(slot_kind(gpu.uuid))
+        allocated, others[gpu.uuid] = _memory(gpu, taken)
         holders = tuple(
-            _holder(slot.record, allocated.get(slot.name))
+            # Locked without a readable record: nobody else goes there.
+            Holder(0)
+            if slot.record is None
+            else Holder(slot.record.required, allocated.get(slot.name), slot.record.slots)
             for slot in taken
             if slot.mark not in under
         )
-        loads.append(Load(gpu, holders, len(strangers)))
+        loads.append(Load(gpu, holders, len(others[gpu.uuid])))
     queue = [(name, record) for name, record in folder.held(QUEUE) if record is not None]
     queue.sort(key=lambda place: place[1].since)
-    return NodeState(held, tuple(queue), tuple(loads), others)
-
-
-def _holder(record: LeaseRecord | None, allocated: int | None) -> Holder:
-    if record is None:
-        # Locked without a readable record: nobody else goes there.
-        return Holder(reserved=0)
-    return Holder(record.required, allocated, record.slots)
+    return NodeState(held, queue, loads, others)
 
 
 def _memory(gpu: Gpu, taken: Sequence[Held]) -> tuple[dict[str, int], tuple[int, ...]]:

@@ -10,10 +10,9 @@ import ctypes
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import Protocol
 
 import numpy as np
 import pynvml
@@ -33,35 +32,6 @@ class DeviceTakenError(Exception):
 
 class DeviceMissingError(Exception):
     """The array library cannot use the GPU at all; the message says why."""
-
-
-class Device(Protocol):
-    """Interface of an array library on a GPU for :func:`octane.gpu.run.run_on_gpu`."""
-
-    @property
-    def xp(self) -> ModuleType:
-        """Array module."""
-        ...
-
-    def open(self) -> None:
-        """Make the context; DeviceTakenError when the memory or the device is gone."""
-        ...
-
-    def active(self) -> AbstractContextManager[None]:
-        """Compute on it in the calling thread while the block runs."""
-        ...
-
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        """Return True for an error that says that the GPU's memory did not suffice."""
-        ...
-
-    def empty(self) -> None:
-        """Give back all memory that no array uses."""
-        ...
-
-    def leave(self) -> None:
-        """Release the primary context; the device is not to be used again by this process."""
-        ...
 
 
 class CupyDevice:
@@ -90,7 +60,7 @@ class CupyDevice:
         return "CuPy is not installed" if found is None else None
 
     def open(self) -> None:
-        """Make the context: see :meth:`Device.open`."""
+        """Make the context; DeviceTakenError when the memory or the device is gone."""
         try:
             with self.xp.cuda.Device(self.ordinal):
                 self.xp.cuda.runtime.free(0)
@@ -101,7 +71,7 @@ class CupyDevice:
 
     @contextmanager
     def active(self) -> Generator[None]:
-        """Compute on it in the calling thread: see :meth:`Device.active`."""
+        """Compute on it in the calling thread while the block runs."""
         with self.xp.cuda.Device(self.ordinal):
             yield
 
@@ -148,78 +118,44 @@ class CupyDevice:
 
 
 def describe(xp: ModuleType) -> dict[str, str | int | None]:
-    """Describe the current device for the metrics.
-
-    Parameters
-    ----------
-    xp : ModuleType
-        ``numpy`` or ``cupy``, whichever computes.
+    """Describe the current device of an array module, ``numpy`` or ``cupy``, for the metrics.
 
     Returns
     -------
     dict
         ``backend`` ('cpu' or 'gpu'), ``device`` (its name), ``driver`` (the driver's own version,
         None where NVML does not tell), ``cuda`` (the newest CUDA that the driver supports) and
-        ``runtime`` (the CUDA runtime), ``memory_bytes`` of the device, ``pcie_generation`` and
-        ``pcie_width`` (lanes) of the best link that device and slot can have (None where NVML does
-        not tell), all None on a CPU, and ``library`` (array module and version).
+        ``runtime`` (the CUDA runtime), ``memory_bytes`` of the device, all None on a CPU, and
+        ``library`` (array module and version).
     """
-    library = f"{xp.__name__} {xp.__version__}"
+    found: dict[str, str | int | None] = {"backend": "cpu", "device": None, "driver": None}
+    found |= {"cuda": None, "runtime": None, "memory_bytes": None}
     if xp is np:
-        return {
-            "backend": "cpu",
-            "device": processor(),
-            "driver": None,
-            "cuda": None,
-            "runtime": None,
-            "memory_bytes": None,
-            "pcie_generation": None,
-            "pcie_width": None,
-            "library": library,
+        found["device"] = processor()
+    else:
+        runtime = xp.cuda.runtime
+        properties = runtime.getDeviceProperties(runtime.getDevice())
+        name = properties["name"]
+        found |= {
+            "backend": "gpu",
+            "device": name.decode() if isinstance(name, bytes) else str(name),
+            "driver": _driver(),
+            "cuda": _cuda_version(runtime.driverGetVersion()),
+            "runtime": _cuda_version(runtime.runtimeGetVersion()),
+            "memory_bytes": int(properties["totalGlobalMem"]),
         }
-    runtime = xp.cuda.runtime
-    properties = runtime.getDeviceProperties(runtime.getDevice())
-    name = properties["name"]
-    return {
-        "backend": "gpu",
-        "device": name.decode() if isinstance(name, bytes) else str(name),
-        "cuda": _cuda_version(runtime.driverGetVersion()),
-        "runtime": _cuda_version(runtime.runtimeGetVersion()),
-        "memory_bytes": int(properties["totalGlobalMem"]),
-        **_from_nvml(xp),
-        "library": library,
-    }
+    return {**found, "library": f"{xp.__name__} {xp.__version__}"}
 
 
-def _from_nvml(xp: ModuleType) -> dict[str, str | int | None]:
-    """Driver and link as NVML shows them, as far as it does."""
-    runtime = xp.cuda.runtime
-    # Its number there is another; of a MIG instance this is the place of the GPU that was split.
-    place = runtime.deviceGetPCIBusId(runtime.getDevice()).encode()
-    questions: dict[str, Callable[[], str | int]] = {
-        "driver": lambda: str(pynvml.nvmlSystemGetDriverVersion()),
-        # The best that device and slot can have: what it has now falls while a GPU rests.
-        "pcie_generation": lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(
-            pynvml.nvmlDeviceGetHandleByPciBusId(place)
-        ),
-        "pcie_width": lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(
-            pynvml.nvmlDeviceGetHandleByPciBusId(place)
-        ),
-    }
-    found: dict[str, str | int | None] = dict.fromkeys(questions)
-    try:
+def _driver() -> str | None:
+    """Version of the driver; None in containers and WSL, which run CUDA without NVML."""
+    with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        # Containers and WSL run CUDA without NVML.
-        return found
-    try:
-        for name, ask in questions.items():
-            # Another question may have an answer all the same.
-            with suppress(pynvml.NVMLError):
-                found[name] = ask()
-    finally:
-        pynvml.nvmlShutdown()
-    return found
+        try:
+            return str(pynvml.nvmlSystemGetDriverVersion())
+        finally:
+            pynvml.nvmlShutdown()
+    return None
 
 
 def _cuda_version(number: int) -> str:

@@ -27,24 +27,10 @@ class GpuProcess:
 class Gpu:
     """GPU or MIG instance at one moment.
 
-    Attributes
-    ----------
-    index : int
-        NVML's index of the physical GPU, in PCI order.
-    uuid : str
-        Of the GPU or of the MIG instance.
-    name : str
-        As NVML shows it.
-    total, free : int
-        Memory, bytes.
-    utilisation : int or None
-        Percent of the last sample in which a kernel ran; None where NVML does not know (MIG).
-    processes : tuple of GpuProcess, or None
-        None where NVML does not list any.
-    parent : str or None
-        UUID of the physical GPU, of a MIG instance.
-    fault : str or None
-        Reason of NVML for which it cannot be used now.
+    ``index`` is NVML's of the physical GPU, in PCI order; ``total`` and ``free`` are bytes;
+    ``utilisation`` is the percentage of the last sample in which a kernel ran, None where NVML does
+    not know (MIG); ``processes`` is None where NVML lists none; ``parent`` is the UUID of the
+    physical GPU of a MIG instance; ``fault`` is NVML's reason why it cannot be used now.
     """
 
     index: int
@@ -80,21 +66,9 @@ def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
     """GPUs that CUDA_VISIBLE_DEVICES lets a process use, in its order.
 
     The variable is read as CUDA reads it: indices, UUIDs, and prefixes of UUIDs that fit one GPU;
-    the first entry that names nothing ends the list. An index counts in PCI order, as schedulers
-    count. The index or UUID of a GPU that is split by MIG names its first instance, which CUDA
-    would take.
-
-    Parameters
-    ----------
-    gpus : sequence of Gpu
-        All GPUs of the node.
-    setting : str or None
-        The variable; None where it is not set, which hides nothing.
-
-    Returns
-    -------
-    tuple of Gpu
-        Never more than the setting names.
+    the first entry that names nothing ends the list, and None hides nothing. An index counts in PCI
+    order, as schedulers count. The index or UUID of a GPU that is split by MIG names its first
+    instance, which CUDA would take.
     """
     if setting is None:
         return tuple(gpus)

@@ -13,13 +13,15 @@ from __future__ import annotations
 import logging
 import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from octane.config.defaults import AUTO_TIMEOUT
+from octane.config import AUTO_TIMEOUT
 from octane.core.errors import OctaneError
 from octane.core.timing import span
 from octane.core.units import bytes_of
@@ -27,17 +29,25 @@ from octane.gpu.admission import (
     HELD,
     QUEUE,
     Decision,
-    Held,
     NodeState,
     Request,
     decide,
+    gigabytes,
     node_state,
     slot_kind,
 )
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
-from octane.gpu.lease_folder import LeaseFolder, LeaseFolderBusyError, LeaseRecord, Locked
+from octane.gpu.lease_folder import (
+    MOST,
+    PATIENCE,
+    LeaseFolder,
+    LeaseFolderBusyError,
+    LeaseFolderError,
+    LeaseRecord,
+    Locked,
+)
 from octane.gpu.nvml import Nvml
-from octane.gpu.simulated import SimulatedGpus
+from octane.gpu.simulated import VARIABLE, SimulatedGpus
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +59,9 @@ ABSENT = 10.0
 
 FAILING = 30.0
 """Seconds for which NVML may fail while a process waits, before it counts as gone."""
+
+LOOK_AFTER = 5.0
+"""Seconds between two looks of a holder at its file."""
 
 SAY_AGAIN = 60.0
 """Seconds after which the log repeats the reason of the wait; a new reason after a tenth of it."""
@@ -67,7 +80,21 @@ def default_folder() -> Path:
 
 def gpu_source() -> GpuSource:
     """GPUs of the node, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
-    return SimulatedGpus.wanted() or Nvml()
+    simulated = os.environ.get(VARIABLE)
+    return SimulatedGpus(simulated) if simulated else Nvml()
+
+
+def parse_memory(memory: int | str) -> int:
+    """Bytes of a request; an OctaneError where it is no size, or one that no GPU has."""
+    try:
+        required = bytes_of(memory) if isinstance(memory, str) else int(memory)
+    except ValueError as error:
+        raise OctaneError(f"The memory of a lease: {error}.") from error
+    except OverflowError:
+        required = MOST
+    if not 0 <= required < MOST:
+        raise OctaneError("The memory of a lease cannot be had; give a size such as 4GB.")
+    return required
 
 
 @dataclass
@@ -76,28 +103,22 @@ class Lease:
 
     ``gpu`` is the GPU as it was at the grant, None for the CPU: ``reason`` then says why, and
     ``fallback`` is True where there is a GPU all the same. ``required`` are the bytes promised,
-    ``waited`` seconds. ``slot`` is the lock that holds it, and ``mark`` its name for the programs
-    that run under it.
+    ``waited`` seconds, and ``slot`` is the lock that holds it.
     """
 
     gpu: Gpu | None
     required: int
     waited: float = 0.0
     reason: str = ""
-    simulated: bool = False
     fallback: bool = False
     slot: Locked | None = None
-    mark: str = ""
 
     def environment(self) -> dict[str, str]:
         """Variables for a program that is to use this GPU and no other, or none at all."""
-        if self.gpu is None:
+        if self.gpu is None or self.slot is None:
             return {"CUDA_VISIBLE_DEVICES": ""}
-        outer = os.environ.get(HELD)
-        return {
-            "CUDA_VISIBLE_DEVICES": self.gpu.uuid,
-            HELD: f"{outer},{self.mark}" if outer else self.mark,
-        }
+        leases = [os.environ.get(HELD), self.slot.held.mark]
+        return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, HELD: ",".join(filter(None, leases))}
 
 
 @contextmanager
@@ -110,111 +131,98 @@ def lease(
     slots: int = 1,
     folder: Path | None = None,
     subject: str = "",
-    source: GpuSource | None = None,
     avoid: Collection[str] = (),
 ) -> Generator[Lease]:
-    """Hold a share of a GPU while the block runs.
+    """Hold a share of a GPU while the block runs, however it ends.
 
-    Parameters
-    ----------
-    memory : int or str
-        All that the block will use on the GPU, context included: bytes, or a size such as '4GB'.
-    backend : {'auto', 'gpu', 'cpu'}
-        'auto' takes the CPU when no GPU came free in time, at once where there is none; 'gpu'
-        insists; 'cpu' looks at nothing.
-    timeout : float, optional
-        Seconds to wait. By default 300 with 'auto' and no limit with 'gpu'. 0 looks once.
-    on_wait : callable, optional
-        Called at every look in vain with the seconds that have passed, the bytes that the best GPU
-        could give, and the bytes required. An exception that it raises ends the waiting.
-    slots : int
-        Leases that may share the GPU, this one included.
-    folder : Path, optional
-        Lease folder, the same for all who share the GPUs; by default :func:`default_folder`.
-    subject : str
-        Work that it is for, shown to others who wait.
-    source : GpuSource, optional
-        Where GPUs are read; by default :func:`gpu_source`.
-    avoid : collection of str
-        UUIDs of GPUs to leave alone.
+    ``memory`` is all that the block will use on the GPU, context included: bytes, or a size such as
+    '4GB'. The ``backend`` 'auto' takes the CPU when no GPU came free in time, at once where there
+    is none; 'gpu' insists; 'cpu' looks at nothing. The ``timeout`` is in seconds: by default 300
+    with 'auto' and no limit with 'gpu'; 0 looks once. ``on_wait`` is called at every look in vain
+    with the seconds that have passed, the bytes that the best GPU could give, and the bytes
+    required; an exception that it raises ends the waiting. ``slots`` are the leases that may share
+    the GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs;
+    by default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are
+    UUIDs of GPUs to leave alone.
 
-    Yields
-    ------
-    Lease
-        Given back at the end of the block, however it ends.
-
-    Raises
-    ------
-    OctaneError
-        With 'gpu', when there is none, when none is large enough or none came free in time; when
-        the lease folder cannot be used.
+    With 'gpu', an OctaneError says that there is none, that none is large enough or came free in
+    time, or that the lease folder cannot be used.
     """
-    required = bytes_of(memory) if isinstance(memory, str) else int(memory)
+    required = parse_memory(memory)
     if backend == "cpu":
         yield Lease(None, required, reason="backend is cpu")
         return
     if backend not in ("auto", "gpu"):
         raise OctaneError(f"backend is {backend!r}: give one of auto, gpu, cpu.")
-    if required < 0 or slots < 1:
-        raise OctaneError(f"{required} bytes and {slots} slots cannot be had; correct them.")
     limit = AUTO_TIMEOUT if timeout is None and backend == "auto" else timeout
-    taker = Taker(
-        source or gpu_source(), folder or default_folder(), required, slots, subject, avoid
-    )
+    if slots < 1 or (limit is not None and not limit >= 0):
+        raise OctaneError(
+            f"{slots} slots and a timeout of {limit} s cannot be had; give at least 1 and 0."
+        )
+    taker = Taker(gpu_source(), folder or default_folder(), required, slots, subject, avoid)
     try:
         with span("lease"):
-            held = taker.wait(limit, on_wait)
-        if held.gpu is None:
-            if backend == "gpu":
-                raise OctaneError(
-                    f"backend is gpu, but {held.reason}; wait longer (--gpu-timeout), ask for less "
-                    "memory, make a GPU visible (CUDA_VISIBLE_DEVICES), or give --backend cpu."
-                )
+            held = taker.wait(limit, on_wait, insist=backend == "gpu")
+        if held.gpu is not None:
+            size = gigabytes(required)
+            log.info("%s: %s leased after %.1f s", named(held.gpu), size, held.waited)
+        elif backend == "gpu":
+            raise OctaneError(
+                f"backend is gpu, but {held.reason}; wait longer (--gpu-timeout), ask for less "
+                "memory, make a GPU visible (CUDA_VISIBLE_DEVICES), or give --backend cpu."
+            )
+        else:
             # A machine without a GPU is ordinary; a wait in vain is not.
             level = logging.WARNING if held.fallback else logging.INFO
             log.log(level, "backend auto: CPU, because %s", held.reason)
-        else:
-            log.info(
-                "%s%s: %.1f GB leased after %.1f s",
-                "simulated " if held.simulated else "",
-                named(held.gpu),
-                required / 1e9,
-                held.waited,
-            )
         taker.leave_queue()
-        yield held
+        with nullcontext() if held.slot is None else _kept(held.slot):
+            yield held
     finally:
         taker.leave_queue()
         taker.release()
 
 
+@contextmanager
+def _kept(slot: Locked) -> Generator[None]:
+    """Look after the file of a lease, which a cleaner of old files may remove."""
+    ended = threading.Event()
+
+    def look() -> None:
+        # Signals are the main thread's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while not ended.wait(LOOK_AFTER):
+            # What refuses the file now may be over at the next look.
+            with suppress(OctaneError, OSError):
+                slot.restore()
+
+    watcher = threading.Thread(target=look, name="lease", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+@dataclass
 class Taker:
     """One request: looks, decides, takes; parameters as for :func:`lease`.
 
     The lease folder is opened at the first look that finds a GPU.
     """
 
-    def __init__(
-        self,
-        source: GpuSource,
-        path: Path,
-        required: int,
-        slots: int,
-        subject: str = "",
-        avoid: Collection[str] = (),
-    ) -> None:
-        self.source = source
-        self.path = path
-        self.required = required
-        self.slots = slots
-        self.subject = subject
-        self.avoid = avoid
-        self.arrived = time.monotonic()
-        self._folder: LeaseFolder | None = None
-        self._place: Locked | None = None
-        self._slot: Locked | None = None
-        self._mark = ""
-        self._said = ("", -SAY_AGAIN)
+    source: GpuSource
+    path: Path
+    required: int
+    slots: int
+    subject: str = ""
+    avoid: Collection[str] = ()
+    arrived: float = field(default_factory=lambda: time.monotonic())
+    _folder: LeaseFolder | None = None
+    _place: Locked | None = None
+    _slot: Locked | None = None
+    _said: tuple[str, float] = ("", -SAY_AGAIN)
 
     def release(self) -> None:
         """Give back what was granted."""
@@ -230,8 +238,11 @@ class Taker:
             self._folder.close()
             self._folder = None
 
-    def wait(self, limit: float | None, on_wait: OnWait | None) -> Lease:
-        """Look until there is a GPU, or no hope, or no time: see :func:`lease`."""
+    def wait(self, limit: float | None, on_wait: OnWait | None, *, insist: bool) -> Lease:
+        """Look until there is a GPU, or no hope, or no time: see :func:`lease`.
+
+        A lease folder that cannot be used is an error for those who ``insist``.
+        """
         failing: float | None = None
         asked = False
         while True:
@@ -240,27 +251,35 @@ class Taker:
             try:
                 gpus = self.candidates()
                 failing, asked = None, True
+                if not gpus:
+                    return self._lease(None, self.hidden())
+                # A second at least, as others lock the folder for milliseconds.
+                patience = PATIENCE if limit is None else min(PATIENCE, max(1.0, limit - elapsed))
+                decision = self.look(gpus, patience)
             except GpusUnavailableError as error:
                 reason = str(error)
                 failing = elapsed if failing is None else failing
                 # At the start it is how this machine is; later it may pass.
                 if not asked or elapsed - failing >= FAILING:
                     return self._lease(None, reason, fallback=asked)
+            except LeaseFolderBusyError as error:
+                reason = str(error)
+            except LeaseFolderError as error:
+                if insist:
+                    raise
+                return self._lease(None, str(error), fallback=True)
             else:
-                if not gpus:
-                    return self._lease(None, self.hidden())
-                try:
-                    decision = self.look(gpus)
-                except LeaseFolderBusyError as error:
-                    reason = str(error)
-                else:
-                    if decision.gpu is not None:
-                        return self._lease(decision.gpu)
-                    reason = _why(gpus, decision)
-                    if not decision.possible:
-                        large = f"no GPU has the {self.required / 1e9:.1f} GB required ({reason})"
-                        return self._lease(None, large, fallback=True)
-                    available = decision.available
+                if decision.gpu is not None:
+                    return self._lease(decision.gpu)
+                reason = "; ".join(
+                    f"{named(gpu)}: {decision.reasons[gpu.uuid]}"
+                    for gpu in gpus
+                    if gpu.uuid in decision.reasons
+                )
+                if not decision.possible:
+                    large = f"no GPU has the {gigabytes(self.required)} required ({reason})"
+                    return self._lease(None, large, fallback=True)
+                available = decision.available
             elapsed = time.monotonic() - self.arrived
             if limit is not None and elapsed >= limit:
                 late = f"no GPU came free within {limit:g} s ({reason})"
@@ -281,17 +300,19 @@ class Taker:
         gpus = self.source.read()
         return gpus if self._allowed(gpus) else ()
 
-    def look(self, gpus: tuple[Gpu, ...]) -> Decision:
+    def look(self, gpus: tuple[Gpu, ...], patience: float) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
         if self._folder is None:
             self._folder = LeaseFolder(self.path)
-        with self._folder.mutex():
+        with self._folder.mutex(patience):
+            if self._place is not None and self._place.lost():
+                self._place.release()
+                self._place = None
             decision = self.decided(gpus, node_state(self._folder, gpus))
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
                 record = self._record(time.monotonic())
                 self._slot = self._folder.take(slot_kind(decision.gpu.uuid), record)
-                self._mark = Held(self._slot.name, record).mark
             elif decision.possible:
                 record = self._record(self.arrived, self._allowed(gpus))
                 if self._place is None:
@@ -303,7 +324,7 @@ class Taker:
     def decided(self, gpus: tuple[Gpu, ...], state: NodeState) -> Decision:
         """Decision on the request as things are, without taking anything."""
         now = time.monotonic()
-        own = "" if self._place is None else self._place.name
+        own = "" if self._place is None else self._place.held.name
         earlier = [
             Request(record.required, record.slots, record.uuids)
             for name, record in state.waiters
@@ -332,30 +353,12 @@ class Taker:
         )
 
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
-        return Lease(
-            gpu,
-            self.required,
-            time.monotonic() - self.arrived,
-            reason,
-            self.source.simulated,
-            fallback,
-            self._slot,
-            self._mark,
-        )
+        waited = time.monotonic() - self.arrived
+        return Lease(gpu, self.required, waited, reason, fallback, self._slot)
 
     def _say(self, elapsed: float, reason: str) -> None:
         before, when = self._said
         if elapsed - when >= SAY_AGAIN or (reason != before and elapsed - when >= SAY_AGAIN / 10):
-            log.info(
-                "waiting for %.1f GB of a GPU since %.0f s: %s",
-                self.required / 1e9,
-                elapsed,
-                reason,
-            )
+            size = gigabytes(self.required)
+            log.info("waiting for %s of a GPU since %.0f s: %s", size, elapsed, reason)
             self._said = (reason, elapsed)
-
-
-def _why(gpus: tuple[Gpu, ...], decision: Decision) -> str:
-    """Reasons for which each GPU is not to be had."""
-    reasons = decision.reasons
-    return "; ".join(f"{named(gpu)}: {reasons[gpu.uuid]}" for gpu in gpus if gpu.uuid in reasons)

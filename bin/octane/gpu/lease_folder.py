@@ -1,32 +1,28 @@
-"""Lease folder: slots and places in the queue as locked files, shared by all users of a node.
+"""Lease folder: leases and places in the queue as locked files, shared by all users of a node.
 
-A slot is an ``flock`` on an open file. The kernel drops it with the last descriptor of that
-opening, whatever ends the process. PIDs never decide who holds a slot. The content of a file (user,
-moment, memory) is for people and for the memory account. It counts only while the file is locked
-and only in the boot that wrote it, so a folder of an earlier boot is harmless.
+A lease, or a place in the queue, is a file of its holder with an ``flock`` on it. The kernel drops
+the lock with the last descriptor of that opening, whatever ends the process. PIDs never decide who
+holds a lease. A file's content is for people and for the memory account, and counts only while the
+file is locked. Files stay, and serve their user again.
 
-A process looks and takes under one lock, the mutex, within about a millisecond. So a probe of a
-slot is never mistaken for its holder, and what one process decides on cannot change before it is
-recorded. Releasing needs no mutex.
+A process looks and takes under one lock, the mutex: that of the folder itself, held for about a
+millisecond. So what it decides on cannot change before it is recorded. Releasing needs no mutex.
 
 **Forks.** The lock belongs to the opening of the file, which a forked child shares. A child that
-outlives a killed parent keeps the slot, because nobody can know whether it still uses the GPU: a
-slot that is free too late is better than one that is given twice. A parent that ends its lease
-unlocks for its children too. A program that the holder starts does not inherit the slot, as every
-descriptor is close-on-exec, unless it is handed over on purpose (:attr:`Locked.fd`).
+outlives a killed parent keeps the lease, as nobody can know whether it still uses the GPU. A parent
+that ends its lease unlocks for its children too. A program that the holder starts does not inherit
+it, as every descriptor is close-on-exec, unless it is handed over on purpose (:attr:`Locked.fd`).
 
-**Other users.** The folder is world-writable with the sticky bit, so nobody removes another's
-files. They are opened without following links, must be regular files with one name, and never
-block; their content is checked before it is used. A user can hold slots without need, as on any
-shared machine, but cannot write through a link into another's files.
+**Other users.** The folder is world-writable with the sticky bit, and each file is written by its
+user alone: nobody else removes or changes it, except the owner of the folder and root. Whatever is
+no such file is passed over. Content is checked before it is used.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
-import math
+import logging
 import os
 import pwd
 import random
@@ -35,7 +31,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -43,27 +39,38 @@ from typing import NamedTuple
 
 from octane.core.errors import OctaneError
 
+log = logging.getLogger(__name__)
+
 PROC = Path("/proc")
-MUTEX = "mutex"
-OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-SHARED_FILE = 0o666
+OWN_FILE = 0o644
 SHARED_FOLDER = 0o1777
-MUTEX_PATIENCE = 10.0
-"""Seconds after which a mutex that another process holds is an error; milliseconds are usual."""
+PATIENCE = 10.0
+"""Seconds after which a folder that another process keeps locked is an error."""
 
 RECORD_SIZE = 8192
 """Bytes of a file, always written whole: 56 MIG instances are 2.5 kB of UUIDs."""
 
 LONGEST_SUBJECT = 200
 
+MOST = 2**63
+"""Limit of the whole numbers in a record; no machine comes near it."""
 
-class LeaseFolderBusyError(OctaneError):
-    """Another process keeps the mutex."""
+LATEST = 2.0**40
+"""Limit of a record's moments, seconds: 35,000 years."""
+
+
+class LeaseFolderError(OctaneError):
+    """The lease folder cannot be used."""
+
+
+class LeaseFolderBusyError(LeaseFolderError):
+    """Another process keeps the lease folder locked."""
 
 
 class Identity(NamedTuple):
-    """Process: PID in its own PID namespace, and start in clock ticks since boot.
+    """Process: PID in its own PID namespace, start in clock ticks since boot, and user.
 
     PIDs are used again and differ between containers. The start is the same in every namespace, so
     a lease that was taken in a container is matched with the process that NVML shows on the host.
@@ -71,6 +78,7 @@ class Identity(NamedTuple):
 
     pid: int
     start: int
+    uid: int
 
 
 @cache
@@ -84,29 +92,32 @@ def boot_id() -> str:
 
 def identity(pid: int) -> Identity | None:
     """Identity of a process by its PID as this process sees it; None where /proc has none."""
+    folder = PROC / str(pid)
     try:
-        stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-        status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+        status = (folder / "status").read_text(encoding="utf-8", errors="replace")
+        uid = folder.stat().st_uid
     except OSError:
         return None
     # The name stands in brackets and may hold brackets and blanks itself.
     start = stat.rpartition(")")[2].split()[19]
     inner = re.search(r"^NSpid:.*?(\d+)\s*$", status, re.MULTILINE)
-    return Identity(int(inner[1]) if inner else pid, int(start))
+    return Identity(int(inner[1]) if inner else pid, int(start), uid)
 
 
 def own_identity() -> Identity:
     """Identity of the running process; its start is 0 where /proc has none."""
-    return identity(os.getpid()) or Identity(os.getpid(), 0)
+    return identity(os.getpid()) or Identity(os.getpid(), 0, os.getuid())
 
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """Content of a slot or of a place in the queue.
+    """Content of a lease or of a place in the queue.
 
     ``required`` is in bytes; ``slots`` are the leases that the process allows on its GPU, its own
     included; ``since`` is the moment of the grant, or of the arrival in the queue, on the monotonic
     clock; ``seen`` that of a waiter's last look, and ``uuids`` the GPUs that a waiter may use.
+    ``uid`` is the owner of the file, whatever its content says.
     """
 
     required: int
@@ -122,8 +133,8 @@ class LeaseRecord:
 
     @property
     def identity(self) -> Identity:
-        """Process that wrote it."""
-        return Identity(self.pid, self.start)
+        """Process that uses the GPU."""
+        return Identity(self.pid, self.start, self.uid)
 
     @property
     def user(self) -> str:
@@ -141,11 +152,8 @@ class LeaseRecord:
         return text.ljust(RECORD_SIZE - 1) + b"\n"
 
     @classmethod
-    def unpacked(cls, content: bytes) -> LeaseRecord | None:
-        """Read a record; None where it is not one, or was written in another boot.
-
-        Anybody can write into the file, so every value is checked.
-        """
+    def unpacked(cls, content: bytes, uid: int) -> LeaseRecord | None:
+        """Read a record of a user; None where it is not one, or was written in another boot."""
         try:
             found = json.loads(content)
             record = cls(
@@ -158,18 +166,31 @@ class LeaseRecord:
                 pid=int(found["pid"]),
                 start=int(found["start"]),
                 boot=str(found["boot"]),
-                uid=int(found["uid"]),
+                uid=uid,
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
-        sound = record.required >= 0 and record.slots >= 1 and 0 <= record.uid < 2**32
-        finite = math.isfinite(record.since) and math.isfinite(record.seen)
-        return record if sound and finite and record.boot == boot_id() else None
+        counts = (record.required, record.slots - 1, record.pid, record.start)
+        moments = (abs(record.since), abs(record.seen))
+        sound = all(0 <= n < MOST for n in counts) and all(t < LATEST for t in moments)
+        return record if sound and record.boot == boot_id() else None
 
 
 def _printable(text: str) -> str:
     """Text without characters that could steer a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text[:LONGEST_SUBJECT])
+
+
+class Held(NamedTuple):
+    """Name of a locked file, and its content; None where it is unreadable or of another boot."""
+
+    name: str
+    record: LeaseRecord | None
+
+    @property
+    def mark(self) -> str:
+        """Text that names this lease and no later one of the same file."""
+        return f"{self.name}@{self.record.since if self.record else None}"
 
 
 @dataclass
@@ -180,13 +201,39 @@ class Locked:
     descriptor and leaves the lock to its parent.
     """
 
-    name: str
+    path: Path
     fd: int
     owner: int
+    record: LeaseRecord
+
+    @property
+    def held(self) -> Held:
+        """Lease as others see it."""
+        return Held(self.path.name, self.record)
 
     def write(self, record: LeaseRecord) -> None:
-        """Write the content; only under the mutex."""
+        """Write the content, in one piece."""
+        self.record = record
         os.pwrite(self.fd, record.packed(), 0)
+
+    def lost(self) -> bool:
+        """Return True where the file was removed, or is another by now."""
+        return not _same(self.path, self.fd)
+
+    def restore(self) -> None:
+        """Make the file again where something removed it, so that others see the lease again."""
+        if not self.lost():
+            return
+        with LeaseFolder(self.path.parent) as folder, folder.mutex(0):
+            new = folder.take(self.path.stem, self.record)
+        os.dup2(new.fd, self.fd, inheritable=os.get_inheritable(self.fd))
+        os.close(new.fd)
+        self.path = new.path
+        log.warning(
+            "The file of a GPU lease was removed from %s while it was held, and was made again; "
+            "another process may have got the same share. Exclude the folder from cleaning.",
+            self.path.parent,
+        )
 
     def release(self) -> None:
         """Unlock and close; a second call does nothing."""
@@ -198,10 +245,11 @@ class Locked:
         os.close(fd)
 
 
-class LeaseFolder:
-    """Opened folder of the slots and of the queue; made for all users where it does not exist.
+class LeaseFolder(AbstractContextManager):
+    """Opened folder of the leases and of the queue; made for all users where it does not exist.
 
-    An :class:`OctaneError` says why it cannot be made or used, or is not safe to share.
+    For one thread. A :class:`LeaseFolderError` says why it cannot be made or used, or is not safe
+    to share.
     """
 
     def __init__(self, path: Path) -> None:
@@ -210,185 +258,158 @@ class LeaseFolder:
 
     def close(self) -> None:
         """Close the folder; locked files stay locked."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> LeaseFolder:
-        return self
+        os.close(self._fd)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager
-    def mutex(self) -> Generator[None]:
-        """Keep all other processes from looking and taking; they raise LeaseFolderBusyError."""
-        fd = self._opened(MUTEX)
-        try:
-            started = time.monotonic()
-            while not _lock(fd):
-                if time.monotonic() - started > MUTEX_PATIENCE:
+    def mutex(self, patience: float = PATIENCE) -> Generator[None]:
+        """Keep other processes from looking and taking, which raise LeaseFolderBusyError."""
+        started = time.monotonic()
+        while True:
+            try:
+                locked = _lock(self._fd)
+            except OSError as error:  # of another machine, which has no such locks
+                raise self._refused(error) from error
+            if not locked:
+                if time.monotonic() - started >= patience:
                     raise LeaseFolderBusyError(
-                        f"{self.path}/{MUTEX} has been locked for {MUTEX_PATIENCE:g} s by a "
-                        f"process that is stopped or hangs; find it (fuser {self.path}/{MUTEX}) "
-                        "and end it."
+                        f"{self.path} is kept locked by a process that is stopped or hangs; find "
+                        f"it (fuser {self.path}) and end it."
                     )
                 time.sleep(random.uniform(0.0005, 0.003))
-            try:
-                yield
-            finally:
-                fcntl.flock(fd, fcntl.LOCK_UN)
+            elif _same(self.path, self._fd):
+                break
+            else:
+                # Somebody removed the folder: what is locked here is hidden from all others.
+                os.close(self._fd)
+                self._fd = self._open()
+        try:
+            yield
         finally:
-            os.close(fd)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def held(self, kind: str) -> list[tuple[str, LeaseRecord | None]]:
-        """Names of the locked files of a kind and their content; only under the mutex.
-
-        The order is that of their numbers. The content is None where it is unreadable or of another
-        boot.
-        """
-        found: list[tuple[str, LeaseRecord | None]] = []
+    def held(self, kind: str) -> list[Held]:
+        """Locked files of a kind in the order of their numbers; only under the mutex."""
+        # By inode: a lease to which somebody made a second name counts once.
+        found: dict[int, Held] = {}
         for name in self._names(kind):
-            fd = self._opened(name)
-            try:
-                if _lock(fd):
-                    fcntl.flock(fd, fcntl.LOCK_UN)
-                else:
-                    found.append((name, LeaseRecord.unpacked(os.pread(fd, RECORD_SIZE, 0))))
-            finally:
-                os.close(fd)
-        return found
+            with self._opened(name, os.O_RDONLY) as fd:
+                if fd is not None and not _lock(fd):
+                    status, content = os.fstat(fd), os.pread(fd, RECORD_SIZE, 0)
+                    record = LeaseRecord.unpacked(content, status.st_uid)
+                    found.setdefault(status.st_ino, Held(name, record))
+        return list(found.values())
 
     def take(self, kind: str, record: LeaseRecord) -> Locked:
-        """Lock the first file of a kind that is free, or a new one; only under the mutex."""
-        names = self._names(kind)
-        new = f"{kind}.{len(names)}"
-        for name in [*names, new]:
-            fd = self._opened(name)
-            if _lock(fd):
-                locked = Locked(name, fd, os.getpid())
-                try:
-                    locked.write(record)
-                except OSError as error:
-                    locked.release()
-                    raise self._refused(error) from error
-                return locked
-            os.close(fd)
-        raise OctaneError(f"{self.path}/{new} was locked without the mutex; end what holds it.")
-
-    def _names(self, kind: str) -> list[str]:
-        """Files of a kind; a number whose file somebody removed is among them."""
-        with os.scandir(self._fd) as entries:
-            names = {entry.name for entry in entries if entry.name.startswith(f"{kind}.")}
-        names = {name for name in names if name[len(kind) + 1 :].isdigit()}
-        names |= {f"{kind}.{number}" for number in range(len(names))}
-        return sorted(names, key=lambda name: int(name.rpartition(".")[2]))
-
-    def _opened(self, name: str) -> int:
-        """Open a file of the folder; make it where it does not exist."""
-        for _ in range(100):
-            try:
-                fd = os.open(name, OPEN, dir_fd=self._fd)
-            except FileNotFoundError:
-                fd = self._made(name)
-            except OSError as error:
-                if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                    raise self._not_a_file(name) from error
-                raise self._refused(error, name) from error
-            if fd is None:
-                continue  # another process made it between the two calls
-            status = os.fstat(fd)
-            # With a second name, what is written here would appear in another file.
-            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-                # The umask of the maker, which would lock out other users. Not only after making,
-                # as the maker may be killed just then.
-                if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) != SHARED_FILE:
-                    os.fchmod(fd, SHARED_FILE)
-                return fd
-            os.close(fd)
-            if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
-                continue  # another process removed it between the two calls
-            raise self._not_a_file(name)
-        raise OctaneError(
-            f"{self.path}/{name} disappears as soon as it is made; find out what removes it, or "
-            "give another --gpu-lock-dir."
-        )
+        """Lock the first own file of a kind that is free, or a new one; only under the mutex."""
+        for name in self._names(kind):
+            with self._opened(name, os.O_RDWR) as fd:
+                if fd is None:
+                    continue
+                status = os.fstat(fd)
+                # With a second name, what is written here would appear in another file.
+                if status.st_uid == os.geteuid() and status.st_nlink == 1 and _lock(fd):
+                    return self._locked(name, os.dup(fd), record)
+        number = 0
+        while (fd := self._made(name := f"{kind}.{number}")) is None:
+            number += 1
+        return self._locked(name, fd, record)
 
     def _made(self, name: str) -> int | None:
-        """Make a file; None where it exists by now."""
+        """Make and lock a file; None where it exists, or another user was quicker to lock it."""
         # Never O_CREAT on a file that may exist: the kernel refuses that for files of other users
         # in such a folder (fs.protected_regular).
+        flags = SAFELY | os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            return os.open(name, OPEN | os.O_CREAT | os.O_EXCL, SHARED_FILE, dir_fd=self._fd)
+            fd = os.open(name, flags, OWN_FILE, dir_fd=self._fd)
         except FileExistsError:
             return None
         except OSError as error:
             raise self._refused(error) from error
+        if _lock(fd):
+            return fd
+        os.close(fd)
+        return None
+
+    def _locked(self, name: str, fd: int, record: LeaseRecord) -> Locked:
+        locked = Locked(self.path / name, fd, os.getpid(), record)
+        try:
+            # The umask of the maker would hide it from others.
+            os.fchmod(fd, OWN_FILE)
+            locked.write(record)
+        except OSError as error:
+            locked.release()
+            raise self._refused(error) from error
+        return locked
+
+    def _names(self, kind: str) -> list[str]:
+        """Names of a kind in the order of their numbers."""
+        wanted = re.compile(rf"{re.escape(kind)}\.([0-9]{{1,9}})")
+        try:
+            with os.scandir(self._fd) as entries:
+                found = [match for entry in entries if (match := wanted.fullmatch(entry.name))]
+        except OSError as error:
+            raise self._refused(error) from error
+        return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
+
+    @contextmanager
+    def _opened(self, name: str, mode: int) -> Generator[int | None]:
+        """Open a file for the block; None where it is none, or not this user's to open."""
+        try:
+            fd = os.open(name, SAFELY | mode, dir_fd=self._fd)
+        except OSError:
+            yield None
+            return
+        try:
+            yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        finally:
+            os.close(fd)
 
     def _open(self) -> int:
+        """Open the folder; refuse one in which other users could replace files."""
         try:
-            return self._checked(os.open(self.path, OPEN_FOLDER))
-        except FileNotFoundError:
-            self._make()
+            if not self.path.exists():
+                self._make()
+            fd = os.open(self.path, OPEN_FOLDER)
         except OSError as error:
             raise self._refused(error) from error
-        try:
-            return self._checked(os.open(self.path, OPEN_FOLDER))
-        except OSError as error:
-            raise self._refused(error) from error
-
-    def _make(self) -> None:
-        """Make the folder with its mutex under another name first, so that it is whole at once."""
-        partial = None
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=self.path.parent))
-            (partial / MUTEX).touch()
-            (partial / MUTEX).chmod(SHARED_FILE)
-            partial.chmod(SHARED_FOLDER)
-            partial.rename(self.path)
-        except OSError as error:
-            if partial is not None:
-                (partial / MUTEX).unlink(missing_ok=True)
-                partial.rmdir()
-            # A folder that is not empty cannot be renamed over: another process was first.
-            if not self.path.is_dir():
-                raise self._refused(error) from error
-
-    def _checked(self, fd: int) -> int:
-        """Refuse a folder in which other users could replace files."""
-        status = os.fstat(fd)
-        others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if others_write and not status.st_mode & stat.S_ISVTX:
+        mode = os.fstat(fd).st_mode
+        if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
             os.close(fd)
-            raise OctaneError(
+            raise LeaseFolderError(
                 f"{self.path} can be written by others and has no sticky bit, so that they could "
                 f"remove locks; its owner must run: chmod 1777 {self.path}"
             )
         return fd
 
-    def _refused(self, error: OSError, name: str = "") -> OctaneError:
-        where = self.path / name
-        remedies = {
-            errno.ENOSPC: "free some",
-            errno.EDQUOT: "free some",
-            errno.EROFS: "it is read-only",
-            errno.ELOOP: "it must be a folder, not a link",
-            errno.ENOTDIR: "it must be a folder",
-        }
-        remedy = remedies.get(error.errno or 0, f"it must be writable for all: chmod 1777 {where}")
-        if name:
-            remedy = f"its owner must run: chmod 666 {where}"
-        return OctaneError(
-            f"GPU leases cannot be kept in {where} ({error.strerror}): {remedy}; or give another "
-            "--gpu-lock-dir, the same for all who share the GPUs."
+    def _make(self) -> None:
+        """Make the folder under another name first, so that all may use it from the beginning."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=self.path.parent))
+        partial.chmod(SHARED_FOLDER)
+        try:
+            partial.rename(self.path)
+        except OSError:
+            partial.rmdir()
+            # Another process was first.
+            if not self.path.is_dir():
+                raise
+
+    def _refused(self, error: OSError) -> LeaseFolderError:
+        return LeaseFolderError(
+            f"GPU leases cannot be kept in {self.path} ({error.strerror}): it must be a folder "
+            f"of this node with free space that all may write (chmod 1777 {self.path}); or give "
+            "another --gpu-lock-dir, the same for all who share the GPUs."
         )
 
-    def _not_a_file(self, name: str) -> OctaneError:
-        return OctaneError(
-            f"{self.path}/{name} is not a plain file with one name, as somebody put it there on "
-            "purpose; remove it, or have its owner do so."
-        )
+
+def _same(path: Path, fd: int) -> bool:
+    """Return True where a path leads to an opened file or folder."""
+    with suppress(OSError):
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(fd))
+    return False
 
 
 def _lock(fd: int) -> bool:

@@ -36,16 +36,9 @@ UNSUPPORTED = (
 """Answers of a GPU, a driver or a MIG instance that has no such figure."""
 
 PROCESS_LISTS = (
-    (
-        pynvml.nvmlDeviceGetComputeRunningProcesses,
-        pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
-    ),
-    (
-        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-        pynvml.nvmlDeviceGetGraphicsRunningProcesses_v2,
-    ),
+    pynvml.nvmlDeviceGetComputeRunningProcesses,
+    pynvml.nvmlDeviceGetGraphicsRunningProcesses,
 )
-"""Drivers before 510 have only the second of each."""
 
 
 class Nvml:
@@ -118,17 +111,13 @@ def _gpu(index: int, uuid: str, name: str, handle: object, parent: str | None) -
 def _processes(handle: object) -> tuple[GpuProcess, ...] | None:
     """Computing and drawing processes, each once with its larger figure."""
     found: dict[int, int | None] = {}
-    listed = False
-    for versions in PROCESS_LISTS:
-        answers = (_supported(ask, handle) for ask in versions)
-        processes = next((answer for answer in answers if answer is not None), None)
-        if processes is None:
-            continue
-        listed = True
-        for process in processes:
-            known = [found.get(process.pid), process.usedGpuMemory]
-            found[int(process.pid)] = max((n for n in known if n is not None), default=None)
-    return tuple(GpuProcess(pid, used) for pid, used in found.items()) if listed else None
+    listed = [_supported(ask, handle) for ask in PROCESS_LISTS]
+    for process in (process for answer in listed for process in answer or ()):
+        known = [found.get(process.pid), process.usedGpuMemory]
+        found[int(process.pid)] = max((n for n in known if n is not None), default=None)
+    if all(answer is None for answer in listed):
+        return None
+    return tuple(GpuProcess(pid, used) for pid, used in found.items())
 
 
 def _supported(ask: Callable[[object], Value], handle: object) -> Value | None:

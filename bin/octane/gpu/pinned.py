@@ -15,10 +15,10 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Literal, Protocol
 
 import numpy as np
@@ -96,24 +96,12 @@ def whole_pages(size: int) -> int:
     return max(1, -(-size // mmap.PAGESIZE)) * mmap.PAGESIZE
 
 
-class HostMemory:
+class HostMemory(AbstractContextManager):
     """Memory for copies to and from a device, returned at the end; threads may share it.
 
-    Parameters
-    ----------
-    xp
-        ``cupy``, for memory that is page-locked, or ``numpy``, for ordinary memory.
-    pinned
-        False for ordinary memory on a GPU too.
-    warn
-        Called once when the host refuses to lock memory; the run goes on with ordinary memory.
-
-    Attributes
-    ----------
-    pinned
-        Whether memory is locked: as asked for, until the host refuses.
-    transfers
-        The copies, also from and to other memory.
+    The memory is page-locked where ``xp`` is ``cupy`` and ``pinned`` is True. ``warn`` is called
+    once when the host refuses to lock memory: the run goes on with ordinary memory, and ``pinned``
+    is False from then on. ``transfers`` are the copies, also from and to other memory.
     """
 
     def __init__(
@@ -160,16 +148,7 @@ class HostMemory:
         for memory, _ in list(self._given.values()):
             self.give_back(memory)
 
-    def __enter__(self) -> HostMemory:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give back all that is left."""
         self.close()
 

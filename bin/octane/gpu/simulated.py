@@ -8,7 +8,6 @@ it is read at every look, so that a load can come and go.
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -30,20 +29,13 @@ class SimulatedGpus:
     """Reader of a description: ``NxSIZE``, or the path of a JSON file.
 
     The file is a list with one object per GPU: ``total`` and, where they differ from an idle GPU,
-    ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes), ``fault``, ``uuid``,
-    ``parent``, ``index`` and ``name``.
+    ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes) and ``fault``.
     """
 
     simulated = True
 
     def __init__(self, description: str) -> None:
         self.description = description
-
-    @classmethod
-    def wanted(cls) -> SimulatedGpus | None:
-        """GPUs that the environment asks for, or None."""
-        description = os.environ.get(VARIABLE)
-        return cls(description) if description else None
 
     def read(self) -> tuple[Gpu, ...]:
         """Read the description; GpusUnavailableError where it cannot be understood."""
@@ -65,13 +57,12 @@ class SimulatedGpus:
 def _gpu(index: int, described: dict) -> Gpu:
     total = int(described["total"])
     return Gpu(
-        index=int(described.get("index", index)),
-        uuid=str(described.get("uuid", simulated_uuid(index))),
-        name=str(described.get("name", "simulated GPU")),
+        index=index,
+        uuid=simulated_uuid(index),
+        name="simulated GPU",
         total=total,
         free=int(described.get("free", total)),
         utilisation=described.get("utilisation", 0),
         processes=tuple(GpuProcess(*process) for process in described.get("processes", ())),
-        parent=described.get("parent"),
         fault=described.get("fault"),
     )

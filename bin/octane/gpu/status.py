@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from octane.gpu.admission import Held, NodeState, node_state
+from octane.core.errors import OctaneError
+from octane.gpu.admission import NodeState, gigabytes, node_state
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
 from octane.gpu.lease import ABSENT, Taker, default_folder, gpu_source, lease
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, Locked, identity
 
 if TYPE_CHECKING:
     # Leases can be used where pydantic is not installed.
     from octane.config.params import LeaseParameters
     from octane.core.arrays import Backend
+
+
+PR_SET_CHILD_SUBREAPER = 36
+
+PASSED_ON = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
+    *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
+)
+
+SHOWN = ("index", "uuid", "name", "total", "free", "utilisation", "fault")
+"""Attributes of a GPU in the status."""
 
 
 class Node:
@@ -50,7 +67,7 @@ class Node:
             **found,
             "gpus": _gpus(gpus, state, now),
             "waiters": [
-                {**_who(record), "for": now - record.since, "stopped": now - record.seen >= ABSENT}
+                {**_who(record, now), "stopped": now - record.seen >= ABSENT}
                 for _, record in state.waiters
             ],
         }
@@ -79,16 +96,13 @@ class Node:
 
     def run(
         self,
-        words: Sequence[str],
+        words: list[str],
         required: int,
         backend: Backend,
         timeout: float | None,
         subject: str,
-    ) -> None:
-        """Wait for a share of ``required`` bytes, and become the command.
-
-        With a shell's exit codes when the command cannot be run.
-        """
+    ) -> NoReturn:
+        """Wait for a share of ``required`` bytes, run a command on it, and end as the command."""
         with lease(
             required,
             backend=backend,
@@ -96,12 +110,9 @@ class Node:
             slots=self.sharing.gpu_slots,
             folder=self.folder,
             subject=subject or Path(words[0]).name,
-            source=self.source,
         ) as held:
-            if held.slot is not None:
-                # On purpose: the slot lives as long as the command.
-                os.set_inheritable(held.slot.fd, True)
-            _become(list(words), {**os.environ, **held.environment()})
+            code = run_command(words, {**os.environ, **held.environment()}, held.slot)
+        end_like(code)
 
     def _state(self, gpus: tuple[Gpu, ...]) -> NodeState:
         with LeaseFolder(self.folder) as folder, folder.mutex():
@@ -120,7 +131,10 @@ def table(found: dict[str, object]) -> str:
         index = named(Gpu(gpu["index"], gpu["uuid"], gpu["name"], 0, 0))
         busy = "" if gpu["utilisation"] is None else f", {gpu['utilisation']} % busy"
         hidden = "" if gpu["visible"] else ", hidden by CUDA_VISIBLE_DEVICES"
-        state = f"NVML reports: {gpu['fault']}" if gpu["fault"] else _memory(gpu)
+        total, free, available = (_gb(gpu[name]) for name in ("total", "free", "available"))
+        state = f"{free} of {total} free, {available} to give"
+        if gpu["fault"]:
+            state = f"NVML reports: {gpu['fault']}"
         lines.append(f"{index}  {gpu['name']}  {gpu['uuid']}")
         lines.append(f"  {state}{busy}{hidden}")
         lines += [
@@ -140,37 +154,19 @@ def table(found: dict[str, object]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _become(words: list[str], environment: dict[str, str]) -> NoReturn:
-    """Turn this process into the command."""
-    # Python ignores these, and a program that is started would go on doing so.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(words[0], words, environment)
-    except FileNotFoundError:
-        sys.stderr.write(f"error: {words[0]} was not found; check the command's name.\n")
-        raise SystemExit(127) from None
-    except OSError as error:
-        sys.stderr.write(f"error: {words[0]} cannot be run: {error.strerror}.\n")
-        raise SystemExit(126) from None
-
-
 def _gpus(gpus: tuple[Gpu, ...], state: NodeState, now: float) -> list[dict[str, object]]:
     """GPUs with their holders and other processes."""
     allowed = {gpu.uuid for gpu in visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))}
     loads = {load.gpu.uuid: load for load in state.loads}
     return [
         {
-            "index": gpu.index,
-            "uuid": gpu.uuid,
-            "name": gpu.name,
-            "total": gpu.total,
-            "free": gpu.free,
+            **{name: getattr(gpu, name) for name in SHOWN},
             "available": loads[gpu.uuid].available,
-            "utilisation": gpu.utilisation,
-            "fault": gpu.fault,
             "visible": gpu.uuid in allowed,
-            "holders": [_holder(held, now) for held in state.held[gpu.uuid]],
+            "holders": [
+                {"slot": int(held.name.rpartition(".")[2]), **_who(held.record, now)}
+                for held in state.held[gpu.uuid]
+            ],
             "other_processes": [
                 {"pid": process.pid, "used": process.used}
                 for process in gpu.processes or ()
@@ -181,24 +177,11 @@ def _gpus(gpus: tuple[Gpu, ...], state: NodeState, now: float) -> list[dict[str,
     ]
 
 
-def _who(record: LeaseRecord) -> dict[str, object]:
-    return {
-        "user": record.user,
-        "pid": record.pid,
-        "subject": record.subject,
-        "required": record.required,
-    }
-
-
-def _holder(held: Held, now: float) -> dict[str, object]:
-    slot = int(held.name.rpartition(".")[2])
-    if held.record is None:
-        return {"slot": slot, "user": None, "pid": None, "subject": "", "required": 0, "for": None}
-    return {"slot": slot, **_who(held.record), "for": now - held.record.since}
-
-
-def _memory(gpu: dict) -> str:
-    return f"{_gb(gpu['free'])} of {_gb(gpu['total'])} free, {_gb(gpu['available'])} to give"
+def _who(record: LeaseRecord | None, now: float) -> dict[str, object]:
+    if record is None:
+        return {"user": None, "pid": None, "subject": "", "required": 0, "for": None}
+    found: dict[str, object] = {"user": record.user, "for": now - record.since}
+    return found | {name: getattr(record, name) for name in ("pid", "subject", "required")}
 
 
 def _person(who: dict) -> str:
@@ -207,12 +190,81 @@ def _person(who: dict) -> str:
 
 
 def _gb(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / 1e9:.1f} GB"
+    return "unknown" if size is None else gigabytes(size)
 
 
 def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
+    return "unknown" if seconds is None else str(timedelta(seconds=round(seconds)))
+
+
+def run_command(words: list[str], environment: Mapping[str, str], slot: Locked | None) -> int:
+    """Run a command on a lease and wait for all its descendants; signals are passed on to it.
+
+    Descendants whose parent has ended become children of this process, also those in a session of
+    their own. Returned is the command's exit code, or the negative number of the signal that ended
+    it.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Ignored by the parent, it would have the kernel forget how the command ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    awaited = {*PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    if slot is not None:
+        # On purpose: where this process is killed, the command keeps the lease.
+        os.set_inheritable(slot.fd, True)
+    command = _spawn(words, environment, before)
+    found = identity(command)
+    if slot is not None and found is not None:
+        # The memory that NVML shows is the command's.
+        slot.write(replace(slot.record, pid=found.pid, start=found.start))
+    code: int | None = None
+    while True:
+        try:
+            child, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if child == command:
+            code = os.waitstatus_to_exitcode(status)
+        if child:
+            continue
+        arrived = signal.sigwaitinfo(awaited)
+        # Those of a terminal (from the kernel, above 0) have reached the command already.
+        if arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
+            for pid in [command] if code is None else _children():
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, arrived.si_signo)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert code is not None
+    return code
+
+
+def end_like(code: int) -> NoReturn:
+    """End this process as a command ended, by the same signal where one ended it."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with suppress(OSError):  # SIGKILL cannot be set, and needs not
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    raise SystemExit(code if code >= 0 else 128 - code)
+
+
+def _spawn(
+    words: list[str], environment: Mapping[str, str], mask: set[signal.Signals | int]
+) -> int:
+    # Python ignores these two, and a program that is started would go on doing so.
+    ignored = (signal.SIGPIPE, signal.SIGXFSZ)
+    try:
+        return os.posix_spawnp(words[0], words, environment, setsigmask=mask, setsigdef=ignored)
+    except OSError as error:
+        failure = OctaneError(f"{words[0]} cannot be run ({error.strerror}); check the command.")
+        # As a shell does.
+        failure.code = 127 if isinstance(error, FileNotFoundError) else 126
+        raise failure from error
+
+
+def _children() -> list[int]:
+    """PIDs of this process's children, as far as the kernel lists them."""
+    with suppress(OSError):
+        listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+        return [int(pid) for pid in listed.split()]
+    return []

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.arrays import as_dtype, namespace
-from octane.core.errors import OctaneError
+from octane.core.arrays import as_dtype, integer_limits, namespace
 from octane.n4 import bspline, kernels
 from octane.n4.cuda import APPLIED, apply_rows
 
@@ -65,16 +64,9 @@ def correct_block(
         With strength 0 and the input's dtype, the input itself.
     field : array, float32, (z, y, x), or None
         Divisor of `block` at full strength.
-
-    Raises
-    ------
-    OctaneError
-        For a strength outside 0 to 1, and complex values.
     """
-    check_strength(strength)
     source = block if source is None else source
     target = np.dtype(block.dtype if dtype is None else dtype)
-    _check_real(block)
     types = [np.dtype(t) for t in (block.dtype, source.dtype, target)]
     if namespace(block, source) is np:
         if fields and all(t.isnative and t != np.float16 for t in types):
@@ -107,9 +99,7 @@ def divide(
     dtype: np.dtype,
     source: np.ndarray,
 ) -> np.ndarray:
-    """Divide by a field that is evaluated already; as :func:`correct_block`, with arrays."""
-    check_strength(strength)
-    _check_real(block)
+    """Divide by a field that is evaluated already, as :func:`correct_block`."""
     if strength == 0:
         return source if source.dtype == dtype else as_dtype(source, dtype)
     xp = namespace(block, log_field)
@@ -151,7 +141,7 @@ def _correct_compiled(
         more,
         *_tables(fields[-1]),
         real(strength),
-        _limits(dtype, real),
+        np.array(integer_limits(dtype, np.dtype(real)) if dtype.kind in "iu" else (0, 0), real),
         out,
         field,
     )
@@ -172,23 +162,9 @@ def _correct_kernel(
     return corrected, None if log_field is None else xp.exp(log_field)
 
 
-def _limits(dtype: np.dtype, real: type[np.float32] | type[np.float64]) -> np.ndarray:
-    """Range of an integer dtype among values of `real`; both 0 for other dtypes."""
-    if dtype.kind not in "iu":
-        return np.zeros(2, real)
-    limits = np.iinfo(dtype)
-    top = real(limits.max)
-    # The largest 64-bit integers are no float64: clip to the largest float below them.
-    return np.array([limits.min, np.nextafter(top, real(0)) if dtype.itemsize == 8 else top], real)
-
-
 def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
     """Arguments of kernels for a field: planes of control points, and the bases of y and x."""
-    bounds = [s.indices(n) for s, n in zip(part.region, part.shape, strict=True)]
-    z, y, x = (
-        bspline.axis_weights(n, c, start, stop)
-        for n, c, (start, stop, _) in zip(part.shape, part.lattice.shape, bounds, strict=True)
-    )
+    z, y, x = bspline.region_axes(part.shape, part.lattice.shape, part.region)
     # Sums of products in a fixed order: a matrix product may round differently with its shape.
     planes = bspline.gather(np.asarray(part.lattice, np.float64), z)
     return (
@@ -198,14 +174,3 @@ def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
         np.ascontiguousarray(x.weights.T.astype(np.float32)),
         bspline.spans(x),
     )
-
-
-def check_strength(strength: float) -> None:
-    """Refuse, with an OctaneError, a strength outside 0 to 1."""
-    if not 0 <= strength <= 1:
-        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
-
-
-def _check_real(block: np.ndarray) -> None:
-    if block.dtype.kind not in "fiu":
-        raise OctaneError(f"N4 corrects real intensities, not {block.dtype}: convert them first.")

@@ -86,24 +86,8 @@ def basis(
 ) -> np.ndarray:
     """Return the B-spline basis of samples ``start .. stop - 1`` of an axis as a matrix.
 
-    Parameters
-    ----------
-    n_samples : int
-        Samples of the whole axis.
-    n_control_points : int
-        Control points of the axis, at least 4.
-    start, stop : int, optional
-        The samples wanted; by default all.
-
-    Returns
-    -------
-    ndarray, float64, (stop - start, n_control_points)
-        Four non-zero weights a row; rows sum to 1.
-
-    Raises
-    ------
-    OctaneError
-        With fewer than 4 control points.
+    Returns float64, (stop - start, n_control_points): at most four weights a row, whose sum is 1.
+    Fewer than 4 control points are an OctaneError.
     """
     return dense(axis_weights(n_samples, n_control_points, start, stop), n_control_points)
 
@@ -116,23 +100,13 @@ def dense(axis: Axis, n_control_points: int) -> np.ndarray:
 
 
 def fit_basis(basis_: np.ndarray) -> FitBasis:
-    """Return what :func:`reciprocal_omega` and :func:`fit` contract an axis with."""
+    """Return what :func:`fit` contracts the weights and the data along an axis with."""
     squared = basis_**2
     return FitBasis(squared, basis_**3 / squared.sum(axis=1, keepdims=True))
 
 
 def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the matrix product ``left @ right``, on a CPU in parts that stay on one thread.
-
-    Parameters
-    ----------
-    left, right : array
-        `left` (m, k); `right` (k, n).
-
-    Returns
-    -------
-    array, (m, n)
-    """
+    """Return the matrix product ``left @ right``, on a CPU in parts that stay on one thread."""
     step = max(1, BLAS_SERIAL // max(1, right.size))
     if namespace(left, right) is not np or step >= len(left):
         return left @ right
@@ -150,31 +124,17 @@ def spans(axis: Axis) -> np.ndarray:
 
 
 def evaluate(lattice: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
-    """Evaluate a lattice on a grid, by matrix products.
+    """Evaluate a lattice on a grid, by matrix products with the bases of z, y and x.
 
-    Parameters
-    ----------
-    lattice : array, (cz, cy, cx)
-        Control points.
-    bases : sequence of three arrays
-        (n, c) for z, y and x, of the lattice's namespace.
-
-    Returns
-    -------
-    array, (nz, ny, nx)
-        The field. Fast, but the last bit may depend on the shape of the products; where a part
-        of a grid must equal the whole bit for bit, use :func:`evaluate_region`.
+    Fast, but the last bit may depend on the shape of the products; where a part of a grid must
+    equal the whole bit for bit, use :func:`evaluate_region`.
     """
     rows = expand_rows(lattice, bases)
     return product(rows, bases[2].T).reshape(*(len(b) for b in bases))
 
 
 def expand_rows(lattice: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:
-    """Evaluate along z and y only: (nz * ny, cx), one row of x control points per grid row.
-
-    This is the small part of :func:`evaluate`; the product with the x basis can then be taken a
-    few rows at a time so that its result stays in the cache.
-    """
+    """Evaluate along z and y only: (nz * ny, cx), control points of x for each row."""
     cz, cy, cx = lattice.shape
     columns = product(bases[0], lattice.reshape(cz, cy * cx)).reshape(-1, cy, cx)
     return (bases[1] @ columns).reshape(-1, cx)
@@ -203,6 +163,7 @@ def evaluate_region(
     array, float32, of the region's shape
     """
     xp = namespace(lattice)
+    region = (slice(None),) * 3 if region is None else region
     rows, x = region_rows(lattice, shape, region)
     weights = xp.asarray(x.weights.astype(np.float32).T)
     out = xp.empty((len(rows), len(x.first)), xp.float32)
@@ -216,27 +177,27 @@ def evaluate_region(
             for tap in (1, 2, 3):
                 part += points[:, tap, None] * weights[tap, begin:end]
             out[row : row + step, begin:end] = part
-    z, y, _ = (range(n)[r] for n, r in zip(shape, region or (slice(None),) * 3, strict=True))
-    return out.reshape(len(z), len(y), out.shape[1])
+    z, y, _ = (len(range(n)[r]) for n, r in zip(shape, region, strict=True))
+    return out.reshape(z, y, out.shape[1])
+
+
+def region_axes(
+    shape: Sequence[int], control_points: Sequence[int], region: Sequence[slice]
+) -> tuple[Axis, Axis, Axis]:
+    """Return the axes z, y and x of a part of a grid."""
+    z, y, x = (
+        axis_weights(n, c, *part.indices(n)[:2])
+        for n, c, part in zip(shape, control_points, region, strict=True)
+    )
+    return z, y, x
 
 
 def region_rows(
-    lattice: np.ndarray, shape: Sequence[int], region: Sequence[slice] | None = None
+    lattice: np.ndarray, shape: Sequence[int], region: Sequence[slice]
 ) -> tuple[np.ndarray, Axis]:
-    """Evaluate a lattice along z and y: float32 (rows, cx) control points of x, and the x axis.
-
-    The small part of :func:`evaluate_region`, which has the parameters.
-    """
+    """Evaluate a part along z and y: float32 (rows, cx) control points of x, and the x axis."""
     xp = namespace(lattice)
-    if region is None:
-        region = (slice(None),) * 3
-    bounds = [part.indices(n) for part, n in zip(region, shape, strict=True)]
-    if any(step != 1 for _, _, step in bounds):
-        raise ValueError("the slices of a region must have step 1")
-    z, y, x = (
-        axis_weights(n, c, start, max(start, stop))
-        for n, c, (start, stop, _) in zip(shape, lattice.shape, bounds, strict=True)
-    )
+    z, y, x = region_axes(shape, lattice.shape, region)
     field = gather(lattice.astype(xp.float64), z)  # (z, cy, cx)
     field = gather(field.swapaxes(0, 1), y).swapaxes(0, 1)  # (z, y, cx)
     return xp.ascontiguousarray(field).astype(xp.float32).reshape(-1, field.shape[2]), x
@@ -254,17 +215,17 @@ def gather(values: np.ndarray, axis: Axis) -> np.ndarray:
 
 
 def fit(rows: np.ndarray, shape_zy: tuple[int, int], cubed: Sequence[np.ndarray]) -> np.ndarray:
-    """Contract data over the grid: the numerator of the fit.
+    """Contract data over the grid: the numerator of the fit, and its denominator.
 
     Parameters
     ----------
     rows : array, (nz * ny, cx)
-        The data (0 where there is none), times its weights, contracted along x with the `cubed`
-        matrix of x. The caller does that, a few rows at a time.
+        The data (0 where there is none) times its weights, contracted along x with the `cubed`
+        matrix of x; for the denominator the weights alone, with `squared`.
     shape_zy : tuple
         (nz, ny).
     cubed : sequence of arrays
-        The matrices of z and y.
+        The matrices of z and y, of the same kind.
 
     Returns
     -------
@@ -276,17 +237,6 @@ def fit(rows: np.ndarray, shape_zy: tuple[int, int], cubed: Sequence[np.ndarray]
     columns = cubed[1].T @ rows.astype(xp.float64).reshape(nz, ny, -1)
     planes = product(cubed[0].T, columns.reshape(nz, -1))
     return planes.reshape(cubed[0].shape[1], *columns.shape[1:])
-
-
-def reciprocal_omega(
-    rows: np.ndarray, shape_zy: tuple[int, int], squared: Sequence[np.ndarray]
-) -> np.ndarray:
-    """Contract the weights of the data: the denominator of the fit, once per level.
-
-    As :func:`fit`, with `rows` the weights (the mask) contracted along x with `squared`. Returns
-    its reciprocal, 0 where no data is near: float64, (cz, cy, cx).
-    """
-    return reciprocal(fit(rows, shape_zy, squared))
 
 
 def reciprocal(omega: np.ndarray) -> np.ndarray:
@@ -308,18 +258,7 @@ def held_constant(lattice: np.ndarray, axis: int) -> np.ndarray:
 
 
 def refine(lattice: np.ndarray, axes: Sequence[int] = (0, 1, 2)) -> np.ndarray:
-    """Return the lattice of twice as many spans that describes the same field.
-
-    Parameters
-    ----------
-    lattice : array, (cz, cy, cx)
-    axes : sequence of int
-        The axes to refine; the others stay as they are.
-
-    Returns
-    -------
-    array, of the same dtype; 2 c - 3 control points where an axis had c
-    """
+    """Return the lattice of twice as many spans along `axes` that describes the same field."""
     xp = namespace(lattice)
     for axis in axes:
         coarse = xp.moveaxis(lattice, axis, 0)

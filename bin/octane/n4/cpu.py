@@ -30,7 +30,6 @@ class CompiledSteps(Steps):
 
     # Long enough for the call to cost little, short enough for threads to finish together.
     SLAB = 1 << 15
-    _follow = kernels.follow
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         self.grid, self.sharpening = grid, sharpening
@@ -45,18 +44,14 @@ class CompiledSteps(Steps):
         """Make what depends on the mask and the lattice's shape alone."""
         grid = self.grid
         ny = grid.box_shape[1]
-        z, y, x = (
+        z, y, x = axes = [
             bspline.axis_weights(n, c, part.start, part.stop)
             for n, c, part in zip(grid.shape, lattice_shape, grid.box, strict=True)
+        ]
+        fit_z, fit_y, fit_x = (
+            bspline.fit_basis(bspline.dense(axis, c))
+            for axis, c in zip(axes, lattice_shape, strict=True)
         )
-        dense_z, fit_z, fit_y, fit_x = (
-            bspline.dense(z, lattice_shape[0]),
-            *(
-                bspline.fit_basis(bspline.dense(axis, c))
-                for axis, c in zip((z, y, x), lattice_shape, strict=True)
-            ),
-        )
-        taps = y.first[:, None] + np.arange(4)
         # The planes of all slabs; one that is cut between slabs comes twice.
         planes = [
             range(slab.rows.start // ny, (slab.rows.stop - 1) // ny + 1) for slab in grid.slabs
@@ -64,35 +59,38 @@ class CompiledSteps(Steps):
         ends = np.cumsum([len(part) for part in planes])
         self._planes = [slice(e - len(p), e) for e, p in zip(ends.tolist(), planes, strict=True)]
         plane_of = np.concatenate(planes)
-        self._cubed_z = fit_z.cubed[plane_of].T
-        self._first_y = y.first.astype(np.int64)
-        self._cubed_y = np.take_along_axis(fit_y.cubed, taps, axis=1)
-        self._cubed_x = np.ascontiguousarray(fit_x.cubed.T.astype(np.float32))
+        taps = y.first[:, None] + np.arange(4)
+
+        def bases(of_z: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> tuple[np.ndarray, ...]:
+            """Factors of one kind, as the contraction takes them."""
+            return (
+                of_z[plane_of].T,
+                np.take_along_axis(of_y, taps, axis=1),
+                np.ascontiguousarray(of_x.T.astype(np.float32)),
+            )
+
+        self._cubed = bases(fit_z.cubed, fit_y.cubed, fit_x.cubed)
         c = np.arange(lattice_shape[2])
         self._support = np.stack(
             [np.searchsorted(x.first, c - 3), np.searchsorted(x.first, c, "right")], axis=1
         )
-        self._basis_z, self._basis_y = dense_z, y.weights
-        self._basis_x = np.ascontiguousarray(x.weights.T.astype(np.float32))
-        self._spans = bspline.spans(x)
+        self._basis_z = bspline.dense(z, lattice_shape[0])
+        # What evaluates a row of a plane: the bases of y and x.
+        self._first_y = y.first.astype(np.int64)
+        basis_x = np.ascontiguousarray(x.weights.T.astype(np.float32))
+        self._rows = self._first_y, y.weights, basis_x, bspline.spans(x)
         self._sums = np.empty((len(plane_of), *lattice_shape[1:]))
-        squared_y = np.take_along_axis(fit_y.squared, taps, axis=1)
-        squared_x = np.ascontiguousarray(fit_x.squared.T.astype(np.float32))
+        squared_z, squared_y, squared_x = bases(fit_z.squared, fit_y.squared, fit_x.squared)
 
         def weigh(slab: Slab) -> None:
             kernels.weigh(
-                *self._voxels(slab),
-                self._weights(slab),
-                slab.rows.start,
-                squared_x,
-                self._support,
-                self._first_y,
-                squared_y,
+                *(*self._voxels(slab), self._weights(slab), slab.rows.start),
+                *(squared_x, self._support, self._first_y, squared_y),
                 self._sums[self._planes[slab.number]],
             )
 
         grid.each(weigh)
-        self.reciprocal = bspline.reciprocal(self._sum(fit_z.squared[plane_of].T))
+        self.reciprocal = bspline.reciprocal(self._sum(squared_z))
 
     def _voxels(self, slab: Slab) -> tuple[np.ndarray, np.ndarray]:
         """Positions of a slab's voxels in its rows, and the first voxel of every row."""
@@ -109,18 +107,10 @@ class CompiledSteps(Steps):
         return total.reshape(-1, *self._sums.shape[1:])
 
     def _change(self, k: int) -> np.ndarray:
-        """The first k values of exp(old field - new field)."""
         p = np.empty(k, np.float32)
         for slab in self.grid.slabs:
             kernels.change(
-                *self._voxels(slab),
-                slab.rows.start,
-                self._fields,
-                self._first_y,
-                self._basis_y,
-                self._basis_x,
-                self._spans,
-                p[slab.voxels],
+                *self._voxels(slab), slab.rows.start, self._fields, *self._rows, p[slab.voxels]
             )
             if slab.voxels.stop >= k:
                 break
@@ -143,25 +133,18 @@ class CompiledSteps(Steps):
     def _fit(self, mapping: Map) -> np.ndarray:
         # Value and step of a bin side by side, to be looked up as one number.
         table = np.stack([mapping.value, mapping.step], axis=1).view(np.int64).reshape(-1)
+        cubed_z, cubed_y, cubed_x = self._cubed
 
         def contract(slab: Slab) -> None:
             kernels.contract(
-                self.u[slab.voxels],
-                *self._voxels(slab),
-                self._weights(slab),
-                mapping.low,
-                mapping.slope,
-                table,
-                slab.rows.start,
-                self._cubed_x,
-                self._support,
-                self._first_y,
-                self._cubed_y,
+                *(self.u[slab.voxels], *self._voxels(slab), self._weights(slab)),
+                *(mapping.low, mapping.slope, table, slab.rows.start),
+                *(cubed_x, self._support, self._first_y, cubed_y),
                 self._sums[self._planes[slab.number]],
             )
 
         self.grid.each(contract)
-        self._increment = (self._sum(self._cubed_z) * self.reciprocal).astype(np.float32)
+        self._increment = (self._sum(cubed_z) * self.reciprocal).astype(np.float32)
         return self._increment
 
     def _update(self, lattice: np.ndarray) -> Moments:
@@ -170,18 +153,11 @@ class CompiledSteps(Steps):
         self._fields = fields.reshape(-1, *both.shape[1:])
 
         def subtract(slab: Slab) -> tuple[float, float, float, float, float]:
+            # ITK's minimum leaves the first voxel out.
+            skip = int(slab.number == 0)
             return kernels.subtract(
-                self.log[slab.voxels],
-                self.u[slab.voxels],
-                *self._voxels(slab),
-                slab.rows.start,
-                # ITK's minimum leaves the first voxel out.
-                int(slab.number == 0),
-                self._fields,
-                self._first_y,
-                self._basis_y,
-                self._basis_x,
-                self._spans,
+                *(self.log[slab.voxels], self.u[slab.voxels], *self._voxels(slab)),
+                *(slab.rows.start, skip, self._fields, *self._rows),
             )
 
         totals, squares, largest, low, high = zip(*self.grid.each(subtract), strict=True)

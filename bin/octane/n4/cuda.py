@@ -1,12 +1,10 @@
 """N4 on an NVIDIA GPU: the iteration of :mod:`octane.n4.iteration` as hand-written kernels.
 
-The array form of an iteration reads and writes each voxel some seventy times over and comes back
-to the host for the histogram; here it is eight launches and one copy of 32 bytes to the host,
-which is the stopping measure. Per included voxel an iteration moves 16 bytes (u for the histogram,
-u for the fit, log image and u for the update), 4 more with a mask (its place along x, twice) and 4
-more with weights; rows of control points add 28 bytes per row and control point of x, about 1 a
-voxel. The bin, the expected value and the old field are computed again where they are needed: they
-cost less than reading them. These are counts; no time is claimed here (benchmarks/n4_gpu.py).
+An iteration is eight launches and one copy of 32 bytes to the host, which is the stopping measure.
+Per included voxel it moves 16 bytes (u for the histogram, u for the fit, log image and u for the
+update), 4 more with a mask (its place along x, twice) and 4 more with weights. The bin, the
+expected value and the old field are computed again where they are needed: they cost less than
+reading them.
 
 The kernels are in ``cuda.cu`` beside this file. They are deterministic, and equal to the array
 form except for the rounding of sums, of the exponential function and of the transform.
@@ -14,9 +12,7 @@ form except for the rounding of sums, of the exponential function and of the tra
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,11 +21,8 @@ import numpy as np
 
 from octane.core.arrays import namespace, to_host
 from octane.n4 import bspline
-from octane.n4.convergence import Head, head_length, variation_from_head
 from octane.n4.grid import FitVoxels
-from octane.n4.iteration import Moments, Sharpening, Steps, log_image
-
-log = logging.getLogger(__name__)
+from octane.n4.iteration import Head, Moments, Sharpening, log_image
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
@@ -111,26 +104,10 @@ def apply_options(source: np.dtype, target: np.dtype) -> tuple[str, ...]:
     return (*options, "-DCLIPPED", f"-DLOWEST={limits.min}", f"-DHIGHEST={limits.max}")
 
 
-def device_steps(shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
-    """Return the iterations for a CuPy image: kernels, or the array form beyond their limits."""
-    if bins > MAX_BINS:
-        log.info("N4 on arrays: %d bins, the kernels take %d", bins, MAX_BINS)
-    elif shape[-1] > MAX_ROW:
-        log.info("N4 on arrays: rows of %d voxels, the kernels take %d", shape[-1], MAX_ROW)
-    else:
-        return CudaSteps
-    return Steps
-
-
 class CudaSteps:
     """Iterations as CUDA kernels; the methods and their results are those of :class:`Steps`.
 
-    Parameters
-    ----------
-    grid : FitVoxels
-        Of CuPy arrays; its rows have at most `MAX_ROW` voxels.
-    sharpening : Sharpening
-        At most `MAX_BINS` bins.
+    Rows of the grid have at most `MAX_ROW` voxels, and histograms `MAX_BINS` bins.
     """
 
     SLAB = bspline.CACHED
@@ -182,10 +159,7 @@ class CudaSteps:
         self._contract(self.z.squared, self.y.squared, self.x.squared, table=0, lattice=0)
 
     def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
-        """Do one iteration: see :meth:`Steps.iterate`.
-
-        The array that is returned is the same all through a level, changed in place.
-        """
+        """Do one iteration, as :meth:`Steps.iterate`; the lattice is changed in place."""
         if self.fresh:
             self.lattice[...] = lattice
             self._expand()
@@ -213,12 +187,9 @@ class CudaSteps:
         return None if constant else (self.lattice, Moments(total, squares, largest))
 
     def running_variation(self, moments: Moments) -> float:
-        """ITK's stopping measure of the last iteration: see :meth:`Steps.running_variation`."""
+        """ITK's stopping measure of the last iteration."""
         n = self.grid.size
-        if n < 2:
-            return 0.0
-        total, squares, largest = moments
-        head = head_length(total, largest, n)
+        head = moments.head(n)
         p = self.xp.empty(head, self.xp.float32)
         mean = self.xp.empty_like(p)
         self._run(
@@ -232,7 +203,7 @@ class CudaSteps:
         self._run("scatter", len(partials), p, mean, head, partials)
         scatter, around_last, last = to_host(partials).T
         found = Head(head, math.fsum(scatter), math.fsum(around_last), float(last[0]))
-        return variation_from_head(found, total, squares, n)
+        return moments.itk_variation(n, found)
 
     def _places(self) -> tuple[np.ndarray, np.ndarray | int]:
         """First compact voxel of each row, and the position of each voxel along x (0: all)."""
@@ -331,8 +302,8 @@ def apply_rows(
     """Evaluate the field along x and divide a block by it, in one pass.
 
     The arithmetic is that of :func:`octane.n4.bspline.evaluate_region` and of
-    :func:`octane.n4.fit.correct`, voxel by voxel: however a volume is cut into blocks, the result
-    has the same bits. Reads and writes each voxel once, and writes the field where it is asked for.
+    :func:`octane.n4.apply.divide`, voxel by voxel: however a volume is cut into blocks, the result
+    has the same bits.
 
     Parameters
     ----------
@@ -341,35 +312,17 @@ def apply_rows(
     rows : CuPy array, float32, (z * y, cx)
         The log field's control points along x, one row per row of the block.
     axis : Axis
-        The block's part of x, from :func:`octane.n4.bspline.axis_weights`.
+        The block's part of x.
     strength : float
         0 to 1: how much of the correction is applied.
     dtype : dtype, optional
         Of the result, in `APPLIED`; by default that of `values`. Integers are rounded and clipped.
     log_field : CuPy array, float32, (z, y, x), optional
-        Where to write the log field.
-
-    Returns
-    -------
-    CuPy array, (z, y, x), of `dtype`
-        New.
-
-    Raises
-    ------
-    ValueError
-        For types not in `APPLIED`, a strength out of range, or arrays that do not fit together.
+        Out: the log field.
     """
     xp = namespace(values)
     target = values.dtype if dtype is None else np.dtype(dtype)
-    if values.dtype not in APPLIED or target not in APPLIED:
-        raise ValueError(f"the kernel does not take {values.dtype} to {target}")
-    if not 0 <= strength <= 1:
-        raise ValueError(f"the strength is {strength}, not 0 to 1")
     n_rows, nx = math.prod(values.shape[:-1]), values.shape[-1]
-    if rows.dtype != np.float32 or len(rows) != n_rows or len(axis.first) != nx:
-        raise ValueError(f"{len(rows)} rows and {len(axis.first)} columns for {values.shape}")
-    if log_field is not None and (log_field.dtype, log_field.shape) != (xp.float32, values.shape):
-        raise ValueError(f"a log field of {log_field.dtype}, {log_field.shape} for {values.shape}")
     module = xp.RawModule(code=_source(), options=apply_options(values.dtype, target))
     corrected = xp.empty(values.shape, target)
     module.get_function("apply")(

@@ -23,16 +23,8 @@ Voxels = npt.NDArray[np.float32]
 class Shown:
     """A correction on the shrunk grid, (z, y, x).
 
-    Attributes
-    ----------
-    before, after, field
-        The volume, the corrected one, and the multiplicative field.
-    mask
-        Voxels that were fitted.
-    spacing
-        Micrometres between voxels.
-    truth
-        The true tissue and field, where they are known.
+    `before`, `after` and the multiplicative `field` are the volumes, `mask` the voxels that were
+    fitted, `spacing` the micrometres between voxels, `truth` the true tissue and field if known.
     """
 
     before: Voxels
@@ -40,7 +32,7 @@ class Shown:
     field: Voxels
     mask: npt.NDArray[np.bool_]
     spacing: Sequence[float]
-    truth: tuple[Voxels, Voxels] | None = None
+    truth: Sequence[Voxels] | None = None
 
 
 def figures(
@@ -48,12 +40,7 @@ def figures(
 ) -> dict[str, object]:
     """Figures for the metrics: variation before and after, range of the field, iterations.
 
-    Parameters
-    ----------
-    shown, model
-        The correction, and its fields.
-    sections
-        The volume's sections, each with its planes of the shrunk grid.
+    `sections` are those of the volume, each with its planes of the shrunk grid.
     """
     mask, inside = shown.mask, shown.field[shown.mask]
     found: dict[str, object] = {
@@ -85,8 +72,7 @@ def figures(
         "shrunk_spacing": list(shown.spacing),
     }
     if shown.truth is not None:
-        tissue, field = shown.truth
-        found["truth"] = against_truth(shown.before, shown.after, shown.field, tissue, field, mask)
+        found["truth"] = against_truth(shown, *shown.truth)
     return found
 
 
@@ -135,44 +121,18 @@ def coefficient_of_variation(values: npt.NDArray) -> float:
     return float(values.std(dtype=np.float64)) / mean if mean else 0.0
 
 
-def field_correlation(estimated: npt.NDArray, true: npt.NDArray) -> float:
-    """Pearson correlation of two bias fields' logarithms, which a common factor leaves alone."""
-    a, b = (np.log(field.astype(np.float64)).ravel() for field in (estimated, true))
-    return float(np.corrcoef(a, b)[0, 1])
+def against_truth(shown: Shown, true_tissue: Voxels, true_field: Voxels) -> dict[str, float]:
+    """Figures of a correction where the volume without bias, and the bias, are known.
 
-
-def against_truth(
-    before: npt.NDArray,
-    after: npt.NDArray,
-    field: npt.NDArray,
-    true_tissue: npt.NDArray,
-    true_field: npt.NDArray,
-    mask: npt.NDArray[np.bool_],
-) -> dict[str, float]:
-    """Figures of a correction where the truth is known.
-
-    Parameters
-    ----------
-    before, after
-        The volume before and after correction, (z, y, x).
-    field
-        The estimated multiplicative bias field.
-    true_tissue, true_field
-        The volume without bias, and the bias.
-    mask
-        Voxels of tissue.
-
-    Returns
-    -------
-    dict
-        ``cv_against_truth_before`` and ``_after``: coefficient of variation of the volume over the
-        true tissue, which is 0 for a perfect correction of a volume without noise;
-        ``field_correlation``.
+    ``cv_against_truth_before`` and ``_after`` are the coefficients of variation of the volume over
+    the true tissue, 0 for a perfect correction of a volume without noise; ``field_correlation`` is
+    Pearson's of the fields' logarithms, which a common factor leaves alone.
     """
-    inside = mask & (true_tissue > 0)
+    inside = shown.mask & (true_tissue > 0)
     tissue = true_tissue[inside]
+    field, true = (np.log(f[inside].astype(np.float64)) for f in (shown.field, true_field))
     return {
-        "cv_against_truth_before": coefficient_of_variation(before[inside] / tissue),
-        "cv_against_truth_after": coefficient_of_variation(after[inside] / tissue),
-        "field_correlation": field_correlation(field[inside], true_field[inside]),
+        "cv_against_truth_before": coefficient_of_variation(shown.before[inside] / tissue),
+        "cv_against_truth_after": coefficient_of_variation(shown.after[inside] / tissue),
+        "field_correlation": float(np.corrcoef(field, true)[0, 1]),
     }

@@ -5,22 +5,14 @@ each intensity is mapped to its expected value under the sharpened histogram); t
 fitted with a cubic B-spline lattice; the fit is added to the bias field and removed from u; this
 is repeated until the field changes little, at one lattice resolution after another.
 
-Built for speed with the same answer as ITK's N4BiasFieldCorrectionImageFilter:
-
 - The points of the fit lie on a grid, so the fit and the evaluation are small matrix products, and
-  the fit's denominator depends on the mask alone (once per level). ITK updates 64 control points a
-  voxel; that is most of its 2.5 to 4 us per voxel and iteration.
+  the fit's denominator depends on the mask alone (once per level).
 - Included voxels are compacted in raster order; work goes through slabs that stay in the cache
   (one slab on a GPU), on several threads when asked, with results independent of their number.
 - On a CPU the loops are compiled (:mod:`octane.n4.cpu`), on a GPU they are CUDA kernels
   (:mod:`octane.n4.cuda`); the array code of :mod:`octane.n4.iteration` defines the result of both.
 - Data is float32 as in ITK. float64 is used where the answer depends on it: the histogram and its
   transform, and the two short axes of the fit.
-- ITK stops on a statistic with a float32 running mean, which freezes early and makes the value up
-  to 2.5 times larger than it is. To do the same iterations it is emulated (``stopping='itk'``).
-
-The fit sees the shrunk volume; :func:`log_field` evaluates the field exactly at full resolution
-for any part of the volume, and :func:`octane.n4.apply.correct_block` applies it, block by block.
 
 Sources: Tustison et al. 2010, "N4ITK: improved N3 bias correction", IEEE TMI 29(6); Sled, Zijdenbos
 and Evans 1998, "A nonparametric method for automatic correction of intensity nonuniformity in MRI
@@ -43,10 +35,9 @@ from octane.core.arrays import namespace, to_host
 from octane.core.errors import OctaneError
 from octane.core.timing import span
 from octane.n4 import bspline
-from octane.n4.apply import FieldPart, check_strength, correct_block, divide
-from octane.n4.convergence import variation
+from octane.n4.apply import FieldPart, correct_block
 from octane.n4.cpu import CompiledSteps
-from octane.n4.cuda import CudaSteps, device_steps
+from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
 from octane.n4.grid import FitVoxels, check_arrays
 from octane.n4.iteration import Sharpening, Steps
 from octane.pipeline.workers import run_tiles
@@ -79,29 +70,10 @@ class BiasFit:
     levels: tuple[LevelReport, ...]
 
 
-def shrink_offsets(shape: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
-    """Return the first voxel that ``sitk.Shrink`` keeps, per axis."""
-    return tuple(part.start for part in shrink_slices(shape, factors))
-
-
 def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, ...]:
     """Return the voxels that ``sitk.Shrink`` keeps, as slices, so that only they are read.
 
-    Parameters
-    ----------
-    shape, factors : sequence of int
-        Voxels and shrink factor per axis, in the same order. A factor beyond the axis leaves one
-        voxel, as in ITK.
-
-    Returns
-    -------
-    tuple of slice
-        ``volume[slices]`` is the shrunk volume.
-
-    Raises
-    ------
-    OctaneError
-        For a factor below 1.
+    A factor beyond the axis leaves one voxel, as in ITK; one below 1 is an OctaneError.
     """
     slices = []
     for n, factor in zip(shape, factors, strict=True):
@@ -172,7 +144,8 @@ number_of_histogram_bins, control_points, stopping, on_iteration
     >>> corrected.shape, corrected.dtype.name, fit.lattice.shape
     ((32, 32, 32), 'float32', (11, 11, 11))
     """
-    check_strength(strength)
+    if not 0 <= strength <= 1:
+        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
     check_arrays(image, mask, weights)
     keep = shrink_slices(image.shape, shrink_factor)
     fit = fit_bias_field(
@@ -255,8 +228,8 @@ def fit_bias_field(
     Returns
     -------
     BiasFit
-        The lattice is on the host. Zero, with a logged warning, for a constant image; constant,
-        with a logged warning, along an axis of a single voxel, which ITK refuses.
+        The lattice is on the host. Zero, with a logged warning, for a constant image; constant
+        along an axis of a single voxel, which ITK refuses.
 
     Raises
     ------
@@ -271,10 +244,6 @@ def fit_bias_field(
     kind = steps_for(namespace(image), image.shape, number_of_histogram_bins)
     with FitVoxels(image, mask, weights, workers, kind.SLAB) as grid:
         single = [axis for axis, n in enumerate(grid.shape) if n == 1]
-        for axis, c in enumerate(control_points):
-            bspline.axis_weights(grid.shape[axis], c)  # refuses too few before any work
-        for axis in single:
-            log.warning("N4: one voxel along %s to fit; the field is constant there", "zyx"[axis])
         sharpening = Sharpening(number_of_histogram_bins, bias_field_fwhm, wiener_filter_noise)
         steps = kind(grid, sharpening)
         lattice = grid.xp.zeros(tuple(control_points), grid.xp.float32)
@@ -295,7 +264,7 @@ def fit_bias_field(
                     converged = True
                     break
                 lattice, moments = done
-                measure = variation(moments.total, moments.squares, grid.size)
+                measure = moments.variation(grid.size)
                 # The true value is the lower bound of ITK's, within 7e-4 of rounding; ITK's costs
                 # more time, so it is computed only where it can decide.
                 if stopping == "itk" and measure <= 1.02 * convergence_threshold:
@@ -312,7 +281,12 @@ def fit_bias_field(
 
 def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
     """The iterations for arrays of a namespace: compiled for NumPy's, kernels for CuPy's."""
-    return CompiledSteps if xp is np else device_steps(shape, bins)
+    if xp is np:
+        return CompiledSteps
+    if bins > MAX_BINS or shape[-1] > MAX_ROW:
+        log.info("N4 on arrays: the kernels take %d bins and rows of %d", MAX_BINS, MAX_ROW)
+        return Steps
+    return CudaSteps
 
 
 def log_field(
@@ -336,23 +310,3 @@ def log_field(
         The namespace of the result, ``numpy`` or ``cupy``.
     """
     return bspline.evaluate_region(xp.asarray(fit.lattice), shape, region)
-
-
-def correct(block: np.ndarray, log_field: np.ndarray, strength: float = 1.0) -> np.ndarray:
-    """Divide a block by the bias field.
-
-    Parameters
-    ----------
-    block : array
-        Real intensities of any dtype.
-    log_field : array, float32
-        Of the same shape and namespace.
-    strength : float
-        0 returns `block` itself, 1 the full correction, between them a linear blend.
-
-    Returns
-    -------
-    array
-        Of the dtype of `block`; integers are rounded and clipped to their range.
-    """
-    return divide(block, log_field, strength, block.dtype, block)

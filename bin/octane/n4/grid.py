@@ -21,13 +21,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Slab:
-    """Some rows of the grid, the compact voxels in them, and where in the rows these lie.
+    """Slab `number`: some rows of the grid, their compact voxels, and where in the rows these lie.
 
-    `number` counts the slabs. `where` is None if the rows are included whole.
+    `where` is None if the rows are included whole.
     """
 
     number: int
-
     rows: slice
     voxels: slice
     where: np.ndarray | None

@@ -31,29 +31,9 @@ def read_strided(
     finite: bool = False,
     label: str = "N4: reading",
 ) -> npt.NDArray:
-    """Read the voxels of strided slices, block by block.
+    """Read the voxels of strided slices (z, y, x), block by block: ``volume[keep]`` as `dtype`.
 
-    Parameters
-    ----------
-    volume
-        Volume to read.
-    keep
-        Slices with start and step (z, y, x).
-    dtype
-        Type of the result.
-    workers
-        Threads.
-    metrics
-        Record of their seconds.
-    finite
-        Look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
-    label
-        Name of the work where its progress is shown.
-
-    Returns
-    -------
-    array
-        ``volume[keep]``.
+    With `finite`, look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
     """
     shape = volume.grid.shape
     result = np.empty([len(range(n)[k]) for n, k in zip(shape, keep, strict=True)], dtype)
@@ -125,13 +105,12 @@ def fit_mask(
 ) -> npt.NDArray[np.bool_]:
     """Voxels that are fitted, on the shrunk grid."""
     finite = np.isfinite(shrunk)
-    if p.mask is None:
-        mask = np.ones(shrunk.shape, np.bool_)
-    elif p.mask == TISSUE:
-        with metrics.timed("mask"):
+    with metrics.timed("mask"):
+        if p.mask is None:
+            mask = np.ones(shrunk.shape, np.bool_)
+        elif p.mask == TISSUE:
             mask = tissue_mask(np.where(finite, shrunk, 0), shrunk_sections(plan, sections))
-    else:
-        with metrics.timed("mask"):
+        else:
             mask = _read_mask(Path(p.mask), volume, plan, metrics)
     if not mask.any():
         raise OctaneError(

@@ -34,7 +34,6 @@ class IntensityMaps:
     source, target : ndarray, float64, (planes, knots) or None
         Intensities that are mapped to one another, linearly between them; None: to themselves.
     gain : ndarray, float64, (planes,)
-        Factor of the result.
     """
 
     source: np.ndarray | None
@@ -52,19 +51,9 @@ class IntensityMaps:
         return self.source is not None or bool((self.gain != 1).any())
 
     def apply(self, block: np.ndarray, first: int = 0) -> np.ndarray:
-        """Map a block, plane by plane.
+        """Map a block of floats, (z, y, x), whose first plane is number `first`: a new one.
 
-        Parameters
-        ----------
-        block : array, floating, (z, y, x)
-            Intensities; NumPy or CuPy.
-        first : int
-            Number of the first plane of the block.
-
-        Returns
-        -------
-        array
-            A new one of the same type, or `block` itself where nothing changes.
+        Where nothing changes it is `block` itself.
         """
         gain = self.gain[first : first + len(block)]
         if not self.changes:
@@ -104,18 +93,11 @@ def histogram_matching(
 
     Parameters
     ----------
-    volume : ndarray, (z, y, x)
-        Intensities.
-    mask : ndarray, bool, (z, y, x)
-        Voxels that count.
+    volume, mask : ndarray, (z, y, x)
+        Intensities, and the voxels that count.
     groups : sequence of (start, stop)
         Planes of each section, or every plane by itself. Planes in none of them, and groups with
         no voxel in the mask, keep their intensities.
-
-    Returns
-    -------
-    IntensityMaps
-        Of gain 1.
     """
     found: list[tuple[Planes, np.ndarray, int]] = []
     for start, stop in groups:
@@ -145,10 +127,8 @@ def z_profile_gain(volume: np.ndarray, mask: np.ndarray, sections: Sequence[Plan
 
     Parameters
     ----------
-    volume : ndarray, (z, y, x)
-        Intensities.
-    mask : ndarray, bool, (z, y, x)
-        Voxels that count; those <= 0 do not, because a gain cannot move them.
+    volume, mask : ndarray, (z, y, x)
+        Intensities, and the voxels that count; those <= 0 do not, because a gain cannot move them.
     sections : sequence of (start, stop)
         Planes of each section. What differs between sections stays.
 
@@ -174,21 +154,9 @@ def along_z(
 ) -> IntensityMaps:
     """Bring maps of some planes to all planes, linearly between them and never across groups.
 
-    Parameters
-    ----------
-    maps : IntensityMaps
-        Of the planes that were kept when the volume was shrunk.
-    kept : sequence of int
-        Which planes these are, rising.
-    groups : sequence of (start, stop)
-        Planes of each section among all planes.
-    planes : int
-        Number of all planes.
-
-    Returns
-    -------
-    IntensityMaps
-        Planes of no group, and of groups that kept none, have the map of the nearest kept plane.
+    `kept` are the numbers of the planes that the maps are of, rising, among all `planes`; `groups`
+    the planes of each section. Planes of no group, and of groups that kept none, have the map of
+    the nearest kept plane.
     """
     positions = np.asarray(kept)
     where = np.interp(np.arange(planes), positions, np.arange(len(positions)))

@@ -16,8 +16,7 @@ import numpy as np
 
 from octane.core.arrays import to_host
 from octane.core.timing import span
-from octane.n4 import bspline
-from octane.n4.convergence import running_variation
+from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels, Slab
 
 
@@ -29,12 +28,54 @@ class Sharpening(NamedTuple):
     noise: float
 
 
+class Head(NamedTuple):
+    """The first values, in which ITK's running mean moves.
+
+    `scatter` is the sum of ``(p - mean before p)**2 * (N - 1) / N``, `last` the mean that is
+    reached, and `around_last` the sum of ``(p - last)**2``.
+    """
+
+    length: int
+    scatter: float
+    around_last: float
+    last: float
+
+
 class Moments(NamedTuple):
-    """Of p = exp(old field - new field): sums of p - 1 and (p - 1)**2, largest distance from 1."""
+    """Of p = exp(old field - new field): sums of p - 1 and (p - 1)**2, largest distance from 1.
+
+    A level ends when the coefficient of variation of p over the n included voxels falls to a
+    threshold. ITK computes it in raster order with ``N += 1; S += (p - mu)**2 * (N - 1) / N; mu =
+    mu * (1 - 1 / N) + p / N``, N, S and mu in float32. Once ``|p - mu| / N`` is below half a unit
+    of mu's last place, the mean stays where it is. So the mean is followed for the voxels in which
+    it can still move (:class:`Head`); of the others the sum of squares around the frozen mean is
+    enough.
+    """
 
     total: float
     squares: float
     largest: float
+
+    def variation(self, n: int) -> float:
+        """Return the true coefficient of variation; n is at least 2, as two values differ."""
+        mean = self.total / n
+        return math.sqrt(max(self.squares - n * mean**2, 0.0) / (n - 1)) / (1 + mean)
+
+    def head(self, n: int) -> int:
+        """Return in how many of the values the running mean can still move."""
+        return min(n, int(1.25 * (self.largest + abs(self.total / n)) * 2**25) + 4096)
+
+    def itk_variation(self, n: int, head: Head) -> float:
+        """Return ITK's value, without the rounding of S.
+
+        The rounding is relative 1e-4 or less up to some 1e7 voxels; from 2**24 on N and S stick in
+        ITK itself.
+        """
+        scatter = head.scatter
+        if head.length < n:
+            shift = head.last - 1
+            scatter += self.squares - 2 * shift * self.total + n * shift**2 - head.around_last
+        return math.sqrt(scatter / (n - 1)) / head.last
 
 
 @dataclass(frozen=True)
@@ -60,8 +101,6 @@ class Steps:
 
     # Voxels of a slab on a CPU.
     SLAB = bspline.CACHED
-    # What follows ITK's running mean; None for arrays.
-    _follow: Callable[[np.ndarray], tuple[float, float]] | None = None
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         xp = grid.xp
@@ -88,14 +127,13 @@ class Steps:
         self.rows = xp.empty((self.zy[0] * self.zy[1], lattice_shape[2]), xp.float32)
         squared = [xp.asarray(f.squared.astype(t)) for f, t in zip(fits, "ddf", strict=True)]
 
+        w = xp.ones_like(self.u) if grid.weights is None else grid.weights
+
         def weigh(slab: Slab) -> None:
-            w = grid.weights
-            some = xp.ones(slab.voxels.stop - slab.voxels.start, xp.float32)
-            w = some if w is None else w[slab.voxels]
-            self.rows[slab.rows] = bspline.product(grid.spread(slab, w), squared[2])
+            self.rows[slab.rows] = bspline.product(grid.spread(slab, w[slab.voxels]), squared[2])
 
         grid.each(weigh)
-        self.reciprocal = bspline.reciprocal_omega(self.rows, self.zy, squared[:2])
+        self.reciprocal = bspline.reciprocal(bspline.fit(self.rows, self.zy, squared[:2]))
 
     def iterate(self, lattice: np.ndarray) -> tuple[np.ndarray, Moments] | None:
         """Do one iteration: the new lattice, and how much the field changed; None if u is constant.
@@ -113,7 +151,7 @@ class Steps:
 
     def running_variation(self, moments: Moments) -> float:
         """ITK's stopping measure of the last iteration."""
-        return running_variation(self._change, *moments, self.grid.size, self._follow)
+        return itk_variation(moments, self.grid.size, self._change)
 
     def _change(self, k: int) -> np.ndarray:
         """The first k values of exp(old field - new field), on the host."""
@@ -220,6 +258,14 @@ class Steps:
         change = change.astype(xp.float64)
         # Not xp.dot: BLAS would wake its threads for it (see bspline.BLAS_SERIAL).
         return Moments(float(change.sum()), float(xp.square(change).sum()), float(largest))
+
+
+def itk_variation(moments: Moments, n: int, change: Callable[[int], np.ndarray]) -> float:
+    """Return ITK's measure of n values; ``change(k)`` gives the first k, float32, on the host."""
+    p = change(moments.head(n))
+    scatter, last = kernels.follow(p)
+    around_last = float(np.square(p.astype(np.float64) - last).sum())
+    return moments.itk_variation(n, Head(len(p), scatter, around_last, last))
 
 
 def log_image(grid: FitVoxels) -> np.ndarray:

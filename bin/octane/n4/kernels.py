@@ -1,12 +1,27 @@
 """The loops of N4 over voxels, compiled; :mod:`octane.n4.cpu` and :mod:`octane.n4.apply` call them.
 
-Included voxels are compact, row after row; the columns of rows that are included in part are given
-by ``where`` (positions in the slab, of length 0 for whole rows) and ``begins`` (per row, the first
-of its voxels). A row is laid out in full in ``line``, so that the products with a B-spline basis
-are the same vector loops for every row.
-
 Values are worked on a :data:`CHUNK` or some rows at a time, in loops of one kind of work each:
-those without table look-ups become vector instructions.
+those without table look-ups become vector instructions. A row is laid out in full in ``line``, so
+that the products with a B-spline basis are the same vector loops for every row.
+
+Arguments of several kernels, for a slab (rows of the grid with n included voxels, row after row) or
+a block of (nz, ny, nx) voxels:
+
+where : int32, (n,) or (0,)
+    Position of each included voxel in the slab; none where rows are included whole.
+begins : int64, (rows + 1,)
+    First voxel of each row, and the end.
+row : int
+    Number of the slab's first row in the grid.
+low, slope : float32
+    Value of bin 0, and the distance of bins.
+first_y, basis_y : int64, (ny,); float64, (ny, 4)
+    First of the four control points of each row, and their basis.
+basis_x, spans : float32, (4, nx); int64, (spans, 3)
+    The four basis values of each column; per span of x its first column, the column after its last,
+    and its first control point.
+planes : float64, (planes, cy, cx)
+    Control points of each plane.
 """
 
 import math
@@ -70,9 +85,9 @@ def from_ordered(bits: np.int32) -> np.float32:
 
 @inlined()
 def lay_out(values: np.ndarray, where: np.ndarray, first: int, line: np.ndarray) -> None:
-    """Lay the compact values of a row out in its columns, 0 where nothing is included.
+    """Lay the values of a row out in its columns, 0 where nothing is included.
 
-    `where` holds their positions in the slab, `first` is that of the row's first column.
+    `first` is the position of the row's first column in the slab.
     """
     line[:] = F32(0)
     for i in range(len(values)):
@@ -145,8 +160,7 @@ def expand(
 ) -> None:
     """Evaluate a row of a plane of control points: along y in float64, along x in float32.
 
-    `spans` holds, per span of x, its first column, the column after its last, and its first
-    control point. `control`, float32, (cx,), is scratch.
+    `control`, float32, (cx,), is scratch.
     """
     row0, row1 = plane[first_y], plane[first_y + 1]
     row2, row3 = plane[first_y + 2], plane[first_y + 3]
@@ -196,16 +210,11 @@ def moments(change: np.ndarray) -> tuple[float, float, np.int32]:
 def count(
     u: np.ndarray, low: np.float32, slope: np.float32, counted: np.ndarray, shares: np.ndarray
 ) -> None:
-    """Bin a slab of u linearly.
+    """Bin a slab of u, float32 (n,), linearly.
 
-    Parameters
-    ----------
-    u : float32, (n,)
-    low, slope : float32
-        Value of bin 0, and the distance of bins.
-    counted, shares : int64, (bins + 1,)
-        Out: per bin, its values, and the sum of their shares of the next bin in units of 2**-24
-        (they are multiples of it except in bin 0). The last holds what lies outside.
+    Writes per bin its values and the sum of their shares of the next bin in units of 2**-24 (they
+    are multiples of it except in bin 0): `counted`, `shares`, int64 (bins + 1,). The last holds
+    what lies outside.
     """
     bins = len(counted) - 1
     last = F32(bins - 1)
@@ -261,24 +270,15 @@ def contract(
     Parameters
     ----------
     u : float32, (n,)
-    where : int32, (n,) or (0,)
-    begins : int64, (rows + 1,)
     weights : float32, (n,) or (0,)
-        Of the voxels; none for ones.
-    low, slope : float32
-        As for :func:`count`.
+        Factors of the residuals; none for ones.
     table : int64, (bins,)
         Expected value of each bin and difference to the next: two float32 in one number, to be
         looked up at once.
-    row : int
-        First row of the slab in the grid.
-    basis_x : float32, (cx, nx)
-    support : int64, (cx, 2)
-        Columns in which a control point's basis is not 0.
-    first_y, basis_y : int64, (ny,); float64, (ny, 4)
-        First of the four control points of a row, and their basis.
-    planes : float64, (planes of the slab, cy, cx)
-        Out.
+    basis_x, support : float32, (cx, nx); int64, (cx, 2)
+        Basis of each control point, and the columns in which it is not 0.
+    planes
+        Out: those of the slab.
     """
     ny, nx = len(first_y), basis_x.shape[1]
     group = max(1, TILE // nx)
@@ -359,23 +359,10 @@ def subtract(
     basis_x: np.ndarray,
     spans: np.ndarray,
 ) -> tuple[float, float, float, float, float]:
-    """Take the new field from a slab of the log image.
+    """Take the new field from a slab of the log image, float32 (n,), into `u`.
 
-    Parameters
-    ----------
-    log, u : float32, (n,)
-        The log image; and out: less the new field.
-    where, begins, row
-        As for :func:`contract`.
-    skip : int
-        Voxels at the start to leave out of the extrema of u.
-    planes : float64, (nz, 2, cy, cx)
-        Control points of every plane: of the new field and of its change.
-    first_y, basis_y : int64, (ny,); float64, (ny, 4)
-    basis_x : float32, (4, nx)
-        The four basis values of every column.
-    spans : int64, (spans, 3)
-        Per span of x: its first column, the column after its last, its first control point.
+    `planes` (nz, 2, cy, cx) holds the control points of the new field and of its change; the first
+    `skip` voxels are left out of the extrema of u.
 
     Returns
     -------
@@ -447,7 +434,7 @@ def change(
 ) -> None:
     """exp(old field - new field) of a slab's first voxels, as many as `out` holds.
 
-    Parameters are as for :func:`subtract`.
+    `planes` are those of :func:`subtract`.
     """
     ny, nx = len(first_y), basis_x.shape[1]
     control = np.empty(planes.shape[3], np.float32)
@@ -470,10 +457,7 @@ def change(
 
 @compiled("UniTuple(float64, 2)(float32[::1])")
 def follow(p: np.ndarray) -> tuple[float, float]:
-    """ITK's sum of squares around the float32 running mean of p, and the last mean.
-
-    The loop that :func:`octane.n4.convergence.running_mean` does with arrays.
-    """
+    """ITK's sum of squares around the float32 running mean of p, and the last mean."""
     mean, scatter = p[0], 0.0
     for i in range(1, len(p)):
         count = np.float64(i + 1)
@@ -495,17 +479,7 @@ def add_field(
     basis_x: np.ndarray,
     spans: np.ndarray,
 ) -> None:
-    """Add a field to a block of log fields.
-
-    Parameters
-    ----------
-    log_field : float32, (nz, ny, nx)
-        Changed in place.
-    planes : float64, (nz, cy, cx)
-        Control points of every plane.
-    first_y, basis_y, basis_x, spans
-        As for :func:`subtract`, of the block's rows and columns.
-    """
+    """Add a field to a block of log fields, float32 (nz, ny, nx), in place."""
     control = np.empty(planes.shape[2], np.float32)
     line = np.empty(log_field.shape[2], np.float32)
     for z in range(len(log_field)):
@@ -540,16 +514,12 @@ def divide(
         Values to divide, and values to blend the result with.
     more : float32, (nz, ny, nx) or (0, 0, 0)
         Log fields besides that of the lattice.
-    planes, first_y, basis_y, basis_x, spans
-        As for :func:`add_field`.
     strength : float32 or float64
         1 for the full correction.
     limits : float32 or float64, (2,)
         Range of an integer `out`; equal for others.
-    out : (nz, ny, nx)
-        The result.
-    field : float32, (nz, ny, nx) or (0, 0, 0)
-        Out: exp(log field).
+    out, field : (nz, ny, nx); float32, (nz, ny, nx) or (0, 0, 0)
+        Out: the result, and exp(log field).
     """
     real = limits.dtype.type
     low, high = limits

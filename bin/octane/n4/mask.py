@@ -18,70 +18,37 @@ import numpy as np
 import SimpleITK as sitk
 from scipy import ndimage
 
-from octane.core.arrays import to_host
-from octane.core.errors import OctaneError
-
 log = logging.getLogger(__name__)
 
+SIGMA = 1.0
+"""Of the Gaussian smoothing, in voxels."""
 
-def tissue_mask(
-    volume: np.ndarray,
-    sections: Sequence[tuple[int, int]] | None = None,
-    sigma: float = 1.0,
-) -> np.ndarray:
+
+def tissue_mask(volume: np.ndarray, sections: Sequence[tuple[int, int]]) -> np.ndarray:
     """Find the tissue in a volume, section by section.
 
     Parameters
     ----------
     volume : ndarray, (z, y, x)
-        Real intensities, tissue brighter than background.
-    sections : sequence of (start, stop), optional
-        Planes of each section on this grid. By default the volume is one section. Planes in no
-        section are outside the mask.
-    sigma : float
-        Of the Gaussian smoothing, in voxels of this grid; 0 for none.
+        Finite intensities, tissue brighter than background.
+    sections : sequence of (start, stop)
+        Planes of each section on this grid; planes in none are outside the mask.
 
     Returns
     -------
     ndarray, bool, (z, y, x)
         A section without contrast has no tissue; a warning is logged for it.
-
-    Raises
-    ------
-    OctaneError
-        If no section has tissue, if a section lies outside the volume, or for NaN or infinity.
     """
-    volume = to_host(volume)
-    if volume.ndim != 3 or volume.size == 0:
-        raise OctaneError(f"A tissue mask needs a (z, y, x) volume, not shape {volume.shape}.")
-    if sigma < 0:
-        raise OctaneError(f"The tissue mask's sigma is {sigma}: give 0 or more.")
-    depth = len(volume)
     mask = np.zeros(volume.shape, bool)
-    for number, (start, stop) in enumerate([(0, depth)] if sections is None else sections):
-        if not 0 <= start < stop <= depth:
-            raise OctaneError(
-                f"Section {number} is planes {start} to {stop} of a volume of {depth} planes: "
-                "correct the section boundaries."
-            )
+    for number, (start, stop) in enumerate(sections):
         section = volume[start:stop].astype(np.float32)
-        if not np.isfinite(section).all():
-            raise OctaneError(
-                f"Section {number} (planes {start} to {stop}) has NaN or infinite voxels: set "
-                "them to 0 first (nonfinite = mask) or repair the volume."
-            )
         if section.min() == section.max():
             log.warning(
                 "tissue mask: section %d (planes %d to %d) is constant and has no tissue",
                 *(number, start, stop),
             )
             continue
-        mask[start:stop] = _section_mask(section, sigma)
-    if not mask.any():
-        raise OctaneError(
-            "No section of the volume has tissue (all are constant): give another volume, or a "
-            "mask of your own."
-        )
+        mask[start:stop] = _section_mask(section)
     return mask
 
 
@@ -149,8 +116,8 @@ def otsu_threshold(values: np.ndarray) -> float:
     return otsu.GetThreshold()
 
 
-def _section_mask(section: np.ndarray, sigma: float) -> np.ndarray:
-    smooth = ndimage.gaussian_filter(section, sigma) if sigma else section
+def _section_mask(section: np.ndarray) -> np.ndarray:
+    smooth = ndimage.gaussian_filter(section, SIGMA)
     mask = smooth > otsu_threshold(smooth)
     # Plane by plane: a cut ventricle opens at the top and bottom of its section and would never
     # be a hole in three dimensions.

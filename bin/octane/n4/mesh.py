@@ -81,12 +81,10 @@ def plan_mesh(
     ----------
     shape, spacing
         Voxels and micrometres of what is fitted, (z, y, x).
-    p
-        Parameters: ``control_points``, ``spline_distance_mm``, ``iterations``.
-    path
-        Named in errors.
+    p, path
+        Parameters, and the volume as errors name it.
     section
-        Whether it is a section, whose thickness may be less than the distance of knots.
+        It is a section, whose thickness may be less than the distance of knots.
 
     Raises
     ------
@@ -132,14 +130,12 @@ def shrink_factors(
 
     Parameters
     ----------
-    shape
-        Voxels of the volume.
-    meshes
-        Of all fits.
+    shape, meshes
+        Voxels of the volume, and the meshes of all fits.
     depth
         Planes of the thinnest part that is fitted by itself.
     most_voxels
-        What the memory allows.
+        Limit by the memory.
     given
         The parameter, (z, y, x), or None.
     """

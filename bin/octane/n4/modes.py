@@ -8,7 +8,7 @@ fields leave. All fields are logarithms and add up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,33 +17,10 @@ from octane.core.errors import OctaneError
 from octane.n4 import bspline
 from octane.n4.apply import FieldPart
 from octane.n4.fit import BiasFit
-from octane.n4.mesh import Mesh
+from octane.n4.plan import Part, Plan
 from octane.pipeline.workers import run_tiles
 
-Fit = Callable[[np.ndarray, np.ndarray, np.ndarray | None, "Part", int], BiasFit]
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part that is fitted by itself: a section, or the whole volume.
-
-    Attributes
-    ----------
-    name
-        For logs.
-    start, stop
-        First plane, and the one after the last, at full resolution.
-    kept
-        Those of its planes that enter the fit, as a slice of the shrunk volume.
-    mesh
-        How finely it is fitted.
-    """
-
-    name: str
-    start: int
-    stop: int
-    kept: slice
-    mesh: Mesh
+Fit = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Part, int], BiasFit]
 
 
 @dataclass(frozen=True)
@@ -122,33 +99,23 @@ def _at(fit: BiasFit, shape: Sequence[int], indices: Sequence[np.ndarray]) -> np
 
 
 def fit_modes(
+    plan: Plan,
     shrunk: np.ndarray,
     mask: np.ndarray,
     weights: np.ndarray | None,
-    *,
-    shape: tuple[int, int, int],
-    keep: Sequence[slice],
-    sections: Sequence[Part],
-    whole: Part | None,
     fit: Fit,
     workers: int,
 ) -> BiasModel:
-    """Fit the sections, then the whole volume on what they leave; either may be left out.
+    """Fit the sections, then the whole volume on what they leave, as far as they are planned.
 
     Parameters
     ----------
+    plan
+        Sections and whole, and the voxels of the volume that are fitted.
     shrunk, mask, weights : ndarray, (z, y, x)
         The shrunk volume, the voxels to fit, and their weights or None.
-    shape : tuple of int
-        Voxels of the whole volume.
-    keep : sequence of slices
-        Where the shrunk volume's voxels lie in the whole.
-    sections : sequence of Part
-        Sections to fit.
-    whole : Part or None
-        The volume, where it is to be fitted as a whole.
     fit : callable
-        Fits one part: called with its voxels, mask, weights, what it is, and the threads it has.
+        Fits one part: called with its voxels, mask, weights, the part, and the threads it has.
     workers : int
         Threads; sections are fitted at the same time.
 
@@ -157,28 +124,29 @@ def fit_modes(
     OctaneError
         When no section has anything to be fitted.
     """
-    if not sections and whole is not None:
+    shape, whole = plan.volume.grid.shape, plan.whole
+    if not plan.sections and whole is not None:
         return BiasModel(shape, fit(shrunk, mask, weights, whole, workers))
-    usable = [part for part in sections if _has_contrast(shrunk[part.kept], mask[part.kept])]
+    usable = [p for p in plan.sections if _has_contrast(shrunk[p.kept], mask[p.kept])]
     if not usable:
         raise OctaneError(
             "No section has voxels of more than one value inside the mask: check the section "
             "boundaries and the mask, or fit the volume as a whole (--mode global)."
         )
-    skipped = tuple(part.name for part in sections if part not in usable)
+    skipped = tuple(part.name for part in plan.sections if part not in usable)
     # A section by each thread, which costs no waiting for one another; few sections share them.
-    each = max(1, workers // max(1, len(usable)))
+    each = max(1, workers // len(usable))
 
     def one(part: Part) -> SectionFit:
         own = None if weights is None else weights[part.kept]
         return SectionFit(part, fit(shrunk[part.kept], mask[part.kept], own, part, each))
 
-    fits = run_tiles(usable, one, workers=workers, describe=lambda part: part.name)
-    model = BiasModel(shape, None, tuple(fits), skipped)
+    fits = tuple(run_tiles(usable, one, workers=workers, describe=lambda part: part.name))
+    model = BiasModel(shape, None, fits, skipped)
     if whole is None:
         return model
-    left = shrunk / np.exp(model.on_grid(keep))
-    return BiasModel(shape, fit(left, mask, weights, whole, workers), model.sections, skipped)
+    left = shrunk / np.exp(model.on_grid(plan.keep))
+    return replace(model, whole=fit(left, mask, weights, whole, workers))
 
 
 def _has_contrast(values: np.ndarray, mask: np.ndarray) -> bool:

@@ -12,8 +12,7 @@ from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks, spelled
 from octane.n4.fit import shrink_slices
-from octane.n4.mesh import plan_mesh, shrink_factors
-from octane.n4.modes import Part
+from octane.n4.mesh import Mesh, plan_mesh, shrink_factors
 from octane.pipeline.workers import plan_workers
 from octane.store.sections import Section
 from octane.store.volumes import Volume, is_ome_zarr
@@ -31,19 +30,34 @@ FILLED = 0.9
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part that is fitted by itself: a section, or the whole volume.
+
+    Attributes
+    ----------
+    start, stop
+        First plane, and the one after the last, at full resolution.
+    kept
+        Those of its planes that enter the fit, as a slice of the shrunk volume.
+    """
+
+    name: str
+    start: int
+    stop: int
+    kept: slice
+    mesh: Mesh
+
+
+@dataclass(frozen=True)
 class Plan:
     """Plan of a run.
 
     Attributes
     ----------
-    mode
-        ``global``, ``per_section`` or ``two_pass``.
     keep
         Voxels that enter the fit, as slices of the volume.
-    sections
-        Sections that are fitted by themselves.
-    whole
-        The fit over the whole volume, where the mode has one.
+    sections, whole
+        Sections that are fitted by themselves; the fit over the whole volume, if the mode has one.
     workers
         Threads.
     kept
@@ -115,23 +129,11 @@ def plan_n4(
     *,
     whole_files: int,
 ) -> Plan:
-    """Plan a run.
+    """Plan a run on a volume and its sections, those that are missing left out.
 
-    Parameters
-    ----------
-    volume
-        Volume to correct.
-    sections
-        Its sections, those that are missing left out.
-    p, execution
-        Parameters.
-    whole_files
-        Bytes of the input and the outputs that are kept in memory because their format is.
-
-    Raises
-    ------
-    OctaneError
-        When the memory is too little, or an axis or a mesh does not fit the volume.
+    `whole_files` are the bytes of the input and the outputs that are kept in memory because their
+    format is. Too little memory, and an axis or a mesh that does not fit the volume, are an
+    OctaneError.
     """
     grid = volume.grid
     by_section = sections if p.mode != "global" else []

@@ -4,14 +4,13 @@ Figures are made without pyplot, whose global state is not safe in threads.
 """
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
@@ -19,24 +18,14 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 GREY, DIVERGING = "gray", "RdBu_r"
+Band = tuple[float, float, bool]
+"""Begin and end of a section along z, micrometres, and whether it is missing."""
 DPI = 200
 """Resolution of charts: twice that of a screen at their width on the page."""
 CHART = (4.8, 3.2)
 """Width and height of a chart, inches."""
 WIDE = (9.6, 3.0)
 """Width and height of a chart that takes the width of the page."""
-KINDS = {
-    "read": "#3b7dd8",
-    "decode": "#7fb2f0",
-    "copy": "#8e6bd1",
-    "compute": "#2f9e62",
-    "encode": "#f0b04c",
-    "write": "#d9772b",
-    "lease": "#d64545",
-    "own": "#8a949e",
-}
-"""Colours of the kinds of work: input blue, GPU violet and green, output orange, waiting red."""
-KIND_NAMES = {"lease": "waiting for a GPU", "own": "the step's own work"}
 
 
 @dataclass(frozen=True)
@@ -90,21 +79,10 @@ class Scale:
         return [to_hex(colormaps[self.cmap](k / 10)) for k in range(11)]
 
 
-@dataclass(frozen=True)
-class Band:
-    """A section's extent along z, micrometres."""
-
-    start: float
-    stop: float
-    missing: bool = False
-
-
 def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
     """Choose one grey scale for all ``arrays``: their 0.5th to 99.5th percentile."""
     values = np.concatenate([a[np.isfinite(a)].ravel() for a in arrays])
-    low, high = (
-        (float(v) for v in np.percentile(values, (0.5, 99.5))) if values.size else (0.0, 1.0)
-    )
+    low, high = map(float, np.percentile(values, (0.5, 99.5))) if values.size else (0.0, 1.0)
     # A constant picture still needs a range.
     return Scale(low, high if high > low else low + 1.0, GREY)
 
@@ -181,22 +159,16 @@ def panel(
     bar: bool = True,
     png: bool = False,
 ) -> Picture:
-    """Fill a picture with one slice in its physical aspect, with a scale bar.
+    """Fill a picture with one slice in its physical aspect, as WebP or PNG.
 
     Parameters
     ----------
-    array
-        The slice, rows down.
     spacing
-        Distance of its pixels down and across, micrometres.
-    scale
-        Colours of the values.
+        Distance of the pixels down and across, micrometres.
     longest
         Longest edge of the picture, pixels.
     bar
-        Draw the scale bar; leave it out where the spacing is not known.
-    png
-        Encode as PNG instead of WebP.
+        Draw a scale bar; leave it out where the spacing is not known.
     """
     height, width = (n * s for n, s in zip(array.shape, spacing, strict=True))
     unit = longest / max(height, width)
@@ -241,66 +213,47 @@ def _chart(
     axes = figure.add_subplot(facecolor=theme.surface)
     axes.set_xlabel(x, color=theme.ink)
     axes.set_ylabel(y, color=theme.ink)
-    _frame(axes, theme, 9)
+    axes.tick_params(colors=theme.muted, which="both", labelsize=9, length=3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(theme.muted)
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.02)
     return figure, axes
 
 
-def _frame(axes: Axes, theme: Theme, size: float) -> None:
-    axes.tick_params(colors=theme.muted, which="both", labelsize=size, length=3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(theme.muted)
-
-
-def _legend(
-    figure: Figure,
-    theme: Theme,
-    named: Sequence[tuple[Artist, str]] | None = None,
-    columns: int = 4,
-) -> Figure:
-    if named is None:
-        named = list(zip(*figure.axes[0].get_legend_handles_labels(), strict=True))
-    if not named:
-        return figure
-    figure.legend(
-        *zip(*named, strict=True),
-        loc="outside upper left",
-        ncols=columns,
-        frameon=False,
-        borderpad=0.1,
-        fontsize=9,
-        labelcolor=theme.ink,
-        handlelength=1.8,
-        columnspacing=1.2,
-    )
+def _legend(figure: Figure, theme: Theme) -> Figure:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles,
+            labels,
+            loc="outside upper left",
+            ncols=4,
+            frameon=False,
+            borderpad=0.1,
+            fontsize=9,
+            labelcolor=theme.ink,
+            handlelength=1.8,
+            columnspacing=1.2,
+        )
     return figure
 
 
 def profile_chart(
     z: npt.NDArray, before: npt.NDArray, after: npt.NDArray, bands: Sequence[Band], theme: Theme
 ) -> Figure:
-    """Draw the mean in the mask per plane, with the sections' boundaries.
+    """Draw the mean in the mask per plane (NaN: none), with the sections' boundaries.
 
-    Parameters
-    ----------
-    z
-        Position of each plane, micrometres.
-    before, after
-        Means; NaN where the mask is empty.
-    bands
-        Extent of each section; missing ones are shaded.
-    theme
-        Colours.
+    ``z`` has the position of each plane in micrometres; ``bands`` that are missing are shaded.
     """
     unit, scale = ("mm", 1000.0) if z.size and z.max() >= 5000 else ("µm", 1.0)
     figure, axes = _chart(theme, f"z ({unit})", "mean in tissue", size=WIDE)
-    for k, band in enumerate(band for band in bands if band.missing):
+    for k, (begin, end) in enumerate(band[:2] for band in bands if band[2]):
         label = None if k else "missing section"
-        span = (band.start / scale, band.stop / scale)
+        span = (begin / scale, end / scale)
         axes.axvspan(*span, color=theme.alarm, alpha=0.2, linewidth=0, label=label)
-    edges = sorted({edge for band in bands for edge in (band.start, band.stop)})
+    edges = sorted({edge for band in bands for edge in band[:2]})
     for k, edge in enumerate(edges[1:-1]):
         label = None if k else "section boundary"
         axes.axvline(edge / scale, color=theme.muted, linewidth=0.7, linestyle=":", label=label)
@@ -325,51 +278,6 @@ def histogram_chart(
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
     axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=8)
     return _legend(figure, theme)
-
-
-def timeline_chart(
-    edges: npt.NDArray[np.float64],
-    steps: Mapping[str, Mapping[str, npt.NDArray[np.float64]]],
-    pauses: Sequence[float],
-    theme: Theme,
-) -> Figure:
-    """Draw one strip per step: the busy workers over time by the kind of their work.
-
-    Parameters
-    ----------
-    edges
-        Edges of the bins, seconds.
-    steps
-        Per step and kind, the mean number of workers in each bin.
-    pauses
-        Seconds at which time without any task was left out.
-    theme
-        Colours.
-    """
-    size = (WIDE[0], 0.9 + 0.62 * len(steps))
-    figure = Figure(figsize=size, dpi=DPI, facecolor=theme.surface, layout="constrained")
-    rows = figure.subplots(len(steps), 1, sharex=True, squeeze=False)[:, 0]
-    unit, scale = ("min", 60.0) if edges[-1] >= 600 else ("s", 1.0)
-    shown: dict[str, Artist] = {}
-    for axes, (step, kinds) in zip(rows, steps.items(), strict=True):
-        axes.set_facecolor(theme.surface)
-        base = np.zeros(len(edges) - 1)
-        for kind, workers in kinds.items():
-            if workers.any():
-                top = base + workers
-                shown[kind] = axes.stairs(
-                    top, edges / scale, baseline=base, fill=True, color=KINDS[kind]
-                )
-                base = top
-        for pause in pauses:
-            axes.axvline(pause / scale, color=theme.muted, linewidth=0.8, linestyle=":")
-        most = max(1.0, float(base.max()))
-        axes.set(ylim=(0, 1.05 * most), xlim=(0, edges[-1] / scale), yticks=[0, round(most)])
-        axes.set_ylabel(step, rotation=0, ha="right", va="center", color=theme.ink, fontsize=9)
-        _frame(axes, theme, 8)
-    rows[-1].set_xlabel(f"time in which something ran ({unit})", color=theme.ink)
-    named = [(shown[kind], KIND_NAMES.get(kind, kind)) for kind in KINDS if kind in shown]
-    return _legend(figure, theme, named, columns=8)
 
 
 def convergence_chart(

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from octane.config.validation import place_of
 from octane.core.errors import OctaneError
 from octane.core.files import writing
+from octane.core.records import Context
 from octane.report.html import rendered
 from octane.report.summary import Summary, outliers
 
@@ -32,35 +32,30 @@ class SubjectSummary(BaseModel):
     thumbnail: str | None = None
 
 
-def cohort_page(subjects: Sequence[SubjectSummary], heading: str) -> str:
-    """Make the page, which links to ``SUBJECT/SUBJECT_report.html``."""
-    ordered = sorted(subjects, key=lambda one: one.subject)
-    marks: dict[str, dict[str, str]] = {one.subject: {} for one in ordered}
+def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
+    """Make a row per subject, with a link to its report and marks on outlying figures."""
+    marks: list[dict[str, str]] = [{} for _ in subjects]
     for figure, words in COMPARED.items():
-        values = [getattr(one.summary, figure) for one in ordered]
-        for one, far in zip(ordered, outliers(values)[1], strict=True):
-            if far:
-                marks[one.subject][figure] = f"{words} above median + 3 MAD of all subjects"
-    rows = [
+        far = outliers([getattr(one.summary, figure) for one in subjects])[1]
+        for own in (own for own, out in zip(marks, far, strict=True) if out):
+            own[figure] = f"{words} above median + 3 MAD of all subjects"
+    return [
         {
             "subject": one,
             "figures": one.summary,
-            "marks": marks[one.subject],
-            "link": f"{quote(one.subject)}/{quote(one.subject)}_report.html",
+            "marks": own,
+            "link": quote(f"{one.subject}/{one.subject}_report.html"),
         }
-        for one in ordered
+        for one, own in zip(subjects, marks, strict=True)
     ]
-    return rendered("cohort.html.j2", heading=heading, rows=rows)
 
 
 def _read(path: Path) -> SubjectSummary:
     try:
         return SubjectSummary.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise OctaneError(f"{path} cannot be read ({error.strerror}); check the path.") from error
-    except ValidationError as error:
+    except (OSError, ValidationError) as error:
         raise OctaneError(
-            f"{path} is no JSON twin of a report ('{place_of(error)}' is wrong or missing); "
+            f"{path} is no JSON twin of a report; "
             "give the SUBJECT_report.json files of this version of octane."
         ) from error
 
@@ -72,24 +67,11 @@ def write_cohort_report(
     heading: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the page over several subjects; nothing is left half-written.
+    """Write the page over several subjects from their ``SUBJECT_report.json`` files.
 
-    Parameters
-    ----------
-    reports
-        The subjects' ``SUBJECT_report.json`` files.
-    destination
-        HTML file to be written; it links to ``SUBJECT/SUBJECT_report.html`` beside it.
-    heading
-        Heading of the page; unset: the number of subjects.
-    overwrite
-        Replace an existing page.
-
-    Raises
-    ------
-    OctaneError
-        For a twin that is not usable, a subject that is given twice, and output that exists or
-        cannot be written.
+    It links to ``SUBJECT/SUBJECT_report.html`` beside it. Its heading is, when unset, the number of
+    subjects. A file that is not usable, a subject given twice, and output that exists or cannot be
+    written raise an OctaneError; nothing is left half-written.
     """
     found: dict[str, SubjectSummary] = {}
     for path in reports:
@@ -97,7 +79,8 @@ def write_cohort_report(
         if one.subject in found:
             raise OctaneError(f"{path} is of {one.subject}, as another is; give each one once.")
         found[one.subject] = one
+    rows = _rows([found[subject] for subject in sorted(found)])
+    html = rendered("cohort.html.j2", heading=heading or f"{len(found)} subjects", rows=rows)
     with writing(destination, overwrite=overwrite) as page:
-        html = cohort_page(list(found.values()), heading or f"{len(found)} subjects")
         page.write_text(html, encoding="utf-8")
     logger.info("Page of %d subjects: %s", len(found), destination)

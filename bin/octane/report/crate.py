@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from rocrate.model import ContextEntity, Entity, SoftwareApplication
+from rocrate.model import ContextEntity, Entity
 from rocrate.rocrate import ROCrate
 
 from octane.config.schema import entries
@@ -23,6 +23,7 @@ CRATE = "ro-crate-metadata.json"
 
 PROFILES = ("process", "workflow", "provenance")
 TERMS = "https://w3id.org/ro/terms/workflow-run"
+KINDS = {"bool": "Boolean", "int": "Integer", "float": "Float"}
 NAMES = {(entry.step, entry.field): entry.name for entry in entries()}
 """Parameters of the workflow by their step and field."""
 
@@ -33,12 +34,6 @@ def _time(seconds: float) -> str:
 
 def _started(record: Record) -> float:
     return record.timeline.started if record.timeline else 0.0
-
-
-def _parameter(step: str, name: str) -> str:
-    """Find the name of a step's setting among the parameters of the workflow."""
-    known = (NAMES.get((group, name)) for group in (step, "input", "execution"))
-    return next((found for found in known if found), f"{step}_{name}")
 
 
 class _Crate(ROCrate):
@@ -60,17 +55,17 @@ class _Crate(ROCrate):
         slug = re.sub(r"[^\w.-]+", "_", f"{name}-{text}")
         return self.entity(f"#{kind}-{slug}", "PropertyValue", name=name, value=text, **properties)
 
+    def action(self, name: str, records: Sequence[Record], /, **properties: object) -> Entity:
+        """Add a run with the times of its records."""
+        begin = min((_started(record) for record in records), default=0.0)
+        end = max((_started(record) + record.total for record in records), default=0.0)
+        times = {"startTime": _time(begin), "endTime": _time(end)}
+        return self.entity(f"#{name}", "CreateAction", **times, **properties)
+
     def inputs(self, record: Record) -> list[Entity]:
         """Return the inputs of a task, named by their original paths."""
         paths = [Path(known["path"]) for known in record.inputs.values()]
         return [self.entity(path.as_uri(), "CreativeWork", name=path.name) for path in paths]
-
-    def image(self, name: str | None) -> Entity | None:
-        """Return the image of the container; None for a run without one."""
-        if not name:
-            return None
-        kind = {"@id": f"{TERMS}#{'SIF' if name.endswith('.sif') else 'Docker'}Image"}
-        return self.entity("#container", "ContainerImage", additionalType=kind, name=name)
 
 
 def crate(
@@ -94,55 +89,52 @@ def crate(
         Descriptions of the result files by their paths; a path of a folder ends in a slash.
     """
     made = _Crate()
-    root = made.root_dataset
-    ended = max((_started(r) + r.total for _, r in records), default=0.0)
-    root["name"] = f"{subject}: reconstruction by octane"
-    root["description"] = "A serial-section volume with its records and its provenance."
-    root["license"] = made.entity("#license", "CreativeWork", name="No licence was stated")
-    root["datePublished"] = _time(ended)
-    root["conformsTo"] = [
-        made.entity(f"https://w3id.org/ro/wfrun/{name}/0.5", "CreativeWork", version="0.5",
-                    name=f"{name.capitalize()} Run Crate")
-        for name in PROFILES
-    ]  # fmt: skip
     for name, text in files.items():
         add = made.add_dataset if name.endswith("/") else made.add_file
         add(dest_path=name, properties={"name": name.rstrip("/"), "description": text})
-    workflow = _workflow(made, run)
-    image = made.image(run.get("image"))
-    actions = [_task(made, workflow, name, record, image) for name, record in records]
+    workflow, common = _workflow(made, run), dict[str, Entity]()
+    if image := run.get("image"):
+        kind = {"@id": f"{TERMS}#{'SIF' if image.endswith('.sif') else 'Docker'}Image"}
+        named = made.entity("#container", "ContainerImage", additionalType=kind, name=image)
+        common["containerImage"] = named
+    tasks = [_task(made, workflow, name, record, common) for name, record in records]
     first = next((step for step in ORDER if any(r.step == step for _, r in records)), None)
-    volume = next((made.get(quote(name)) for name in files if name.endswith(".ome.zarr/")), None)
-    whole = made.entity(
-        "#run",
-        "CreateAction",
+    given = [path for _, r in records if r.step == first for path in made.inputs(r)]
+    given += [value for value in made.get_by_type("PropertyValue") if "exampleOfWork" in value]
+    whole = made.action(
+        "run",
+        [record for _, record in records],
         name=f"octane on {subject}",
         instrument=workflow,
-        startTime=_time(min((_started(r) for _, r in records), default=0.0)),
-        endTime=_time(ended),
-        object=[
-            *(given for _, r in records if r.step == first for given in made.inputs(r)),
-            *(v for v in made.get_by_type("PropertyValue") if "exampleOfWork" in v),
-        ],
-        result=volume,
-        containerImage=image,
+        object=given,
+        result=next((made.get(quote(n)) for n in files if n.endswith(".ome.zarr/")), None),
         description=", ".join(f"{name}: {value}" for name, value in run.items()),
+        **common,
     )
-    engine = SoftwareApplication(made, "#nextflow", {"name": "Nextflow"})
-    if "Nextflow" in run:
-        engine["softwareVersion"] = run["Nextflow"]
-    controls = [
-        made.entity(
-            f"#control-{name}", "ControlAction", instrument=made.get(f"#step-{r.step}"),
-            object=action,
-        )
-        for (name, r), action in zip(records, actions, strict=True)
-    ]  # fmt: skip
+    controls = []
+    for (name, record), task in zip(records, tasks, strict=True):
+        step = made.get(f"#step-{record.step}")
+        control = made.entity(f"#control-{name}", "ControlAction", instrument=step, object=task)
+        controls.append(control)
+    engine = {"name": "Nextflow", "softwareVersion": run.get("Nextflow")}
     organized = made.entity(
-        "#orchestration", "OrganizeAction", name="Nextflow's run", instrument=made.add(engine),
-        object=controls, result=whole,
-    )  # fmt: skip
-    root["mentions"] = [whole, organized, *actions]
+        "#orchestration",
+        "OrganizeAction",
+        name="Nextflow's run",
+        instrument=made.entity("#nextflow", "SoftwareApplication", **engine),
+        object=controls,
+        result=whole,
+    )
+    root = made.root_dataset
+    root["name"] = f"{subject}: reconstruction by octane"
+    root["description"] = "A serial-section volume with its records and its provenance."
+    root["license"] = made.entity("#license", "CreativeWork", name="No licence was stated")
+    root["datePublished"] = whole["endTime"]
+    for name in PROFILES:
+        known = {"name": f"{name.capitalize()} Run Crate", "version": "0.5"}
+        profile = made.entity(f"https://w3id.org/ro/wfrun/{name}/0.5", "CreativeWork", **known)
+        root.append_to("conformsTo", profile)
+    root["mentions"] = [whole, organized, *tasks]
     return made.metadata.generate()
 
 
@@ -154,62 +146,59 @@ def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
         source = f"{place}/blob/{run.get('revision') or 'HEAD'}/main.nf"
     elif run.get("script"):
         source = Path(run["script"]).as_uri()
-    workflow = made.add_workflow(
-        source, main=True, lang="nextflow", lang_version=run.get("Nextflow"),
-        properties={"@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]},
-    )  # fmt: skip
-    workflow["name"] = "octane"
-    workflow["version"] = " ".join(run[n] for n in ("octane", "revision", "code") if run.get(n))
-    workflow["conformsTo"] = {
-        "@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
-    }
-    return workflow
+    kinds = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
+    version = " ".join(run[name] for name in ("octane", "revision", "code") if run.get(name))
+    profile = {"@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"}
+    known = {"@type": kinds, "name": "octane", "version": version, "conformsTo": profile}
+    return made.add_workflow(
+        source, main=True, lang="nextflow", lang_version=run.get("Nextflow"), properties=known
+    )
+
+
+def _tool(made: _Crate, workflow: Entity, record: Record) -> Entity:
+    """Return the tool of a step; both are added to the workflow once."""
+    known = {"name": f"{record.step}.py", "softwareVersion": record.versions.get("octane")}
+    known["softwareRequirements"] = [
+        f"{n} {v}" for n, v in record.versions.items() if n != "octane"
+    ]
+    tool = made.entity(f"#tool-{record.step}", "SoftwareApplication", **known)
+    if f"#step-{record.step}" not in made:
+        place = str(ORDER.index(record.step)) if record.step in ORDER else None
+        known = {"name": record.step, "position": place, "workExample": tool}
+        workflow.append_to("step", made.entity(f"#step-{record.step}", "HowToStep", **known))
+        workflow.append_to("hasPart", tool)
+    return tool
+
+
+def _setting(made: _Crate, workflow: Entity, step: str, field: str, value: object) -> Entity:
+    """Return a setting of a step; a parameter of the workflow is added to it once."""
+    known = (NAMES.get((group, field)) for group in (step, "input", "execution"))
+    label = next((name for name in known if name), None)
+    if label is None:
+        return made.value("value", f"{step}_{field}", value)
+    slot = f"#parameter-{label}"
+    if slot not in made:
+        kind = KINDS.get(type(value).__name__, "Text")
+        workflow.append_to("input", made.add_formal_parameter(label, kind, slot))
+    return made.value("value", label, value, exampleOfWork=made.get(slot))
 
 
 def _task(
-    made: _Crate, workflow: Entity, name: str, record: Record, image: Entity | None
+    made: _Crate, workflow: Entity, name: str, record: Record, common: Mapping[str, Entity]
 ) -> Entity:
     """Add the run of a task, with its step, its tool and its settings."""
-    step = f"#step-{record.step}"
-    if step not in made:
-        tool = made.entity(
-            f"#tool-{record.step}", "SoftwareApplication", name=f"{record.step}.py",
-            softwareVersion=record.versions.get("octane"),
-            softwareRequirements=[
-                made.entity(f"#{n}-{v}", "SoftwareApplication", name=n, softwareVersion=v)
-                for n, v in record.versions.items() if n != "octane"
-            ],
-        )  # fmt: skip
-        place = str(ORDER.index(record.step)) if record.step in ORDER else None
-        how = made.entity(step, "HowToStep", name=record.step, position=place, workExample=tool)
-        workflow.append_to("step", how)
-        workflow.append_to("hasPart", tool)
-    values = []
-    for field, value in record.settings.items():
-        if value is not None:
-            label, own = _parameter(record.step, field), None
-            if label in NAMES.values():
-                slot = f"#parameter-{label}"
-                own = made.get(slot)
-                if own is None:
-                    kinds = {"bool": "Boolean", "int": "Integer", "float": "Float"}
-                    kind = kinds.get(type(value).__name__, "Text")
-                    own = made.add_formal_parameter(label, kind, slot)
-                    workflow.append_to("input", own)
-            values.append(made.value("value", label, value, exampleOfWork=own))
+    settings = {n: v for n, v in record.settings.items() if v is not None}
+    given = [_setting(made, workflow, record.step, n, v) for n, v in settings.items()]
     facts = {**record.device, **record.host, "peak_memory_bytes": record.peak_memory_bytes}
-    return made.entity(
-        f"#action-{name}",
-        "CreateAction",
+    facts = {n: str(v) for n, v in facts.items() if v is not None}
+    return made.action(
+        f"action-{name}",
+        [record],
         name=name,
-        instrument=made.get(f"#tool-{record.step}"),
-        startTime=_time(_started(record)),
-        endTime=_time(_started(record) + record.total),
-        object=[*made.inputs(record), *values],
+        instrument=_tool(made, workflow, record),
+        object=[*made.inputs(record), *given],
         result=made.get(f"metrics/{name}_metrics.json"),
-        resourceUsage=[
-            made.value("usage", n, str(v), propertyID=n) for n, v in facts.items() if v is not None
-        ],
-        containerImage=image,
+        resourceUsage=[made.value("usage", n, v, propertyID=n) for n, v in facts.items()],
         description=" ".join(record.command),
+        **common,
     )

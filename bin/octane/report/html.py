@@ -3,12 +3,11 @@
 Only templates are read; :mod:`octane.steps.report` reads and writes the files.
 """
 
-import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +29,15 @@ from octane.core.records import (
 )
 from octane.report import charts as pictures
 from octane.report.charts import Band, Theme
-from octane.report.summary import SectionQuality, Summary, outliers, qualities, summary_of
+from octane.report.summary import (
+    SectionQuality,
+    Summary,
+    outliers,
+    qualities,
+    summary_of,
+    title_of,
+)
 from octane.report.tables import tables
-from octane.report.timing import Clock, occupancy
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
@@ -42,8 +47,6 @@ PREVIEWED = {
     "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
 }
 """Arrays that the report needs, by the step that makes them."""
-BINS = 400
-"""Bins of the timeline: more would not be seen."""
 THUMBNAIL = 160
 """Longest edge of the volume's picture for the page of a cohort, pixels."""
 ROOMY = 12
@@ -57,6 +60,14 @@ class Entry:
     name: str
     record: Record
     previews: Mapping[str, npt.NDArray] = field(default_factory=dict)
+
+
+class Notice(NamedTuple):
+    """A text that the reader must not overlook, and the step or task that it is about."""
+
+    severe: bool
+    source: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -137,23 +148,20 @@ class _Gallery:
         return rows
 
 
-def _cv(values: npt.NDArray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.std() / known.mean()) if known.size and known.mean() else math.nan
-
-
 def _fields(arrays: dict[str, npt.NDArray]) -> dict[str, str]:
     """Title the known fields, and bring them to one geometric mean over the cuts."""
-    fields = {"field": "bias field"}
-    if all(f"true_field_{axis}" in arrays for axis in CUTS):
-        fields["true_field"] = "true field"
-        # N4 finds a field up to a factor, which would hide how alike the two are.
-        cuts = {k: np.concatenate([arrays[f"{k}_{a}"].ravel() for a in CUTS]) for k in fields}
-        both = (cuts["field"] > 0) & (cuts["true_field"] > 0)
-        if both.any():
-            ratio = np.exp(np.mean(np.log(cuts["field"][both] / cuts["true_field"][both])))
-            arrays |= {f"true_field_{a}": arrays[f"true_field_{a}"] * ratio for a in CUTS}
-    return fields
+    if not all(f"true_field_{axis}" in arrays for axis in CUTS):
+        return {"field": "bias field"}
+    # N4 finds a field up to a factor, which would hide how alike the two are.
+    field, true = (
+        np.concatenate([arrays[f"{kind}_{axis}"].ravel() for axis in CUTS])
+        for kind in ("field", "true_field")
+    )
+    both = (field > 0) & (true > 0)
+    if both.any():
+        ratio = np.exp(np.mean(np.log(field[both] / true[both])))
+        arrays |= {f"true_field_{axis}": arrays[f"true_field_{axis}"] * ratio for axis in CUTS}
+    return {"field": "bias field", "true_field": "true field"}
 
 
 def _bands(stack: StackFigures | None) -> list[Band]:
@@ -161,7 +169,7 @@ def _bands(stack: StackFigures | None) -> list[Band]:
     # The position of a plane is its middle; a boundary lies half a plane above it.
     z = stack.voxel_size[0] if stack else 0.0
     sections = stack.sections if stack else ()
-    return [Band((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]
+    return [((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]
 
 
 def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
@@ -180,59 +188,49 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     def add(name: str, title: str, alt: str, draw: Callable[..., Figure], *data: object) -> None:
         charts.append(gallery.chart(name, title, alt, lambda theme: draw(*data, theme)))
 
-    names = [f"profile_{k}" for k in ("z", "before", "after")]
-    if arrays.keys() >= set(names):
-        z, before, after = (arrays[name] for name in names)
-        alt = (
-            "Mean in tissue of each plane along z. Its coefficient of variation is "
-            f"{_cv(before):.1%} before and {_cv(after):.1%} after the correction."
-        )
+    if "profile_z" in arrays:
+        z, before, after = (arrays[f"profile_{k}"] for k in ("z", "before", "after"))
+        alt = "Mean in tissue of each plane along z, before and after the correction."
         draw = pictures.profile_chart
         add("profile", "Profile along z", alt, draw, z, before, after, bands)
-    names = [f"histogram_{k}" for k in ("edges", "before", "after")]
-    if arrays.keys() >= set(names):
+    if "histogram_edges" in arrays:
         alt = (
             "Histogram of the intensities in tissue. Their coefficient of variation is "
             f"{n4.cv_before:.1%} before and {n4.cv_after:.1%} after the correction."
         )
-        counts = [arrays[name] for name in names]
+        counts = [arrays[f"histogram_{k}"] for k in ("edges", "before", "after")]
         add("histogram", "Histogram in tissue", alt, pictures.histogram_chart, *counts)
     if series:
         alt = "Change of the field after each iteration; the table holds the last of each level."
         add("convergence", "Convergence", alt, pictures.convergence_chart, series, threshold)
-    rows = gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays)
-    context: Context = {"figures": n4, "charts": charts, "rows": rows, "threshold": threshold}
-    context |= {"limits": n4.most_iterations}
-    return context | {"grey": grey, "field": diverging, "titles": list(fields.values())}
+    return {
+        "figures": n4,
+        "charts": charts,
+        "rows": gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays),
+        "threshold": threshold,
+        "grey": grey,
+        "field": diverging,
+    }
 
 
 def _sections(
     stitched: list[tuple[Entry, StitchFigures]],
-    stack: StackFigures | None,
     tiles: StackFigures | ResampleFigures | None,
     gallery: _Gallery,
 ) -> Context:
-    """One card per section, missing ones among them, and the chart of the seams."""
+    """Pictures of the stitched sections by their titles, and the chart of the seams."""
     voxel = tiles.voxel_size if tiles else (1.0, 1.0, 1.0)
-    limit, far = outliers([s.seam_median for _, s in stitched])
+    limit = outliers([s.seam_median for _, s in stitched])[0]
     grey = pictures.grey_scale(entry.previews["thumbnail"] for entry, _ in stitched)
-    cards: list[Context] = []
-    for (entry, figures), out in zip(stitched, far, strict=True):
+    drawn: dict[str, pictures.Picture] = {}
+    for entry, figures in stitched:
         thumbnail = entry.previews["thumbnail"]
         sides = zip(voxel, figures.shape, (1, *thumbnail.shape), strict=True)
         pixel = [spacing * n / shown for spacing, n, shown in sides][1:]
         draw = partial(pictures.panel, thumbnail, pixel, grey, bar=tiles is not None)
-        picture = draw(longest=384 if len(stitched) <= ROOMY else 216)
+        title = title_of(entry.name, figures.section)
+        drawn[title] = draw(longest=384 if len(stitched) <= ROOMY else 216)
         gallery.files[f"{entry.name}.png"] = draw(longest=384, png=True).data
-        title = entry.name if figures.section is None else f"Section {figures.section}"
-        card: Context = {"number": figures.section, "title": title, "state": "stitched"}
-        cards.append(card | {"figures": figures, "picture": picture, "outlier": out})
-    numbers = {card["number"] for card in cards}
-    for s in stack.sections if stack else ():
-        if s.number not in numbers:
-            state = "missing" if s.missing else "unrecorded"
-            cards.append({"number": s.number, "title": f"Section {s.number}", "state": state})
-    cards.sort(key=lambda card: (card["number"] is None, cast("int", card["number"] or 0)))
     known = [
         (s.section, s.seam_median, s.seam_max)
         for _, s in stitched
@@ -245,76 +243,39 @@ def _sections(
         chart = gallery.chart(
             "seams", "Seams", alt, lambda theme: pictures.seam_chart(*seams, limit, theme)
         )
-    return {"cards": cards, "chart": chart, "limit": limit, "grey": grey}
-
-
-def _timeline(records: Sequence[Record], gallery: _Gallery) -> Context | None:
-    """Make the chart of stages over time; None where no step noted it."""
-    noted = [(r.timeline.started, r) for r in records if r.timeline is not None]
-    if not noted:
-        return None
-    noted.sort(key=lambda one: one[0])
-    clock = Clock([(started, started + r.total) for started, r in noted])
-    edges = np.linspace(0, max(clock.end, 1e-3), BINS + 1)
-    steps = {
-        step.upper(): occupancy([r for _, r in noted if r.step == step], clock, edges)
-        for step in dict.fromkeys(r.step for _, r in noted)
-    }
-    alt = "Workers of each step over time, by their stage; the table above names what bounded them."
-    chart = gallery.chart(
-        "timeline",
-        "Stages over time",
-        alt,
-        lambda theme: pictures.timeline_chart(edges, steps, clock.pauses, theme),
-    )
-    # A phone scrolls it: its strips hold too much to be made smaller.
-    return chart | {"wide": True}
+    return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 
 def _notices(
-    entries: Sequence[Entry],
-    stack: StackFigures | None,
-    n4: N4Figures | None,
-    sections: Context | None,
-    quality: Sequence[SectionQuality],
-) -> list[Context]:
+    entries: Sequence[Entry], n4: N4Figures | None, quality: Sequence[SectionQuality]
+) -> list[Notice]:
     """List what the reader must not overlook, the worst first."""
-    found: list[tuple[bool, str, str]] = []
-    gaps = ", ".join(map(str, stack.missing_sections)) if stack else ""
-    noted = [
-        text for entry in entries if entry.record.step == "stack" for text in entry.record.warnings
-    ]
-    if gaps and not any(gaps in text and "missing" in text for text in noted):
-        found.append((True, "stack", f"Sections {gaps} are missing: blank slabs stand there."))
+    found: list[Notice] = []
+    gaps = any(section.state == "missing" for section in quality)
+    for severe, source, flag, text in (
+        (True, "stitch", "unrecorded", "in the volume, but without a record."),
+        (False, "stitch", "seam outlier", "seams above median + 3 MAD of all sections."),
+        (False, "n4", "CV outlier", "variation in tissue above median + 3 MAD of all sections."),
+    ):
+        listed = ", ".join(section.title for section in quality if flag in section.flags)
+        if listed:
+            found.append(Notice(severe, source, f"{listed}: {text}"))
     if n4 and n4.cv_after > n4.cv_before:
         text = "The variation in tissue rose; check the mask and the settings."
-        found.append((True, "n4", text))
-    cards = cast("list[Context]", sections["cards"]) if sections else []
-    for severe, found_in, text in (
-        (True, lambda card: card["state"] == "unrecorded", "in the volume, but without a record."),
-        (False, lambda card: card.get("outlier"), "seams above median + 3 MAD of all sections."),
-    ):
-        listed = ", ".join(str(card["title"]) for card in cards if found_in(card))
-        if listed:
-            found.append((severe, "stitch", f"{listed}: {text}"))
-    varied = ", ".join(section.title for section in quality if "CV outlier" in section.flags)
-    if varied:
-        text = f"{varied}: variation in tissue above median + 3 MAD of all sections."
-        found.append((False, "n4", text))
-    retried = [(e.name, e.record.attempt) for e in entries if e.record.attempt > 1]
-    for name, attempt in retried:
-        text = f"done at attempt {attempt}; Nextflow's log says what stopped those before."
-        found.append((False, name, text))
-    for entry in entries:
-        severe = bool(gaps) and entry.record.step == "stack"
-        found += [(severe, entry.name, text) for text in entry.record.warnings]
-    found.sort(key=lambda notice: not notice[0])
+        found.append(Notice(True, "n4", text))
+    for name, record in ((entry.name, entry.record) for entry in entries):
+        if record.attempt > 1:
+            text = f"done at attempt {record.attempt}; "
+            text += "Nextflow's log says what stopped those before."
+            found.append(Notice(False, name, text))
+        # STACK warns of missing sections.
+        found += [Notice(gaps and record.step == "stack", name, t) for t in record.warnings]
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
             text = f"{package} was not the same for all tasks: {', '.join(versions)}."
-            found.append((False, "versions", text))
-    return [dict(zip(("severe", "source", "text"), notice, strict=True)) for notice in found]
+            found.append(Notice(False, "versions", text))
+    return sorted(found, key=lambda notice: not notice.severe)
 
 
 def build(
@@ -322,82 +283,61 @@ def build(
     *,
     heading: str,
     subject: str,
-    run: Mapping[str, str],
+    run: Mapping[str, str] | None,
     files: Mapping[str, str],
-    workflow: bool,
 ) -> Report:
-    """Make the page.
+    """Make the page from the records of all tasks with their previews.
 
-    Parameters
-    ----------
-    entries
-        Records of all tasks with their previews.
-    heading, subject
-        Heading of the page, and name of the subject.
-    run
-        Facts of the run as a whole.
-    files
-        Descriptions of the files beside the page by their names.
-    workflow
-        Whether the workflow ran, which has defaults of its own.
+    ``run`` has facts of a run of the workflow, ``files`` descriptions of the files beside the page.
     """
-    records = [entry.record for entry in entries]
     gallery = _Gallery()
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
-    n4 = next(iter(_of(entries, "n4", N4Figures)), None)
+    corrected = next(iter(_of(entries, "n4", N4Figures)), None)
+    n4 = corrected[1] if corrected else None
     pyramid = next(iter(_of(entries, "pyramid", PyramidFigures)), None)
     resampled = next((figures for _, figures in _of(entries, "resample", ResampleFigures)), None)
-    grids = (stack, n4[1] if n4 else None, pyramid[1].levels[0] if pyramid else None, resampled)
+    grids = (stack, n4, pyramid[1].levels[0] if pyramid else None, resampled)
     stitched = _of(entries, "stitch", StitchFigures)
-    sections = _sections(stitched, stack, stack or resampled, gallery) if stitched else None
     slices: list[Context] = []
     if pyramid:
         arrays = pyramid[0].previews
         grey = pictures.grey_scale(arrays[f"slice_{axis}"] for axis in CUTS)
         kinds = {"slice": ("volume", grey)}
         slices = gallery.cuts("volume", pyramid[1].preview_spacing, kinds, arrays)
-    figures = {entry.name: own for entry, own in stitched}
-    quality = qualities(figures, stack, n4[1] if n4 else None)
-    notices = _notices(entries, stack, n4[1] if n4 else None, sections, quality)
-    grid = next((grid for grid in grids if grid and grid.voxel_size), None)
+    quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
+    notices = _notices(entries, n4, quality)
+    records = [entry.record for entry in entries]
     html = rendered(
         "report.html.j2",
         heading=heading,
         subject=subject,
-        run={name: value for name, value in run.items() if value},
-        grid=grid,
+        run={name: value for name, value in (run or {}).items() if value},
+        grid=next((grid for grid in grids if grid and grid.voxel_size), None),
         notices=notices,
         stack=stack,
-        n4=_correction(*n4, _bands(stack), gallery) if n4 else None,
+        n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,
         slices=slices,
-        sections=sections,
+        sections=_sections(stitched, stack or resampled, gallery) if stitched else None,
         quality=quality,
-        **tables(records, workflow=workflow),
+        **tables(records, workflow=run is not None),
         files=files,
-        timeline=_timeline(records, gallery),
         entries=entries,
     )
+    last = pyramid or corrected
     return Report(
         html,
         gallery.files,
-        [str(notice["text"]) for notice in notices],
+        [notice.text for notice in notices],
         quality,
-        summary_of(
-            records,
-            quality,
-            n4[1] if n4 else None,
-            grid.voxel_size if grid else None,
-        ),
-        _thumbnail(pyramid[0] if pyramid else n4[0] if n4 else None),
+        summary_of(records, quality, n4),
+        _thumbnail(last[0]) if last else None,
     )
 
 
-def _thumbnail(entry: Entry | None) -> str | None:
+def _thumbnail(entry: Entry) -> str:
     """Draw the central plane of the finished volume, small, as a URI."""
-    if entry is None:
-        return None
     plane = entry.previews["slice_z" if entry.record.step == "pyramid" else "after_z"]
     step = max(1, -(-max(plane.shape) // THUMBNAIL))
     grey = pictures.grey_scale([plane])

@@ -1,63 +1,71 @@
-"""Tables of the report: settings, seconds, bytes, bounds, GPUs, versions and machines by step."""
+"""Tables of the report by step: settings, time and performance, versions and machines."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel
-
 from octane.config.params import STEPS
-from octane.core.records import ORDER, Context, LeaseFigures, PipelineFigures, Record
-from octane.core.timing import summed
-from octane.report.timing import step_bound
-
-BEFORE = ("preflight", "phantom")
-"""Steps that serve checks and tests."""
-
-
-def by_step(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Group records by their step, in the order of the workflow; unknown steps come last."""
-    order = dict.fromkeys((*BEFORE, *ORDER, *sorted(record.step for record in records)))
-    grouped = {step: [record for record in records if record.step == step] for step in order}
-    return {step: of for step, of in grouped.items() if of}
+from octane.core.records import ORDER, Context, Record
+from octane.core.timing import bound_of, summed
 
 
 def tables(records: Sequence[Record], *, workflow: bool) -> Context:
     """Sum up the tasks of each step for the page; ``workflow`` selects its default values."""
-    steps = by_step(records)
+    order = dict.fromkeys((*ORDER, *sorted(record.step for record in records)))
+    steps = {step: of for step in order if (of := [r for r in records if r.step == step])}
     versions: dict[str, dict[str, None]] = {}
     machines: dict[str, dict[str, None]] = {}
-    for record in records:
-        for name, version in record.versions.items():
-            versions.setdefault(name, {})[version] = None
     for step, of in steps.items():
         for record in of:
-            text = _described({**record.device, **record.host})
-            machines.setdefault(text, {})[step] = None
+            for name, version in record.versions.items():
+                versions.setdefault(name, {})[version] = None
+            machines.setdefault(_described(record), {})[step] = None
     return {
         "steps": steps,
         "expected": ORDER,
         "settings": {step: _settings(of, step, workflow=workflow) for step, of in steps.items()},
-        "seconds": {step: sum(r.total for r in of) for step, of in steps.items()},
-        "traffic": {step: summed(r.traffic for r in of) for step, of in steps.items()},
-        "stages": {step: _stages(of) for step, of in steps.items()},
-        "bounds": {step: bound for step, of in steps.items() if (bound := step_bound(of))},
-        "devices": {s: dict.fromkeys(_device(r.device) for r in of) for s, of in steps.items()},
-        "gpus": gpu_use(steps),
+        "performance": {step: performance(of) for step, of in steps.items()},
         "versions": versions,
         "machines": machines,
     }
 
 
-def _stages(records: Sequence[Record]) -> dict[str, tuple[float | None, float | None]]:
-    """Seconds and bytes of each stage of a step."""
-    spent, moved = summed(r.seconds for r in records), summed(r.traffic for r in records)
-    # The seconds of writing and the bytes written have two names.
-    names = dict.fromkeys("written" if n == "write" else n for n in (*spent, *moved))
+def performance(records: Sequence[Record]) -> Context:
+    """Sum up seconds, bytes, memory, devices and the bound of the tasks of a step."""
+    traffic = summed(record.traffic for record in records)
+    peaks = [r.peak_memory_bytes for r in records if r.peak_memory_bytes is not None]
+    walls = summed(record.wall_seconds for record in records)
     return {
-        n: (spent.get("write" if n == "written" else n), moved.get(n))
-        for n in names
-        if n != "total"
+        "tasks": len(records),
+        "seconds": sum(record.total for record in records),
+        "bytes": traffic.get("read", 0) + traffic.get("written", 0),
+        "peak": max(peaks, default=None),
+        "devices": sorted({str(r.device["device"]) if r.on_gpu else "CPU" for r in records}),
+        "bound": bound_of(walls, gpu=any(record.on_gpu for record in records)),
+        "gpu": _gpu_use(records),
     }
+
+
+def _gpu_use(records: Sequence[Record]) -> Context | None:
+    """Sum up seconds of waiting, failed tries, and GB/s ``to_device`` and ``to_host``.
+
+    None is returned for a step that never requested a GPU, or found none in the machine.
+    """
+    leases = [lease for record in records if (lease := record.lease) is not None]
+    waited = sum(lease.slot_wait_seconds for lease in leases)
+    failed = Counter(
+        attempt.outcome
+        for lease in leases
+        for attempt in lease.attempts
+        # On a machine without a GPU nothing was tried and nobody waited.
+        if attempt.outcome != "done" and (attempt.gpu or lease.slot_wait_seconds > 0)
+    )
+    if not (waited or failed or any(lease.backend == "gpu" for lease in leases)):
+        return None
+    copies = [p.transfers for record in records for p in record.pipelines.values()]
+    size = summed({way: of.bytes for way, of in one.items()} for one in copies)
+    seconds = summed({way: of.seconds for way, of in one.items()} for one in copies)
+    rates = {way: size[way] / of / 1e9 for way, of in seconds.items() if of > 0}
+    return {"waited": waited, "failed": dict(failed), "rates": rates}
 
 
 def _shown(value: object) -> str:
@@ -96,69 +104,14 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
     return sorted(rows, key=lambda row: not row["changed"])
 
 
-def _described(facts: Mapping[str, object]) -> str:
-    """Describe a device or machine in one line."""
+def _described(record: Record) -> str:
+    """Describe the device and the machine of a task in one line."""
     parts = []
-    for name, value in facts.items():
+    for name, value in {**record.device, **record.host}.items():
         if name.endswith("_bytes") and isinstance(value, int | float):
             parts.append(f"{name.removesuffix('_bytes')} {value / 1e9:.3g} GB")
-        elif value is not None and not (name == "processor" and value == facts.get("device")):
+        elif value is not None and not (
+            name == "processor" and value == record.device.get("device")
+        ):
             parts.append(f"{name} {_shown(value)}")
     return ", ".join(parts)
-
-
-def _device(facts: Mapping[str, object]) -> str:
-    backend = str(facts.get("backend", "cpu")).upper()
-    return f"{backend} ({facts['device']})" if backend == "GPU" and "device" in facts else backend
-
-
-class GpuUse(BaseModel):
-    """Use of GPUs by the tasks of a step.
-
-    Attributes
-    ----------
-    tasks, on_gpu
-        Number of tasks, and of those that computed on a GPU.
-    waited, longest
-        Seconds of waiting for a share of a GPU, of all tasks and of the longest wait.
-    failed
-        Failed tries: reason and number.
-    rates
-        GB/s ``to_device`` and ``to_host``, by the clock of the GPU.
-    """
-
-    tasks: int
-    on_gpu: int
-    waited: float
-    longest: float
-    failed: dict[str, int]
-    rates: dict[str, float]
-
-
-def gpu_use(steps: Mapping[str, Sequence[Record]]) -> dict[str, GpuUse]:
-    """Sum up the use of GPUs by step; steps that never requested one are left out."""
-    found = {}
-    for step, records in steps.items():
-        leases = [lease for record in records if (lease := LeaseFigures.of(record)) is not None]
-        failed = Counter(
-            attempt.outcome
-            for lease in leases
-            for attempt in lease.attempts
-            # On a machine without a GPU nothing was tried and nobody waited.
-            if attempt.outcome != "done" and (attempt.gpu or lease.slot_wait_seconds > 0)
-        )
-        copies = [p.transfers for r in records for p in PipelineFigures.of(r).values()]
-        size = summed({way: of.bytes for way, of in one.items()} for one in copies)
-        seconds = summed({way: of.seconds for way, of in one.items()} for one in copies)
-        waits = [lease.slot_wait_seconds for lease in leases]
-        use = GpuUse(
-            tasks=len(records),
-            on_gpu=sum(lease.backend == "gpu" for lease in leases),
-            waited=sum(waits),
-            longest=max(waits, default=0.0),
-            failed=dict(failed),
-            rates={way: size[way] / of / 1e9 for way, of in seconds.items() if of > 0},
-        )
-        if use.on_gpu or use.waited or use.failed:
-            found[step] = use
-    return found

@@ -7,6 +7,7 @@ below each other on one clock.
 import gzip
 import json
 from collections.abc import Mapping
+from operator import itemgetter
 
 from octane.core.records import Recorded
 
@@ -18,33 +19,25 @@ def trace_events(timelines: Mapping[str, Recorded]) -> list[dict[str, object]]:
     first of all timelines began.
     """
     named: list[dict[str, object]] = []
-    events: list[tuple[int, dict[str, object]]] = []
+    events: list[dict[str, object]] = []
+
+    def name(kind: str, process: int, thread: int, **arguments: object) -> None:
+        named.append({"name": kind, "ph": "M", "pid": process, "tid": thread, "args": arguments})
+
     first = min((t.started for t in timelines.values()), default=0.0)
     ordered = sorted(timelines.items(), key=lambda item: item[1].started)
-    for process, (name, timeline) in enumerate(ordered, start=1):
-        named.append(_metadata("process_name", process, 0, {"name": name}))
-        named.append(_metadata("process_sort_index", process, 0, {"sort_index": process}))
+    for process, (task, timeline) in enumerate(ordered, start=1):
+        name("process_name", process, 0, name=task)
+        name("process_sort_index", process, 0, sort_index=process)
         origin = round((timeline.started - first) * 1e6)
         for thread, track in enumerate(timeline.tracks, start=1):
-            named.append(_metadata("thread_name", process, thread, {"name": track.name}))
-            for start, length, stage in track.pieces():
-                event: dict[str, object] = {
-                    "name": stage,
-                    "cat": "octane",
-                    "ph": "X",
-                    "ts": origin + start,
-                    "dur": length,
-                    "pid": process,
-                    "tid": thread,
-                }
-                events.append((origin + start, event))
-    return [*named, *(event for _, event in sorted(events, key=lambda item: item[0]))]
-
-
-def _metadata(
-    name: str, process: int, thread: int, arguments: Mapping[str, object]
-) -> dict[str, object]:
-    return {"name": name, "ph": "M", "pid": process, "tid": thread, "args": dict(arguments)}
+            name("thread_name", process, thread, name=track.name)
+            place = {"cat": "octane", "ph": "X", "pid": process, "tid": thread}
+            events += [
+                {"name": stage, "ts": origin + start, "dur": length, **place}
+                for start, length, stage in track.pieces()
+            ]
+    return [*named, *sorted(events, key=itemgetter("ts"))]
 
 
 def trace_content(timelines: Mapping[str, Recorded]) -> bytes:

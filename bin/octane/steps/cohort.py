@@ -1,14 +1,11 @@
 """COHORT: subjects of a samplesheet and their own parameters.
 
-The rows of a samplesheet are checked by the models that check a run's own parameters: a row's cells
-take the place of the run's, and every problem of the sheet is named at once. What passes is a list
-of subjects with what is their own. It knows nothing of the data, so that a changed cell changes its
-subject alone.
+A row's cells take the place of the run's parameters and are checked by the same models. The output
+knows nothing of the data, so that a changed cell changes its subject alone.
 """
 
 import difflib
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -21,26 +18,18 @@ from octane.config.validation import read_object, spelled, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
-logger = logging.getLogger(__name__)
 
-Subject = dict[str, object]
-"""``subject``, ``row`` (where it was read) and ``given`` (its own parameters, as text)."""
-
-
-def make_cohort(
-    request: Path, samplesheet: Path, output: Path, *, look: bool = True
-) -> list[Subject]:
+def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = True) -> None:
     """Check a run's parameters and its samplesheet, and write the subjects.
 
     Parameters
     ----------
     request
-        JSON of all workflow parameters, as given; ``samplesheet`` in it is the sheet's own path,
-        which problems name and relative paths start from.
-    samplesheet
-        The sheet, as staged.
-    output
-        Where to write the subjects as JSON.
+        JSON: ``parameters`` of the run; ``samplesheet`` in them is the sheet's own path, which
+        problems name and relative paths start from.
+    samplesheet, output
+        The staged sheet, and where to write the subjects as JSON: ``id``, ``given`` (a subject's
+        own parameters, as text) and ``row`` (where they were read).
     look
         Whether to see that the paths of the rows are there; a container sees only what is staged.
 
@@ -49,27 +38,30 @@ def make_cohort(
     OctaneError
         With one line for each problem.
     """
-    run = read_object(request)
-    own = _problems_of(run)
-    shown = Path(str(run.get("samplesheet") or samplesheet))
+    run = cast("dict[str, object]", read_object(request)["parameters"])
+    shown = Path(str(run["samplesheet"]))
     sheet = read_samplesheet(samplesheet, str(shown))
     _check_columns(sheet)
     _check_names(sheet)
-    subjects = [_subject(row, sheet, shown.parent) for row in sheet.rows]
     known = {entry.name for entry in entries()}
-    for row, subject in zip(sheet.rows, subjects, strict=True):
-        given = cast("dict[str, str]", subject["given"])
-        cells = {name: text for name, text in given.items() if name in known}
+    subjects = []
+    for row in sheet.rows:
         # What is wrong with the run's own parameters is said once, and not for every row.
+        cells = {name: text for name, text in row.cells.items() if name in known}
         for line in _problems_of({**run, **cells}, among=set(cells)):
             sheet.problem(row.line, line)
-        if look:
-            _look(row, given, sheet)
-    if problems := own + sheet.problems:
+        paths = {name: shown.parent / row.cells[name] for name in _path_columns(row)}
+        for name, path in paths.items() if look else ():
+            if not path.exists():
+                sheet.problem(row.line, f"{name} {path} does not exist; check the path.")
+            elif problem := unlinkable(path):
+                sheet.problem(row.line, problem)
+        given = {**row.cells, **{name: str(path) for name, path in paths.items()}}
+        where = sheet.where(row.line)
+        subjects.append({"id": row.cells.get("subject"), "given": given, "row": where})
+    if problems := _problems_of(run) + sheet.problems:
         raise OctaneError("\n".join(problems))
     write_json(output, subjects)
-    logger.info("%s: %d subject(s), no problem found", shown, len(subjects))
-    return subjects
 
 
 def _problems_of(parameters: Mapping[str, object], among: set[str] | None = None) -> list[str]:
@@ -113,35 +105,17 @@ def _check_names(sheet: Sheet) -> None:
                 "no . or - first.",
             )
         # Their results are folders, and some file systems know no capitals.
-        if name.casefold() in first:
+        before = first.setdefault(name.casefold(), row.line)
+        if before != row.line:
             sheet.problem(
                 row.line,
-                f"the subject {name} is there already, in line {first[name.casefold()]}; give each "
-                "subject one row and a name of its own.",
+                f"the subject {name} is there already, in line {before}; give each subject one row "
+                "and a name of its own.",
             )
-        first.setdefault(name.casefold(), row.line)
 
 
-def _paths(cells: Mapping[str, str]) -> Sequence[str]:
+def _path_columns(row: Row) -> list[str]:
     """Columns whose cells name files."""
-    found = [entry.name for entry in entries() if entry.name in cells and is_path(entry)]
-    if cells.get("n4_mask", "none").lower() not in MASK_WORDS:
-        found.append("n4_mask")
-    return found
-
-
-def _subject(row: Row, sheet: Sheet, folder: Path) -> Subject:
-    paths = {name: str(folder / row.cells[name]) for name in _paths(row.cells)}
-    return {
-        "subject": row.cells.get("subject", ""),
-        "row": sheet.where(row.line),
-        "given": {**row.cells, **paths},
-    }
-
-
-def _look(row: Row, given: Mapping[str, str], sheet: Sheet) -> None:
-    for name in _paths(row.cells):
-        if not Path(given[name]).exists():
-            sheet.problem(row.line, f"{name} {given[name]} does not exist; check the path.")
-        elif problem := unlinkable(Path(given[name])):
-            sheet.problem(row.line, problem)
+    found = [entry.name for entry in entries() if entry.name in row.cells and is_path(entry)]
+    masked = row.cells.get("n4_mask", "none").lower() not in MASK_WORDS
+    return found + ["n4_mask"] * masked

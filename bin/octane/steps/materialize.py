@@ -1,8 +1,8 @@
 """Results that are links into a Nextflow work directory made real files, and results verified.
 
-A copy is made under a temporary name beside the link, renamed when it is whole, and then takes the
-link's place. A killed call leaves the link, a whole copy, or a whole copy that the next call puts
-into its place. The work directory is only read.
+A copy is made under a temporary name beside the link and takes the link's place when it is whole. A
+killed call leaves the link, or a whole copy that the next call puts into its place. The work
+directory is only read.
 """
 
 import logging
@@ -23,9 +23,7 @@ from octane.store.image import Image, open_levels
 logger = logging.getLogger(__name__)
 
 COPYING = ".octane-copying-"
-"""Prefix of a copy that is not whole yet."""
-COPIED = ".octane-copied-"
-"""Prefix of a whole copy that is about to take its link's place."""
+"""Prefix of a copy; it is whole where its link is gone."""
 
 READERS = 4
 """Chunks decoded at once: enough for a disk or a network, and no burden on a shared machine."""
@@ -36,27 +34,9 @@ NO_SPACE_WORDS = ("No space left on device", "Disk quota exceeded")
 def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     """Make real files of the links below a folder that lead into a Nextflow work directory.
 
-    Other links stay; the folders that they lead to are searched as well.
-
-    Parameters
-    ----------
-    outdir
-        Folder of published results.
-    dry_run
-        Log what would be done, and do nothing.
-
-    Returns
-    -------
-    int
-        Number of links that were, or would be, made real.
-
-    Raises
-    ------
-    OctaneError
-        When a folder cannot be read, a copy fails, another process works in ``outdir``, or, after
-        all other links are made real, a link leads to nothing.
-    NoSpaceError
-        When there is no space left for a copy.
+    Other links stay; the folders that they lead to are searched as well. A link that leads to
+    nothing is an error after all others are made real. Returns the number of links that were, or
+    with ``dry_run`` would be, made real.
     """
     if not outdir.is_dir():
         raise OctaneError(f"{outdir} is no folder; give the --outdir of a run.")
@@ -64,10 +44,10 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
         raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
     total = 0
     with nullcontext(-1) if dry_run else _alone(outdir) as lock:
+        paths = list(_below(outdir, lambda folder: task_folder(folder) is None))
         if not dry_run:
-            _tidy(outdir)
-        found = [path for path in _below(outdir, _leave_tasks) if path.is_symlink()]
-        found = [link for link in found if task_folder(link) is not None]
+            _tidy(paths)
+        found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
         links = [link for link in found if link.exists()]
         with progress("Copying", len(links), "links") as advance:
             for link in links:
@@ -75,7 +55,7 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
                 size = sum(sizes.values())
                 logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
                 if not dry_run:
-                    _make_real(link, lock)
+                    _make_real(link, sizes, lock)
                     advance(size)
                 total += size
     if len(links) < len(found):
@@ -86,23 +66,13 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
 
 
 def verify(folder: Path) -> int:
-    """Decode every chunk of every store below a folder, links followed.
+    """Decode every chunk of every store below a folder, links followed; returns their number.
 
-    Returns
-    -------
-    int
-        Number of stores.
-
-    Raises
-    ------
-    OctaneError
-        When there is no store, or with one line for each store that is damaged.
+    The error has one line for each store that is damaged.
     """
     if not folder.is_dir():
         raise OctaneError(f"{folder} is no folder; give the --outdir of a run, or a store.")
-    stores = (
-        [folder] if _is_result(folder) else [*filter(_is_result, _below(folder, _leave_stores))]
-    )
+    stores = [folder] if _is_result(folder) else [*filter(_is_result, _below(folder, _is_searched))]
     if not stores:
         raise OctaneError(f"{folder} holds no store; give the --outdir of a run, or a store.")
     damaged: dict[Path, str] = {}
@@ -134,13 +104,7 @@ def verify(folder: Path) -> int:
 
 @contextmanager
 def _alone(outdir: Path) -> Generator[int]:
-    """Lock a folder against a second call and against a run, each of which would replace results.
-
-    Yields
-    ------
-    int
-        Descriptor of the lock. A ``cp`` that outlives this process keeps the lock by it.
-    """
+    """Lock a folder against a second call and a run; gives the descriptor that holds the lock."""
     with ExitStack() as stack:
         descriptor = os.open(outdir, os.O_RDONLY)
         stack.callback(os.close, descriptor)
@@ -174,14 +138,9 @@ def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
         folders[:] = sorted(inner for inner in folders if enter(folder / inner))
 
 
-def _leave_tasks(folder: Path) -> bool:
-    return task_folder(folder) is None
-
-
-def _leave_stores(folder: Path) -> bool:
-    return not (
-        _is_result(folder) or folder.name.startswith(".") or is_task_folder(folder.resolve())
-    )
+def _is_searched(folder: Path) -> bool:
+    hidden = folder.name.startswith(".")
+    return not (hidden or _is_result(folder) or is_task_folder(folder.resolve()))
 
 
 def _is_result(path: Path) -> bool:
@@ -196,17 +155,15 @@ def _gone(link: Path) -> str:
     )
 
 
-def _tidy(outdir: Path) -> None:
+def _tidy(paths: list[Path]) -> None:
     """Remove the copies that a killed call began, and put those that it finished into place."""
-    for path in list(_below(outdir, _leave_tasks)):
-        proper = path.with_name(path.name.removeprefix(COPIED))
-        if proper != path and not os.path.lexists(proper):
-            path.rename(proper)
-        elif path.name.startswith((COPYING, COPIED)):
-            remove(path)
+    for copying in paths:
+        if copying.name.startswith(COPYING):
+            link = copying.with_name(copying.name.removeprefix(COPYING))
+            remove(copying) if os.path.lexists(link) else copying.rename(link)
 
 
-def _make_real(link: Path, lock: int) -> None:
+def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:
     """Put a copy of its target in the place of a link."""
     copying = link.with_name(COPYING + link.name)
     command = ["cp", "-RLT", "--reflink=auto", "--preserve=mode,timestamps", "--", link, copying]
@@ -214,6 +171,7 @@ def _make_real(link: Path, lock: int) -> None:
         done = subprocess.run(
             command,
             env={**os.environ, "LC_ALL": "C"},
+            # A copy that outlives this process keeps the lock.
             pass_fds=[lock],
             capture_output=True,
             text=True,
@@ -225,7 +183,7 @@ def _make_real(link: Path, lock: int) -> None:
                 f"{link} cannot be made real ({done.stderr.strip().splitlines()[-1]}); check "
                 "space, rights and the work directory, and call this command again."
             )
-        if _sizes(copying) != _sizes(link):
+        if _sizes(copying) != sizes:
             raise OctaneError(
                 f"{link}: the copy has other sizes than its files in the work directory; check the "
                 "file system, and call this command again."
@@ -234,12 +192,10 @@ def _make_real(link: Path, lock: int) -> None:
     except BaseException:
         remove(copying)
         raise
-    copied = link.with_name(COPIED + link.name)
-    copying.rename(copied)
     # A folder cannot be renamed over a link.
-    if copied.is_dir():
+    if copying.is_dir():
         link.unlink()
-    copied.replace(link)
+    copying.replace(link)
 
 
 def _sizes(path: Path) -> dict[str, int]:

@@ -43,19 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """One volume that is corrected.
-
-    Attributes
-    ----------
-    volume
-        Source of the voxels: as stored, or in memory.
-    sections
-        Sections that have tissue.
-    destination, field_path
-        Output: the corrected volume, and the bias field if it is wanted.
-    truth
-        Truth folder of a phantom, for figures.
-    """
+    """One volume that is corrected, its output and, for figures, the truth folder of a phantom."""
 
     volume: Volume
     sections: list[Section]
@@ -98,15 +86,7 @@ def correct_bias(
     OctaneError
         For a volume, mask or output that is not usable; nothing is left half-written.
     """
-    run = prepare(
-        source,
-        destination,
-        parameters,
-        reading,
-        execution,
-        save_bias_field=save_bias_field,
-        truth=truth,
-    )
+    run = prepare(source, destination, parameters, reading, execution, save_bias_field, truth)
     plan, metrics = run.plan, run.metrics
     for line in plan.lines():
         logger.info("N4: %s", line)
@@ -153,7 +133,6 @@ def prepare(
     parameters: N4Parameters,
     reading: InputParameters,
     execution: ExecutionParameters,
-    *,
     save_bias_field: Path | None = None,
     truth: Path | None = None,
 ) -> Run:
@@ -272,18 +251,9 @@ def _fit(
         return done
 
     with metrics.timed("fit"):
-        model = fit_modes(
-            mapped,
-            mask,
-            weights,
-            shape=run.volume.grid.shape,
-            keep=plan.keep,
-            sections=plan.sections,
-            whole=plan.whole,
-            fit=fit,
-            # On a device sections queue up anyway, and one at a time needs the least of its memory.
-            workers=plan.workers if xp is np else 1,
-        )
+        # On a device sections queue up anyway, and one at a time needs the least of its memory.
+        workers = plan.workers if xp is np else 1
+        model = fit_modes(plan, mapped, mask, weights, fit, workers)
     for name in model.skipped:
         metrics.warn(f"{name} has nothing to be fitted and gets no field of its own.")
     return model
@@ -304,11 +274,8 @@ def _record(
     field /= gain.astype(np.float32)[:, None, None]
     known = None
     if run.truth is not None:
-        tissue, bias = (
-            read_truth(run.truth / f"{name}.ome.zarr", volume, plan, metrics)
-            for name in ("tissue", "bias")
-        )
-        known = (tissue, bias)
+        paths = [run.truth / f"{name}.ome.zarr" for name in ("tissue", "bias")]
+        known = [read_truth(path, volume, plan, metrics) for path in paths]
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
     shown = Shown(before, after, field, mask, spacing, known)
     found = {

@@ -1,30 +1,38 @@
 """Config or samplesheet row of a new subject, from the metadata of its data.
 
 Nothing is guessed: what the metadata do not determine stays a comment that says what is missing,
-and PREFLIGHT asks for it.
+and PREFLIGHT asks for it. No voxel of a store is read.
 """
 
 import csv
 import io
 import logging
+import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from shlex import join, quote
+from shlex import join
+from typing import Literal, NamedTuple, cast
 
+from pydantic import BaseModel, ConfigDict
+
+from octane.config.params import Fractions2, Lengths3, PositiveFloat, Unit, parameter
 from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unlinkable
 from octane.core.errors import OctaneError
-from octane.core.files import writing
+from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.units import format_bytes
 from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_source
-from octane.steps.survey import Survey, cut_of, layout_of, overlap_of, survey, thickness_of
-from octane.store.sections import number_of
+from octane.store.image import Image
+from octane.store.mosaic_grid import COLUMNS as TABLE_COLUMNS
+from octane.store.mosaic_grid import MosaicGrid
+from octane.store.sections import gaps, number_of
+from octane.store.volumes import Volume, find_inputs, kind_of, open_volume
 
 logger = logging.getLogger(__name__)
 
@@ -38,20 +46,35 @@ LISTED = 20
 """Missing sections that are named one by one, at most."""
 COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
 """Columns of a new samplesheet; others where a subject needs them."""
-MARK = "\ufeff"
-"""Byte order mark, by which a spreadsheet recognises UTF-8."""
 
 
-@dataclass(frozen=True)
-class Wishes:
+class Wishes(BaseModel):
     """Parameters of the run that a person states; None: left to the data."""
 
-    outdir: Path | None = None
-    resolution: str | None = None
-    overlap: str | None = None
-    section_thickness: float | None = None
-    input_unit: str | None = None
-    input_kind: str = "auto"
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    outdir: Path | None = parameter(
+        None, "Folder for the results; unset: results in the current folder, or beside the data."
+    )
+    resolution: Lengths3 | None = parameter(None, "Target voxel size in micrometres.")
+    overlap: Fractions2 | None = parameter(
+        None, "Overlap of neighbouring tiles as a fraction of a tile."
+    )
+    section_thickness: PositiveFloat | None = parameter(
+        None, "Distance from one section's surface to the next one's in micrometres."
+    )
+    input_unit: Unit | None = parameter(None, "Unit of the axes, where the data state none.")
+    input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
+        "auto", "Kind of the data, where their metadata do not say it."
+    )
+
+
+class Survey(NamedTuple):
+    """Contents of an input: its kind, volumes by name, lacking numbers, a table of positions."""
+
+    kind: str
+    volumes: list[Volume]
+    missing: list[int]
+    positions: Path | None
 
 
 def write_subject(
@@ -63,35 +86,11 @@ def write_subject(
     samplesheet: Path | None = None,
     project: Path = PROJECT,
     overwrite: bool = False,
-) -> Path:
-    """Look at a subject's data, and write its config or its row of a samplesheet.
+) -> tuple[Path, str]:
+    """Write the config or the row of a subject; gives the file and the command that runs it.
 
-    Parameters
-    ----------
-    data
-        A folder of mosaic grids or sections, one of them, or one volume.
-    name
-        Name of the subject; None: the name of the data.
-    wishes
-        Parameters that a person states.
-    config
-        File to write; None: ``conf/subjects/NAME.config`` in the project.
-    samplesheet
-        CSV file that gets a row, in place of the config.
-    project
-        Folder of octane.
-    overwrite
-        Replace a config that exists.
-
-    Returns
-    -------
-    Path
-        The config or the samplesheet.
-
-    Raises
-    ------
-    OctaneError
-        When the data or the name cannot be used, or the config exists; nothing is written.
+    The config is ``conf/subjects/NAME.config`` in the project unless ``config`` names another file.
+    Where the data or the name cannot be used, or the config exists, nothing is written.
     """
     wishes = wishes or Wishes()
     # Links stay as they are given: a folder of links may be moved to other data later.
@@ -104,33 +103,73 @@ def write_subject(
         )
     if config is not None and samplesheet is not None:
         raise OctaneError("--config and --samplesheet exclude each other; give one.")
-    destination = config or project / "conf" / "subjects" / f"{name}.config"
-    if samplesheet is None and destination.exists() and not overwrite:
-        raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+    written = samplesheet or config or project / "conf" / "subjects" / f"{name}.config"
+    if samplesheet is None:
+        require_free(written, overwrite=overwrite)
     if problem := unlinkable(source):
         raise OctaneError(problem)
-    found = survey(source, input_unit=wishes.input_unit, input_kind=wishes.input_kind)
+    found = survey(source, wishes)
     outdir = results_folder(source, wishes.outdir)
     settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_source())
     about = _about(found)
+    words = ["nextflow", "run", project / "main.nf"]
     if samplesheet is None:
-        call = f"nextflow run main.nf -c {quote(f'conf/subjects/{name}.config')}"
-        if config is not None:
-            place = os.path.abspath(config)  # noqa: PTH100
-            call = f"nextflow run {join([f'{project}/main.nf', '-c', place])}"
+        call = join(map(str, [*words, "-c", written.absolute()]))
         remedy = "give --config FILE to write the config elsewhere"
-        with writing(destination, overwrite=overwrite, remedy=remedy) as partial:
+        with writing(written, overwrite=overwrite, remedy=remedy) as partial:
             head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
             partial.write_text(config_text(head, settings), encoding="utf-8")
     else:
+        call = join(map(str, [*words, "--samplesheet", written.absolute(), "--outdir", outdir]))
         add_row(samplesheet, settings)
     for line in about:
         logger.info("%s", line)
-    for setting in settings.values():
-        for line in setting.found:
-            if line.startswith(TO_DECIDE):
-                logger.warning("%s", line)
-    return samplesheet or destination
+    for line in (line for setting in settings.values() for line in setting.found):
+        if line.startswith(TO_DECIDE):
+            logger.warning("%s", line)
+    return written, call
+
+
+def survey(source: Path, wishes: Wishes) -> Survey:
+    """Look at an input; an OctaneError names each store that cannot be used or does not fit."""
+    problems: list[str] = []
+    volumes: list[Volume] = []
+    for path in find_inputs(source):
+        try:
+            # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
+            volumes.append(open_volume(path, input_unit=wishes.input_unit, missing="fill"))
+        except OctaneError as error:
+            problems.append(str(error))
+    if problems:
+        raise OctaneError("\n".join(problems))
+    kind = kind_of(volumes, wishes.input_kind)
+    if kind == "volume" and len(volumes) > 1:
+        raise OctaneError(f"{source} holds {len(volumes)} volumes; give one.")
+    sizes = [tuple(round(s, 6) for s in volume.grid.spacing) for volume in volumes]
+    usual = Counter(sizes).most_common(1)[0][0]
+    for volume, size in zip(volumes, sizes, strict=True):
+        if size != usual:
+            raise OctaneError(
+                f"{volume.path} has voxels of {spelled(size)} micrometre and most of its "
+                f"neighbours of {spelled(usual)}; correct its metadata, or separate them."
+            )
+    missing = gaps(_numbers(volumes)) if kind != "volume" else []
+    return Survey(kind, volumes, missing, _table(source) if kind == "mosaic" else None)
+
+
+def _numbers(volumes: Iterable[Volume]) -> list[int]:
+    return [number for volume in volumes if (number := number_of(volume)) is not None]
+
+
+def _table(source: Path) -> Path | None:
+    """Find a table of positions in the folder of the data, or beside it."""
+    for path in (source / "positions.csv", source.parent / "positions.csv"):
+        if path.is_file():
+            with path.open(encoding="utf-8-sig", errors="replace") as stream:
+                header = stream.readline()
+            if not set(TABLE_COLUMNS) - {word.strip() for word in header.split(",")}:
+                return path
+    return None
 
 
 def results_folder(data: Path, wished: Path | None = None) -> Path:
@@ -140,19 +179,6 @@ def results_folder(data: Path, wished: Path | None = None) -> Path:
     if wished is None and folder.resolve().is_relative_to(source):
         return source.parent / ("octane" if source.name == folder.name else folder.name)
     return folder
-
-
-def next_call(written: Path, outdir: Path | None = None) -> str:
-    """The call of Nextflow for a config, or for a samplesheet whose results go to ``outdir``."""
-    words = ["nextflow", "run", near(PROJECT / "main.nf")]
-    if outdir is None:
-        return join([*words, "-c", near(written)])
-    return join([*words, "--samplesheet", near(written.absolute()), "--outdir", near(outdir)])
-
-
-def near(path: Path) -> str:
-    """Shortest path from the current folder."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def settings_of(
@@ -170,37 +196,39 @@ def settings_of(
     if found.kind != "volume":
         settings["section_thickness"] = _thickness(found)
         settings["allow_missing_sections"] = _missing(found)
-    stated = {n: v for n, v in vars(wishes).items() if n != "outdir" and v not in (None, "auto")}
+    stated = wishes.model_dump(exclude={"outdir"}, exclude_defaults=True)
     if "overlap" in stated:
         # A table of positions would win over it.
         settings.pop("positions", None)
     return settings | {parameter: Setting(value) for parameter, value in stated.items()}
 
 
+def _about(found: Survey) -> list[str]:
+    """Describe the data, a sentence a line."""
+    volumes, numbers = found.volumes, _numbers(found.volumes)
+    what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
+    several = numbers and len(volumes) > 1
+    span = f", numbered {min(numbers)} to {max(numbers)}" if several else ""
+    decoded = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
+    lines = [
+        f"Found: {len(volumes)} {what[found.kind]}{span}; {format_bytes(decoded)} decoded.",
+        f"Voxels: {spelled(volumes[0].grid.spacing)} micrometre (z y x), "
+        f"{_spread(str(v.dtype) for v in volumes)}.",
+        f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}.",
+    ]
+    if found.kind == "mosaic":
+        grids = [MosaicGrid.of(v) for v in volumes if isinstance(v, Image)]
+        cut = _spread(spelled((grid.rows, grid.columns)) for grid in grids)
+        lines[-1] = f"Tiles, rows x columns: {cut}."
+    if found.missing:
+        lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
+    return lines
+
+
 def _spread(values: Iterable[str]) -> str:
     """Spell a common value, or that the values differ."""
     kinds = sorted(set(values))
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
-
-
-def _about(found: Survey) -> list[str]:
-    """Describe the data, a sentence a line."""
-    volumes = found.volumes
-    numbers = [number for volume in volumes if (number := number_of(volume)) is not None]
-    what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
-    several = numbers and len(volumes) > 1
-    span = f", numbered {min(numbers)} to {max(numbers)}" if several else ""
-    cut = "Tiles, rows x columns" if found.kind == "mosaic" else "Shape (z y x)"
-    lines = [
-        f"Found: {len(volumes)} {what[found.kind]}{span}; {format_bytes(found.on_disk)} on disk, "
-        f"{format_bytes(found.decoded)} decoded.",
-        f"Voxels: {spelled(volumes[0].grid.spacing)} micrometre (z y x), "
-        f"{_spread(str(v.dtype) for v in volumes)}; {_spread(map(layout_of, volumes))}.",
-        f"{cut}: {_spread(cut_of(volume, found.kind) for volume in volumes)}.",
-    ]
-    if found.missing:
-        lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
-    return lines
 
 
 def _named(missing: list[int]) -> str:
@@ -220,41 +248,48 @@ def _resolution(found: Survey) -> Setting:
 
 def _tiles(found: Survey) -> dict[str, Setting]:
     """Overlap of tiles, which is never guessed."""
+    overlaps = set(map(_overlap_of, found.volumes))
     if found.positions is not None:
-        return {
-            "positions": Setting(str(found.positions), ["Found beside the data."]),
-            "overlap": Setting(None, ["Not needed: the table of positions says it."], False),
-        }
-    stated = map(overlap_of, found.volumes)
-    overlaps = {own and tuple(round(part, 4) for part in own) for own in stated}
-    known = None
-    if None in overlaps:
-        known = "0.2"
+        value, sentence = None, "Not needed: the table of positions says it."
+    elif None in overlaps:
+        value = "0.2"
         sentence = (
             "TO BE DECIDED: the data do not say how their tiles overlap, and it is never guessed. "
             "Set it here (0 where tiles abut), or give a positions table; without, PREFLIGHT stops "
             "the run and asks."
         )
-    elif len(overlaps) == 1:
-        known = " ".join(f"{part:g}" for part in overlaps.pop() or ())
-        sentence = "The mosaics' own metadata say this; set it to overrule."
+    elif len(overlaps) > 1:
+        value, sentence = None, "Each mosaic's own metadata say it; they differ."
     else:
-        sentence = "Each mosaic's own metadata say it; they differ."
-    return {"overlap": Setting(known, [sentence], False)}
+        value, sentence = overlaps.pop(), "The mosaics' own metadata say this; set it to overrule."
+    settings = {"overlap": Setting(value, [sentence], False)}
+    if found.positions is not None:
+        settings["positions"] = Setting(str(found.positions), ["Found beside the data."])
+    return settings
+
+
+def _overlap_of(volume: Volume) -> tuple[float, float] | None:
+    """Overlap of a mosaic's tiles as a part of a tile, y and x, from its metadata."""
+    tiling = MosaicGrid.of(volume) if isinstance(volume, Image) else None
+    if tiling is None or tiling.pitch is None:
+        return None
+    _, height, width = tiling.tile_extent
+    return round(1 - tiling.pitch[0] / height, 4), round(1 - tiling.pitch[1] / width, 4)
 
 
 def _thickness(found: Survey) -> Setting:
-    stated = set(map(thickness_of, found.volumes))
-    if len(stated) == 1 and (one := next(iter(stated))) is not None:
-        return Setting(one, ["From the sections' own metadata."])
-    if None not in stated:
+    noted = [cast("Mapping", v.attributes.get("section") or {}) for v in found.volumes]
+    stated = {section["thickness"] for section in noted if "thickness" in section}
+    if not all("thickness" in section for section in noted):
+        depth = max(volume.grid.extent[0] for volume in found.volumes)
+        sentence = (
+            f"The data do not say; without it the full imaged depth is taken ({depth:g} micrometre "
+            "at most). Set what was cut from one section to the next."
+        )
+        return Setting(round(depth, 6), [sentence], False)
+    if len(stated) > 1:
         return Setting(None, ["Each section's own metadata say it; they differ."], False)
-    depth = max(volume.grid.extent[0] for volume in found.volumes)
-    sentence = (
-        f"The data do not say; without it the full imaged depth is taken ({depth:g} micrometre at "
-        "most). Set what was cut from one section to the next."
-    )
-    return Setting(round(depth, 6), [sentence], False)
+    return Setting(float(stated.pop()), ["From the sections' own metadata."])
 
 
 def _missing(found: Survey) -> Setting:
@@ -274,10 +309,8 @@ def gpu_settings(source: GpuSource) -> dict[str, Setting]:
     except GpusUnavailableError:
         return {}
     gpus = [gpu for gpu in found if gpu.fault is None]
-    if not gpus:
-        return {}
     cards = ", ".join(f"{gpu.name} ({format_bytes(gpu.total)})" for gpu in gpus)
-    return {"gpu_count": Setting(len(gpus), [f"Found: {cards}."])}
+    return {"gpu_count": Setting(len(gpus), [f"Found: {cards}."])} if gpus else {}
 
 
 def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
@@ -293,21 +326,15 @@ def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
     }
     if sheet.suffix.lower() != ".csv":
         raise OctaneError(f"{sheet} is not CSV, and a row is added to that alone; add it by hand.")
-    if sheet.exists():
-        text, columns = _before(sheet, row)
-        separator = separator_of(text)
-    else:
-        text, columns, separator = "", [], ","
+    text, columns = _before(sheet, row) if sheet.exists() else ("", [])
     stream = io.StringIO()
-    writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
+    writer = csv.writer(stream, delimiter=separator_of(text), lineterminator="\n")
     if not columns:
-        # Of an empty sheet only the mark is kept.
-        text = text[:1] if text.startswith(MARK) else ""
-        columns = [*COLUMNS, *(name for name in row if name not in COLUMNS)]
+        text, columns = "", [*COLUMNS, *(name for name in row if name not in COLUMNS)]
         writer.writerow(columns)
     writer.writerow(row.get(column, "") for column in columns)
     with writing(sheet, overwrite=True) as partial:
-        end = "" if text in ("", MARK) or text.endswith("\n") else "\n"
+        end = "\n" if text and not text.endswith("\n") else ""
         partial.write_bytes((text + end + stream.getvalue()).encode())
 
 

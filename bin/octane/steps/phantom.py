@@ -1,7 +1,14 @@
-"""PHANTOM: writes a synthetic subject tile by tile, and the truth beside it."""
+"""PHANTOM: a synthetic serial-section OCT subject, written tile by tile, and its truth.
+
+Every value depends on its position (and, for speckle, on the tile's own random stream) alone, so
+that two tiles agree where they overlap. Positions are micrometres in the subject: z from the first
+section's surface, y and x from the first tile's nominal edge.
+"""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,29 +16,138 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, PhantomParameters, bytes_of
 from octane.core.arrays import as_dtype
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, blocks, vector
+from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Advance, progress
 from octane.pipeline.workers import plan_workers, run_tiles
-from octane.steps.phantom_model import (
-    SCALE,
-    Subject,
-    attenuation,
-    bias_field,
-    section_gain,
-    shading,
-    speckle,
-    stage_errors,
-    tissue,
-)
 from octane.store.image import Attributes
 from octane.store.mosaic_grid import COLUMNS, MosaicGrid, Position, Tile
 from octane.store.writer import Level, create_image
+
+Axis = npt.NDArray[np.floating]
+Block = npt.NDArray[np.float32]
+
+EDGE_UM = 15.0
+"""Width of the transition between tissues: about what an OCT resolves, and wider than a voxel."""
+
+LAYERS = ((1.0, 0.62), (0.93, 0.95), (0.84, 0.74), (0.74, 0.9), (0.66, 1.3))
+"""Outer radius (1 is the surface) and reflectivity of each layer, from the pia to white matter."""
+
+BACKGROUND = 0.06
+"""Reflectivity of the agarose around the tissue."""
+
+SCALE = 1000.0
+"""Grey levels of reflectivity 1."""
 
 SLAB = 8
 """Planes rendered at once, so that the working arrays stay small beside the tile."""
 BYTES_PER_VOXEL = 96
 """Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
+
+
+class Subject(NamedTuple):
+    """Sizes of a subject, (z, y, x): extent, pitch of its tiles and extent of a full tile in µm.
+
+    ``edge_tile`` are the voxels of the last tile in y and x.
+    """
+
+    extent: Vector
+    pitch: Position
+    tile_extent: Vector
+    edge_tile: tuple[int, int]
+
+    @classmethod
+    def of(cls, p: PhantomParameters) -> "Subject":
+        """Sizes that follow from the parameters."""
+        tile = [n * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True)]
+        pitch = [e * (1 - o) for e, o in zip(tile[1:], p.overlap, strict=True)]
+        last = [max(1, round(n * (1 - p.edge_fraction))) for n in p.tile_shape[1:]]
+        across = [
+            (k - 1) * d + n * s
+            for k, d, n, s in zip(p.tiles, pitch, last, p.voxel_size[1:], strict=True)
+        ]
+        return cls(
+            (p.sections * p.section_thickness, across[0], across[1]),
+            (pitch[0], pitch[1]),
+            (tile[0], tile[1], tile[2]),
+            (last[0], last[1]),
+        )
+
+
+def _step(x: npt.NDArray, width: float) -> npt.NDArray:
+    """Smooth step from 0 to 1 around 0."""
+    return 0.5 * (1 + np.tanh(x / width))
+
+
+def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
+    """Reflectivity of the tissue at positions in micrometres, about 0 to 1.3.
+
+    A folded, layered ellipsoid with white matter, two ventricles and fibre bundles in agarose.
+    """
+    ez, ey, ex = subject.extent
+    zz = z[:, None, None] / ez
+    v = ((y - ey / 2) / (0.44 * ey))[None, :, None]
+    u = ((x - ex / 2) / (0.45 * ex))[None, None, :]
+    angle = np.arctan2(v, u)
+    # Taller in the middle of the stack, with folds that wander from section to section.
+    size = 0.86 + 0.14 * np.sin(np.pi * np.clip(zz, 0, 1))
+    folds = 1 + 0.05 * np.sin(7 * angle + 4 * zz) + 0.02 * np.sin(17 * angle - 9 * zz)
+    radius = np.hypot(u, v) / (size * folds)
+    width = EDGE_UM / (0.44 * min(ey, ex))
+    value = np.full(radius.shape, BACKGROUND)
+    inner = BACKGROUND
+    for outer, reflectivity in LAYERS:
+        value += (reflectivity - inner) * _step(outer - radius, width)
+        inner = reflectivity
+    bundles = 0.12 * np.sin(2 * np.pi * (y[None, :, None] + 0.6 * x[None, None, :]) / 90.0)
+    value += bundles * _step(0.6 - radius, 4 * width)
+    for side in (-1, 1):
+        ventricle = np.hypot((u - side * 0.2) / 0.12, (v + 0.05) / 0.24)
+        value += (0.3 - LAYERS[-1][1]) * _step(1 - ventricle, 8 * width) * (radius < 1)
+    return np.maximum(value, BACKGROUND / 2).astype(np.float32)
+
+
+def bias_field(subject: Subject, half_range: float, z: Axis, y: Axis, x: Axis) -> Block:
+    """The smooth multiplicative field that N4 is to find; same axes as :func:`tissue`.
+
+    Its logarithm runs over about -half_range to half_range.
+    """
+    ez, ey, ex = subject.extent
+    wz = np.cos(np.pi * z / ez)[:, None, None]
+    wy = np.cos(np.pi * (y / ey - 0.1))[None, :, None]
+    wx = np.sin(np.pi * (0.9 * x / ex - 0.4))[None, None, :]
+    return np.exp(half_range * (0.45 * wx + 0.35 * wy + 0.2 * wz * wx)).astype(np.float32)
+
+
+def shading(strength: float, tile_extent: Position, y: Axis, x: Axis) -> npt.NDArray[np.float32]:
+    """Vignetting of one tile, (y, x): 1 at its centre, 1 - strength at its corners.
+
+    ``y`` and ``x`` are micrometres from the full tile's edge.
+    """
+    v = 2 * y / tile_extent[0] - 1
+    u = 2 * x / tile_extent[1] - 1
+    loss = strength * (v[:, None] ** 2 + u[None, :] ** 2) / 2
+    return np.asarray(1 - loss, np.float32)
+
+
+def section_gain(seed: int, section: int, half_range: float) -> float:
+    """Brightness of a section: its logarithm is uniform over -half_range to half_range."""
+    generator = np.random.default_rng([seed, section, 1])
+    return float(np.exp(generator.uniform(-half_range, half_range)))
+
+
+def speckle(looks: float, shape: tuple[int, ...], stream: list[int]) -> Block:
+    """Multiplicative speckle of mean 1 and variance 1/looks; ``stream`` seeds it."""
+    generator = np.random.default_rng(stream)
+    return np.asarray(generator.standard_gamma(looks, shape, np.float32) / looks, np.float32)
+
+
+def stage_errors(p: PhantomParameters, section: int, tiles: list[Tile]) -> dict[Tile, Position]:
+    """Error of the stage at each tile of a section in micrometres; the first tile has none."""
+    generator = np.random.default_rng([p.seed, section])
+    moves = generator.uniform(-p.position_error, p.position_error, (len(tiles), 2))
+    moves[0] = 0
+    return {tile: (float(dy), float(dx)) for tile, (dy, dx) in zip(tiles, moves, strict=True)}
 
 
 def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
@@ -55,18 +171,8 @@ def render_tile(
 ) -> npt.NDArray[np.float32]:
     """Voxels of one tile in grey levels, (z, y, x), as the microscope would see them.
 
-    Parameters
-    ----------
-    p
-        The phantom's parameters.
-    section
-        Index of the section, from 0.
-    tile
-        Row and column.
-    shape
-        Voxels of the tile.
-    position
-        True edge of the tile in the subject (y, x), micrometres.
+    ``section`` is its index from 0, ``tile`` its row and column, ``shape`` its voxels, ``position``
+    its true edge in the subject (y, x) in micrometres.
     """
     subject = Subject.of(p)
     depth, dy, dx = ((np.arange(n) + 0.5) * s for n, s in zip(shape, p.voxel_size, strict=True))
@@ -79,7 +185,7 @@ def render_tile(
         planes = slice(start, start + SLAB)
         values[planes] *= tissue(subject, z[planes], y, x)
         values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
-    values *= attenuation(p.attenuation, depth)[:, None, None]
+    values *= np.exp(-p.attenuation * depth / 1000).astype(np.float32)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
     values *= SCALE * section_gain(p.seed, section, p.section_steps)
     return values
@@ -88,13 +194,7 @@ def render_tile(
 def make_phantom(
     destination: Path, parameters: PhantomParameters, execution: ExecutionParameters
 ) -> Metrics:
-    """Write a subject: ``mosaics/``, ``truth/`` and ``positions.csv`` under ``destination``.
-
-    Raises
-    ------
-    OctaneError
-        When the destination exists or cannot be written; nothing is left half-written.
-    """
+    """Write a subject: ``mosaics/``, ``truth/`` and ``positions.csv`` under ``destination``."""
     p = parameters
     subject = Subject.of(p)
     tiling = _tiling(p, subject)
@@ -110,7 +210,8 @@ def make_phantom(
                 rows += [(section + 1, *t, *true[t]) for t in tiling.tiles]
                 store = partial / "mosaics" / f"section_{section + 1:02d}.ome.zarr"
                 _write_section(store, p, tiling, section, true, execution, metrics, advance)
-        _write_positions(partial / "positions.csv", rows)
+        with (partial / "positions.csv").open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows([COLUMNS, *rows])
         _write_truth(partial / "truth", p, subject, execution)
     metrics.figures.update(
         sections=p.sections,
@@ -138,37 +239,24 @@ def _write_section(
         "mosaic": tiling.attributes(),
         "section": {"number": section + 1, "thickness": p.section_thickness},
     }
-    owners = blocks(tiling.shape, level.owned)
-    # The block in its own type, the tile in float32, and a slab's working arrays.
-    plane = int(np.prod(level.owned[1:]))
-    need = plane * (16 * level.owned[0] + BYTES_PER_VOXEL * SLAB)
-    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(owners))
-    with create_image(store, [level], p.dtype, attributes=attributes) as (writer,):
 
-        def work(owned: Region) -> None:
-            block = np.empty([r.stop - r.start for r in owned], p.dtype)
-            for tile in tiling.tiles:
-                region = tiling.region(tile)
-                if all(o.start <= r.start < o.stop for o, r in zip(owned, region, strict=True)):
-                    shape = tuple(r.stop - r.start for r in region)
-                    voxels = render_tile(p, section, tile, shape, positions[tile])
-                    place = tuple(
-                        slice(r.start - o.start, r.stop - o.start)
-                        for r, o in zip(region, owned, strict=True)
-                    )
-                    block[place] = as_dtype(voxels, p.dtype)
-                    advance(voxels.nbytes)
-            writer[owned] = block
-            metrics.count("written", block.nbytes)
+    def render(owned: Region) -> npt.NDArray:
+        block = np.empty([r.stop - r.start for r in owned], p.dtype)
+        for tile in tiling.tiles:
+            region = tiling.region(tile)
+            if all(o.start <= r.start < o.stop for o, r in zip(owned, region, strict=True)):
+                shape = tuple(r.stop - r.start for r in region)
+                voxels = render_tile(p, section, tile, shape, positions[tile])
+                place = tuple(
+                    slice(r.start - o.start, r.stop - o.start)
+                    for r, o in zip(region, owned, strict=True)
+                )
+                block[place] = as_dtype(voxels, p.dtype)
+                advance(voxels.nbytes)
+        metrics.count("written", block.nbytes)
+        return block
 
-        run_tiles(owners, work, workers=workers)
-
-
-def _write_positions(path: Path, rows: list[tuple[int, int, int, float, float]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(COLUMNS)
-        writer.writerows(rows)
+    _write(store, level, p.dtype, render, execution, attributes)
 
 
 def _write_truth(
@@ -177,27 +265,38 @@ def _write_truth(
     """Tissue (grey levels) and bias field on the grid of the stacked volume."""
     spacing = vector(*[p.truth_resolution] * 3)
     level = Level.volume(Grid.covering((0, 0, 0), subject.extent, spacing))
-    plane = level.owned[1] * level.owned[2]
-    need = plane * (4 * level.owned[0] + BYTES_PER_VOXEL * SLAB)
-    regions = blocks(level.grid.shape, level.owned)
-    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
+    truths: dict[str, Callable[[Axis, Axis, Axis], Block]] = {
+        "tissue": lambda *at: tissue(subject, *at) * np.float32(SCALE),
+        "bias": lambda *at: bias_field(subject, p.bias, *at),
+    }
+    for name, function in truths.items():
 
-    def write(name: str) -> None:
-        with create_image(folder / f"{name}.ome.zarr", [level], "float32") as (writer,):
+        def render(region: Region, function: Callable = function) -> Block:
+            z, y, x = ((np.arange(r.start, r.stop) + 0.5) * p.truth_resolution for r in region)
+            slabs = (z[start : start + SLAB] for start in range(0, len(z), SLAB))
+            return np.concatenate([function(slab, y, x) for slab in slabs])
 
-            def work(region: Region) -> None:
-                block = np.empty([r.stop - r.start for r in region], np.float32)
-                z, y, x = ((np.arange(r.start, r.stop) + 0.5) * p.truth_resolution for r in region)
-                for start in range(0, len(z), SLAB):
-                    planes = slice(start, start + SLAB)
-                    if name == "tissue":
-                        block[planes] = tissue(subject, z[planes], y, x) * np.float32(SCALE)
-                    else:
-                        block[planes] = bias_field(subject, p.bias, z[planes], y, x)
-                writer[region] = block
-
-            run_tiles(regions, work, workers=workers)
-
-    write("tissue")
-    write("bias")
+        _write(folder / f"{name}.ome.zarr", level, "float32", render, execution)
     write_json(folder / "truth.json", p.model_dump(mode="json"))
+
+
+def _write(
+    store: Path,
+    level: Level,
+    dtype: str,
+    render: Callable[[Region], npt.NDArray],
+    execution: ExecutionParameters,
+    attributes: Attributes | None = None,
+) -> None:
+    """Write an image whose blocks are rendered by several threads."""
+    regions = blocks(level.grid.shape, level.owned)
+    # The block in its own type, a tile in float32, and a slab's working arrays.
+    depth, height, width = level.owned
+    need = height * width * (16 * depth + BYTES_PER_VOXEL * SLAB)
+    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
+    with create_image(store, [level], dtype, attributes=attributes) as (writer,):
+
+        def work(region: Region) -> None:
+            writer[region] = render(region)
+
+        run_tiles(regions, work, workers=workers)

@@ -1,16 +1,14 @@
-"""PREFLIGHT: parameters and inputs checked before any work is queued, one line per problem.
+"""PREFLIGHT: parameters and inputs of all subjects, checked before any work is queued.
 
 What passes becomes a plan: the kind of input, the sections, and the settings of every step.
 """
 
-import logging
-import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from platform import node
 from typing import cast
 
 import numpy as np
@@ -18,112 +16,63 @@ from pydantic import ValidationError
 
 from octane.config.params import (
     MASK_WORDS,
-    ExecutionParameters,
+    STEPS,
     InputParameters,
-    N4Parameters,
     PyramidParameters,
-    ReportParameters,
     ResampleParameters,
     StackParameters,
-    StepParameters,
     StitchParameters,
 )
+from octane.config.samplesheet import is_subject_name
 from octane.config.schema import WorkflowModel, entries, split
 from octane.config.scratch import read_scratch, require_scratch
-from octane.config.validation import read_object, spelled
+from octane.config.validation import read_object, spelled, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import vector
 from octane.core.metrics import write_json
 from octane.resample.plan import plan_levels, target_of
-from octane.steps.space import Places, Space, Step, check_space, predict, require_links
+from octane.steps.space import Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
-from octane.store.chunks import METADATA, is_store
 from octane.store.image import Image
-from octane.store.inputs import as_given, find_inputs, kind_of
 from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid
-from octane.store.sections import Voxels, gaps, number_of, require_alike
-from octane.store.volumes import Volume, open_volume
+from octane.store.sections import gaps, number_of, require_alike
+from octane.store.volumes import Volume, as_given, find_inputs, kind_of, open_volume
 
-logger = logging.getLogger(__name__)
+Settings = dict[str, dict[str, object]]
+"""Parameters of each step, under the step's own names."""
 
-
-COMMON: dict[str, type[StepParameters]] = {
-    "input": InputParameters,
-    "execution": ExecutionParameters,
-}
-MODELS: dict[str, dict[str, type[StepParameters]]] = {
-    "resample": {**COMMON, "resample": ResampleParameters},
-    "stitch": {**COMMON, "stitch": StitchParameters},
-    "stack": {**COMMON, "stack": StackParameters},
-    "n4": {**COMMON, "n4": N4Parameters},
-    "pyramid": {**COMMON, "pyramid": PyramidParameters},
-    "report": {"execution": ExecutionParameters, "report": ReportParameters},
-}
-"""Parameters that each step's command takes in the workflow."""
-
-SHELL_SIGNS = set("'\"`$\\/*?[]{};&|<>!\n")
-"""Signs that a subject's or section's name must not have."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One input of the first step; ``file`` is its name in the staged input."""
-
-    id: str
-    file: str
+MODELS = {
+    step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
+} | {"report": ("execution", "report")}
+"""Models whose fields are flags of each step's command in the workflow."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Work of the workflow for a subject.
+    """Work of the workflow for a subject; ``kind`` tells where its data enters.
 
-    Attributes
-    ----------
-    subject
-        Its name.
-    kind
-        ``mosaic``, ``section`` or ``volume``: where the data enters.
-    items
-        Mosaics, sections or one volume.
-    settings
-        Parameters of each step, under the step's own names.
-    steps
-        What each step will write.
+    Each item is a mosaic, a section or one volume: its ``id``, and ``file``, the name in the staged
+    input. ``steps`` bound what each step will write.
     """
 
     subject: str
     kind: str
-    items: list[Item]
-    settings: dict[str, dict[str, object]]
+    items: list[dict[str, str]]
+    settings: Settings
     steps: list[Step]
 
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow takes it; ``flags`` are words of each step's command."""
-        items = [asdict(item) for item in self.items]
         flags = {step: shlex.join(_flags(step, self.settings)) for step in MODELS}
         steps = [asdict(step) for step in self.steps]
-        return {
-            "subject": self.subject,
-            "kind": self.kind,
-            "items": items,
-            "flags": flags,
-            "steps": steps,
-        }
+        return {"kind": self.kind, "items": self.items, "flags": flags, "steps": steps}
 
 
-def _stem(path: Path) -> str:
-    name = path.name
-    for suffix in (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True)):
-        if name.endswith(suffix):
-            return name.removesuffix(suffix)
-    return name
-
-
-def _flags(step: str, settings: dict[str, dict[str, object]]) -> list[str]:
+def _flags(step: str, settings: Settings) -> list[str]:
     words: list[str] = []
-    for name, model in MODELS[step].items():
+    for name in MODELS[step]:
         values = dict(settings[name])
         # Only these two have the label gpu_slot, without which a task is given no GPU.
         if name == "execution" and step not in ("resample", "n4"):
@@ -131,25 +80,24 @@ def _flags(step: str, settings: dict[str, dict[str, object]]) -> list[str]:
         # A mask file is staged by the workflow, which gives its place.
         if name == "n4" and str(values["mask"]).lower() not in MASK_WORDS:
             del values["mask"]
-        words += model.model_validate(values).flags()
+        words += STEPS[name].model_validate(values).flags()
     return words
 
 
-def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> list[Plan]:
+def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> None:
     """Check all subjects of a run before any work on one of them, and write their plans.
 
     Parameters
     ----------
     request
-        JSON: ``parameters`` of the run, folders that it writes into (``written``), and
-        ``subjects``, each with its name (``subject``), its own
-        parameters (``given``), where these were read (``row``), the number of its positions table
-        (``table``) or null, and size and time of the files that the launch saw (``marks``).
+        JSON: ``parameters`` of the run and ``subjects``, each with its name (``id``), and where it
+        is from a samplesheet its own parameters (``given``) and its place there (``row``).
     sources, tables
-        Folders of the staged inputs and positions tables, each in a folder of its number from 1.
+        Folders of the staged inputs, and of the positions tables of those subjects that have one,
+        each in a folder of its number from 1.
     output
-        Where to write the ``plans`` as JSON, in the order of the subjects, and the ``space`` that
-        they take together.
+        Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes`` on the
+        space that they take together.
 
     Raises
     ------
@@ -161,85 +109,54 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> list
     subjects = cast("list[dict[str, object]]", asked["subjects"])
     plans: list[Plan] = []
     problems: dict[str, list[str]] = {}
+    staged = (_staged(tables, number) for number in range(1, len(subjects) + 1))
     for number, subject in enumerate(subjects, start=1):
-        given = {**cast("dict[str, object]", subject["given"] or {}), "subject": subject["subject"]}
-        table = _staged(tables, subject["table"]) if subject["table"] else None
-        source = _staged(sources, number)
+        own = cast("dict[str, object]", subject.get("given") or {})
+        given = {**run, **own, "subject": subject["id"]}
+        table = next(staged) if given.get("positions") else None
         try:
-            _require_same(cast("dict[str, list[int] | None]", subject["marks"]), source, table)
-            _require_outside(source, cast("list[str]", asked.get("written", [])))
-            plans.append(plan_of({**run, **given}, source, table))
+            plans.append(plan_of(given, _staged(sources, number), table))
         except OctaneError as error:
-            row = f" ({subject['row']})" if subject["row"] else ""
+            row = f" ({subject['row']})" if subject.get("row") else ""
             for line in dict.fromkeys(str(error).splitlines()):
-                problems.setdefault(line, []).append(f"{subject['subject']}{row}")
+                problems.setdefault(line, []).append(f"{subject['id']}{row}: ")
     if problems:
-        raise OctaneError("\n".join(_by_subject(problems, len(subjects))))
-    space = check_places(plans, output.parent)
-    write_json(output, {"plans": [plan.as_json() for plan in plans], "space": space})
-    return plans
+        lines = [
+            f"{name}{line}"
+            for line, names in problems.items()
+            for name in (names if len(names) < len(subjects) else [""])
+        ]
+        raise OctaneError("\n".join(lines))
+    notes = check_places(plans, output.parent)
+    write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
 
-def _staged(folder: Path, number: object) -> Path:
+def _staged(folder: Path, number: int) -> Path:
     (found,) = (folder / str(number)).iterdir()
     return found
 
 
-def _require_same(marks: dict[str, list[int] | None], source: Path, table: Path | None) -> None:
-    """Raise unless a task sees the files that the launch saw, by their size and time in seconds.
-
-    A node may have other data behind a path than the machine that the run was started on.
-    """
-    for name, mark in marks.items():
-        if mark is None:
-            continue
-        path = next(p for p in (source, table, source / name) if p is not None and p.name == name)
-        # As `metadataOf` in lib/functions.nf takes it.
-        file = next((f for f in (path / part for part in METADATA) if f.exists()), path)
-        state = file.stat() if file.exists() else None
-        if state is None or [state.st_size, int(state.st_mtime)] != mark:
-            raise OctaneError(
-                f"{path.resolve()} is not what the run was started with: {node()} has other files "
-                "behind its path; give a path that is the same on all machines."
-            )
+@contextmanager
+def _noted(problems: list[str]) -> Generator[None]:
+    """Add what is wrong to the problems, and go on."""
+    try:
+        yield
+    except OctaneError as error:
+        problems.append(str(error))
 
 
-def _require_outside(source: Path, written: Sequence[str]) -> None:
-    """Raise where the run writes into a store that it reads: results would be taken for parts."""
-    for store in filter(is_store, find_inputs(source)):
-        for folder in map(Path, written):
-            if folder.resolve().is_relative_to(store.resolve()):
-                raise OctaneError(
-                    f"{folder} lies inside {store.resolve()}, which the run reads; choose another "
-                    "--outdir and -work-dir, and start the run elsewhere."
-                )
-
-
-def _by_subject(problems: Mapping[str, Sequence[str]], count: int) -> list[str]:
-    """Each problem after its subject's name; once, where all subjects have it."""
-    return [
-        line if name is None else f"{name}: {line}"
-        for line, names in problems.items()
-        for name in ([None] if len(names) == count else names)
-    ]
+def _raise(problems: Sequence[str]) -> None:
+    if problems:
+        raise OctaneError("\n".join(map(_in_workflow, problems)))
 
 
 def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = None) -> Plan:
-    """Plan of one subject, when nothing is wrong with its parameters and its data.
-
-    Parameters
-    ----------
-    given
-        All workflow parameters, as given.
-    source
-        The input, as staged; problems name the real file behind links.
-    positions
-        The positions table, as staged.
+    """Plan of one subject, from all workflow parameters, its staged input and positions table.
 
     Raises
     ------
     OctaneError
-        With one line per problem.
+        With one line per problem; problems name the real files behind links.
     """
     try:
         values = WorkflowModel.model_validate(given)
@@ -248,95 +165,70 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
     settings = split(values)
     workflow = settings["workflow"]
     problems: list[str] = []
-    _check_output(workflow["outdir"], problems)
-    scratch = read_scratch(workflow["scratch_dir"])
-    try:
-        require_scratch(scratch)
-    except OctaneError as error:
-        problems.append(str(error))
-    unit, missing = settings["input"]["input_unit"], settings["input"]["missing_chunks"]
+    with _noted(problems):
+        require_scratch(read_scratch(workflow["scratch_dir"]))
     volumes: list[Volume] = []
-    try:
-        for path in find_inputs(source):
-            try:
+    files: list[Path] = []
+    kind = "volume"
+    reading = InputParameters.model_validate(settings["input"])
+    with _noted(problems):
+        files = find_inputs(source)
+        unit, missing = reading.input_unit, reading.missing_chunks
+        for path in files:
+            with _noted(problems):
                 volumes.append(
-                    open_volume(
-                        as_given(source, path),
-                        input_unit=str(unit) if unit else None,
-                        missing="fill" if missing == "fill" else "error",
-                    )
+                    open_volume(as_given(source, path), input_unit=unit, missing=missing)
                 )
-            except OctaneError as error:
-                problems.append(str(error))
-        kind = kind_of(volumes, str(workflow["input_kind"])) if volumes else "volume"
-        if kind == "volume" and len(volumes) > 1:
-            raise OctaneError(
-                f"{source.resolve()} holds {len(volumes)} volumes; give one with --input."
-            )
-    except OctaneError as error:
-        raise OctaneError("\n".join([*problems, str(error)])) from error
-    for volume in volumes:
-        _check_volume(volume, kind, settings, positions, problems)
-    if kind != "volume":
-        _check_numbers(volumes, settings, problems)
-        _check_alike(volumes, kind, settings, problems)
-    files = find_inputs(source)
-    single = len(files) == 1 and files[0] == source
-    subject = str(workflow["subject"] or _stem(source.resolve()))
-    items = [Item(_stem(path), "" if single else path.name) for path in files]
-    # Both become names in task scripts, where the shell would read more into such a sign.
-    problems += [
-        f"'{name}' has a sign in it that a shell would read; rename it or give another --subject."
-        for name in (subject, *(item.id for item in items))
-        if set(name) & SHELL_SIGNS
-    ]
-    if problems:
-        raise OctaneError("\n".join(map(_in_workflow, problems)))
+        if volumes:
+            kind = kind_of(volumes, str(workflow["input_kind"]))
+            _check_volumes(volumes, kind, settings, positions, problems)
+    items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
+    subject = str(workflow["subject"])
+    if not is_subject_name(subject):
+        problems.append(
+            f"'{subject}' is no name for a subject: use letters, digits, blanks and ._()-, with no "
+            ". or - first; give another --subject."
+        )
+    for path in files:
+        problems += filter(None, [unlinkable(path)])
+        # It becomes a word in task scripts, in single quotes.
+        if set(path.name) & set("'\\"):
+            problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
+    _raise(problems)
     settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
-    try:
+    steps: list[Step] = []
+    with _noted(problems):
         steps = predict(volumes, kind, settings, positions)
-    except OctaneError as error:
-        raise OctaneError(_in_workflow(str(error))) from error
-    logger.info("%s: %d %s input(s), no problem found", subject, len(items), kind)
+    _raise(problems)
     return Plan(subject, kind, items, settings, steps)
 
 
-def check_places(plans: Sequence[Plan], work: Path) -> Space:
-    """Compare what all subjects of a run will write with what is free.
+def _stem(path: Path) -> str:
+    endings = (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True))
+    ending = next(filter(path.name.endswith, endings), "")
+    return path.name.removesuffix(ending)
 
-    Parameters
-    ----------
-    plans
-        Of the subjects; where they write is the same for all.
-    work
-        A folder on the work directory's file system.
 
-    Returns
-    -------
-    Space
-        As :func:`octane.steps.space.check_space` gives it.
+def check_places(plans: Sequence[Plan], work: Path) -> list[str]:
+    """Notes on what all subjects of a run will write, compared with what is free.
 
-    Raises
-    ------
-    OctaneError
-        When it cannot fit, or results cannot be linked as asked.
+    ``work`` is a folder on the work directory's file system.
     """
     workflow = plans[0].settings["workflow"]
-    places = Places(
-        work.resolve(),
-        Path(str(workflow["outdir"])),
-        read_scratch(workflow["scratch_dir"]),
-        copied=workflow["publish_dir_mode"] == "copy",
-        recorded=workflow["trace_report"] is True,
-    )
+    work, outdir = work.resolve(), Path(str(workflow["outdir"]))
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     steps = [step for plan in plans for step in plan.steps]
     try:
         if workflow["publish_dir_mode"] == "link":
-            require_links(places)
-        return check_space(steps, places, name, stop=workflow["check_space"] is True)
+            require_links(work, outdir)
+        found = check_space(
+            *(steps, name, work, outdir, read_scratch(workflow["scratch_dir"])),
+            copied=workflow["publish_dir_mode"] == "copy",
+            stop=workflow["check_space"] is True,
+        )
     except OctaneError as error:
         raise OctaneError(_in_workflow(str(error))) from error
+    return [f"{name} {found['summary']}", *(f"Warning: {line}" for line in found["warnings"])]
 
 
 def _in_workflow(problem: str) -> str:
@@ -352,104 +244,92 @@ def _in_workflow(problem: str) -> str:
     return re.sub(r"--([a-z][a-z0-9-]+)", parameter, problem)
 
 
-def _check_output(outdir: object, problems: list[str]) -> None:
-    folder = Path(str(outdir))
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        problems.append(f"{folder} cannot be written; choose another --outdir.")
+def _check_volumes(
+    volumes: list[Volume],
+    kind: str,
+    settings: Settings,
+    positions: Path | None,
+    problems: list[str],
+) -> None:
+    """Everything that metadata alone can tell about the inputs of a subject."""
+    if kind == "volume" and len(volumes) > 1:
+        folder = volumes[0].path.parent
+        raise OctaneError(f"{folder} holds {len(volumes)} volumes; give one with --input.")
+    resample = ResampleParameters.model_validate(settings["resample"])
+    if settings["workflow"]["skip_resample"]:
+        resample = resample.model_copy(update={"resolution": None})
+    for volume in volumes:
+        with _noted(problems):
+            _check_volume(volume, kind, settings, resample, positions)
+    if kind == "volume":
+        return
+    _check_numbers(volumes, settings, problems)
+    voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
+    # By the time that STACK gets them.
+    if kind == "mosaic" and resample.resolution is not None:
+        target, dtype = vector(*resample.resolution), resample.dtype
+        voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
+    with _noted(problems):
+        require_alike(voxels)
 
 
 def _check_volume(
     volume: Volume,
     kind: str,
-    settings: dict[str, dict[str, object]],
+    settings: Settings,
+    resample: ResampleParameters,
     positions: Path | None,
-    problems: list[str],
 ) -> None:
-    """Everything that metadata alone can tell about one input."""
     workflow = settings["workflow"]
-    try:
-        resample = ResampleParameters.model_validate(settings["resample"])
-        grid = volume.grid
-        if kind == "section" and resample.resolution is not None and not workflow["skip_resample"]:
-            # A stored spacing that went through millimetres may be off in its last digits.
-            if not np.allclose(resample.resolution, grid.spacing, rtol=1e-6):
-                raise OctaneError(
-                    f"{volume.path} is a section, which is not resampled, and its voxels are not "
-                    "of the --resolution; give --skip_resample, or the mosaics."
-                )
-        elif resample.resolution is not None and not workflow["skip_resample"]:
-            grid = type(grid)(grid.shape, target_of(volume, resample), grid.origin)
-        if kind == "mosaic" and isinstance(volume, Image):
+    grid = volume.grid
+    # A stored spacing that went through millimetres may be off in its last digits.
+    if kind == "section" and resample.resolution is not None:
+        if not np.allclose(resample.resolution, grid.spacing, rtol=1e-6):
+            raise OctaneError(
+                f"{volume.path} is a section, which is not resampled, and its voxels are not of "
+                "the --resolution; give --skip_resample, or the mosaics."
+            )
+    elif resample.resolution is not None:
+        grid = type(grid)(grid.shape, target_of(volume, resample), grid.origin)
+    if isinstance(volume, Image):
+        if kind == "mosaic":
             tiling = MosaicGrid.of(volume)
             if not workflow["skip_stitch"]:
                 stitch = StitchParameters.model_validate(settings["stitch"])
                 nominal_positions(volume, tiling, stitch, positions)
-        if isinstance(volume, Image) and volume.missing == "error":
-            lost = volume.missing_chunks()
-            if lost:
-                more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-                raise OctaneError(
-                    f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
-                    "--missing_chunks fill if empty chunks were left out on purpose."
-                )
-        if not workflow["skip_n4"] and volume.dtype.kind not in "fiu":
+        lost = volume.missing_chunks() if volume.missing == "error" else []
+        if lost:
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
             raise OctaneError(
-                f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; "
-                "give --skip_n4."
+                f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
+                "--missing_chunks fill if empty chunks were left out on purpose."
             )
-        if not workflow["skip_pyramid"]:
-            plan_levels(grid, PyramidParameters.model_validate(settings["pyramid"]).resolutions)
-        N4Parameters.model_validate(settings["n4"])
-    except OctaneError as error:
-        problems.append(str(error))
+    if not workflow["skip_n4"] and volume.dtype.kind not in "fiu":
+        raise OctaneError(
+            f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; "
+            "give --skip_n4."
+        )
+    if not workflow["skip_pyramid"]:
+        plan_levels(grid, PyramidParameters.model_validate(settings["pyramid"]).resolutions)
 
 
-def _check_numbers(
-    volumes: list[Volume], settings: dict[str, dict[str, object]], problems: list[str]
-) -> None:
+def _check_numbers(volumes: list[Volume], settings: Settings, problems: list[str]) -> None:
     """Sections must be numbered, differ, and leave no gap that was not allowed."""
     numbers: dict[int, Path] = {}
     for volume in volumes:
         number = number_of(volume)
-        if number is None:
-            if len(volumes) > 1:
-                problems.append(
-                    f"{volume.path} has no number in its name; name sections section_01.ome.zarr."
-                )
-        elif number in numbers:
+        if number is not None and numbers.setdefault(number, volume.path) != volume.path:
             problems.append(
                 f"{volume.path} and {numbers[number]} are both section {number}; rename one."
             )
-        else:
-            numbers[number] = volume.path
+        elif number is None and len(volumes) > 1:
+            problems.append(
+                f"{volume.path} has no number in its name; name sections section_01.ome.zarr."
+            )
     missing = gaps(list(numbers))
-    allowed = StackParameters.model_validate(settings["stack"]).allow_missing_sections
-    if len(missing) > allowed:
+    if len(missing) > StackParameters.model_validate(settings["stack"]).allow_missing_sections:
         shown = ", ".join(map(str, missing))
         problems.append(
             f"{volumes[0].path.parent} lacks section {shown} of {min(numbers)} to {max(numbers)}; "
             f"add what is missing, or give --allow_missing_sections {len(missing)}."
         )
-
-
-def _check_alike(
-    volumes: list[Volume], kind: str, settings: dict[str, dict[str, object]], problems: list[str]
-) -> None:
-    """Sections must have one voxel size and one type by the time that STACK gets them."""
-    p = ResampleParameters.model_validate(settings["resample"])
-    target = None
-    if kind == "mosaic" and p.resolution is not None and not settings["workflow"]["skip_resample"]:
-        target = vector(*p.resolution)
-    try:
-        require_alike(
-            [
-                Voxels(v.path, v.grid.spacing, v.dtype)
-                if target is None
-                else Voxels(v.path, target, output_type(p.dtype, v.dtype))
-                for v in volumes
-            ]
-        )
-    except OctaneError as error:
-        problems.append(str(error))

@@ -1,44 +1,29 @@
 """REPORT: the records and previews of a subject's steps become one HTML file and its JSON twin."""
 
-import json
 import logging
-import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
 from octane.config.params import ExecutionParameters, ReportParameters
-from octane.config.validation import place_of
 from octane.core.errors import OctaneError
 from octane.core.files import writing
-from octane.core.metrics import Metrics, as_json
+from octane.core.metrics import as_json
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, Entry, Report, build
-from octane.report.multiqc import multiqc_content
 from octane.report.trace import trace_content
 
 logger = logging.getLogger(__name__)
 
 RECORD, PREVIEW = "_metrics.json", "_preview.npz"
 """Ends of the names of a task's two files; the begin is the same for both."""
-TRACE, MULTIQC = "_trace.json.gz", "_mqc.json"
-"""Ends of names in place of the report's own."""
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    AttributeError,
-    RuntimeError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
-"""Errors of NumPy and zipfile for a file that is no NPZ, or of which any byte changed."""
 VOLUMES = {
     "pyramid": ("", "the finished volume, one level per resolution, OME-Zarr"),
     "n4": ("_n4", "the corrected volume, OME-Zarr"),
@@ -49,18 +34,10 @@ VOLUMES = {
 
 def _read_record(path: Path) -> Record:
     try:
-        return Record.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise OctaneError(f"{path} cannot be read ({error.strerror}); check the path.") from error
-    except ValidationError as error:
+        return Record.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
         raise OctaneError(
-            f"{path} is no record of an octane step ('{place_of(error)}' is wrong or missing); "
-            "give the *_metrics.json files that the steps wrote."
-        ) from error
-    # UnicodeDecodeError and JSONDecodeError are both ValueErrors.
-    except ValueError as error:
-        raise OctaneError(
-            f"{path} is not JSON; run the step again that should have written it."
+            f"{path} is no record of an octane step; give the *_metrics.json files of the steps."
         ) from error
 
 
@@ -69,38 +46,18 @@ def _read_preview(path: Path) -> dict[str, npt.NDArray]:
         # Opened here, because np.load leaves open what it cannot read.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except UNREADABLE as error:
+    except (OSError, ValueError, EOFError, zlib.error, BadZipFile) as error:
         raise OctaneError(
             f"{path} is not a readable NPZ file; run the step again that should have written it."
         ) from error
 
 
-def _by_stem(paths: Sequence[Path], ending: str) -> dict[str, Path]:
-    """Paths by their names without ``ending``."""
-    found: dict[str, Path] = {}
-    for path in paths:
-        stem = path.name.removesuffix(ending)
-        if stem == path.name:
-            raise OctaneError(f"{path} does not end in {ending}; give the file under its own name.")
-        if stem in found:
-            raise OctaneError(f"{path} and {found[stem]} have one name; give each step once.")
-        found[stem] = path
-    return found
-
-
 def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
     """Load each record with its preview, in the order of their names."""
-    pictured = _by_stem(previews, PREVIEW)
-    named = _by_stem(records, RECORD)
-    if not named:
-        raise OctaneError("There is no record to report on; give the steps' *_metrics.json files.")
-    for stem in pictured.keys() - named.keys():
-        raise OctaneError(
-            f"{pictured[stem]} has no record; give {stem}{RECORD} as well, or leave both out."
-        )
+    pictured = {path.name.removesuffix(PREVIEW): path for path in previews}
     entries = []
-    for stem, path in sorted(named.items()):
-        record = _read_record(path)
+    for path in sorted(records, key=lambda path: path.name):
+        record, stem = _read_record(path), path.name.removesuffix(RECORD)
         needed = PREVIEWED.get(record.step, ())
         if needed and stem not in pictured:
             raise OctaneError(f"{path} has no preview; give {stem}{PREVIEW} as well.")
@@ -115,26 +72,25 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
     return entries
 
 
-def _beside(destination: Path, ending: str) -> Path:
-    """Name a file that goes with the report."""
-    return destination.with_name(destination.stem.removesuffix("_report") + ending)
+def _trace(destination: Path) -> Path:
+    return destination.with_name(destination.stem.removesuffix("_report") + "_trace.json.gz")
 
 
 def _files(
     destination: Path, subject: str, entries: Sequence[Entry], *, workflow: bool
 ) -> dict[str, str]:
     """Describe the files beside the report, by their names; of a folder a name ends in a slash."""
-    found = {}
+    found, trace = {}, _trace(destination).name
     steps = {entry.record.step for entry in entries}
     if workflow:
         last = next((step for step in VOLUMES if step in steps), None)
         if last is not None:
             ending, text = VOLUMES[last]
             found[f"{subject}{ending}.ome.zarr/"] = text
-        for entry in entries:
-            volume = entry.record.settings.get("layout") == "volume"
-            if last is None and entry.record.step == "resample" and volume:
-                name = entry.name.removesuffix("_resample")
+        for name, record in ((entry.name, entry.record) for entry in entries):
+            volume = record.settings.get("layout") == "volume"
+            if last is None and record.step == "resample" and volume:
+                name = name.removesuffix("_resample")
                 found[f"{name}.ome.zarr/"] = "the resampled volume, OME-Zarr"
         if any("--save-bias-field" in entry.record.command for entry in entries):
             found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
@@ -142,8 +98,7 @@ def _files(
         found[CRATE] = "provenance of these results, RO-Crate"
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",
-        _beside(destination, TRACE).name: "the work of every thread over time, for ui.perfetto.dev",
-        _beside(destination, MULTIQC).name: "figures for MultiQC",
+        trace: "the work of every thread over time, for ui.perfetto.dev",
         "previews/": "the pictures of this page, PNG",
     }
 
@@ -164,6 +119,20 @@ def _twin(
     }
 
 
+def _crate(
+    destination: Path,
+    subject: str,
+    run: Mapping[str, str],
+    entries: Sequence[Entry],
+    files: Mapping[str, str],
+) -> dict[str, object]:
+    """Provenance of the subject, with each record as a file of its own."""
+    named = [(entry.name, entry.record) for entry in entries]
+    listed = {name: text for name, text in files.items() if name not in (CRATE, "metrics/")}
+    own = {f"metrics/{name}{RECORD}": f"record of {r.step.upper()}" for name, r in named}
+    return crate(subject, run, named, {destination.name: "the report"} | listed | own)
+
+
 def write_report(
     records: list[Path],
     previews: list[Path],
@@ -173,12 +142,8 @@ def write_report(
     subject: str,
     run: Mapping[str, str] | None,
     execution: ExecutionParameters,
-) -> Metrics:
-    """Write the report of one subject.
-
-    Beside ``destination`` come the same records as one JSON file, the pictures as PNG files in
-    ``previews/``, the timelines as a trace for Perfetto, a table for MultiQC, and, for a run of the
-    workflow, its provenance as an RO-Crate.
+) -> None:
+    """Write the report of one subject, and the files that go with it.
 
     Parameters
     ----------
@@ -199,66 +164,28 @@ def write_report(
         For a record or preview that is missing or not usable, and output that exists or cannot be
         written; nothing is left half-written.
     """
-    metrics = Metrics("report", settings=parameters.model_dump(mode="json"))
     if destination.suffix.lower() not in (".html", ".htm"):
         raise OctaneError(f"{destination} does not end in .html; name the report so.")
-    with metrics.timed("read"):
-        entries = _load(records, previews)
-    for path in (*records, *previews):
-        metrics.count("read", path.stat().st_size)
-    workflow, known = run is not None, dict(run or {})
-    files = _files(destination, subject, entries, workflow=workflow)
-    with metrics.timed("compute"):
-        report = build(
-            entries,
-            heading=parameters.heading or subject,
-            subject=subject,
-            run=known,
-            files=files,
-            workflow=workflow,
-        )
-        timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
-        jsons: dict[Path, object] = {
-            destination.with_suffix(".json"): _twin(report, subject, known, entries),
-            _beside(destination, MULTIQC): multiqc_content(subject, report.summary),
-        }
-        if workflow:
-            named = [(entry.name, entry.record) for entry in entries]
-            own = {f"metrics/{name}{RECORD}": f"record of {r.step.upper()}" for name, r in named}
-            listed = {n: text for n, text in files.items() if n not in (CRATE, "metrics/")}
-            listed = {destination.name: "the report"} | listed | own
-            jsons[destination.with_name(CRATE)] = crate(subject, known, named, listed)
+    entries = _load(records, previews)
+    files = _files(destination, subject, entries, workflow=run is not None)
+    heading = parameters.heading or subject
+    report = build(entries, heading=heading, subject=subject, run=run, files=files)
+    timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
+    twin = _twin(report, subject, run or {}, entries)
+    jsons: dict[Path, object] = {destination.with_suffix(".json"): twin}
+    if run is not None:
+        jsons[destination.with_name(CRATE)] = _crate(destination, subject, run, entries, files)
     contents = {
         destination: report.html.encode(),
-        _beside(destination, TRACE): trace_content(timelines),
+        _trace(destination): trace_content(timelines),
         **{path: as_json(content).encode() for path, content in jsons.items()},
     }
-    _write(contents, report.pictures, destination.parent / "previews", metrics, execution.overwrite)
-    metrics.figures.update(
-        html_bytes=len(contents[destination]),
-        pictures=len(report.pictures),
-        records=len(entries),
-        warnings=len(report.warnings),
-    )
-    logger.info("Report of %s: %s (%d warnings)", subject, destination, len(report.warnings))
-    return metrics
-
-
-def _write(
-    contents: Mapping[Path, bytes],
-    pictures: Mapping[str, bytes],
-    folder: Path,
-    metrics: Metrics,
-    overwrite: bool,
-) -> None:
-    """Write all files; the page, the first one, gets its name last."""
-    with metrics.timed("write"), ExitStack() as stack:
+    # The page, the first one, gets its name last.
+    with ExitStack() as stack:
         for path, content in contents.items():
-            partial = stack.enter_context(writing(path, overwrite=overwrite))
-            partial.write_bytes(content)
-            metrics.count("written", len(content))
-        partial = stack.enter_context(writing(folder, overwrite=overwrite))
-        partial.mkdir()
-        for name, data in pictures.items():
+            stack.enter_context(writing(path, overwrite=execution.overwrite)).write_bytes(content)
+        folder = writing(destination.parent / "previews", overwrite=execution.overwrite)
+        (partial := stack.enter_context(folder)).mkdir()
+        for name, data in report.pictures.items():
             (partial / name).write_bytes(data)
-            metrics.count("written", len(data))
+    logger.info("Report of %s: %s (%d warnings)", subject, destination, len(report.warnings))

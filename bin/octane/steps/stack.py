@@ -21,7 +21,7 @@ from octane.pipeline.workers import plan_workers
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
 from octane.store.image import Attributes, Image, open_image
-from octane.store.sections import Section, Voxels, gaps, noted_sections, number_of, require_alike
+from octane.store.sections import Section, gaps, noted_sections, number_of, require_alike
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ def stack_sections(
         for path in sources
     ]
     first = images[0]
-    require_alike([Voxels(image.path, image.grid.spacing, image.dtype) for image in images])
+    require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = _volume(_slabs(images, parameters), first.grid.spacing)
     sections = noted_sections(
         [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]

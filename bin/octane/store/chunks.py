@@ -6,9 +6,9 @@ zarr gives the fill value for a chunk that is not there: a lost tile that nobody
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import zarr
@@ -26,15 +26,7 @@ def is_store(folder: Path) -> bool:
 
 
 class ChunkError(Exception):
-    """A chunk that cannot be had.
-
-    Attributes
-    ----------
-    key
-        Its key in the store; for a chunk in a shard, the shard's and its own place in it.
-    reason
-        What is wrong, as the end of a sentence.
-    """
+    """A chunk that cannot be had: its key in the store, and the reason as the end of a sentence."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"chunk {key} {reason}")
@@ -56,17 +48,7 @@ class UnreadableChunkError(ChunkError):
 
 @contextmanager
 def reading(key: str) -> Generator[None]:
-    """Make what the system says against reading a chunk an error that names the chunk.
-
-    Raises
-    ------
-    MissingChunkError
-        When it is not there.
-    CorruptChunkError
-        When a folder is in its place.
-    UnreadableChunkError
-        For all else, which tells nothing of the bytes themselves.
-    """
+    """Make what the system says against reading a chunk a :class:`ChunkError`."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -77,19 +59,8 @@ def reading(key: str) -> Generator[None]:
         raise UnreadableChunkError(key, error.strerror or str(error)) from error
 
 
-@dataclass(frozen=True)
-class StoredObject:
-    """A file of the store: a shard, or a chunk where there are no shards.
-
-    Attributes
-    ----------
-    key
-        Its key in the store.
-    file
-        Where it is.
-    region
-        Voxels of the array that it holds.
-    """
+class StoredObject(NamedTuple):
+    """A shard, or a chunk where there are no shards: its file, and the array's voxels in it."""
 
     key: str
     file: Path
@@ -97,7 +68,7 @@ class StoredObject:
 
 
 def owned_shape(array: zarr.Array) -> tuple[int, ...]:
-    """Voxels of one stored object: what one writer must own."""
+    """Voxels of one stored object, which one writer must own."""
     return array.shards or array.chunks
 
 
@@ -115,37 +86,33 @@ def stored_objects(array: zarr.Array, store: Path, region: Region) -> Iterator[S
     )
     for position in product(*spans):
         key = chunk_key(array, position)
-        held = tuple(
-            slice(p * n, min((p + 1) * n, m))
-            for p, n, m in zip(position, size, array.shape, strict=True)
-        )
+        axes = zip(position, size, array.shape, strict=True)
+        held = tuple(slice(p * n, min((p + 1) * n, m)) for p, n, m in axes)
         yield StoredObject(key, store / key, held)
 
 
 def missing_keys(array: zarr.Array, store: Path, region: Region) -> Iterator[str]:
     """Keys of the objects and inner chunks of ``region`` that are not in the store.
 
-    Raises
-    ------
-    UnreadableChunkError
-        When one is there, or may be, and cannot be looked at.
+    One that is there and cannot be read, or is no file, is a :class:`ChunkError`.
     """
     layout = ShardLayout.of(array)
     for stored in stored_objects(array, store, region):
-        if not _is_there(stored):
+        try:
+            with reading(stored.key):
+                require_file(stored.file.stat().st_mode, stored.key)
+        except MissingChunkError:
             yield stored.key
-        elif layout is not None:
+            continue
+        if layout is not None:
             for inner in _missing_inner(array, layout, stored, region):
                 yield f"{stored.key} (inner chunk {inner})"
 
 
-def _is_there(stored: StoredObject) -> bool:
-    # Not Path.is_file, for which from Python 3.14 on a file that is denied is not there.
-    try:
-        with reading(stored.key):
-            return stat.S_ISREG(stored.file.stat().st_mode)
-    except MissingChunkError:
-        return False
+def require_file(mode: int, key: str) -> None:
+    """Raise a CorruptChunkError unless a chunk is a file: a pipe would be waited for."""
+    if not stat.S_ISREG(mode):
+        raise CorruptChunkError(key, "it is no file")
 
 
 def _missing_inner(
@@ -159,10 +126,10 @@ def _missing_inner(
         yield "index"
         return
     for inner in np.argwhere(index[..., 0] == ABSENT).tolist():
-        start = [
-            h.start + i * c for h, i, c in zip(stored.region, inner, array.chunks, strict=True)
-        ]
-        bounds = zip(start, region, array.chunks, array.shape, strict=True)
+        bounds = zip(stored.region, inner, array.chunks, region, strict=True)
         # Chunks of a shard that lie beyond the array's edge are never written.
-        if all(a < min(r.stop, n) and a + c > r.start for a, r, c, n in bounds):
+        if all(
+            h.start + i * c < min(r.stop, h.stop) and h.start + (i + 1) * c > r.start
+            for h, i, c, r in bounds
+        ):
             yield "/".join(map(str, inner))

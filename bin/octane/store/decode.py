@@ -1,8 +1,7 @@
 """The decoded bytes of one chunk, in order, as many at a time as the caller has room for.
 
-Each stream reads the stored bytes as it needs them, and holds no more than its decoder does. At its
-end it makes sure that the chunk was whole: of the right length, with nothing behind it, and equal
-to its checksums.
+Each stream reads the stored bytes as it needs them. At its end the chunk is known to be whole: of
+the right length, with nothing behind it, and equal to its checksums.
 """
 
 import os
@@ -19,7 +18,7 @@ import zstandard
 from numcodecs import Blosc, Zstd
 
 from octane.core.timing import moved, span
-from octane.store.chunks import CorruptChunkError, reading
+from octane.store.chunks import CorruptChunkError, reading, require_file
 from octane.store.encoding import CHECKSUM_BYTES, Encoding, crc32c
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,10 +30,9 @@ BLOSC_HEADER = 16
 
 SENTINEL = b"octane: the end."
 SENTINEL_FRAME = zstandard.ZstdCompressor(write_checksum=True).compress(SENTINEL)
-"""Put behind the frames of a chunk: it comes out only if all before it were complete.
+"""Put behind a chunk's frames: it comes out only if all before it were complete.
 
-The decoder does not tell a frame that was cut short, in its checksum for instance, from one that
-has ended.
+The decoder does not distinguish a frame that was cut short from one that has ended.
 """
 
 
@@ -70,25 +68,11 @@ def workspace() -> Generator[Workspace]:
 
 
 class StoredBytes:
-    """The stored bytes of one chunk, in order.
+    """The stored bytes of one chunk of an open file, in order.
 
-    Parameters
-    ----------
-    descriptor
-        Of the open file.
-    key
-        The chunk's, for errors.
-    offset, size
-        Where in the file they lie; up to its end for None.
-    checked
-        Whether their last four are a crc32c of the others, which are then not given.
-
-    Raises
-    ------
-    CorruptChunkError
-        When they are not all in the file.
-    UnreadableChunkError
-        When the system does not give them; also while they are read.
+    They lie at ``offset``, up to the file's end for size None. Where they are ``checked``, the last
+    four are a crc32c of the others and not given. Errors are those of a chunk, also while they are
+    read.
     """
 
     def __init__(
@@ -98,14 +82,16 @@ class StoredBytes:
         self._descriptor = descriptor
         self._offset = offset
         with reading(key):
-            available = os.fstat(descriptor).st_size - offset
+            state = os.fstat(descriptor)
+        require_file(state.st_mode, key)
+        available = state.st_size - offset
         self.left = (available if size is None else size) - CHECKSUM_BYTES * checked
         if self.left < 0 or (size is not None and size > available):
             raise CorruptChunkError(key, "its bytes are not all in the file")
         self._checksum = 0 if checked else None
 
     def read_into(self, memory: Bytes) -> int:
-        """Fill ``memory``, or as much of it as there are bytes left; gives their number."""
+        """Fill ``memory``, or as much of it as there are bytes left; returns their number."""
         memory = memory[: self.left]
         if not len(memory):
             return 0
@@ -145,15 +131,7 @@ class StoredBytes:
 
 
 class ChunkStream(ABC):
-    """The decoded bytes of one chunk.
-
-    Attributes
-    ----------
-    key
-        The chunk's key.
-    left
-        Bytes that are still to come.
-    """
+    """The decoded bytes of the chunk ``key``, of which ``left`` are still to come."""
 
     def __init__(self, key: str, size: int, space: Workspace) -> None:
         self.key = key
@@ -161,20 +139,7 @@ class ChunkStream(ABC):
         self._space = space
 
     def read_into(self, buffer: npt.NDArray) -> None:
-        """Fill ``buffer`` with the next bytes; with the last ones, the chunk is verified.
-
-        Raises
-        ------
-        ValueError
-            When the buffer is not contiguous or larger than what is left.
-        CorruptChunkError
-            When the bytes cannot be decoded, or the chunk turns out not to be whole.
-        """
-        if not buffer.flags.c_contiguous or buffer.nbytes > self.left:
-            raise ValueError(
-                f"a buffer of {buffer.nbytes} bytes (contiguous: {buffer.flags.c_contiguous}) "
-                f"cannot take the {self.left} that are left of chunk {self.key}"
-            )
+        """Fill a contiguous buffer with the next bytes; with the last, the chunk is verified."""
         memory = buffer.reshape(-1).view(np.uint8)
         with span("decode"):
             self._fill(memory)
@@ -182,8 +147,6 @@ class ChunkStream(ABC):
 
     def skip(self, count: int) -> None:
         """Pass over the next ``count`` bytes, as :meth:`read_into` would."""
-        if count > self.left:
-            raise ValueError(f"chunk {self.key} has {self.left} bytes left and not {count}")
         with span("decode"):
             self._skip(count)
             self._passed(count)

@@ -1,8 +1,4 @@
-"""Encodings of chunks and shards that octane reads and writes without zarr.
-
-Through zarr every chunk lands in fresh memory and is copied (docs/benchmarks.md). The encodings of
-microscopy are few, so octane reads and writes these directly, into memory that it uses again. zarr
-reads all others.
+"""Encodings of chunks and shards that octane reads and writes without zarr, which reads all others.
 
 A shard is a file of several (inner) chunks and an index: 16 bytes for each chunk (offset and
 length, all ones when absent) and mostly a crc32c, at the end or the start of the file.
@@ -47,14 +43,7 @@ def crc32c(content: npt.NDArray[np.uint8], before: int = 0) -> int:
 class ShardLayout:
     """Layout of an array's shards.
 
-    Attributes
-    ----------
-    per_shard
-        Inner chunks of a shard along each axis.
-    at_end
-        Whether the index stands behind the chunks.
-    checked
-        Whether a crc32c follows the index.
+    Inner chunks along each axis, whether the index stands behind them, and whether it has a crc32c.
     """
 
     per_shard: tuple[int, ...]
@@ -71,10 +60,9 @@ class ShardLayout:
         if not isinstance(codec, ShardingCodec) or len(metadata.codecs) > 1:
             return None
         first, *others = codec.index_codecs
-        plain = isinstance(first, BytesCodec) and first.endian is not None
-        if not plain or first.endian.value != "little" or len(others) > 1:
+        if not isinstance(first, BytesCodec) or not first.endian or first.endian.value != "little":
             return None
-        if not all(isinstance(other, Crc32cCodec) for other in others):
+        if [type(other) for other in others] not in ([], [Crc32cCodec]):
             return None
         counts = (s // c for s, c in zip(array.shards, array.chunks, strict=True))
         return cls(tuple(counts), codec.index_location.value == "end", bool(others))
@@ -85,19 +73,7 @@ class ShardLayout:
         return 16 * prod(self.per_shard) + CHECKSUM_BYTES * self.checked
 
     def read_index(self, descriptor: int) -> npt.NDArray[np.uint64]:
-        """Offset and length of every inner chunk, from an open shard.
-
-        Returns
-        -------
-        array
-            Two values a chunk, on the last axis; read-only. A chunk that is not there has
-            :data:`ABSENT` for both.
-
-        Raises
-        ------
-        ShardIndexError
-            When the file is too short for it or the checksum is another.
-        """
+        """Offset and length of every inner chunk of an open shard, or :data:`ABSENT` for both."""
         size = os.fstat(descriptor).st_size
         start = size - self.index_bytes if self.at_end else 0
         raw = os.pread(descriptor, self.index_bytes, start) if start >= 0 else b""
@@ -124,24 +100,10 @@ class NotDirectError(Exception):
 
 @dataclass(frozen=True)
 class Encoding:
-    """Everything that turns the stored bytes of a chunk into voxels, and back.
+    """Encoding of an array's (inner) chunks, which are stored in full at the array's edge as well.
 
-    Attributes
-    ----------
-    dtype
-        Of the voxels; little-endian.
-    chunks
-        Voxels of an (inner) chunk; also those at the array's edge are stored in full.
-    fill
-        Value of voxels that are not stored.
-    compressor
-        What the voxels' bytes go through, or None.
-    checked
-        Whether a crc32c follows the bytes.
-    shard
-        How chunks are gathered in files, or None for one file a chunk.
-    folder
-        The store that keys are relative to.
+    ``dtype`` is little-endian, ``checked`` tells whether a crc32c follows the bytes, ``shard`` is
+    None for one file a chunk, and ``folder`` is the store that keys are relative to.
     """
 
     dtype: np.dtype
@@ -154,13 +116,7 @@ class Encoding:
 
     @classmethod
     def of(cls, array: zarr.Array) -> "Encoding":
-        """Encoding of an array.
-
-        Raises
-        ------
-        NotDirectError
-            When it is not one of those that octane knows; says which part of it.
-        """
+        """Encoding of an array; a NotDirectError names the part of it that octane does not know."""
         store = array.store_path.store
         if not isinstance(store, LocalStore):
             raise NotDirectError("the store is not a folder")

@@ -5,11 +5,13 @@ Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGF
 """
 
 import lzma
+import math
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
 
@@ -18,10 +20,11 @@ import numpy.typing as npt
 import zarr
 import zarr.errors
 
-from octane.core.errors import OctaneError, unreadable
+from octane.core.errors import OctaneError
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region
 from octane.store.chunks import (
+    METADATA,
     ChunkError,
     CorruptChunkError,
     MissingChunkError,
@@ -30,38 +33,35 @@ from octane.store.chunks import (
     owned_shape,
     stored_objects,
 )
-from octane.store.encoding import NotDirectError
-from octane.store.ngff import dataset_paths, finest_dataset
+from octane.store.encoding import Encoding, NotDirectError
+from octane.store.ngff import read_json, read_metadata
 from octane.store.reader import DirectReader
 
 Attributes = dict[str, object]
 
 DECODING_ERRORS = (
-    RuntimeError,
-    ValueError,
-    OSError,
+    ArithmeticError,
     EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
     zlib.error,
     lzma.LZMAError,
     zarr.errors.BaseZarrError,
 )
-"""Exceptions of zarr, numcodecs and Python's codecs for a chunk that cannot be decoded."""
+"""Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
+
+MOST_CHUNKS = 10_000_000
+"""Chunks of an image that can be looked for one by one."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A 3-D image in an OME-Zarr store, at its finest resolution.
+    """A 3-D image in an OME-Zarr store: the array of one level, and its grid in micrometres.
 
-    Attributes
-    ----------
-    path
-        The store, as given.
-    array
-        The finest level.
-    grid
-        In micrometres.
-    attributes
-        What octane noted in the store; empty for stores of others.
+    ``missing`` is the meaning of a chunk that is not in the store; ``attributes`` are octane's own.
     """
 
     path: Path
@@ -76,41 +76,28 @@ class Image:
         return self.array.dtype
 
     @property
-    def owned(self) -> tuple[int, int, int]:
-        """Region that is best read at once: a shard, or a chunk where there are none."""
-        return cast("tuple[int, int, int]", owned_shape(self.array))
-
-    @property
     def chunks(self) -> tuple[int, int, int]:
         """Voxels that are decoded at once."""
         return cast("tuple[int, int, int]", self.array.chunks)
 
     @cached_property
-    def _direct(self) -> tuple[DirectReader | None, str]:
-        try:
-            return DirectReader(self.array, fill_missing=self.missing == "fill"), ""
-        except NotDirectError as error:
-            return None, str(error)
-
-    @property
     def reader(self) -> DirectReader | None:
-        """Reader that works without zarr; None where only zarr can read."""
-        return self._direct[0]
+        """Reader that works without zarr; None where only zarr can read, for :attr:`why_zarr`."""
+        if self.why_zarr:
+            return None
+        return DirectReader(self.array, fill_missing=self.missing == "fill")
 
-    @property
+    @cached_property
     def why_zarr(self) -> str:
-        """Why only zarr can read it, as the end of a sentence; empty where it need not."""
-        return self._direct[1]
+        """Reason that only zarr can read it, as the end of a sentence; empty where it need not."""
+        try:
+            Encoding.of(self.array)
+        except NotDirectError as error:
+            return str(error)
+        return ""
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, (z, y, x).
-
-        Parameters
-        ----------
-        region
-            One slice an axis.
-        out
-            Taken for the result, of the region's shape and the image's type.
+        """Voxels of ``region``, (z, y, x), in ``out`` if it is given.
 
         Raises
         ------
@@ -120,15 +107,25 @@ class Image:
         if self.reader is not None:
             with self.naming_chunks():
                 return self.reader.read(region, out)
-        if self.missing == "error":
-            self.require_chunks(region)
-        try:
-            voxels = np.asarray(self.array[region])
-        except DECODING_ERRORS as error:
-            raise self._named(self._broken_chunk(region, error)) from error
+        self.require_chunks(region)
         if out is None:
-            return voxels
-        out[...] = voxels
+            out = np.empty([r.stop - r.start for r in region], self.dtype)
+        # One object after the other, so that an error has its key.
+        for stored in stored_objects(self.array, self.path, region):
+            axes = list(zip(region, stored.region, strict=True))
+            part = tuple(slice(max(r.start, h.start), min(r.stop, h.stop)) for r, h in axes)
+            place = tuple(
+                slice(p.start - r.start, p.stop - r.start)
+                for p, r in zip(part, region, strict=True)
+            )
+            try:
+                out[place] = self.array[part]
+            except DECODING_ERRORS as error:
+                # Codecs raise OSErrors as well, which have no number of the system's.
+                if isinstance(error, OSError) and error.errno is not None:
+                    reason = error.strerror or str(error)
+                    raise self._named(UnreadableChunkError(stored.key, reason)) from error
+                raise self._named(CorruptChunkError(stored.key, type(error).__name__)) from error
         return out
 
     @contextmanager
@@ -140,16 +137,17 @@ class Image:
             raise self._named(error) from error
 
     def require_chunks(self, region: Region) -> None:
-        """Raise an OctaneError naming the first chunk of ``region`` that is not in the store."""
+        """Raise an OctaneError for the first chunk of ``region`` that is lost or is no file."""
         with self.naming_chunks():
             for key in missing_keys(self.array, self.path, region):
-                raise MissingChunkError(key, "is missing")
+                if self.missing == "error":
+                    raise MissingChunkError(key, "is missing")
 
     def missing_chunks(self) -> list[str]:
-        """Keys of all chunks that are not in the store."""
+        """Keys of chunks that are not in the store, the first thousand."""
         whole = tuple(slice(0, n) for n in self.array.shape)
         with self.naming_chunks():
-            return list(missing_keys(self.array, self.path, whole))
+            return list(islice(missing_keys(self.array, self.path, whole), 1000))
 
     def _named(self, error: ChunkError) -> OctaneError:
         missing = isinstance(error, MissingChunkError)
@@ -169,20 +167,6 @@ class Image:
             remedy = _restore(self.path)
         return OctaneError(f"{self.path}: chunk {error.key} {problem}; {remedy}")
 
-    def _broken_chunk(self, region: Region, error: Exception) -> ChunkError:
-        """Error for the first stored object of a region that zarr cannot read."""
-        key = f"in {[[r.start, r.stop] for r in region]}"
-        for stored in stored_objects(self.array, self.path, region):
-            try:
-                self.array[stored.region]
-            except DECODING_ERRORS as own:
-                key, error = stored.key, own
-                break
-        # Codecs raise OSErrors as well, which have no number of the system's.
-        if isinstance(error, OSError) and error.errno is not None:
-            return UnreadableChunkError(key, error.strerror or str(error))
-        return CorruptChunkError(key, type(error).__name__)
-
 
 def _restore(path: Path) -> str:
     """Remedy for a damaged store, as the end of a sentence."""
@@ -192,89 +176,65 @@ def _restore(path: Path) -> str:
     return f"it is the output of an earlier step: remove {task} and run again with -resume."
 
 
-def _group(path: Path) -> zarr.Group:
-    if not path.exists():
-        raise OctaneError(f"{path} does not exist; check the path.")
-    try:
-        return zarr.open_group(path, mode="r")
-    except (zarr.errors.BaseZarrError, FileNotFoundError, NotADirectoryError, ValueError) as error:
-        raise OctaneError(
-            f"{path} is not an OME-Zarr image (no zarr group in it); give the folder that holds "
-            "zarr.json or .zgroup."
-        ) from error
-    except OSError as error:
-        raise unreadable(error) from error
-
-
 def open_image(
     path: Path,
     *,
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
 ) -> Image:
-    """Open the finest level of an OME-Zarr image.
-
-    Parameters
-    ----------
-    path
-        Folder of the store.
-    input_unit
-        Unit for axes that state none.
-    missing
-        What a chunk that is not in the store means.
+    """Open the finest level of an OME-Zarr image; ``input_unit`` is for axes that state none.
 
     Raises
     ------
     OctaneError
         When it is not an OME-Zarr image of axes z, y, x with scale and unit; says what to do.
     """
-    group = _group(path)
-    root = group.attrs.asdict()
-    dataset = finest_dataset(path, root, input_unit)
-    array = _array(path, group, dataset.path)
-    grid = Grid(cast("tuple[int, int, int]", array.shape), dataset.spacing, dataset.origin)
-    attributes = dict(cast("Attributes", root.get("octane", {})))
-    # Stores of earlier versions name a list of their files, which nothing reads any more.
-    attributes.pop("manifest", None)
-    return Image(path, array, grid, missing, attributes)
+    metadata = read_metadata(path, input_unit)
+    array = _array(path, metadata.datasets[0])
+    grid = Grid(cast("tuple[int, int, int]", array.shape), metadata.spacing, metadata.origin)
+    return Image(path, array, grid, missing, metadata.octane or {})
 
 
 def open_levels(path: Path) -> list[Image]:
-    """Open every level of an OME-Zarr image, finest first, on grids of unit spacing.
+    """Open every level of an OME-Zarr image, finest first, all with the voxel size of the finest.
 
     Chunks that are absent are errors in images of octane's own, which store every chunk.
-
-    Raises
-    ------
-    OctaneError
-        When it is not an OME-Zarr image, or lacks a level.
     """
-    group = _group(path)
-    root = group.attrs.asdict()
-    missing = "error" if "octane" in root else "fill"
-    arrays = [_array(path, group, name) for name in dataset_paths(path, root)]
+    metadata = read_metadata(path, "micrometer")
+    missing = "fill" if metadata.octane is None else "error"
+    arrays = [_array(path, name) for name in metadata.datasets]
     return [
-        Image(path, a, Grid(cast("tuple[int, int, int]", a.shape), (1.0, 1.0, 1.0)), missing)
+        Image(path, a, Grid(cast("tuple[int, int, int]", a.shape), metadata.spacing), missing)
         for a in arrays
     ]
 
 
-def _array(path: Path, group: zarr.Group, name: str) -> zarr.Array:
+def _array(path: Path, name: str) -> zarr.Array:
     """The array of one dataset."""
-    try:
-        array = group.get(name)
-    except (zarr.errors.BaseZarrError, ValueError) as error:
-        raise OctaneError(
-            f"{path} has metadata of the dataset {name} that cannot be read; the store is "
-            f"incomplete: {_restore(path)}"
-        ) from error
-    if not isinstance(array, zarr.Array):
+    if not any([read_json(path / name / file) for file in METADATA]):
         raise OctaneError(
             f"{path} names the dataset {name} and has no such array; the store is incomplete: "
             f"{_restore(path)}"
         )
-    if array.ndim != 3 or 0 in array.shape:
+    try:
+        array = zarr.open_array(path, path=name, mode="r")
+    except DECODING_ERRORS as error:
+        raise OctaneError(
+            f"{path} has metadata of the dataset {name} that cannot be read "
+            f"({str(error).splitlines()[0]}); {_restore(path)}"
+        ) from error
+    if array.ndim != 3 or min(array.shape) < 1:
         raise OctaneError(
             f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
+        )
+    sizes = zip(array.shape, array.chunks, strict=True)
+    if (
+        min(*array.chunks, *owned_shape(array)) < 1
+        or math.prod(-(-n // c) for n, c in sizes) > MOST_CHUNKS
+    ):
+        raise OctaneError(
+            f"{path} holds an array of shape {array.shape} in chunks of {array.chunks}; octane "
+            f"takes up to {MOST_CHUNKS} chunks: correct the metadata of dataset {name}, or "
+            "rechunk it."
         )
     return array

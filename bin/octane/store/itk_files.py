@@ -1,14 +1,11 @@
-"""Volumes in files that ITK reads, NIfTI, MHA, NRRD and TIFF: a part of one, or all of it once.
+"""Volumes in files that ITK reads: NIfTI, MHA, NRRD and TIFF, read whole when voxels are asked for.
 
-Of NIfTI and MHA that are not compressed ITK reads a part and nothing else. For a part of a
-compressed one it decompresses all that comes before, and NRRD and TIFF it always reads whole.
+The steps take all voxels of such a file, and ITK reads a part of most formats no faster.
 """
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
-from math import prod
 from pathlib import Path
 from threading import Lock
 
@@ -32,102 +29,62 @@ TAKEN = (16, 256, 256)
 """Voxels taken at once of a volume that is in memory: few enough planes to stay in the cache."""
 
 PIECE_BYTES = 32_000_000
-"""Most that is read at once of a file that is read by region: ITK's NIfTI holds it twice."""
-
-MHA_HEADER = 8192
-"""Bytes of an MHA file that hold its header."""
+"""Most that is read at once of a NIfTI file, which ITK holds twice."""
 
 COMPLEX = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
 
 
 class FileVolume:
-    """A file of :data:`FORMATS`, whose voxels are read when they are asked for.
+    """A file of :data:`FORMATS`, read whole by the first thread that asks for voxels.
 
-    Attributes
-    ----------
-    path, grid, dtype, attributes
-        As of every volume; it has no attributes.
-    frame
-        One voxel with the file's type, spacing, origin and directions as ITK has them.
-    by_region
-        Whether a part of it can be read without the rest.
+    ``frame`` is one voxel with the file's type, spacing, origin and directions as ITK has them.
     """
 
     def __init__(self, path: Path, grid: Grid, frame: sitk.Image) -> None:
         self.path, self.grid, self.frame = path, grid, frame
         self.dtype: np.dtype = sitk.GetArrayFromImage(frame).dtype
+        self.chunks = TAKEN
         self.attributes: Attributes = {}
-        self.by_region = _by_region(path)
         self._voxels: npt.NDArray | None = None
         self._image: sitk.Image | None = None
         self._lock = Lock()
 
-    @property
-    def chunks(self) -> tuple[int, int, int]:
-        """Voxels that are best taken at once."""
-        return TAKEN
-
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, a copy: from memory, or a part of the file where that can be read.
-
-        For a step that takes all of them, :meth:`load` comes first: many parts take longer.
-        """
+        """Voxels of ``region``, a copy."""
+        voxels = self.load()
         if out is None:
-            out = np.empty([r.stop - r.start for r in region], self.dtype)
-        if self._voxels is None and not self.by_region:
-            self.load()
-        if self._voxels is None:
-            self._read_part(region, out)
-        else:
-            out[...] = self._voxels[region]
+            return voxels[region].copy()
+        out[...] = voxels[region]
         return out
 
-    def load(self) -> None:
-        """Bring all voxels into memory, if they are not there.
-
-        Raises
-        ------
-        OctaneError
-            When the file is cut short or corrupt.
-        """
+    def load(self) -> npt.NDArray:
+        """Bring all voxels into memory, if they are not there; an error for a damaged file."""
         with self._lock:
             if self._voxels is None:
                 self._voxels = self._read_all()
+            return self._voxels
 
     def _read_all(self) -> npt.NDArray:
-        pieces = self._pieces()
-        if not pieces:
+        shape, name = self.grid.shape, self.path.name.lower()
+        if not name.endswith((".nii", ".nii.gz")):
             with _told(self.path):
                 self._image = sitk.ReadImage(str(self.path))
             # A view, which is good for as long as the image is kept.
             return sitk.GetArrayViewFromImage(self._image)
-        voxels = np.empty(self.grid.shape, self.dtype)
-        for region in pieces:
-            self._read_part(region, voxels[region])
-        return voxels
-
-    def _pieces(self) -> list[Region]:
-        """Parts in which the file is read; none where it is read in one go.
-
-        ITK takes a NIfTI file that is cut short for whole unless it is asked for a part, and holds
-        what it is asked for twice. Half of a compressed one costs half its decompression more.
-        """
-        shape = self.grid.shape
-        if self.by_region:
-            count = -(-prod(shape) * self.dtype.itemsize // PIECE_BYTES)
-        elif self.path.name.lower().endswith(".nii.gz"):
-            count = 2
-        else:
-            return []
+        # ITK takes a NIfTI file that is cut short for whole unless it is asked for a part, and
+        # holds that twice. Half of a compressed one costs half its decompression more.
+        voxels = np.empty(shape, self.dtype)
+        count = 2 if name.endswith(".gz") else -(-voxels.nbytes // PIECE_BYTES)
         axis = next((a for a, n in enumerate(shape) if n > 1), 0)
         count = min(count, shape[axis])
-        edges = [shape[axis] * k // count for k in range(count + 1)]
-        return [
-            tuple(slice(a, b) if at == axis else slice(0, n) for at, n in enumerate(shape))
-            for a, b in pairwise(edges)
-        ]
+        for first, last in pairwise(shape[axis] * k // count for k in range(count + 1)):
+            region = [slice(0, n) for n in shape]
+            region[axis] = slice(first, last)
+            self.read_part(tuple(region), voxels[tuple(region)])
+        return voxels
 
-    def _read_part(self, region: Region, out: npt.NDArray) -> None:
+    def read_part(self, region: Region, out: npt.NDArray) -> None:
+        """Read a part of the file, which ITK does fast for NIfTI alone."""
         reader = sitk.ImageFileReader()
         reader.SetFileName(str(self.path))
         reader.SetExtractIndex([r.start for r in reversed(region)])
@@ -136,27 +93,11 @@ class FileVolume:
             image = reader.Execute()
         out[...] = sitk.GetArrayViewFromImage(image)
 
-    def require_end(self) -> None:
-        """Raise where the last voxel of a file that is read by region is not there."""
-        if self.by_region:
-            last = tuple(slice(n - 1, n) for n in self.grid.shape)
-            self._read_part(last, np.empty((1, 1, 1), self.dtype))
-
 
 def open_file(path: Path, *, input_unit: str | None = None) -> FileVolume:
     """Open a file of :data:`FORMATS`; of its voxels the last is read at the most.
 
-    Parameters
-    ----------
-    path
-        The file, whose lengths ITK gives in millimetres.
-    input_unit
-        Unit of the lengths in formats that state none.
-
-    Raises
-    ------
-    OctaneError
-        When it cannot be read as a 3-D volume; names the file and what to do.
+    ``input_unit`` is for formats that state none; ITK gives lengths of all others in millimetres.
     """
     require_format(path)
     try:
@@ -190,7 +131,10 @@ def open_file(path: Path, *, input_unit: str | None = None) -> FileVolume:
     origin = [o * unit for o in reversed(frame.GetOrigin())]
     nx, ny, nz = reader.GetSize()
     volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame)
-    volume.require_end()
+    if path.name.lower().endswith(".nii"):
+        # A file that is cut short lacks the last voxel.
+        last = tuple(slice(n - 1, n) for n in volume.grid.shape)
+        volume.read_part(last, np.empty((1, 1, 1), volume.dtype))
     return volume
 
 
@@ -212,15 +156,6 @@ def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
     # An axis of the volume is a column. What is added makes 0 of -0, which would be written.
     frame.SetDirection([(-d if spacing[k % 3] < 0 else d) + 0.0 for k, d in enumerate(direction)])
     return frame
-
-
-def _by_region(path: Path) -> bool:
-    name = path.name.lower()
-    if name.endswith(".mha"):
-        with path.open("rb") as stream:
-            header = stream.read(MHA_HEADER).partition(b"ElementDataFile")[0]
-        return re.search(rb"^CompressedData\s*=\s*[Tt1]", header, re.MULTILINE) is None
-    return name.endswith(".nii")
 
 
 @contextmanager

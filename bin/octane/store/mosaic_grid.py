@@ -28,22 +28,16 @@ COLUMNS = ("section", "row", "column", "y", "x")
 
 @dataclass(frozen=True)
 class MosaicGrid:
-    """The tiles of a mosaic grid.
+    """The tiles of a mosaic grid; lengths in micrometres.
 
     Attributes
     ----------
-    shape
-        Voxels of the whole grid (z, y, x).
-    tile
-        Voxels of a full tile (z, y, x).
-    spacing
-        Voxel size in micrometres.
+    shape, tile
+        Voxels of the whole grid and of a full tile (z, y, x).
     edge
-        Outer edge of the first voxel that was imaged, micrometres.
-    tile_extent
-        Physical size of a full tile in micrometres.
-    extent
-        Sum of the tiles' physical sizes along each axis, so that the last one may be smaller.
+        Outer edge of the first voxel that was imaged.
+    tile_extent, extent
+        Physical size of a full tile, and the sum of all along each axis: the last may be smaller.
     pitch
         Distance between the edges of neighbouring tiles in y and x; None where it is not known.
     """
@@ -58,15 +52,8 @@ class MosaicGrid:
 
     @classmethod
     def of(cls, image: Image) -> "MosaicGrid":
-        """Read the tiles of a mosaic grid from an image.
-
-        Raises
-        ------
-        OctaneError
-            When a chunk does not span the full Z.
-        """
-        tile = cast("tuple[int, int, int]", image.array.chunks)
-        grid = image.grid
+        """Read the tiles of an image, whose chunks must span the full Z."""
+        grid, tile = image.grid, image.chunks
         if tile[0] < grid.shape[0]:
             raise OctaneError(
                 f"{image.path} has chunks of {tile[0]} of {grid.shape[0]} planes, and in a mosaic "
@@ -110,12 +97,8 @@ class MosaicGrid:
     def extent_of(self, tile: Tile) -> Vector:
         """Physical size of a tile in micrometres; smaller at a cut edge."""
         counts = (0, *tile)
-        return vector(
-            *(
-                min(full, total - k * full)
-                for full, total, k in zip(self.tile_extent, self.extent, counts, strict=True)
-            )
-        )
+        axes = zip(self.tile_extent, self.extent, counts, strict=True)
+        return vector(*(min(full, total - k * full) for full, total, k in axes))
 
     def margin(self, tile: Tile) -> Vector:
         """From a tile's outer edge to its voxels' outer edge, micrometres.
@@ -123,13 +106,8 @@ class MosaicGrid:
         Exact spacing seldom divides a tile: the voxels are centred on it, so that they begin a
         little inside (positive) or outside (negative) of its edge.
         """
-        region = self.region(tile)
-        return vector(
-            *(
-                (e - (r.stop - r.start) * s) / 2
-                for e, r, s in zip(self.extent_of(tile), region, self.spacing, strict=True)
-            )
-        )
+        axes = zip(self.extent_of(tile), self.region(tile), self.spacing, strict=True)
+        return vector(*((e - (r.stop - r.start) * s) / 2 for e, r, s in axes))
 
     def positions(self, pitch: Position) -> dict[Tile, Position]:
         """Nominal position of every tile."""
@@ -137,24 +115,12 @@ class MosaicGrid:
 
     def attributes(self) -> Attributes:
         """Metadata that goes with the mosaic through resampling."""
-        noted: Attributes = {
-            "edge": list(self.edge),
-            "tile_extent": list(self.tile_extent),
-            "extent": list(self.extent),
-        }
-        if self.pitch is not None:
-            noted["pitch"] = list(self.pitch)
-        return noted
+        names = ("edge", "tile_extent", "extent", *(["pitch"] if self.pitch is not None else []))
+        return {name: list(getattr(self, name)) for name in names}
 
 
 def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
-    """Tile positions of one section from a CSV table, micrometres.
-
-    Raises
-    ------
-    OctaneError
-        When columns, a tile or numbers are missing; names the file and the line.
-    """
+    """Tile positions of one section from a CSV table; an error names the line."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             rows = list(csv.DictReader(stream))

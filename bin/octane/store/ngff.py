@@ -1,13 +1,16 @@
-"""NGFF metadata (0.4 and 0.5) of a 3-D image: its finest dataset, voxel size and offset."""
+"""NGFF metadata (0.4 and 0.5) of a 3-D image: its datasets, voxel size and offset.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+Whatever is wrong with it is one sentence that names the store and the field.
+"""
+
+import json
 from pathlib import Path
-from typing import Annotated
+from stat import S_ISREG
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
-from octane.core.errors import OctaneError
+from octane.core.errors import OctaneError, unreadable
 from octane.core.geometry import MICROMETERS, Vector, vector
 
 SYNONYMS = {
@@ -23,123 +26,116 @@ SYNONYMS = {
 }
 """Spellings that other writers use; each means exactly one of NGFF's units."""
 
+SPACINGS = (1e-6, 1e9)
+"""Voxel sizes that are taken, micrometres: beyond them a unit or an exponent is wrong."""
+FARTHEST = 1e15
+"""Distance from zero, micrometres, up to which float64 tells voxels apart."""
 
-class AxisMetadata(BaseModel):
-    """One axis; up to NGFF 0.3 it was its name alone."""
+
+def _named(axis: object) -> object:
+    """An axis that is its name alone, as up to NGFF 0.3, as an axis without a unit."""
+    return {"name": axis} if isinstance(axis, str) else axis
+
+
+def _inside(path: str) -> str:
+    if path.startswith("/") or not path.isprintable() or ".." in path.split("/"):
+        raise ValueError("it leads out of the store")
+    return path
+
+
+class Axis(BaseModel):
+    """One axis."""
 
     name: str
     unit: str | None = None
 
 
-def _named(axis: object) -> object:
-    """An axis that is its name alone, as an axis without a unit."""
-    return {"name": axis} if isinstance(axis, str) else axis
-
-
-class TransformationMetadata(BaseModel):
+class Transformation(BaseModel):
     """A scale, a translation, or one of others that are not read."""
 
     type: str
-    scale: list[float] | None = None
-    translation: list[float] | None = None
+    scale: list[Annotated[FiniteFloat, Field(gt=0)]] | None = None
+    translation: list[FiniteFloat] | None = None
 
 
-class DatasetMetadata(BaseModel):
+class Dataset(BaseModel):
     """One resolution."""
 
-    path: str
-    coordinateTransformations: list[TransformationMetadata] | None = None
+    path: Annotated[str, AfterValidator(_inside)]
+    coordinateTransformations: list[Transformation] | None = None
 
 
-class MultiscaleMetadata(BaseModel):
-    """Part of a multiscale that octane reads."""
+class Multiscale(BaseModel):
+    """Part of a multiscale that octane reads; its transformations apply after a dataset's own."""
 
-    axes: list[Annotated[AxisMetadata, BeforeValidator(_named)]] = []
-    datasets: list[DatasetMetadata] = []
-    coordinateTransformations: list[TransformationMetadata] | None = None
-
-
-class ImageMetadata(BaseModel):
-    """The group's attributes, in 0.5 those under ``ome``."""
-
-    multiscales: list[MultiscaleMetadata] = []
+    axes: list[Annotated[Axis, BeforeValidator(_named)]] = []
+    datasets: list[Dataset] = []
+    coordinateTransformations: list[Transformation] | None = None
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """The finest dataset of an image.
+class Multiscales(BaseModel):
+    """NGFF's part of the attributes."""
 
-    Attributes
-    ----------
-    path
-        Of its array in the group.
-    spacing, origin
-        Voxel size and centre of the first voxel (z, y, x) in micrometres.
+    multiscales: list[Multiscale] = []
+
+
+class GroupAttributes(Multiscales):
+    """A group's attributes; NGFF's are under ``ome`` from 0.5 on."""
+
+    ome: Multiscales | None = None
+    octane: dict[str, object] | None = None
+
+
+class GroupMetadata(BaseModel):
+    """The group of an image."""
+
+    zarr_format: Literal[2, 3]
+    node_type: Literal["group"] = "group"
+    attributes: GroupAttributes
+
+
+class Metadata(NamedTuple):
+    """Arrays of an image, finest first, and voxel size and first centre of the finest.
+
+    Lengths are in micrometres; ``octane`` is None in stores of others.
     """
 
-    path: str
+    datasets: list[str]
     spacing: Vector
     origin: Vector
+    octane: dict[str, object] | None
 
 
-def finest_dataset(path: Path, attributes: Mapping[str, object], input_unit: str | None) -> Dataset:
-    """Read the metadata of an image's finest dataset.
-
-    Parameters
-    ----------
-    path
-        The store, for messages.
-    attributes
-        Of the store's group.
-    input_unit
-        Unit for axes that state none.
+def read_metadata(path: Path, input_unit: str | None) -> Metadata:
+    """Read the metadata of an image; ``input_unit`` is for axes that state none.
 
     Raises
     ------
     OctaneError
         When it is no image of axes z, y, x with scale and unit; says what to do.
     """
-    multiscale = _multiscale(path, attributes)
-    dataset = multiscale.datasets[0]
-    own = dataset.coordinateTransformations or []
-    # A transformation of the whole multiscale applies after the dataset's own.
-    common = multiscale.coordinateTransformations or []
-    scale = _vector(path, dataset.path, own, "scale")
-    if scale is None or min(scale) <= 0:
+    if not path.exists():
+        raise OctaneError(f"{path} does not exist; check the path.")
+    content = read_json(path / "zarr.json") or read_json(path / ".zgroup")
+    if content is None:
         raise OctaneError(
-            f"{path} states no valid scale (voxel size) for dataset {dataset.path}; "
-            "add a scale transformation of three positive numbers."
+            f"{path} is not an OME-Zarr image (no zarr group in it); give the folder that holds "
+            "zarr.json or .zgroup."
         )
-    shift = _vector(path, dataset.path, own, "translation") or (0.0, 0.0, 0.0)
-    outer = _vector(path, dataset.path, common, "scale") or (1.0, 1.0, 1.0)
-    offset = _vector(path, dataset.path, common, "translation") or (0.0, 0.0, 0.0)
-    units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes]
-    return Dataset(
-        dataset.path,
-        vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True))),
-        vector(*((t * o + a) * u for t, o, a, u in zip(shift, outer, offset, units, strict=True))),
-    )
-
-
-def dataset_paths(path: Path, attributes: Mapping[str, object]) -> list[str]:
-    """Paths of an image's datasets in its group, finest first; errors as :func:`finest_dataset`."""
-    return [dataset.path for dataset in _multiscale(path, attributes).datasets]
-
-
-def _multiscale(path: Path, attributes: Mapping[str, object]) -> MultiscaleMetadata:
-    """The first multiscale, once it is known to have axes z, y, x and datasets."""
+    noted = {"attributes": read_json(path / ".zattrs") or {}}
     try:
-        image = ImageMetadata.model_validate(attributes.get("ome", attributes))
+        attributes = GroupMetadata.model_validate({**noted, **content}).attributes
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
+        where = ".".join(map(str, problem["loc"])).removeprefix("attributes.")
         raise OctaneError(
             f"{path} has OME-Zarr metadata that cannot be read ({where}: {problem['msg']}); "
             "correct it, or write the image again."
         ) from error
-    if not image.multiscales:
+    multiscales = (attributes.ome or attributes).multiscales
+    if not multiscales:
         raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
-    multiscale = image.multiscales[0]
+    multiscale = multiscales[0]
     names = [axis.name for axis in multiscale.axes]
     if names != ["z", "y", "x"]:
         raise OctaneError(
@@ -148,23 +144,60 @@ def _multiscale(path: Path, attributes: Mapping[str, object]) -> MultiscaleMetad
         )
     if not multiscale.datasets:
         raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
-    return multiscale
+    own, common = multiscale.datasets[0], multiscale.coordinateTransformations
+    scale, shift = _vectors(path, own.path, own.coordinateTransformations)
+    outer, offset = _vectors(path, own.path, common)
+    if scale is None:
+        raise OctaneError(
+            f"{path} states no valid scale (voxel size) for dataset {own.path}; add a scale "
+            "transformation of three positive numbers."
+        )
+    outer = outer or (1.0, 1.0, 1.0)
+    units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes]
+    spacing = vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True)))
+    moved = zip(shift, outer, offset, units, strict=True)
+    origin = vector(*((t * o + a) * u for t, o, a, u in moved))
+    least, most = SPACINGS
+    if not least <= min(spacing) <= max(spacing) <= most or max(map(abs, origin)) > FARTHEST:
+        raise OctaneError(
+            f"{path} has voxels of {spacing} micrometres at {origin}, which no image has; correct "
+            f"the scale and translation of dataset {own.path}, or the unit."
+        )
+    datasets = [dataset.path for dataset in multiscale.datasets]
+    return Metadata(datasets, spacing, origin, attributes.octane)
 
 
-def _vector(
-    path: Path, dataset: str, transformations: list[TransformationMetadata], kind: str
-) -> Vector | None:
-    """The first transformation of a kind, or None."""
-    for transformation in transformations:
-        values = transformation.scale if kind == "scale" else transformation.translation
-        if transformation.type == kind:
-            if values is None or len(values) != 3:
-                raise OctaneError(
-                    f"{path} has no valid {kind} for dataset {dataset}; it takes three numbers "
-                    "(z y x): correct it."
-                )
-            return vector(*values)
-    return None
+def read_json(file: Path) -> dict[str, object] | None:
+    """Object of a metadata file; None where there is no file."""
+    try:
+        # A pipe would be waited for.
+        content = json.loads(file.read_bytes()) if S_ISREG(file.stat().st_mode) else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable(error) from error
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise OctaneError(f"{file} is no JSON object; restore it, or write the image again.")
+    return content
+
+
+def _vectors(
+    path: Path, dataset: str, transformations: list[Transformation] | None
+) -> tuple[Vector | None, Vector]:
+    """The first scale, if there is one, and the first translation."""
+    found: dict[str, Vector] = {}
+    for t in transformations or []:
+        values = {"scale": t.scale, "translation": t.translation}.get(t.type, [])
+        if values is None or len(values) not in (0, 3):
+            raise OctaneError(
+                f"{path} has no valid {t.type} for dataset {dataset}; it takes three numbers "
+                "(z y x): correct it."
+            )
+        if values:
+            found.setdefault(t.type, vector(*values))
+    return found.get("scale"), found.get("translation", (0.0, 0.0, 0.0))
 
 
 def _micrometers(path: Path, stated: str | None, input_unit: str | None) -> float:

@@ -1,8 +1,7 @@
 """Chunks read from their files and decoded into memory of the caller's, without zarr.
 
-The bytes of a zstd chunk are read in pieces and decoded into whatever buffer comes next, so that a
-chunk of any size takes a few megabytes of memory. The decoders release the interpreter's lock, so
-that threads decode side by side. docs/benchmarks.md compares the reader with zarr's and others.
+A zstd chunk of any size takes a few megabytes of memory. The decoders release the interpreter's
+lock, so that threads decode side by side. docs/benchmarks.md compares the reader with others.
 """
 
 import os
@@ -45,17 +44,8 @@ BATCH_BYTES = 1_000_000
 class DirectReader:
     """Reads one array of a store that lies in a folder; may be used by many threads.
 
-    Parameters
-    ----------
-    array
-        The array.
-    fill_missing
-        Give the fill value for a chunk that is not in the store; it is an error otherwise.
-
-    Raises
-    ------
-    octane.store.encoding.NotDirectError
-        When only zarr can read it; says why.
+    A chunk that is not in the store is an error, or the fill value with ``fill_missing``. An
+    :class:`octane.store.encoding.NotDirectError` says why only zarr can read the array.
     """
 
     def __init__(self, array: zarr.Array, *, fill_missing: bool = False) -> None:
@@ -79,7 +69,7 @@ class DirectReader:
             file, key, offset, size = self._place(position)
             descriptor = _open(file, key)
         except ChunkError:
-            # Whoever reads the chunk will say so.
+            # The read of the chunk raises it again.
             return
         try:
             # Length 0 is the rest of the file.
@@ -89,51 +79,21 @@ class DirectReader:
 
     @contextmanager
     def stream(self, position: tuple[int, ...]) -> Generator[ChunkStream]:
-        """The decoded bytes of one (inner) chunk, in order.
+        """The decoded bytes of one (inner) chunk, in order, padding at the array's edge included.
 
-        Parameters
-        ----------
-        position
-            Of the chunk, counted in chunks along each axis.
-
-        Yields
-        ------
-        ChunkStream
-            Of the whole chunk, padding at the array's edge included. What it has given is proven
-            only when it was read, or drained, to its end.
+        What they are is proven only when they were read, or drained, to their end.
 
         Raises
         ------
-        octane.store.chunks.MissingChunkError
-            When the chunk is not in the store and is not to be filled.
-        octane.store.chunks.CorruptChunkError
-            When it cannot be decoded; also from the stream.
-        octane.store.chunks.UnreadableChunkError
-            When the system does not give it; also from the stream.
+        octane.store.chunks.ChunkError
+            When it is missing, cannot be read or cannot be decoded; also from the stream.
         """
         with workspace() as space, self._opened(position, space) as stream:
             yield stream
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of a region.
-
-        Parameters
-        ----------
-        region
-            One slice an axis.
-        out
-            Taken for the result, of the region's shape and the array's type.
-
-        Raises
-        ------
-        ValueError
-            When ``out`` does not fit.
-        octane.store.chunks.ChunkError
-            As in :meth:`stream`.
-        """
-        spans = [r.indices(n) for r, n in zip(region, self._shape, strict=True)]
-        if any(step != 1 for _, _, step in spans):
-            raise ValueError(f"the region {region} has steps")
+        """Voxels of a region, in ``out`` if it is given; errors as in :meth:`stream`."""
+        spans = (r.indices(n) for r, n in zip(region, self._shape, strict=True))
         wanted = tuple(slice(a, max(a, b)) for a, b, _ in spans)
         shape = tuple(w.stop - w.start for w in wanted)
         if out is None:
@@ -226,4 +186,5 @@ class DirectReader:
 
 def _open(file: Path, key: str) -> int:
     with reading(key):
-        return os.open(file, os.O_RDONLY)
+        # Without waiting where it is a pipe.
+        return os.open(file, os.O_RDONLY | os.O_NONBLOCK)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 
@@ -18,18 +18,9 @@ from octane.store.volumes import Volume
 
 @dataclass(frozen=True)
 class Section:
-    """One section of a stacked volume.
+    """One section of a stacked volume: its store and number, and its planes at the finest level.
 
-    Attributes
-    ----------
-    name
-        Store that it came from; ``missing`` for a gap.
-    number
-        Place in the numbering of the subject's sections.
-    start, stop
-        First plane, and the one after the last, at the volume's finest resolution.
-    missing
-        Whether it is a blank slab that stands for a section that was not imaged.
+    ``missing`` is a blank slab that stands for a section that was not imaged.
     """
 
     name: str
@@ -47,13 +38,7 @@ def read_sections(attributes: Attributes, planes: int) -> list[Section]:
 
 
 def sections_from(starts: Sequence[int], planes: int) -> list[Section]:
-    """Sections of a volume of ``planes`` planes that begin at ``starts``.
-
-    Raises
-    ------
-    OctaneError
-        When these are no rising planes of the volume.
-    """
+    """Sections of a volume of ``planes`` planes that begin at ``starts``, which must rise."""
     stops = [*starts[1:], planes]
     if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
         raise OctaneError(
@@ -85,24 +70,6 @@ def rescaled(sections: list[Section], factor: float, planes: int) -> list[Sectio
     return [replace(s, start=moved(s.start), stop=moved(s.stop)) for s in sections]
 
 
-class Voxels(NamedTuple):
-    """Place, voxel size and type of a section, as STACK will get it.
-
-    Attributes
-    ----------
-    path
-        Where it is stored, for messages.
-    spacing
-        (z, y, x), micrometres.
-    dtype
-        Type of the voxels.
-    """
-
-    path: Path
-    spacing: Vector
-    dtype: np.dtype
-
-
 def number_of(section: Volume) -> int | None:
     """Number that stands in a section's metadata, or else in its name; None where there is none."""
     noted = section.attributes.get("section")
@@ -115,25 +82,19 @@ def gaps(numbers: Sequence[int]) -> list[int]:
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 
 
-def require_alike(sections: Sequence[Voxels]) -> None:
-    """Raise unless sections can be stacked.
-
-    Raises
-    ------
-    OctaneError
-        When two differ in voxel size or type; names them.
-    """
-    first = sections[0]
-    for section in sections[1:]:
-        if not np.allclose(section.spacing, first.spacing, rtol=1e-6):
+def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
+    """Raise unless sections, given by path, voxel size and type, can be stacked."""
+    first, own, kind = sections[0]
+    for path, spacing, dtype in sections[1:]:
+        if not np.allclose(spacing, own, rtol=1e-6):
             raise OctaneError(
-                f"{section.path} has another voxel size than {first.path}; "
-                "resample all sections to one --resolution."
+                f"{path} has another voxel size than {first}; resample all sections to one "
+                "--resolution."
             )
-        if section.dtype != first.dtype:
+        if dtype != kind:
             raise OctaneError(
-                f"{section.path} is {section.dtype} and {first.path} is {first.dtype}; convert "
-                "one, or resample all to one type (--resample_dtype)."
+                f"{path} is {dtype} and {first} is {kind}; convert one, or resample all to one "
+                "type (--resample_dtype)."
             )
 
 

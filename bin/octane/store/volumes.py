@@ -1,4 +1,4 @@
-"""One volume, whatever the file: OME-Zarr, or NIfTI, MHA, NRRD and TIFF through SimpleITK."""
+"""Volumes, whatever the file, OME-Zarr or one that ITK reads, and those that a path stands for."""
 
 import gzip
 import zlib
@@ -16,8 +16,10 @@ from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
-from octane.store.image import Attributes, open_image
+from octane.store.chunks import is_store
+from octane.store.image import Attributes, Image, open_image
 from octane.store.itk_files import (
+    FORMATS,
     MILLIMETER,
     TAKEN,
     UNITLESS,
@@ -37,31 +39,25 @@ class Volume(Protocol):
     @property
     def path(self) -> Path:
         """Path of its store or file."""
-        ...
 
     @property
     def grid(self) -> Grid:
         """Positions of its voxels."""
-        ...
 
     @property
     def dtype(self) -> np.dtype:
         """Type of the voxels."""
-        ...
 
     @property
     def attributes(self) -> Attributes:
         """Attributes that octane noted; empty for files of others."""
-        ...
 
     @property
     def chunks(self) -> tuple[int, int, int]:
         """Voxels that are decoded at once."""
-        ...
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``; in ``out``, if it is given and they are not in memory anyway."""
-        ...
 
 
 class Writer(Protocol):
@@ -78,16 +74,12 @@ class ArrayVolume:
     voxels: npt.NDArray
     grid: Grid
     attributes: Attributes
+    chunks: tuple[int, int, int] = TAKEN
 
     @property
     def dtype(self) -> np.dtype:
         """Type of the voxels."""
         return self.voxels.dtype
-
-    @property
-    def chunks(self) -> tuple[int, int, int]:
-        """Voxels that are best taken at once."""
-        return TAKEN
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, a view."""
@@ -105,26 +97,66 @@ def open_volume(
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
 ) -> Volume:
-    """Open a volume.
+    """Open an OME-Zarr store, or a file of which voxels are read when they are asked for.
 
-    Parameters
-    ----------
-    path
-        OME-Zarr store, or a file of :data:`octane.store.itk_files.FORMATS`, of which no more
-        than the header is read until voxels are asked for.
-    input_unit, missing
-        As in :func:`octane.store.image.open_image`.
-
-    Raises
-    ------
-    OctaneError
-        When it cannot be read as a 3-D volume; names the file and what to do.
+    Parameters and errors are those of :func:`octane.store.image.open_image`.
     """
     if is_ome_zarr(path):
         return open_image(path, input_unit=input_unit, missing=missing)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
     return open_file(path, input_unit=input_unit)
+
+
+def find_inputs(source: Path) -> list[Path]:
+    """Stores or files of ``source``: itself, or a folder's stores; an error without any."""
+    if not source.exists():
+        raise OctaneError(f"{source} does not exist; check --input.")
+    if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
+        return [source]
+    found = sorted(
+        p
+        for p in source.iterdir()
+        # What begins with a dot is the left-over of a killed run, or a Mac's own.
+        if not p.name.startswith(".") and (p.name.endswith(".zarr") or (p.is_dir() and is_store(p)))
+    )
+    if not found:
+        raise OctaneError(
+            f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
+            f"a volume ({', '.join(FORMATS)})."
+        )
+    return found
+
+
+def as_given(source: Path, path: Path) -> Path:
+    """One of the inputs by the name that its owner gave it.
+
+    Nextflow's link to ``source`` is followed; links of the owner's are not, as the number of a
+    section may stand in the name of one.
+    """
+    staged = source.is_symlink() and source.readlink().name == source.name
+    return (source.parent / source.readlink() if staged else source) / path.relative_to(source)
+
+
+def kind_of(volumes: list[Volume], asked: str) -> str:
+    """Kind of an input: ``mosaic``, ``section`` or ``volume``; an error where it has several."""
+    if asked != "auto":
+        return asked
+    noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
+    if len(noted) == 1:
+        return noted.pop()
+    if len(noted) > 1:
+        raise OctaneError(
+            f"{volumes[0].path.parent} mixes {' and '.join(sorted(noted))} stores; separate them."
+        )
+    first = volumes[0]
+    if len(volumes) > 1:
+        return "mosaic"
+    if not isinstance(first, Image):
+        return "volume"
+    chunks, shape = first.chunks, first.grid.shape
+    cut = chunks[0] >= shape[0] and (chunks[1] < shape[1] or chunks[2] < shape[2])
+    return "mosaic" if cut else "volume"
 
 
 def bring_in(volume: Volume, metrics: Metrics) -> None:
@@ -173,12 +205,12 @@ def create_volume(
     with writing(destination, overwrite=overwrite) as partial:
         native = np.dtype(dtype).newbyteorder("=")
         # What the format cannot hold shows itself before the work and not after it.
-        _write_file(sitk_image(np.zeros((2, 2, 2), native), destination), partial, destination)
+        _write_file(_image(np.zeros((2, 2, 2), native), destination), partial, destination)
         partial.unlink()
         voxels = np.empty(like.grid.shape, native)
         nz, ny, nx = like.grid.shape
         yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
-        image = sitk_image(voxels, destination)
+        image = _image(voxels, destination)
         if isinstance(like, FileVolume):
             image.SetSpacing(like.frame.GetSpacing())
             image.SetOrigin(like.frame.GetOrigin())
@@ -190,8 +222,7 @@ def create_volume(
         _require_whole(partial, destination, voxels.nbytes)
 
 
-def sitk_image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
-    """SimpleITK's image of ``voxels``, for a file named ``destination``."""
+def _image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
     try:
         return sitk.GetImageFromArray(voxels)
     except (TypeError, KeyError) as error:
@@ -216,11 +247,9 @@ def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
     name = destination.name.lower()
     size = partial.stat().st_size
     if name.endswith(".nii.gz"):
-        size = 0
         try:
             with gzip.open(partial) as stream:
-                while piece := stream.read(1 << 24):
-                    size += len(piece)
+                size = sum(map(len, iter(lambda: stream.read(1 << 24), b"")))
         except (EOFError, OSError, zlib.error):
             size = 0
     needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))

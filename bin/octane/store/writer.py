@@ -1,9 +1,7 @@
 """OME-Zarr 0.5 images written: metadata, and shards and chunks without zarr, each by one owner.
 
-Through zarr, two writers of one shard lose each other's chunks, and a shard that is written tile by
-tile is read and written again for each. Here a shard is gathered in its encoded form, given its
-index, and written under a temporary name, so that a file that has its name is whole; a part of a
-shard is refused.
+Through zarr, two writers of one shard lose each other's chunks. Here a shard is gathered in its
+encoded form and written under a temporary name; a part of a shard is refused.
 """
 
 from collections.abc import Generator, Sequence
@@ -30,6 +28,12 @@ from octane.store.encoding import ABSENT, CHECKSUM_BYTES, Encoding, crc32c
 from octane.store.image import Attributes, Image
 
 Codec = Literal["zstd", "blosc-lz4", "none"]
+COMPRESSORS: dict[Codec, tuple[BytesBytesCodec, ...]] = {
+    "zstd": (ZstdCodec(checksum=True),),
+    "blosc-lz4": (BloscCodec(cname="lz4"), Crc32cCodec()),
+    "none": (Crc32cCodec(),),
+}
+"""Each with a checksum, by which a reader finds a damaged chunk."""
 
 CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
@@ -39,14 +43,9 @@ SHARD = 256
 
 @dataclass(frozen=True)
 class Level:
-    """One resolution to be written: its grid and how it is cut.
+    """One resolution to be written: its grid, and its chunks and shards in voxels (z, y, x).
 
-    Attributes
-    ----------
-    grid
-        Shape, spacing and origin.
-    chunks, shards
-        In voxels (z, y, x); ``shards`` None for one file a chunk.
+    ``shards`` is None for one file a chunk.
     """
 
     grid: Grid
@@ -56,15 +55,10 @@ class Level:
     @classmethod
     def volume(cls, grid: Grid) -> "Level":
         """Chunks of 128^3 in shards of 256^3, smaller where the volume is."""
-        chunks = tuple(min(CHUNK, n) for n in grid.shape)
-        shards = tuple(
-            c * (SHARD // CHUNK if n > c else 1) for c, n in zip(chunks, grid.shape, strict=True)
-        )
-        return cls(
-            grid,
-            cast("tuple[int, int, int]", chunks),
-            cast("tuple[int, int, int]", shards) if shards != chunks else None,
-        )
+        chunks = cast("tuple[int, int, int]", tuple(min(CHUNK, n) for n in grid.shape))
+        sizes = ((SHARD if n > c else c) for c, n in zip(chunks, grid.shape, strict=True))
+        shards = cast("tuple[int, int, int]", tuple(sizes))
+        return cls(grid, chunks, shards if shards != chunks else None)
 
     @property
     def owned(self) -> tuple[int, int, int]:
@@ -75,24 +69,16 @@ class Level:
 class ShardWriter:
     """Takes the chunks of one shard, in any order, and holds them encoded.
 
-    Parameters
-    ----------
-    encoding
-        The array's.
-    extent
-        Voxels of the array that the shard holds; fewer than a full one at the array's edge.
+    ``extent`` is its voxels along each axis, fewer than a full one has at the array's edge;
+    ``positions`` are those of its chunks, in raster order.
     """
 
     def __init__(self, encoding: Encoding, extent: tuple[int, ...]) -> None:
         self._encoding = encoding
         self._extent = extent
-        self._counts = [-(-n // c) for n, c in zip(extent, encoding.chunks, strict=True)]
+        counts = (range(-(-n // c)) for n, c in zip(extent, encoding.chunks, strict=True))
+        self.positions = list(product(*counts))
         self._encoded: dict[tuple[int, ...], list[bytes]] = {}
-
-    @property
-    def positions(self) -> list[tuple[int, ...]]:
-        """Positions of the shard's chunks in raster order; none lies beyond the array's edge."""
-        return list(product(*map(range, self._counts)))
 
     def region(self, position: tuple[int, ...]) -> Region:
         """Voxels of a chunk within the shard."""
@@ -102,18 +88,11 @@ class ShardWriter:
         )
 
     def __setitem__(self, position: tuple[int, ...], block: npt.NDArray) -> None:
-        """Encode one chunk.
-
-        Raises
-        ------
-        ValueError
-            When the shard has no such chunk, or the block is not of its shape and type.
-        """
+        """Encode one chunk; a block of another shape or type is a ValueError."""
         encoding = self._encoding
         region = self.region(position)
         shape = tuple(r.stop - r.start for r in region)
-        there = all(0 <= p < n for p, n in zip(position, self._counts, strict=True))
-        if not there or block.shape != shape:
+        if block.shape != shape:
             raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
         if block.dtype.newbyteorder("<") != encoding.dtype:
             raise ValueError(f"a block of {block.dtype} is given to an array of {encoding.dtype}")
@@ -133,42 +112,24 @@ class ShardWriter:
             self._encoded[position] = parts
 
     def contents(self) -> list[bytes]:
-        """The file's contents.
-
-        Raises
-        ------
-        ValueError
-            When a chunk was not given.
-        """
-        lost = [position for position in self.positions if position not in self._encoded]
-        if lost:
-            raise ValueError(f"{len(lost)} chunks of the shard were not given (first {lost[0]})")
+        """The file's contents, the index at its end; a chunk that was not given is a KeyError."""
         chunks = [piece for position in self.positions for piece in self._encoded[position]]
         layout = self._encoding.shard
         if layout is None:
             return chunks
         index = np.full((*layout.per_shard, 2), ABSENT, np.uint64)
-        offset = 0 if layout.at_end else layout.index_bytes
+        offset = 0
         for position in self.positions:
             size = sum(map(len, self._encoded[position]))
             index[position] = offset, size
             offset += size
-        encoded = layout.encoded_index(index)
-        return [*chunks, encoded] if layout.at_end else [encoded, *chunks]
+        return [*chunks, layout.encoded_index(index)]
 
 
 class DirectWriter:
     """Writes an array of octane's own; many threads may write, each other shards.
 
-    Attributes
-    ----------
-    array
-        The array, for those that read it back.
-
-    Raises
-    ------
-    octane.store.encoding.NotDirectError
-        When the array is encoded in a way that octane does not write.
+    Other encodings than those that octane writes are a NotDirectError.
     """
 
     def __init__(self, array: zarr.Array) -> None:
@@ -177,13 +138,7 @@ class DirectWriter:
         self._owned = owned_shape(array)
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
-        """Write a region of whole shards (chunks, where there are no shards).
-
-        Raises
-        ------
-        ValueError
-            When the region cuts a shard, or the block is not of its shape and type.
-        """
+        """Write a region of whole shards, or chunks; a ValueError where it cuts one."""
         shape = self.array.shape
         spans = [r.indices(n) for r, n in zip(region, shape, strict=True)]
         whole = all(
@@ -199,12 +154,8 @@ class DirectWriter:
             range(a // n, -(-b // n)) for (a, b, _), n in zip(spans, self._owned, strict=True)
         )
         for position in product(*counts):
-            held = block[
-                tuple(
-                    slice(p * n - a, (p + 1) * n - a)
-                    for p, n, (a, _, _) in zip(position, self._owned, spans, strict=True)
-                )
-            ]
+            axes = zip(position, self._owned, spans, strict=True)
+            held = block[tuple(slice(p * n - a, (p + 1) * n - a) for p, n, (a, _, _) in axes)]
             with self.shard(position) as shard:
                 for inner in shard.positions:
                     shard[inner] = held[shard.region(inner)]
@@ -213,40 +164,18 @@ class DirectWriter:
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
         """Take the chunks of one shard one after the other and write it when the block ends well.
 
-        Parameters
-        ----------
-        position
-            Of the shard, counted in shards along each axis; without shards, of the one chunk.
-
-        Raises
-        ------
-        ValueError
-            When a chunk was not given.
-        OSError
-            When it cannot be written; nothing is left of it.
+        ``position`` counts shards along each axis; without shards, it is that of the one chunk. An
+        OSError passes, and nothing is left of the shard.
         """
         extent = tuple(
             min((p + 1) * n, m) - p * n
             for p, n, m in zip(position, self._owned, self.array.shape, strict=True)
         )
-        if min((*position, *(n - 1 for n in extent))) < 0:
-            raise ValueError(f"an array of {self.array.shape} has no shard {position}")
         shard = ShardWriter(self._encoding, extent)
         yield shard
         key = chunk_key(self.array, position)
         with span("write"):
             write_object(self._encoding.folder / key, shard.contents())
-
-
-def _compressors(codec: Codec) -> tuple[BytesBytesCodec, ...]:
-    """Each with a checksum, by which a reader tells a damaged chunk."""
-    match codec:
-        case "zstd":
-            return (ZstdCodec(checksum=True),)
-        case "blosc-lz4":
-            return (BloscCodec(cname="lz4"), Crc32cCodec())
-        case "none":
-            return (Crc32cCodec(),)
 
 
 @contextmanager
@@ -259,28 +188,20 @@ def create_image(
     attributes: Attributes | None = None,
     overwrite: bool = False,
 ) -> Generator[list[DirectWriter]]:
-    """Create an OME-Zarr 0.5 image, give its writers, and name it when the block ends well.
+    """Create an OME-Zarr 0.5 image, and name it when the block ends well.
 
     Parameters
     ----------
-    destination
-        Folder of the store.
     levels
         Finest first.
-    dtype
-        Type of the voxels; written little-endian.
-    codec
-        Compression of the chunks.
     attributes
         Noted under ``octane``; may be filled until the block ends.
-    overwrite
-        Replace a store that exists.
 
     Yields
     ------
     list of DirectWriter
-        One a level, for an array that is still empty. Every chunk must be written: empty ones are
-        stored as well, so that a chunk that is not there is a chunk that was lost.
+        One a level. Every chunk must be written: empty ones are stored as well, so that a chunk
+        that is not there is a chunk that was lost.
 
     Raises
     ------
@@ -314,7 +235,7 @@ def create_image(
                     dtype=np.dtype(dtype).newbyteorder("<"),
                     chunks=level.chunks,
                     shards=level.shards,
-                    compressors=_compressors(codec),
+                    compressors=COMPRESSORS[codec],
                     dimension_names=["z", "y", "x"],
                     config={"write_empty_chunks": True},
                 )

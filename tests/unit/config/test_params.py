@@ -1,8 +1,6 @@
 """Parameters: how they may be written, their limits, and that each says what it is."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from octane.config.params import (
@@ -12,7 +10,6 @@ from octane.config.params import (
     PhantomParameters,
     PyramidParameters,
     ResampleParameters,
-    StepParameters,
     StitchParameters,
     WorkflowParameters,
     bytes_of,
@@ -26,16 +23,21 @@ def test_a_length_may_be_written_in_many_ways(given):
     assert ResampleParameters(resolution=given).resolution == (10.0, 10.0, 10.0)
 
 
-def test_three_lengths_keep_their_order():
-    assert ResampleParameters(resolution="3.5 4 5").resolution == (3.5, 4.0, 5.0)
-    assert N4Parameters(shrink_factor=[1, 2, 3]).shrink_factor == (1, 2, 3)
-    assert StitchParameters(overlap="0.1 0.2").overlap == (0.1, 0.2)
-
-
-def test_a_list_of_any_length_stays_as_it_is():
-    assert N4Parameters(iterations="30").iterations == (30,)
-    assert N4Parameters(iterations="30 20 10").iterations == (30, 20, 10)
-    assert PyramidParameters.model_validate({"resolutions": 25}).resolutions == (25.0,)
+@pytest.mark.parametrize(
+    ("model", "field", "given", "expected"),
+    [
+        (ResampleParameters, "resolution", "3.5 4 5", (3.5, 4.0, 5.0)),
+        (N4Parameters, "shrink_factor", [1, 2, 3], (1, 2, 3)),
+        (StitchParameters, "overlap", "0.1 0.2", (0.1, 0.2)),
+        (N4Parameters, "iterations", "30", (30,)),
+        (N4Parameters, "iterations", "30 20 10", (30, 20, 10)),
+        (PyramidParameters, "resolutions", 25, (25.0,)),
+        (N4Parameters, "mask", "tissue", "tissue"),
+        *((N4Parameters, "mask", none, None) for none in (None, "none", "None", "", " NONE ")),
+    ],
+)
+def test_values_are_read_as_they_are_written(model, field, given, expected):
+    assert getattr(model.model_validate({field: given}), field) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,11 +80,6 @@ def test_an_unknown_name_is_refused(model):
         model(no_such_parameter=1)
 
 
-def test_parameters_cannot_change_once_they_are_checked():
-    with pytest.raises(ValidationError, match="frozen"):
-        N4Parameters().strength = 2  # ty: ignore[invalid-assignment]
-
-
 @pytest.mark.parametrize("model", STEPS.values(), ids=STEPS)
 def test_every_parameter_says_what_it_is(model):
     for name, info in model.model_fields.items():
@@ -90,12 +87,10 @@ def test_every_parameter_says_what_it_is(model):
         assert info.description[0].isupper() or info.description.split(":")[0].isidentifier(), name
         assert info.description.endswith("."), name
         assert not info.is_required(), name
+        if name.endswith(("voxel_size", "resolution", "resolutions", "thickness", "max_shift")):
+            assert (info.json_schema_extra or {})["unit"] == "micrometer", name
     assert model.title
     assert model.__doc__
-
-
-def test_every_model_is_a_step():
-    assert set(STEPS.values()) == set(StepParameters.__subclasses__())
 
 
 @pytest.mark.parametrize(
@@ -115,36 +110,15 @@ def test_a_size_is_read_with_its_unit(size, expected):
     assert bytes_of(size) == expected
 
 
-@given(st.integers(0, 10**15))
-def test_a_number_alone_is_bytes(n):
-    assert bytes_of(str(n)) == n
-
-
 @pytest.mark.parametrize("size", ["", "GB", "-1GB", "4 GX", "4GB 2", "four", "1e9"])
 def test_what_is_no_size_is_refused(size):
     with pytest.raises(ValueError, match="not a size"):
         bytes_of(size)
 
 
-@pytest.mark.parametrize("given", [None, "none", "None", "", " NONE "])
-def test_none_may_be_written_for_no_mask(given):
-    assert N4Parameters(mask=given).mask is None
-    assert N4Parameters(mask="tissue").mask == "tissue"
-
-
-def test_the_workflow_masks_the_tissue_and_the_command_follows_itk():
-    assert N4Parameters().mask is None
-    assert N4Parameters().shrink_factor == (4, 4, 4)
-    assert N4Parameters().iterations == (50, 50, 50, 50)
-    assert N4Parameters().convergence_threshold == 0.001
-    assert N4Parameters().bias_field_fwhm == 0.15
-    assert N4Parameters().wiener_filter_noise == 0.01
-    assert N4Parameters().number_of_histogram_bins == 200
-    assert N4Parameters().control_points == (4, 4, 4)
-
-
-def test_a_number_with_a_unit_says_which():
-    for model in STEPS.values():
-        for name, info in model.model_fields.items():
-            if name.endswith(("voxel_size", "resolution", "resolutions", "thickness", "max_shift")):
-                assert (info.json_schema_extra or {})["unit"] == "micrometer", name
+def test_the_command_follows_itk():
+    values = N4Parameters()
+    assert (values.mask, values.shrink_factor, values.iterations) == (None, (4,) * 3, (50,) * 4)
+    assert (values.convergence_threshold, values.bias_field_fwhm) == (0.001, 0.15)
+    assert (values.wiener_filter_noise, values.number_of_histogram_bins) == (0.01, 200)
+    assert values.control_points == (4, 4, 4)

@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from octane.config.params import N4Parameters, WorkflowParameters
-from octane.config.validation import spelled
+from octane.config.validation import read_object, spelled
+from octane.core.errors import OctaneError
 
 
 def lines(model, values, style="flag"):
@@ -38,9 +39,8 @@ def test_equal_problems_of_a_lists_members_are_one_line():
 
 
 def test_our_own_words_are_kept():
-    (line,) = lines(WorkflowParameters, {"publish_dir_mode": "move"}, "parameter")
-    assert line.startswith("--publish_dir_mode is 'move': a moved result is gone")
-    assert "Value error" not in line
+    (line,) = lines(WorkflowParameters, {"skip_n4": "no"}, "parameter")
+    assert line == "--skip_n4 is 'no': write true or false."
 
 
 def test_only_the_problems_of_some_parameters():
@@ -48,3 +48,14 @@ def test_only_the_problems_of_some_parameters():
         N4Parameters.model_validate({"strength": 2, "shrink_factor": 0})
     (line,) = spelled(caught.value, N4Parameters, "key", {"strength", "mode"})
     assert line.startswith("strength is 2: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", "cannot be read as JSON"), ("[1]", "holds no JSON object"), (None, "cannot be read")],
+)
+def test_a_file_that_is_no_json_object_is_refused(tmp_path, content, words):
+    if content is not None:
+        (tmp_path / "s.json").write_text(content)
+    with pytest.raises(OctaneError, match=rf"s\.json {words}"):
+        read_object(tmp_path / "s.json")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.core.geometry import MICROMETERS, Grid, blocks, samples, vector
+from octane.core.geometry import Grid, blocks, samples, vector
 
 SPACING = st.floats(0.1, 100)
 
@@ -52,11 +52,6 @@ def test_blocks_cover_a_shape_once(shape, size):
         seen[region] += 1
         assert all(0 < r.stop - r.start <= n for r, n in zip(region, size, strict=True))
     assert (seen == 1).all()
-
-
-def test_units_are_lengths_in_micrometres():
-    assert MICROMETERS["millimeter"] == 1000 * MICROMETERS["micrometer"]
-    assert MICROMETERS["nanometer"] * 1e9 == pytest.approx(MICROMETERS["meter"])
 
 
 def test_a_vector_holds_plain_floats():

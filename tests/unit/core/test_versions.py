@@ -1,21 +1,11 @@
 """Versions of what the numbers depend on."""
 
 import platform
-import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from octane import __version__
 from octane.core import versions as module
 from octane.core.versions import versions
-
-
-def test_versions_are_those_that_run():
-    found = versions()
-    assert found["octane"] == __version__
-    assert found["python"] == platform.python_version()
-    assert found["numpy"] == version("numpy")
-    assert found["SimpleITK"] == version("simpleitk")
 
 
 def test_what_is_not_installed_is_left_out(monkeypatch):
@@ -41,18 +31,7 @@ def test_the_command_prints_them_as_yaml(run_command):
     assert done.stderr == ""
     head, *lines = done.stdout.splitlines()
     assert head == '"OCTANE:N4":'
-    assert dict(line.strip().split(": ") for line in lines) == versions()
-
-
-def test_every_task_asks_so_that_nothing_slow_is_imported(project):
-    code = (
-        "import octane.core.versions, sys;print([m for m in ('numpy', 'zarr') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(project / "bin")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"
+    found = dict(line.strip().split(": ") for line in lines)
+    assert found == versions()
+    assert found["numpy"] == version("numpy")
+    assert found["python"] == platform.python_version()

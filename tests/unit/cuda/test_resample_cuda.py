@@ -16,7 +16,6 @@ from resampling import operators_of, pushed, voxels
 from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
-from octane.gpu.lease import Lease
 from octane.gpu.pinned import HostMemory
 from octane.gpu.run import Share
 from octane.pipeline.lanes import run_pipeline
@@ -44,7 +43,7 @@ def run(cuda_on_cpu):
 
     def go(tiles, work, metrics=None):
         metrics = Metrics("test") if metrics is None else metrics
-        share = Share(cuda_on_cpu, 1, Lease(None, 0))
+        share = Share(cuda_on_cpu, 1)
         run_pipeline(tiles, work, label="T", workers=1, metrics=metrics, share=share)
         return metrics
 

@@ -1,11 +1,13 @@
 """bin/gpu_slot.py as a person meets it, on made-up GPUs with real locks and processes."""
 
+import getpass
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -14,33 +16,30 @@ from octane.gpu.lease_folder import LeaseFolder
 from octane.gpu.simulated import VARIABLE, simulated_uuid
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
+WAIT = ("sh", "-c", "echo there; read x")
 
 
 @pytest.fixture
-def slot(project, tmp_path):
+def slot(project, tmp_path, monkeypatch):
     """Start gpu_slot.py; all that is left of it is killed in the end."""
-    environment = {
-        **os.environ,
-        VARIABLE: "2x40GB",
-        "OCTANE_GPU_LOCK_DIR": str(tmp_path / "leases"),
-        "PYTHONUNBUFFERED": "1",
-    }
-    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    monkeypatch.setenv(VARIABLE, "2x40GB")
+    monkeypatch.setenv("OCTANE_GPU_LOCK_DIR", str(tmp_path / "leases"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with ExitStack() as stack:
 
-        def start(*arguments, **changed):
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, project / "bin" / "gpu_slot.py", *map(str, arguments)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    env={**environment, **changed},
-                    # Whoever runs the tests in the background has them ignore it.
-                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-                )
+        def start(*arguments, command=(), **changed):
+            command = ("--", *command) if command else ()
+            process = subprocess.Popen(
+                [sys.executable, project / "bin" / "gpu_slot.py", *arguments, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **changed},
+                # Whoever runs the tests in the background has them ignore it.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
+            stack.enter_context(process)
             stack.callback(process.kill)
             return process
 
@@ -48,11 +47,23 @@ def slot(project, tmp_path):
 
 
 @pytest.fixture
+def there(slot):
+    """Start gpu_slot.py with a command that says when it is there."""
+
+    def start(*arguments, command=WAIT, **changed):
+        process = slot(*arguments, command=command, **changed)
+        assert process.stdout.readline() == "there\n"
+        return process
+
+    return start
+
+
+@pytest.fixture
 def ended(slot):
     """Exit code, standard output and standard error of a call."""
 
-    def run(*arguments, **changed):
-        process = slot(*arguments, **changed)
+    def run(*arguments, **more):
+        process = slot(*arguments, **more)
         out, err = process.communicate(timeout=120)
         return process.returncode, out, err
 
@@ -66,32 +77,60 @@ def held(tmp_path):
 
 def test_a_command_runs_with_the_gpu_and_its_exit_code_is_passed_on(ended, tmp_path):
     code, out, err = ended(
-        "--memory", "4GB", "--backend", "auto", "--timeout", "60", "--",
-        "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $0 $1; exit 7", "--memory", "x",
-    )  # fmt: skip
+        *("--memory", "4GB", "--backend", "auto", "--timeout", "60"),
+        command=("sh", "-c", "echo $CUDA_VISIBLE_DEVICES $0 $1; exit 7", "--memory", "x"),
+    )
     assert (code, out) == (7, f"{FIRST} --memory x\n")
     assert "These GPUs are simulated" in err
     assert held(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGUSR1])
-def test_a_signal_is_the_commands_own(slot, tmp_path, number):
-    process = slot("--memory", "4GB", "--", "sh", "-c", "echo there; read x")
-    assert process.stdout.readline() == "there\n"
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_is_the_commands_own(there, tmp_path, number):
+    process = there("--memory", "4GB")
     assert held(tmp_path) == [f"{FIRST}.0"]
     process.send_signal(number)
     assert process.wait(60) == -number
     assert held(tmp_path) == []
 
 
-def test_a_broken_pipe_ends_the_command_as_it_would_without(ended):
-    code, _, _ = ended("--memory", "4GB", "--", "sh", "-c", "kill -PIPE $$; echo survived")
-    assert code == -signal.SIGPIPE
+def test_a_command_may_answer_a_signal_and_gets_it_once(there):
+    script = "trap 'echo got; exit 5' TERM; echo there; while :; do sleep 0.05; done"
+    process = there("--memory", "4GB", command=("sh", "-c", script))
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0] == "got\n"
+    assert process.returncode == 5
 
 
-def test_what_a_killed_command_left_running_keeps_the_slot(slot, tmp_path):
-    process = slot("--memory", "4GB", "--", "sh", "-c", "sh -c 'echo there; read x'; :")
-    assert process.stdout.readline() == "there\n"
+@pytest.mark.parametrize("number", [signal.SIGPIPE, signal.SIGKILL])
+def test_a_command_that_a_signal_ends_ends_as_it_would_without(ended, number):
+    command = ("sh", "-c", f"kill -{number.value} $$; echo survived")
+    assert ended("--memory", "4GB", command=command)[:2] == (-number, "")
+
+
+CLOSING = (
+    "import subprocess, sys\n"
+    "subprocess.Popen(['sh', '-c', 'echo there; read x'], close_fds=True, start_new_session=True)\n"
+    "sys.exit(3)"
+)
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTERM])
+def test_what_a_command_left_running_keeps_the_lease_and_gets_the_signals(there, tmp_path, number):
+    process = there("--memory", "4GB", command=(sys.executable, "-c", CLOSING))
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)  # its parent has ended, and it kept no file open
+    assert held(tmp_path) == [f"{FIRST}.0"]
+    if number is None:
+        process.stdin.close()
+    else:
+        process.send_signal(number)
+    assert process.wait(60) == 3
+    assert held(tmp_path) == []
+
+
+def test_a_killed_launcher_leaves_the_lease_to_its_command(there, tmp_path):
+    process = there("--memory", "4GB", command=("sh", "-c", "sh -c 'echo there; read x'; :"))
     process.kill()
     process.wait(60)
     assert held(tmp_path) == [f"{FIRST}.0"]
@@ -100,46 +139,48 @@ def test_what_a_killed_command_left_running_keeps_the_slot(slot, tmp_path):
     assert held(tmp_path) == []
 
 
+def test_memory_is_accounted_to_the_command(there, ended, tmp_path):
+    gpus = {VARIABLE: str(tmp_path / "gpus.json")}
+
+    def shown(**now):
+        (tmp_path / "gpus.json").write_text(json.dumps([{"total": 40 * 10**9, **now}]))
+        return json.loads(ended("--status", "--json", **gpus)[1])["gpus"][0] if now else None
+
+    shown()
+    there("--memory", "20GB", "--gpu-slots", "2", **gpus)
+    (holder,) = shown(free=40 * 10**9)["holders"]
+    gpu = shown(free=20 * 10**9, processes=[[holder["pid"], 20 * 10**9]])
+    assert (gpu["available"], gpu["other_processes"]) == (20 * 10**9, [])
+
+
 def test_a_command_under_a_slot_does_not_wait_for_itself(ended, project):
     inner = [sys.executable, project / "bin" / "gpu_slot.py", "--memory", "30GB", "--timeout", "0"]
-    code, out, _ = ended(
-        "--memory", "30GB", "--", *inner, "--backend", "gpu", "--",
-        "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $OCTANE_GPU_LEASE",
-    )  # fmt: skip
+    show = ("--backend", "gpu", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $OCTANE_GPU_LEASE")
+    code, out, _ = ended("--memory", "30GB", command=(*inner, *show))
     assert code == 0
     assert re.fullmatch(rf"{FIRST} {FIRST}\.0@[0-9.]+,{FIRST}\.1@[0-9.]+\n", out)
 
 
-def test_a_waiting_user_sees_why_and_others_see_who_waits(slot, ended, tmp_path):
-    hold = ("--", "sh", "-c", "echo there; read x")
-    one = slot("--memory", "30GB", "--subject", "sub-01", *hold)
-    two = slot("--memory", "20GB", *hold)
-    for process in (one, two):
-        assert process.stdout.readline() == "there\n"
-    large = slot("--memory", "35GB", "--backend", "gpu", *hold)
+def test_a_waiting_user_sees_why_and_others_see_who_waits(slot, there, ended):
+    one = there("--memory", "30GB", "--subject", "sub-01")
+    there("--memory", "20GB")
+    large = slot("--memory", "35GB", "--backend", "gpu", command=WAIT)
     for line in large.stderr:
         if "waiting for 35.0 GB of a GPU" in line:
             assert "GPU 0: 1 of 1 slots taken; GPU 1: 1 of 1 slots taken" in line
             break
-    _, shown, _ = ended("--status")
+    shown = ended("--status")[1]
     assert "sub-01  30.0 GB" in shown
-    assert f"waiting 1  {_me()}  pid {large.pid}  sh  35.0 GB" in shown
-    _, found, _ = ended("--status", "--json")
-    record = json.loads(found)
+    assert f"waiting 1  {getpass.getuser()}  pid {large.pid}  sh  35.0 GB" in shown
+    record = json.loads(ended("--status", "--json")[1])
     assert record["simulated"] is True
-    assert {h["pid"] for gpu in record["gpus"] for h in gpu["holders"]} == {one.pid, two.pid}
+    assert [len(gpu["holders"]) for gpu in record["gpus"]] == [1, 1]
     assert [waiter["pid"] for waiter in record["waiters"]] == [large.pid]
     code, lines, _ = ended("--dry-run", "--memory", "4GB")
     assert code == 1
     assert lines == "GPU 0: 1 of 1 slots taken\nGPU 1: 1 of 1 slots taken\n"
     one.communicate("\n")
     assert large.stdout.readline() == "there\n"
-
-
-def _me():
-    import pwd
-
-    return pwd.getpwuid(os.getuid()).pw_name
 
 
 def test_a_dry_run_names_the_gpu_and_takes_nothing(ended, tmp_path):
@@ -149,61 +190,69 @@ def test_a_dry_run_names_the_gpu_and_takes_nothing(ended, tmp_path):
     assert held(tmp_path) == []
 
 
-def test_without_a_gpu_in_time_the_command_runs_with_none(slot, ended):
-    holders = [slot("--memory", "4GB", "--", "sh", "-c", "echo there; read x") for _ in range(2)]
-    for holder in holders:
-        assert holder.stdout.readline() == "there\n"
-    command = ("--", "sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]")
-    code, out, err = ended("--memory", "4GB", "--auto-timeout", "0.1", *command)
+def test_without_a_gpu_in_time_the_command_runs_with_none(there, ended):
+    for _ in range(2):
+        there("--memory", "4GB")
+    shown = {"command": ("sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]")}
+    code, out, err = ended("--memory", "4GB", "--auto-timeout", "0.1", **shown)
     assert (code, out) == (0, "[]\n")
     assert "no GPU came free within 0.1 s" in err
-    code, out, err = ended("--memory", "4GB", "--backend", "gpu", "--gpu-timeout", "0", *command)
+    code, out, err = ended("--memory", "4GB", "--backend", "gpu", "--gpu-timeout", "0", **shown)
     assert (code, out) == (1, "")
     assert "error: backend is gpu, but no GPU came free" in err
-    assert ended("--memory", "4GB", "--backend", "cpu", *command)[1] == "[]\n"
+    assert ended("--memory", "4GB", "--backend", "cpu", **shown)[1] == "[]\n"
+
+
+def test_a_folder_that_a_stopped_process_keeps_locked_ends_the_wait_in_time(ended, tmp_path):
+    with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
+        started = time.monotonic()
+        code, out, err = ended("--memory", "4GB", "--timeout", "3", command=("echo", "cpu"))
+        assert time.monotonic() - started < 8
+    assert (code, out) == (0, "cpu\n")
+    assert "no GPU came free within 3 s" in err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "command", "code", "words"),
     [
-        (["--", "true"], 1, "--memory is missing"),
-        (["--memory", "much", "--", "true"], 1, "'much' is not a size"),
-        (["--memory", "4GB"], 1, "There is no command"),
-        (["--memory", "4GB", "--", "no-such-command"], 127, "no-such-command was not found"),
-        (["--memory", "4GB", "--", "/"], 126, "/ cannot be run"),
-        (["--memory", "4GB", "--gpu-slots", "0", "--", "true"], 1, "--gpu-slots is '0'"),
+        ([], ["true"], 1, "--memory is missing"),
+        (["--memory", "much"], ["true"], 1, "'much' is not a size"),
+        (["--memory", "9" * 400], ["true"], 1, "cannot be had; give a size such as 4GB"),
+        (["--memory", "4GB", "--timeout", "nan"], ["true"], 1, "a timeout of nan s"),
+        (["--memory", "4GB"], [], 1, "There is no command"),
+        (
+            ["--memory", "4GB"],
+            ["no-such-command"],
+            127,
+            "no-such-command cannot be run (No such file",
+        ),
+        (["--memory", "4GB"], ["/"], 126, "/ cannot be run (Permission denied)"),
+        (["--memory", "4GB", "--gpu-slots", "0"], ["true"], 1, "--gpu-slots is '0'"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(ended, tmp_path, arguments, code, words):
-    found, out, err = ended(*arguments)
+def test_what_is_wrong_is_one_sentence(ended, tmp_path, arguments, command, code, words):
+    found, out, err = ended(*arguments, command=command)
     assert (found, out) == (code, "")
     (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
     assert words in line
+    assert "Traceback" not in err
     if (tmp_path / "leases").exists():
         assert held(tmp_path) == []
 
 
 def test_a_machine_without_gpus_says_so(ended):
-    description = {VARIABLE: "0x1GB"}
-    assert ended("--status", **description)[1] == (
-        "No GPU can be leased, because there is no GPU.\n"
-    )
-    assert json.loads(ended("--status", "--json", **description)[1])["gpus"] == []
-    code, out, _ = ended("--dry-run", "--memory", "4GB", **description)
+    none = {VARIABLE: "0x1GB"}
+    assert ended("--status", **none)[1] == "No GPU can be leased, because there is no GPU.\n"
+    assert json.loads(ended("--status", "--json", **none)[1])["gpus"] == []
+    code, out, _ = ended("--dry-run", "--memory", "4GB", **none)
     assert (code, out) == (1, "No GPU, because there is no GPU.\n")
 
 
 def test_foreign_processes_and_faults_are_shown(ended, tmp_path):
     gpus = tmp_path / "gpus.json"
-    gpus.write_text(
-        json.dumps(
-            [
-                {"total": 40 * 10**9, "free": 10**10, "processes": [[1, 3 * 10**10]],
-                 "utilisation": 97},
-                {"total": 40 * 10**9, "fault": "GPU is lost"},
-            ]
-        )
-    )  # fmt: skip
+    busy = {"free": 10**10, "processes": [[1, 3 * 10**10]], "utilisation": 97}
+    total = {"total": 40 * 10**9}
+    gpus.write_text(json.dumps([total | busy, total | {"fault": "GPU is lost"}]))
     shown = ended("--status", **{VARIABLE: str(gpus)})[1]
     assert "10.0 GB of 40.0 GB free, 10.0 GB to give, 97 % busy" in shown
     assert "other   pid 1  30.0 GB" in shown

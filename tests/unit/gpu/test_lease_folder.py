@@ -1,4 +1,4 @@
-"""Locked files that all users of a node share: what holds them, and what is refused."""
+"""Locked files that all users of a node share: what holds them, and what is passed over."""
 
 import errno
 import fcntl
@@ -6,7 +6,9 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,23 +21,33 @@ from octane.gpu.lease_folder import (
     RECORD_SIZE,
     Identity,
     LeaseFolder,
+    LeaseFolderBusyError,
+    LeaseFolderError,
     LeaseRecord,
     boot_id,
     identity,
     own_identity,
 )
 
-NOBODY = 65534
+NOBODY, OWN = 65534, os.getuid()
 PROJECT = Path(__file__).resolve().parents[3]
+as_root = pytest.mark.skipif(OWN != 0, reason="becoming another user needs root")
 
 
 def record(**other):
     return replace(LeaseRecord(10, 1, 1.0), **other)
 
 
+def unpacked(content):
+    return LeaseRecord.unpacked(content, os.getuid())
+
+
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "leases"
+def path():
+    # Not below pytest's folder, which no other user may enter.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder) / "leases"
 
 
 @pytest.fixture
@@ -44,51 +56,45 @@ def folder(path):
         yield opened
 
 
+def take(folder, kind="GPU-0", **other):
+    with folder.mutex():
+        return folder.take(kind, record(**other))
+
+
 def names(folder, kind="GPU-0"):
     with folder.mutex():
         return [name for name, _ in folder.held(kind)]
 
 
-def test_the_folder_and_its_files_are_for_all_users_whatever_the_umask(path):
+def test_the_folder_is_for_all_users_and_a_file_for_its_holder_whatever_the_umask(path):
     before = os.umask(0o077)
     try:
-        with LeaseFolder(path) as folder, folder.mutex():
-            folder.take("GPU-0", record()).release()
+        with LeaseFolder(path) as folder:
+            take(folder).release()
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o1777
-    assert sorted(p.name for p in path.iterdir()) == ["GPU-0.0", "mutex"]
-    assert {stat.S_IMODE(p.stat().st_mode) for p in path.iterdir()} == {0o666}
-    assert list(path.parent.iterdir()) == [path]
+    assert stat.S_IMODE((path / "GPU-0.0").stat().st_mode) == 0o644
+    assert list(path.parent.rglob("*")) == [path, path / "GPU-0.0"]
 
 
-def test_a_slot_is_held_until_it_is_released(folder):
-    with folder.mutex():
-        one, two = folder.take("GPU-0", record()), folder.take("GPU-0", record())
+def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
+    one, two = take(folder, subject="sub-01"), take(folder)
     assert names(folder) == ["GPU-0.0", "GPU-0.1"]
+    with folder.mutex():
+        assert folder.held("GPU-0")[0][1] == record(subject="sub-01")
     one.release()
     one.release()
     assert names(folder) == ["GPU-0.1"]
-    with folder.mutex():
-        assert folder.take("GPU-0", record()).name == "GPU-0.0"
+    assert take(folder).held.name == "GPU-0.0"
     two.release()
-
-
-def test_kinds_with_a_common_beginning_are_apart(folder):
-    with folder.mutex():
-        held = [folder.take(kind, record()) for kind in ("GPU-1", "GPU-11", "GPU-1.1")]
+    # Kinds with a common beginning are separate.
+    held = [take(folder, kind) for kind in ("GPU-1", "GPU-11", "GPU-1.1")]
     assert names(folder, "GPU-1") == ["GPU-1.0"]
     for slot in held:
         slot.release()
-
-
-def test_what_a_holder_says_is_read_and_counts_only_while_it_holds(folder):
-    with folder.mutex():
-        slot = folder.take("GPU-0", record(subject="sub-01"))
-        assert folder.held("GPU-0")[0][1] == record(subject="sub-01")
-    slot.release()
-    with folder.mutex():
-        assert folder.held("GPU-0") == []
+    # Written whole when it was made, and over itself ever since: a full disk does not matter.
+    assert (folder.path / "GPU-0.0").stat().st_size == RECORD_SIZE
 
 
 @pytest.mark.parametrize(
@@ -101,91 +107,80 @@ def test_what_a_holder_says_is_read_and_counts_only_while_it_holds(folder):
         b"[" * RECORD_SIZE,
         record(boot="another").packed(),
         record(required=-1).packed(),
+        record(required=10**400).packed(),
+        record(required=2**63).packed(),
         record(slots=0).packed(),
+        record(slots=10**400).packed(),
+        record(pid=10**400).packed(),
         record(since=float("nan")).packed(),
-        record(uid=-1).packed(),
+        record(seen=float("-inf")).packed(),
+        record(since=1e300).packed(),
         record().packed().replace(b'"required": 10', b'"required": {}'),
         record().packed().replace(b'"required": 10', b'"required": 1e999'),
+        record().packed().replace(b'"required": 10', b'"required": ' + b"9" * 5000),
     ],
-    ids=range(12),
+    ids=range(18),
 )
 def test_what_is_no_record_of_this_boot_is_not_believed(content):
-    assert LeaseRecord.unpacked(content) is None
+    assert unpacked(content) is None
 
 
-def test_a_record_that_is_sound_is_believed():
-    assert LeaseRecord.unpacked(record().packed()) == record()
+def test_a_record_that_is_sound_is_believed_except_for_its_user():
+    assert unpacked(record().packed()) == record()
+    assert LeaseRecord.unpacked(record().packed(), 4_000_000_000) == record(uid=4_000_000_000)
+    assert record(uid=4_000_000_000).user == "4000000000"
     assert record().boot == boot_id()
     assert len(record(uuids=("MIG-" + "0" * 36,) * 100).packed()) == RECORD_SIZE
     with pytest.raises(ValueError, match="a record of"):
         record(subject="x" * RECORD_SIZE).packed()
-
-
-def test_a_subject_cannot_steer_a_terminal():
-    found = LeaseRecord.unpacked(record(subject="a\x1b[2Jb\n").packed())
-    assert found is not None
-    assert found.subject == "a?[2Jb?"
-
-
-def test_an_unknown_user_is_shown_as_a_number():
-    assert record(uid=4_000_000_000).user == "4000000000"
+    # It cannot steer a terminal.
+    assert unpacked(record(subject="a\x1b[2Jb\n").packed()) == record(subject="a?[2Jb?")
 
 
 @pytest.fixture
-def run_python():
-    """Start Python with some code; all that is left of it is killed in the end."""
+def hold(path):
+    """Hold a lease in a process, perhaps of another user, that goes on with some code."""
     with ExitStack() as stack:
 
-        def run(code, *arguments, **options):
-            process = stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
-                    **options,
-                )
-            )
-            stack.callback(process.kill)
-            return process
-
-        yield run
-
-
-HOLD = """
+        def start(code="input()", uid=OWN):
+            code = f"""
 import os, sys
 from pathlib import Path
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-if len(sys.argv) > 2:
-    os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+if os.getuid() != {uid}:
+    os.setgroups([]); os.setgid({uid}); os.setuid({uid})
 folder = LeaseFolder(Path(sys.argv[1]))
 with folder.mutex():
     slot = folder.take("GPU-0", LeaseRecord(10, 1, 1.0))
-print(slot.name, flush=True)
+print(slot.held.name, flush=True)
+{textwrap.dedent(code)}
 """
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(PROJECT / "bin")},
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            vars(process)["slot"] = process.stdout.readline().strip()
+            return process
+
+        yield start
 
 
-def test_a_killed_holder_leaves_nothing(folder, run_python):
-    holder = run_python(HOLD + "input()", folder.path)
-    assert holder.stdout.readline() == "GPU-0.0\n"
-    assert names(folder) == ["GPU-0.0"]
+def test_a_killed_holder_leaves_nothing(folder, hold):
+    holder = hold()
+    assert names(folder) == [holder.slot] == ["GPU-0.0"]
     holder.kill()
     holder.communicate()
     assert names(folder) == []
 
 
-def test_a_forked_child_that_outlives_a_killed_parent_keeps_the_slot(folder, run_python):
-    code = """
-    child = os.fork()
-    if child:
-        print(child, flush=True)
-        os.kill(os.getpid(), 9)
-    sys.stdin.readline()
-    """
-    holder = run_python(HOLD + textwrap.dedent(code), folder.path)
-    assert holder.stdout.readline() == "GPU-0.0\n"
-    assert int(holder.stdout.readline()) > 0
+def test_a_forked_child_that_outlives_a_killed_parent_keeps_the_lease(folder, hold):
+    holder = hold("if os.fork(): os.kill(os.getpid(), 9)\nsys.stdin.readline()")
     assert holder.wait() == -9
     assert names(folder) == ["GPU-0.0"]
     holder.stdin.write("\n")
@@ -194,292 +189,247 @@ def test_a_forked_child_that_outlives_a_killed_parent_keeps_the_slot(folder, run
     assert names(folder) == []
 
 
-def test_a_parent_that_releases_does_so_for_its_forked_children(folder, run_python):
-    code = """
-    if os.fork() == 0:
-        sys.stdin.readline()
+def test_a_parent_that_releases_does_so_for_its_forked_children(folder, hold):
+    holder = hold(
+        """
+        if os.fork() == 0:
+            sys.stdin.readline()
+            os._exit(0)
+        slot.release()
+        print("released", flush=True)
         os._exit(0)
-    slot.release()
-    print("released", flush=True)
-    os._exit(0)
-    """
-    holder = run_python(HOLD + textwrap.dedent(code), folder.path)
-    assert holder.stdout.readline() == "GPU-0.0\n"
+        """
+    )
     assert holder.stdout.readline() == "released\n"
     assert names(folder) == []
     holder.communicate("\n")
 
 
-def test_a_forked_child_does_not_release_its_parents_slot(folder):
-    with folder.mutex():
-        slot = folder.take("GPU-0", record())
+def test_neither_a_forked_child_nor_a_program_ends_or_keeps_the_lease(folder):
+    slot = take(folder)
     # A child that runs into the end of its parent's block.
-    child = lease_folder.Locked(slot.name, os.dup(slot.fd), owner=slot.owner + 1)
-    child.release()
+    replace(slot, fd=os.dup(slot.fd), owner=slot.owner + 1).release()
     assert names(folder) == ["GPU-0.0"]
-    slot.release()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False):
+        slot.release()
+        assert names(folder) == []
 
 
-def test_a_program_that_is_started_does_not_inherit_the_slot(folder, run_python):
-    with folder.mutex():
-        slot = folder.take("GPU-0", record())
-    assert not os.get_inheritable(slot.fd)
-    other = run_python("input()", close_fds=False)
+@pytest.mark.parametrize("patience", [0, 0.05])
+def test_a_folder_that_stays_locked_is_one_clear_sentence(folder, patience):
+    with folder.mutex(), LeaseFolder(folder.path) as other:
+        started = time.monotonic()
+        with pytest.raises(LeaseFolderBusyError, match=r"stopped or hangs.*fuser"):
+            other.mutex(patience).__enter__()
+        assert patience <= time.monotonic() - started < patience + 5
+
+
+def test_a_file_that_a_cleaner_removed_is_made_again_for_the_next_taker_to_see(folder, caplog):
+    slot = take(folder, subject="sub-01")
+    os.set_inheritable(slot.fd, True)
+    slot.restore()
+    assert not slot.lost()
+    assert caplog.text == ""
+    (folder.path / "GPU-0.0").unlink()
+    assert slot.lost()
+    stranger = take(folder)
+    assert stranger.held.name == "GPU-0.0"
+    assert slot.lost()  # another file has the name
+    slot.restore()
+    assert "made again; another process may have got the same share" in caplog.text
+    assert names(folder) == ["GPU-0.0", "GPU-0.1"]
+    assert os.get_inheritable(slot.fd)
     slot.release()
+    assert names(folder) == ["GPU-0.0"]
+    stranger.release()
+
+
+def test_a_folder_that_was_removed_is_made_again_by_whoever_notices(folder):
+    slot = take(folder)
+    folder.path.rename(folder.path.with_name("removed"))
     assert names(folder) == []
-    other.communicate("\n")
+    slot.restore()
+    assert names(folder) == ["GPU-0.0"]
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o1777
+    slot.release()
 
 
-def test_a_mutex_that_is_never_given_back_is_one_clear_sentence(folder, monkeypatch):
-    monkeypatch.setattr(lease_folder, "MUTEX_PATIENCE", 0.05)
-    with (
-        folder.mutex(),
-        LeaseFolder(folder.path) as other,
-        pytest.raises(OctaneError, match=r"stopped or hangs.*fuser"),
-        other.mutex(),
-    ):
-        pass
+ODD = ["link", "dangling link", "second name", "fifo", "folder", "no rights", "odd digits", "text"]
 
 
-def test_a_slot_that_is_locked_without_the_mutex_is_passed_over(folder):
-    with folder.mutex():
-        folder.take("GPU-0", record()).release()
-        with (folder.path / "GPU-0.0").open() as stranger:
-            fcntl.flock(stranger, fcntl.LOCK_EX)
-            slot = folder.take("GPU-0", record())
-            assert slot.name == "GPU-0.1"
-            slot.release()
-
-
-def test_a_slot_that_was_removed_is_made_anew(folder):
-    with folder.mutex():
-        folder.take("GPU-0", record()).release()
-        slot = folder.take("GPU-0", record())
-        (folder.path / "GPU-0.0").unlink()
-        assert folder.held("GPU-0") == []
-        slot.release()
-        folder.take("GPU-0", record()).release()
-
-
-def test_a_file_whose_maker_was_killed_before_it_gave_rights_to_all_serves(folder):
-    (folder.path / "GPU-0.0").touch(0o600)
-    with folder.mutex():
-        slot = folder.take("GPU-0", record())
-        assert slot.name == "GPU-0.0"
-        slot.release()
-    assert stat.S_IMODE((folder.path / "GPU-0.0").stat().st_mode) == 0o666
-
-
-def test_a_file_that_another_makes_between_the_two_calls_is_opened(folder, monkeypatch):
-    made = folder._made
-
-    def late(name):
-        (folder.path / name).touch(0o666)
-        return made(name)
-
-    monkeypatch.setattr(folder, "_made", late)
-    with folder.mutex():
-        assert folder.take("GPU-0", record()).name == "GPU-0.0"
-
-
-@pytest.mark.parametrize("kind", ["link", "dangling link", "second name", "fifo", "folder"])
-def test_a_trick_in_place_of_a_file_is_refused_and_what_it_aims_at_stays(folder, tmp_path, kind):
-    victim, bait = tmp_path / "victim", folder.path / "GPU-0.0"
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_file_is_passed_over_and_what_it_aims_at_stays(folder, kind):
+    victim, bait = folder.path.parent / "victim", folder.path / "GPU-0.0"
     victim.write_text("precious")
     match kind:
         case "link":
             bait.symlink_to(victim)
         case "dangling link":
-            bait.symlink_to(tmp_path / "made")
+            bait.symlink_to(victim.with_name("made"))
         case "second name":
             bait.hardlink_to(victim)
         case "fifo":
             os.mkfifo(bait)
         case "folder":
             bait.mkdir()
-    with folder.mutex(), pytest.raises(OctaneError, match=r"GPU-0\.0 is not a plain file"):
-        folder.take("GPU-0", record())
+        case "no rights":
+            bait.touch(0o000)
+            os.chown(bait, *([-1, -1] if os.getuid() else [1, 1]))
+        case "odd digits":
+            (folder.path / "GPU-0.²").touch()
+            (folder.path / f"GPU-0.{'9' * 200}").touch()
+            bait.touch()
+        case "text":
+            (folder.path / "GPU-0.x").touch()
+            (folder.path / "GPU-0").mkdir()
+            bait.write_text("junk")
+    slot = take(folder)
+    free = kind in ("odd digits", "text") or (kind == "no rights" and os.getuid() != 0)
+    assert slot.held.name == ("GPU-0.0" if free else "GPU-0.1")
+    assert names(folder) == [slot.held.name]
+    slot.release()
     assert victim.read_text() == "precious"
-    assert not (tmp_path / "made").exists()
+    assert not victim.with_name("made").exists()
 
 
-def test_a_link_in_place_of_the_mutex_is_refused(path, tmp_path):
-    LeaseFolder(path).close()
-    (path / "mutex").unlink()
-    (path / "mutex").symlink_to(tmp_path / "made")
-    with (
-        LeaseFolder(path) as folder,
-        pytest.raises(OctaneError, match="mutex is not a plain"),
-        folder.mutex(),
-    ):
-        pass
+def test_a_lease_with_a_second_name_counts_once(folder):
+    slot = take(folder)
+    (folder.path / "GPU-0.5").hardlink_to(folder.path / "GPU-0.0")
+    assert names(folder) == ["GPU-0.0"]
+    slot.release()
 
 
-def test_a_link_in_place_of_the_folder_is_refused(path, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OctaneError, match="must be a folder"):
-        LeaseFolder(path)
-
-
-def test_a_file_in_place_of_the_folder_is_refused(path):
-    path.write_text("")
-    with pytest.raises(OctaneError, match="must be a folder"):
-        LeaseFolder(path)
-
-
-def test_a_folder_where_others_could_remove_locks_is_refused(path):
-    path.mkdir()
-    path.chmod(0o777)
-    with pytest.raises(OctaneError, match=r"no sticky bit.*chmod 1777"):
-        LeaseFolder(path)
-
-
-def test_a_folder_of_ones_own_is_taken_as_it_is(path):
-    path.mkdir(mode=0o700)
-    with LeaseFolder(path) as folder:
-        assert names(folder) == []
-    assert stat.S_IMODE(path.stat().st_mode) == 0o700
-
-
-def test_two_that_make_the_folder_at_once_use_the_same(path, monkeypatch):
-    first = LeaseFolder(path)
-    try:
-        with first.mutex():
-            slot = first.take("GPU-0", record())
-        second = LeaseFolder.__new__(LeaseFolder)
-        second.path = path
-        second._make()  # comes too late: the name is taken
-        assert list(path.parent.iterdir()) == [path]
-        assert names(first) == ["GPU-0.0"]
+def test_a_file_that_another_locks_or_makes_is_not_taken(folder, monkeypatch):
+    take(folder).release()
+    with (folder.path / "GPU-0.0").open() as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)
+        slot = take(folder)
+        assert slot.held.name == "GPU-0.1"
         slot.release()
-    finally:
-        first.close()
+    (folder.path / "wait.0").touch()
+    monkeypatch.setattr(folder, "_names", lambda kind: [])  # made after the look
+    assert take(folder, "wait").held.name == "wait.1"
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
-    [(errno.ENOSPC, "No space left.*free some"), (errno.EROFS, "it is read-only")],
+    ("make", "words"),
+    [
+        (lambda path: path.symlink_to(path.parent), "must be a folder"),
+        (lambda path: path.symlink_to("nowhere"), "must be a folder"),
+        (lambda path: path.write_text(""), "must be a folder"),
+        (lambda path: path.mkdir() or path.chmod(0o777), r"no sticky bit.*chmod 1777"),
+    ],
 )
-def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, code, words):
-    def refuse(*_, **__):
-        raise OSError(code, os.strerror(code))
+def test_a_folder_in_which_leases_are_not_safe_is_refused(path, make, words):
+    make(path)
+    with pytest.raises(LeaseFolderError, match=words):
+        LeaseFolder(path)
 
-    monkeypatch.setattr(lease_folder.os, "pwrite", refuse)
-    with folder.mutex(), pytest.raises(OctaneError, match=words) as caught:
-        folder.take("GPU-0", record())
+
+def test_two_that_make_the_folder_at_once_use_the_same(path):
+    first, second = LeaseFolder(path), LeaseFolder(path)
+    second._make()  # replaces the folder of the first, which is empty
+    slot = take(first)
+    second._make()  # comes too late
+    assert list(path.parent.iterdir()) == [path]
+    assert names(first) == names(second) == ["GPU-0.0"]
+    slot.release()
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("call", ["open", "pwrite", "scandir"])
+def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, call):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, folder.mutex():
+        patch.setattr(lease_folder.os, call, refuse)
+        with pytest.raises(OctaneError, match=r"No space left.*free space") as caught:
+            folder.take("GPU-0", record())
     assert str(folder.path) in str(caught.value)
     assert "--gpu-lock-dir" in str(caught.value)
     assert names(folder) == []
 
 
-def test_a_disk_that_fills_up_later_does_not_matter(folder):
-    with folder.mutex():
-        folder.take("GPU-0", record()).release()
-    # Written whole when it was made, and over itself ever since.
-    assert (folder.path / "GPU-0.0").stat().st_size == RECORD_SIZE
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+@as_root
 @pytest.mark.parametrize("first", [0, NOBODY])
-def test_two_users_share_a_folder_and_cannot_remove_each_others_files(tmp_path, first, run_python):
+def test_a_hostile_user_can_neither_remove_nor_change_anothers_lease(folder, first, hold):
     second = NOBODY if first == 0 else 1
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    for parent in [tmp_path, *tmp_path.parents]:
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(0o711)
-    path = shared / "leases"
-    one = run_python(HOLD + "input()", path, first)
-    assert one.stdout.readline() == "GPU-0.0\n"
-    rest = """
-    try:
-        os.unlink(Path(sys.argv[1]) / "GPU-0.0")
-    except PermissionError:
-        print("kept", flush=True)
+    hostile = """
+    lease, own = sys.argv[1] + "/GPU-0.1", sys.argv[1] + "/GPU-0.0"
+    slot.release()
+    for attack in (lambda: os.unlink(lease), lambda: os.open(lease, os.O_WRONLY),
+                   lambda: os.rename(lease, own), lambda: os.replace(own, lease),
+                   lambda: os.chmod(lease, 0o666)):
+        try:
+            attack()
+        except PermissionError:
+            print("refused", end=" ")
+    os.unlink(own)
+    print(flush=True)
     input()
     """
-    two = run_python(HOLD + textwrap.dedent(rest), path, second)
-    assert two.stdout.readline() == "GPU-0.1\n"
-    assert two.stdout.readline() == "kept\n"
-    with LeaseFolder(path) as folder:
-        with folder.mutex():
-            held = folder.held("GPU-0")
-        assert [found and found.uid for _, found in held] == [first, second]
-        one.communicate("\n")
-        assert names(folder) == ["GPU-0.1"]
-        two.communicate("\n")
-    three = run_python(HOLD, path, second)
-    assert three.communicate()[0] == "GPU-0.0\n"
+    # The file of the first was the hostile user's before: it is not taken.
+    before = hold("", second)
+    before.communicate()
+    one = hold("input()", first)
+    assert (before.slot, one.slot) == ("GPU-0.0", "GPU-0.1")
+    two = hold(hostile, second)
+    assert two.slot == "GPU-0.0"
+    assert two.stdout.readline().split().count("refused") == 5
+    with folder.mutex():
+        ((name, found),) = folder.held("GPU-0")
+    assert (name, found and found.uid) == ("GPU-0.1", first)
+    one.communicate("\n")
+    assert names(folder) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
-def test_a_file_with_rights_for_its_owner_alone_is_one_clear_sentence(tmp_path, run_python):
-    code = """
-    import os, sys
-    from pathlib import Path
-    from octane.core.errors import OctaneError
-    from octane.gpu.lease_folder import LeaseFolder
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
-    try:
-        with LeaseFolder(Path(sys.argv[1])) as folder, folder.mutex():
-            pass
-    except OctaneError as error:
-        print(error)
-    """
-    for parent in [tmp_path, *tmp_path.parents]:
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(0o711)
-    path = tmp_path / "leases"
-    LeaseFolder(path).close()
-    (path / "mutex").chmod(0o600)
-    said = run_python(code, path).communicate()[0]
-    assert f"chmod 666 {path}/mutex" in said
-    path.chmod(0o755)
-    (path / "mutex").unlink()
-    said = run_python(code, path).communicate()[0]
-    assert f"chmod 1777 {path}" in said
+@as_root
+def test_a_folder_that_a_user_may_not_write_is_one_clear_sentence(folder, hold, capfd):
+    folder.path.chmod(0o755)
+    assert hold(uid=NOBODY).wait() == 1
+    assert f"LeaseFolderError: GPU leases cannot be kept in {folder.path}" in capfd.readouterr().err
 
 
 # A name that no parser by blanks survives.
 STAT = "{pid} (a) b (c) S {parent} 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 {start} 1 1 1\n"
 
 
-@pytest.fixture
-def proc(tmp_path, monkeypatch):
-    def add(pid, parent, start, namespaces=None):
-        folder = tmp_path / str(pid)
-        folder.mkdir()
-        (folder / "stat").write_text(STAT.format(pid=pid, parent=parent, start=start))
-        inner = "" if namespaces is None else f"NSpid:\t{namespaces}\n"
-        (folder / "status").write_text(f"Name:\ta\n{inner}Threads:\t1\n")
+def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
-    monkeypatch.setattr(lease_folder, "PROC", tmp_path)
-    return add
+    monkeypatch.setattr(lease_folder.fcntl, "flock", refuse)
+    with pytest.raises(LeaseFolderError, match="must be a folder of this node"):
+        folder.mutex().__enter__()
 
 
-def test_a_process_knows_itself():
+def test_a_process_knows_itself_and_one_that_is_gone_has_no_identity():
     assert identity(os.getpid()) == own_identity()
-    assert own_identity().pid == os.getpid()
+    assert (own_identity().pid, own_identity().uid) == (os.getpid(), os.getuid())
     assert own_identity().start > 0
-
-
-def test_a_process_that_is_gone_has_no_identity():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     assert identity(child.pid) is None
 
 
 @pytest.mark.parametrize(("namespaces", "pid"), [("4000\t12\t5", 5), ("4000", 4000), (None, 4000)])
-def test_a_process_in_a_container_is_known_by_its_number_there(proc, namespaces, pid):
-    proc(4000, 1, 77, namespaces)
-    assert identity(4000) == Identity(pid, 77)
+def test_a_process_in_a_container_is_known_by_its_number_there(
+    tmp_path, monkeypatch, namespaces, pid
+):
+    process = tmp_path / "4000"
+    process.mkdir()
+    (process / "stat").write_text(STAT.format(pid=4000, parent=1, start=77))
+    inner = "" if namespaces is None else f"NSpid:\t{namespaces}\n"
+    (process / "status").write_text(f"Name:\ta\n{inner}Threads:\t1\n")
+    monkeypatch.setattr(lease_folder, "PROC", tmp_path)
+    assert identity(4000) == Identity(pid, 77, os.getuid())
 
 
 def test_without_proc_the_answers_are_empty(tmp_path, monkeypatch):
     monkeypatch.setattr(lease_folder, "PROC", tmp_path / "none")
-    assert own_identity() == Identity(os.getpid(), 0)
+    assert own_identity() == Identity(os.getpid(), 0, os.getuid())
     boot_id.cache_clear()
     assert boot_id() == ""
     boot_id.cache_clear()

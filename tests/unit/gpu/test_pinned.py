@@ -10,20 +10,17 @@ from octane.gpu.pinned import Transfer, Transfers
 class Clock:
     """A device whose events are as far apart as the test says."""
 
+    now = 0.0
+
     def __init__(self):
-        self.now = 0.0
         self.cuda = SimpleNamespace(
-            Event=lambda: Event(self),
-            get_elapsed_time=lambda begin, end: 1e3 * (end.moment - begin.moment),
+            Event=self.event, get_elapsed_time=lambda a, b: 1e3 * (b.t - a.t)
         )
 
-
-class Event:
-    def __init__(self, clock):
-        self.clock = clock
-
-    def record(self, stream):
-        self.moment = self.clock.now
+    def event(self):
+        event = SimpleNamespace()
+        event.record = lambda stream: vars(event).update(t=self.now)
+        return event
 
 
 def copied(transfers, clock, size, seconds, direction="to_device", number=1):
@@ -40,12 +37,8 @@ def clock():
 
 def test_copies_are_summed_by_direction(clock):
     transfers = Transfers(clock)
-    for size, seconds, direction in (
-        (1000, 1.0, "to_device"),
-        (600, 2.0, "to_device"),
-        (10, 1.0, "to_host"),
-    ):
-        transfers.settle(copied(transfers, clock, size, seconds, direction))
+    for copy in ((1000, 1.0, "to_device"), (600, 2.0, "to_device"), (10, 1.0, "to_host")):
+        transfers.settle(copied(transfers, clock, *copy))
     assert transfers.found() == {"to_device": Transfer(1600, 3.0), "to_host": Transfer(10, 1.0)}
 
 

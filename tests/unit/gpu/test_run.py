@@ -1,19 +1,29 @@
-"""The one retry loop, on simulated devices that fail as the test wants."""
+"""The one retry loop, and steps in it, on devices that compute with NumPy and fail on demand."""
 
 import gc
 import logging
 import weakref
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from octane.config.params import (
+    ExecutionParameters,
+    LeaseParameters,
+    N4Parameters,
+    ResampleParameters,
+)
 from octane.core.errors import OctaneError
+from octane.core.metrics import Metrics
 from octane.gpu import lease, run
 from octane.gpu.device import DeviceMissingError, DeviceTakenError
 from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.run import run_on_gpu
-from octane.gpu.simulated import SimulatedGpus, simulated_uuid
+from octane.gpu.simulated import VARIABLE, simulated_uuid
+from octane.steps import n4
+from octane.steps import resample as step_resample
+from octane.store.image import open_image
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 GB = 10**9
@@ -23,135 +33,127 @@ class NoMemoryError(Exception):
     pass
 
 
-class FakeDevice:
-    """A device with a log of what is done to it."""
+class FakeDevices:
+    """Devices with a log of what is done to them, and the troubles that the test wants."""
 
-    def __init__(self, uuid, log, trouble):
-        self.uuid, self.log, self.trouble = uuid, log, trouble
-        self.xp = np
+    def __init__(self, unusable=(), taken=0, missing=None):
+        self.log = []
+        self.unusable, self.taken, self.missing = unusable, taken, lambda: missing
         self.depth = 0
 
-    def open(self):
-        self.log.append(("open", self.uuid))
-        if self.trouble.get("taken", 0):
-            self.trouble["taken"] -= 1
-            raise DeviceTakenError("cudaErrorDevicesUnavailable")
-
-    @contextmanager
-    def active(self):
-        self.depth += 1
-        yield
-        self.depth -= 1
-
-    def is_out_of_memory(self, error):
-        return isinstance(error, NoMemoryError)
-
-    def empty(self):
-        self.log.append(("empty", self.uuid))
-
-    def leave(self):
-        self.log.append(("leave", self.uuid))
-
-
-class FakeDevices:
-    def __init__(self, **trouble):
-        self.log = []
-        self.trouble = trouble
-
     def __call__(self, uuid):
-        if uuid in self.trouble.get("unusable", ()):
+        if uuid in self.unusable:
             raise DeviceMissingError("CUDA does not start")
-        return FakeDevice(uuid, self.log, self.trouble)
 
-    def missing(self):
-        return self.trouble.get("missing")
+        def open_it():
+            self.log.append(("open", uuid))
+            if self.taken:
+                self.taken -= 1
+                raise DeviceTakenError("cudaErrorDevicesUnavailable")
 
-    def done_to(self, uuid):
-        return [what for what, which in self.log if which == uuid]
+        @contextmanager
+        def active():
+            self.depth += 1
+            yield
+            self.depth -= 1
+
+        return SimpleNamespace(
+            uuid=uuid,
+            xp=np,
+            open=open_it,
+            active=active,
+            is_out_of_memory=lambda error: isinstance(error, NoMemoryError),
+            empty=lambda: self.log.append(("empty", uuid)),
+            leave=lambda: self.log.append(("leave", uuid)),
+        )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(lease, "TICK", 0.01)
     monkeypatch.setattr(run, "PAUSE", 0.001)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return monkeypatch
 
 
 @pytest.fixture
-def node(tmp_path):
-    def with_gpus(description="2x40GB"):
-        return {"folder": tmp_path / "leases", "source": SimulatedGpus(description)}
+def on_gpu(tmp_path, quick):
+    """Do work on two GPUs of 40 GB with fake devices; result, figures, and tries in short."""
 
-    return with_gpus
+    def do(work, *, batch=1, backend="auto", timeout=300.0, gpus="2x40GB", devices=None):
+        devices = devices or FakeDevices()
+        quick.setenv(VARIABLE, gpus)
+        quick.setattr(run, "CupyDevice", devices)
+        folder = tmp_path / "leases"
+        sharing = LeaseParameters(gpu_lock_dir=folder, auto_timeout=timeout, gpu_timeout=timeout)
+        metrics = Metrics("test")
+        more = {"sharing": sharing, "metrics": metrics, "subject": "test"}
+        result = run.on_device(work, lambda n: n * GB, batch=batch, backend=backend, **more)
+        figures = metrics.figures["gpu"]
+        assert isinstance(figures, dict)
+        tries = [(attempt["outcome"], attempt["batch"]) for attempt in figures["attempts"]]
+        return SimpleNamespace(
+            result=result, figures=figures, tries=tries, metrics=metrics, log=devices.log
+        )
+
+    return do
 
 
 def where(share):
     """The GPU that the work runs on."""
-    return None if share.lease.gpu is None else share.lease.gpu.uuid
-
-
-def outcomes(done):
-    return [(attempt.outcome, attempt.batch) for attempt in done.attempts]
+    return None if share.device is None else share.device.uuid
 
 
 def fitting(limit):
     """Work that runs out of memory on a GPU with batches over a limit."""
 
     def work(share):
-        if share.lease.gpu is not None and share.batch > limit:
+        if share.device is not None and share.batch > limit:
             raise NoMemoryError(f"{share.batch} do not fit")
         return share.batch
 
     return work
 
 
-def test_work_runs_on_the_gpu_and_the_pool_is_returned(node):
-    devices = FakeDevices()
-    done = run_on_gpu(where, GB, devices=devices, **node())
-    assert done.result == FIRST
-    assert devices.log == [("open", FIRST), ("empty", FIRST)]
-    assert done.figures()["backend"] == "gpu"
-    assert done.figures()["gpu"] == FIRST
-    assert done.figures()["fell_back"] is False
-
-
-def test_the_lease_is_held_while_the_work_runs_and_not_after_it(node, tmp_path):
+def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_returned(on_gpu, tmp_path):
     def held():
         with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
-            return [name for name, _ in folder.held(FIRST)]
+            return [(name, found and found.required) for name, found in folder.held(FIRST)]
 
-    done = run_on_gpu(lambda share: held(), GB, devices=FakeDevices(), **node())
-    assert done.result == [f"{FIRST}.0"]
+    done = on_gpu(lambda share: (where(share), held()), batch=3)
+    assert done.result == (FIRST, [(f"{FIRST}.0", run.CONTEXT_BYTES + 3 * GB)])
     assert held() == []
+    assert done.log == [("open", FIRST), ("empty", FIRST)]
+    figures = done.figures
+    assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("gpu", FIRST, False)
 
 
-def test_every_thread_of_the_work_can_choose_the_device(node):
-    def work(share):
-        before = share.device.depth
-        with share.active():
-            return before, share.device.depth
-
-    assert run_on_gpu(work, GB, devices=FakeDevices(), **node()).result == (1, 2)
-
-
-def test_the_batch_is_halved_before_the_gpu_is_given_up(node):
+def test_every_thread_of_the_work_can_choose_the_device(on_gpu):
     devices = FakeDevices()
-    done = run_on_gpu(fitting(2), GB, batch=9, devices=devices, **node())
+
+    def work(share):
+        before = devices.depth
+        with share.active():
+            return before, devices.depth
+
+    assert on_gpu(work, devices=devices).result == (1, 2)
+
+
+def test_the_batch_is_halved_before_the_gpu_is_given_up(on_gpu):
+    done = on_gpu(fitting(2), batch=9)
     assert done.result == 2
-    assert outcomes(done) == [
-        ("out of memory", 9), ("out of memory", 4), ("done", 2),
-    ]  # fmt: skip
-    assert done.attempts[0].detail == "9 do not fit"
-    assert devices.log == [("open", FIRST)] + [("empty", FIRST)] * 3
+    assert done.tries == [("out of memory", 9), ("out of memory", 4), ("done", 2)]
+    assert done.figures["attempts"][0]["detail"] == "9 do not fit"
+    assert done.log == [("open", FIRST)] + [("empty", FIRST)] * 3
 
 
-def test_what_a_failed_try_had_on_the_device_is_dropped_before_the_pool_is_returned(node):
-    alive = []
+def test_what_a_failed_try_had_on_the_device_is_dropped_before_the_pool_is_returned(on_gpu):
+    alive, seen = [], []
 
     class Watching(FakeDevices):
         def __call__(self, uuid):
-            device = FakeDevice(uuid, self.log, self.trouble)
-            device.empty = lambda: self.log.append(("alive", [ref() is not None for ref in alive]))
+            device = super().__call__(uuid)
+            device.empty = lambda: seen.append([ref() is not None for ref in alive])
             return device
 
     class Array:
@@ -168,131 +170,184 @@ def test_what_a_failed_try_had_on_the_device_is_dropped_before_the_pool_is_retur
                 inner(array)
             except NoMemoryError as error:
                 raise NoMemoryError("full") from error
-        return share.batch
 
-    devices = Watching()
     gc.disable()
     try:
-        run_on_gpu(work, GB, batch=2, devices=devices, **node())
+        on_gpu(work, batch=2, devices=Watching())
     finally:
         gc.enable()
-    assert ("alive", [False]) in devices.log
-    assert ("alive", [True]) not in devices.log
+    assert seen == [[False], [False]]
 
 
-def test_a_gpu_whose_smallest_batch_does_not_fit_is_left_for_another(node):
-    devices = FakeDevices()
-
+def test_a_gpu_whose_smallest_batch_does_not_fit_is_left_for_another(on_gpu):
     def work(share):
         if where(share) == FIRST:
             raise NoMemoryError("full")
-        return share.batch
+        return where(share)
 
-    done = run_on_gpu(work, GB, batch=2, devices=devices, **node())
-    assert done.result == 2
-    assert [(a.gpu, a.batch) for a in done.attempts] == [(FIRST, 2), (FIRST, 1), (SECOND, 2)]
-    assert devices.done_to(FIRST) == ["open", "empty", "empty", "leave"]
-    assert "leave" not in devices.done_to(SECOND)
+    done = on_gpu(work, batch=2)
+    assert done.result == SECOND
+    assert done.tries == [("out of memory", 2), ("out of memory", 1), ("done", 2)]
+    assert ("leave", FIRST) in done.log
+    assert ("leave", SECOND) not in done.log
 
 
-def test_on_a_single_gpu_another_moment_is_tried_without_losing_the_context(node):
-    devices = FakeDevices()
-    tries = []
+def test_a_single_gpu_is_tried_again_at_a_better_moment_in_the_same_context(on_gpu):
+    failures = iter([True, True, False])
 
     def work(share):
-        tries.append(share.batch)
-        if len(tries) < 3:
+        if next(failures):
             raise NoMemoryError("full")
         return "done"
 
-    done = run_on_gpu(work, GB, devices=devices, **node("1x40GB"))
+    done = on_gpu(work, gpus="1x40GB")
     assert done.result == "done"
-    assert outcomes(done) == [("out of memory", 1)] * 2 + [("done", 1)]
-    assert "leave" not in devices.done_to(FIRST)
+    assert done.tries == [("out of memory", 1)] * 2 + [("done", 1)]
+    assert ("leave", FIRST) not in done.log
 
 
-def test_in_the_end_auto_takes_the_cpu_with_the_whole_batch_and_the_context_is_released(node):
-    devices = FakeDevices()
-    done = run_on_gpu(fitting(0), GB, batch=2, devices=devices, **node("1x40GB"))
+def test_in_the_end_auto_takes_the_cpu_with_the_whole_batch_and_gpu_is_an_error(on_gpu):
+    done = on_gpu(fitting(0), batch=2, gpus="1x40GB")
     assert done.result == 2
-    assert outcomes(done) == [
-        *([("out of memory", 2), ("out of memory", 1)] * run.MOMENTS),
-        ("no GPU", 2),
-        ("done", 2),
-    ]
-    assert devices.log[-1] == ("leave", FIRST)
-    figures = done.figures()
+    in_vain = [("out of memory", 2), ("out of memory", 1)] * run.MOMENTS
+    assert done.tries == [*in_vain, ("no GPU", 2), ("done", 2)]
+    assert done.log[-1] == ("leave", FIRST)
+    figures = done.figures
     assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("cpu", None, True)
-
-
-def test_in_the_end_gpu_is_an_error(node):
+    assert done.metrics.device["backend"] == "cpu"
+    assert any("CPU did the work" in warning for warning in done.metrics.warnings)
     with pytest.raises(OctaneError, match="no other GPU is left to try"):
-        run_on_gpu(fitting(0), GB, backend="gpu", devices=FakeDevices(), **node())
+        on_gpu(fitting(0), backend="gpu")
 
 
-def test_a_lost_race_at_the_context_is_tried_again(node):
-    devices = FakeDevices(taken=2)
-    done = run_on_gpu(lambda share: 5, GB, backend="gpu", devices=devices, **node("1x40GB"))
-    assert [o for o, _ in outcomes(done)] == ["taken by another"] * 2 + ["done"]
-    assert "leave" not in devices.done_to(FIRST)
-
-
-def test_a_race_that_is_always_lost_ends_with_the_timeout(node):
-    done = run_on_gpu(
-        lambda share: share.xp, GB, timeout=0.05, devices=FakeDevices(taken=10**9), **node()
-    )
-    assert done.result is np
-    assert [o for o, _ in outcomes(done)][-2:] == ["no GPU", "done"]
-    with pytest.raises(OctaneError, match=r"no GPU could be used within 0\.05 s.*--gpu-timeout"):
-        run_on_gpu(
-            lambda share: None, GB, backend="gpu", timeout=0.05, devices=FakeDevices(taken=10**9),
-            **node(),
-        )  # fmt: skip
-
-
-def test_a_gpu_that_the_library_cannot_use_is_passed_over(node, caplog):
-    devices = FakeDevices(unusable=[FIRST])
-    done = run_on_gpu(where, GB, devices=devices, **node())
-    assert done.result == SECOND
-    assert "CUDA does not start" in caplog.text
-    devices = FakeDevices(unusable=[FIRST, SECOND])
-    done = run_on_gpu(where, GB, devices=devices, **node())
+def test_a_lost_race_at_the_context_is_tried_again_until_the_timeout(on_gpu):
+    done = on_gpu(lambda share: 5, backend="gpu", gpus="1x40GB", devices=FakeDevices(taken=2))
+    assert [outcome for outcome, _ in done.tries] == ["taken by another"] * 2 + ["done"]
+    assert ("leave", FIRST) not in done.log
+    done = on_gpu(where, timeout=0.05, devices=FakeDevices(taken=10**9))
     assert done.result is None
-    assert [o for o, _ in outcomes(done)] == ["not usable", "not usable", "no GPU", "done"]
+    assert [outcome for outcome, _ in done.tries][-2:] == ["no GPU", "done"]
+    with pytest.raises(OctaneError, match=r"no GPU could be used within 0\.05 s.*--gpu-timeout"):
+        on_gpu(where, backend="gpu", timeout=0.05, devices=FakeDevices(taken=10**9))
 
 
-def test_without_the_library_nothing_is_leased(node, tmp_path, caplog):
+def test_a_gpu_that_the_library_cannot_use_is_passed_over(on_gpu, caplog):
+    assert on_gpu(where, devices=FakeDevices(unusable=[FIRST])).result == SECOND
+    assert "CUDA does not start" in caplog.text
+    done = on_gpu(where, devices=FakeDevices(unusable=[FIRST, SECOND]))
+    assert done.result is None
+    assert [outcome for outcome, _ in done.tries] == ["not usable", "not usable", "no GPU", "done"]
+
+
+def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
     devices = FakeDevices(missing="CuPy is not installed")
     with caplog.at_level(logging.INFO):
-        done = run_on_gpu(lambda share: share.xp, GB, devices=devices, **node())
-    assert done.result is np
+        assert on_gpu(where, devices=devices).result is None
     assert "CPU, because CuPy is not installed" in caplog.text
+    with pytest.raises(OctaneError, match="CuPy is not installed; install CuPy"):
+        on_gpu(where, backend="gpu", devices=devices)
     assert not (tmp_path / "leases").exists()
-    with pytest.raises(OctaneError, match="CuPy is not installed: install CuPy"):
-        run_on_gpu(lambda share: None, GB, backend="gpu", devices=devices, **node())
 
 
-def test_cpu_makes_no_device(node, tmp_path):
-    devices = FakeDevices()
-    done = run_on_gpu(lambda share: share.xp, GB, backend="cpu", devices=devices, **node())
-    assert (done.result, devices.log) == (np, [])
-    assert outcomes(done) == [("done", 1)]
-    assert not (tmp_path / "leases").exists()
-    with run_on_gpu(lambda share: share, GB, backend="cpu", **node()).result.active():
-        pass  # nothing to choose
+def test_cpu_makes_no_device_and_looks_for_none(on_gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "gpu_source", lambda: pytest.fail("looked for a GPU"))
 
-
-def test_another_error_is_the_works_own(node, tmp_path):
     def work(share):
-        raise ValueError("wrong axis")
+        with share.active():  # nothing to choose
+            return share.xp
 
-    with pytest.raises(ValueError, match="wrong axis"):
-        run_on_gpu(work, GB, devices=FakeDevices(), **node())
+    done = on_gpu(work, backend="cpu")
+    assert (done.result, done.log, done.tries) == (np, [], [("done", 1)])
+    assert done.figures["backend"] == done.metrics.device["backend"] == "cpu"
+    assert not (tmp_path / "leases").exists()
 
 
-def test_the_memory_may_depend_on_the_batch(node):
-    done = run_on_gpu(
-        lambda share: share.lease.required, lambda n: n * GB, batch=3, devices=FakeDevices(),
-        **node(),
-    )  # fmt: skip
-    assert done.result == 3 * GB
+def test_another_error_is_the_works_own(on_gpu):
+    with pytest.raises(ZeroDivisionError):
+        on_gpu(lambda share: 1 / 0)
+
+
+@pytest.fixture
+def gpus(quick, tmp_path_factory):
+    """Two simulated GPUs that compute with NumPy, leased from a folder of their own."""
+    quick.setenv(VARIABLE, "2x40GB")
+    quick.setattr(run, "CupyDevice", FakeDevices())
+    quick.setattr(step_resample.CupyDevice, "missing", lambda: None)
+    return LeaseParameters(gpu_lock_dir=tmp_path_factory.mktemp("leases"), gpu_timeout=5)
+
+
+@pytest.fixture
+def mosaic(rng, write_mosaic):
+    """Twelve tiles."""
+    voxels = rng.gamma(2.0, 300.0, (8, 60, 80)).astype(np.float32)
+    return write_mosaic("a.zarr", voxels, (8, 20, 20), (5.0, 5.0, 5.0))
+
+
+def resample(source, destination, reading, backend, sharing=None, workers=4):
+    execution = ExecutionParameters(backend=backend, workers=workers)
+    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0))
+    metrics = step_resample.resample_image(
+        source, destination, parameters, reading, execution, sharing
+    )
+    return open_image(destination).array[:], metrics
+
+
+@pytest.mark.parametrize("failures", [0, 2])
+def test_resample_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
+    mosaic, reading, gpus, tmp_path, monkeypatch, failures
+):
+    expected, _ = resample(mosaic, tmp_path / "cpu.ome.zarr", reading, "cpu")
+    real, done = step_resample._resampled, []
+
+    def work(plan, tile, lane):
+        # In the middle, and as long as there are too many tiles on the device.
+        if len(done) >= 3 and plan.workers > 4 // 2**failures:
+            raise NoMemoryError
+        done.append(tile)
+        return real(plan, tile, lane)
+
+    monkeypatch.setattr(step_resample, "_resampled", work)
+    result, metrics = resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
+    np.testing.assert_array_equal(result, expected)
+    recorded = metrics.figures["gpu"]
+    outcomes = [(a["outcome"], a["batch"]) for a in recorded["attempts"]]
+    in_vain = [("out of memory", 4), ("out of memory", 2)][:failures]
+    assert outcomes == [*in_vain, ("done", 4 // 2**failures)]
+    assert recorded["backend"] == "gpu"
+    assert metrics.figures["pipeline"]["RESAMPLE"]["workers"] == 4 // 2**failures
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "cpu.ome.zarr", "gpu.ome.zarr"]
+
+
+def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
+    rng, write_image, reading, gpus, tmp_path, monkeypatch
+):
+    shading = np.exp(np.linspace(-0.3, 0.3, 40)).astype(np.float32)
+    voxels = (rng.normal(100, 5, (24, 32, 40)) * shading).astype(np.float32)
+    source = write_image("a.zarr", voxels)
+    parameters = N4Parameters(mask="none", iterations=(5,), shrink_factor=(1, 1, 1))
+    real, failures = n4.fit_bias_field, iter([NoMemoryError])
+
+    def fit(*args, **more):
+        for error in failures:
+            raise error
+        return real(*args, **more)
+
+    made, recorded = [], {}
+    for backend in ("cpu", "gpu"):
+        if backend == "gpu":
+            monkeypatch.setattr(n4, "fit_bias_field", fit)
+        destination = tmp_path / f"{backend}.ome.zarr"
+        execution = ExecutionParameters(backend=backend, workers=2)
+        metrics = n4.correct_bias(source, destination, parameters, reading, execution, gpus)
+        made.append(open_image(destination).array[:])
+        recorded = metrics.figures["gpu"]
+    np.testing.assert_array_equal(made[0], made[1])
+    assert isinstance(recorded, dict)
+    assert [a["outcome"] for a in recorded["attempts"]] == ["out of memory", "done"]
+
+
+def test_a_gpu_that_is_insisted_on_and_is_not_there_is_an_error(mosaic, reading, tmp_path):
+    # Without CuPy in the tests' environment.
+    with pytest.raises(OctaneError, match="--backend cpu"):
+        resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]

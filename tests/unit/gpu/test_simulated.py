@@ -14,16 +14,6 @@ def test_a_number_and_a_size_are_idle_gpus():
     assert (first.uuid, second.uuid) == (simulated_uuid(0), simulated_uuid(1))
 
 
-def test_the_environment_asks_for_them(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert SimulatedGpus.wanted() is None
-    monkeypatch.setenv(VARIABLE, "1x8GB")
-    wanted = SimulatedGpus.wanted()
-    assert wanted is not None
-    assert wanted.simulated
-    assert len(wanted.read()) == 1
-
-
 def test_a_file_gives_a_load_that_can_change(tmp_path):
     path = tmp_path / "gpus.json"
     source = SimulatedGpus(str(path))

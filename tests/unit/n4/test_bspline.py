@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octane.core.errors import OctaneError
 from octane.n4 import bspline
 
 samples = st.integers(2, 300)
@@ -21,10 +19,9 @@ def solve(values, weights, counts):
         bspline.fit_basis(bspline.basis(n, c)) for n, c in zip(values.shape, counts, strict=True)
     )
     zy, rows = values.shape[:2], (-1, values.shape[2])
-    weight_rows = weights.reshape(rows) @ x.squared
-    data_rows = (weights * values).reshape(rows) @ x.cubed
-    reciprocal = bspline.reciprocal_omega(weight_rows, zy, [z.squared, y.squared])
-    return bspline.fit(data_rows, zy, [z.cubed, y.cubed]) * reciprocal
+    omega = bspline.fit(weights.reshape(rows) @ x.squared, zy, [z.squared, y.squared])
+    delta = bspline.fit((weights * values).reshape(rows) @ x.cubed, zy, [z.cubed, y.cubed])
+    return delta * bspline.reciprocal(omega)
 
 
 def plain_basis(n, c):
@@ -40,58 +37,19 @@ def plain_basis(n, c):
     return b
 
 
-@given(axis)
-def test_basis_is_a_partition_of_unity_with_four_weights_a_row(sizes):
+@given(axis, st.data())
+def test_basis_equals_the_recursion_and_parts_of_it_are_its_rows(sizes, data):
     matrix = bspline.basis(*sizes)
-    assert matrix.shape == sizes
-    assert matrix.dtype == np.float64
-    assert (matrix >= 0).all()
     assert ((matrix > 0).sum(axis=1) <= 4).all()
     np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-15)
-
-
-@given(axis)
-def test_basis_equals_the_recursion(sizes):
     # float32 positions: up to 37 spans in 2**-24, times a slope below 1; and the step back from
     # the far end, a thousandth of a sample.
     step = 1e-3 * (sizes[1] - 3) / (sizes[0] - 1)
-    matrix = bspline.basis(*sizes)
     np.testing.assert_allclose(matrix[:-1], plain_basis(*sizes)[:-1], atol=1e-5)
     np.testing.assert_allclose(matrix[-1], plain_basis(*sizes)[-1], atol=1e-5 + step)
-
-
-@given(axis, st.data())
-def test_part_of_a_basis_is_those_rows(sizes, data):
     start = data.draw(st.integers(0, sizes[0] - 1))
     stop = data.draw(st.integers(start, sizes[0]))
-    whole = bspline.basis(*sizes)
-    np.testing.assert_array_equal(bspline.basis(*sizes, start, stop), whole[start:stop])
-
-
-def test_too_few_control_points_are_refused():
-    with pytest.raises(OctaneError, match="control points"):
-        bspline.basis(10, 3)
-
-
-@pytest.mark.parametrize("counts", [(4, 4, 4), (7, 4, 11)])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 9, 12), (8, 1, 1)])
-def test_an_axis_of_one_sample_keeps_what_is_fitted_to_the_others(shape, counts):
-    bases = [bspline.basis(n, c) for n, c in zip(shape, counts, strict=True)]
-    values = np.random.default_rng(0).uniform(-1, 1, shape)
-    fitted = solve(values, np.ones(shape), counts)
-    found = bspline.evaluate(fitted, bases)
-    if max(shape) == 1:
-        np.testing.assert_allclose(found, values, rtol=1e-12)
-    for axis, n in enumerate(shape):
-        if n == 1:
-            fitted = bspline.held_constant(fitted, axis)
-    longer = [bspline.basis(max(n, 5), c) for n, c in zip(shape, counts, strict=True)]
-    stretched = bspline.evaluate(fitted, longer)
-    np.testing.assert_allclose(
-        stretched[tuple(slice(n) if n > 1 else slice(None) for n in shape)],
-        np.broadcast_to(found, stretched.shape),
-        atol=1e-12,
-    )
+    np.testing.assert_array_equal(bspline.basis(*sizes, start, stop), matrix[start:stop])
 
 
 @settings(max_examples=25)
@@ -109,11 +67,7 @@ def test_refining_keeps_the_curve(axes):
     np.testing.assert_allclose(after, before, atol=2e-5)
 
 
-def test_refining_keeps_the_dtype():
-    assert bspline.refine(random_lattice((4, 5, 6))).dtype == np.float32
-
-
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.tuples(*[st.integers(2, 40)] * 3), st.tuples(*[st.integers(4, 9)] * 3), st.data())
 def test_a_region_equals_the_whole_bit_for_bit(shape, counts, data):
     lattice = random_lattice(counts)
@@ -128,31 +82,15 @@ def test_a_region_equals_the_whole_bit_for_bit(shape, counts, data):
     np.testing.assert_array_equal(part, whole[tuple(region)])
 
 
-def test_a_region_does_not_depend_on_the_cache_blocks(monkeypatch):
-    lattice, shape = random_lattice((7, 5, 6)), (20, 30, 40)
-    whole = bspline.evaluate_region(lattice, shape)
-    monkeypatch.setattr(bspline, "CACHED", 300)
-    np.testing.assert_array_equal(bspline.evaluate_region(lattice, shape), whole)
-
-
-def test_a_region_with_a_step_is_refused():
-    with pytest.raises(ValueError, match="step 1"):
-        bspline.evaluate_region(
-            random_lattice((4, 4, 4)), (8, 8, 8), (slice(0, 8, 2), slice(8), slice(8))
-        )
-
-
-def test_both_evaluations_agree():
+def test_both_evaluations_agree_and_cache_blocks_change_nothing(monkeypatch):
     lattice, shape = random_lattice((7, 5, 6)), (20, 31, 42)
     bases = [bspline.basis(n, c) for n, c in zip(shape, lattice.shape, strict=True)]
-    np.testing.assert_allclose(
-        bspline.evaluate_region(lattice, shape),
-        np.einsum("zc,yd,xe,cde->zyx", *bases, lattice),
-        atol=2e-6,
-    )
-    np.testing.assert_allclose(
-        bspline.evaluate(lattice, bases), bspline.evaluate_region(lattice, shape), atol=2e-6
-    )
+    expected = np.einsum("zc,yd,xe,cde->zyx", *bases, lattice)
+    whole = bspline.evaluate_region(lattice, shape)
+    np.testing.assert_allclose(whole, expected, atol=2e-6)
+    np.testing.assert_allclose(bspline.evaluate(lattice, bases), expected, atol=2e-6)
+    monkeypatch.setattr(bspline, "CACHED", 300)
+    np.testing.assert_array_equal(bspline.evaluate_region(lattice, shape), whole)
 
 
 def test_products_in_parts_equal_the_product(monkeypatch):

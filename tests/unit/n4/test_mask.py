@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from octane.core.errors import OctaneError
 from octane.n4.mask import otsu_threshold, tissue_mask
 
 
@@ -19,11 +18,11 @@ def overlap(a, b):
     return 2 * (a & b).sum() / (a.sum() + b.sum())
 
 
-def test_tissue_is_found():
+@pytest.mark.parametrize("dtype", [float, np.uint8])
+def test_tissue_is_found(dtype):
     volume, inside = ball()
-    mask = tissue_mask(volume)
+    mask = tissue_mask(np.clip(volume, 0, 255).astype(dtype), [(0, 20)])
     assert mask.dtype == bool
-    assert mask.shape == volume.shape
     assert overlap(mask, inside) > 0.97
 
 
@@ -42,32 +41,25 @@ def test_each_section_has_its_own_threshold():
     assert overlap(mask[:20], inside) > 0.97
     assert overlap(mask[20:], inside) > 0.97
     # One threshold for both loses the dark section: this is what sections are for.
-    assert overlap(tissue_mask(volume)[20:], inside) < 0.5
+    assert overlap(tissue_mask(volume, [(0, 40)])[20:], inside) < 0.5
 
 
 def test_sections_do_not_touch_each_other():
     volume, _ = ball()
     stack = np.concatenate([volume, 50 * volume[::-1] + 7])
-    mask = tissue_mask(stack, [(0, 20), (20, 40)], sigma=2)
-    np.testing.assert_array_equal(mask[:20], tissue_mask(volume, sigma=2))
+    mask = tissue_mask(stack, [(0, 20), (22, 40)])
+    np.testing.assert_array_equal(mask[:20], tissue_mask(volume, [(0, 20)]))
+    assert not mask[20:22].any()  # in no section
 
 
-def test_holes_are_filled_and_borders_kept():
+def test_holes_are_filled_and_borders_kept(monkeypatch):
+    monkeypatch.setattr("octane.n4.mask.SIGMA", 0)
     volume = np.full((6, 20, 20), 100.0)
     volume[:, :, :6] = 1
     volume[:, 8:11, 11:14] = 1  # open at the top and the bottom
-    mask = tissue_mask(volume, sigma=0)
     expected = np.zeros(volume.shape, bool)
     expected[:, :, 6:] = True
-    np.testing.assert_array_equal(mask, expected)
-
-
-def test_planes_in_no_section_are_outside():
-    volume, _ = ball()
-    mask = tissue_mask(volume, [(5, 12)])
-    assert mask[5:12].any()
-    assert not mask[:5].any()
-    assert not mask[12:].any()
+    np.testing.assert_array_equal(tissue_mask(volume, [(0, 6)]), expected)
 
 
 def test_a_constant_section_has_no_tissue_and_a_warning(caplog):
@@ -77,25 +69,3 @@ def test_a_constant_section_has_no_tissue_and_a_warning(caplog):
     assert mask[:20].any()
     assert not mask[20:].any()
     assert "section 1 (planes 20 to 40)" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"volume": np.zeros((4, 5, 6))}, "No section"),
-        ({"volume": np.zeros((4, 5))}, "shape"),
-        ({"sections": [(0, 21)]}, "of 20 planes"),
-        ({"sections": [(3, 3)]}, "correct the section boundaries"),
-        ({"volume": np.full((4, 5, 6), np.nan)}, "NaN"),
-        ({"sigma": -1.0}, "sigma"),
-    ],
-)
-def test_what_cannot_be_masked_is_refused(change, words):
-    arguments = {"volume": ball()[0]} | change
-    with pytest.raises(OctaneError, match=words):
-        tissue_mask(**arguments)
-
-
-def test_integers_are_taken():
-    volume, inside = ball()
-    assert overlap(tissue_mask(np.clip(volume, 0, 255).astype(np.uint8)), inside) > 0.97

@@ -32,7 +32,6 @@ def test_what_is_given_is_taken_in_the_order_z_y_x():
         ((200, 240, 220), (1000.0, 1000.0, 1000.0), (4, 4, 4)),
         # A mouse brain at 10 um too, an axis of half a millimetre one.
         ((50, 1100, 1000), (10.0, 10.0, 10.0), (1, 4, 4)),
-        ((60, 123, 123), (10.0, 10.0, 10.0), (1, 2, 2)),
         ((1, 123, 123), (10.0, 10.0, 10.0), (1, 2, 2)),
         # Anisotropic: the finer axis carries no finer mesh in micrometres.
         ((20, 400, 400), (100.0, 10.0, 10.0), (1, 4, 4)),
@@ -68,34 +67,30 @@ def test_a_spline_distance_beyond_the_volume_is_refused_but_for_a_thin_section()
     assert mesh((1, 201, 201), spline_distance_mm=1).control_points == (4, 5, 5)
 
 
-def test_the_mesh_is_told_with_the_distance_of_its_knots():
-    text = mesh((61, 101, 201)).describe((61, 101, 201), (10.0, 10.0, 10.0))
-    assert "4 x 4 x 4" in text
-    assert "50 50 50 iterations" in text
-    assert "600 500 500 um" in text
-
-
 COARSE = Mesh((4, 4, 4), (50,), (1, 1, 1))
 FINE = Mesh((4, 4, 4), (50,) * 4, (4, 4, 4))
 MUCH = 10**12
 
 
-def test_given_factors_are_taken():
-    assert shrink_factors((10, 10, 10), [FINE], 10, 1, (5, 6, 7)) == (5, 6, 7)
-
-
-def test_a_large_volume_is_shrunk_by_four():
-    assert shrink_factors((800, 900, 1000), [FINE], 800, MUCH, None) == (4, 4, 4)
+@pytest.mark.parametrize(
+    ("shape", "mesh", "depth", "most", "given", "factors"),
+    [
+        ((10, 10, 10), FINE, 10, 1, (5, 6, 7), (5, 6, 7)),
+        ((800, 900, 1000), FINE, 800, MUCH, None, (4, 4, 4)),
+        ((20, 30, 30), COARSE, 20, MUCH, None, (1, 1, 1)),
+        # Thin sections keep their planes.
+        ((1000, 900, 900), COARSE, 20, MUCH, None, (1, 4, 4)),
+    ],
+)
+def test_factors_are_as_given_or_follow_from_size_and_mesh(
+    shape, mesh, depth, most, given, factors
+):
+    assert shrink_factors(shape, [mesh], depth, most, given) == factors
 
 
 def test_small_volumes_are_shrunk_less():
     factors = shrink_factors((60, 123, 123), [COARSE], 60, MUCH, None)
     assert math.prod(n // f for n, f in zip((60, 123, 123), factors, strict=True)) >= ENOUGH_VOXELS
-    assert shrink_factors((20, 30, 30), [COARSE], 20, MUCH, None) == (1, 1, 1)
-
-
-def test_thin_sections_keep_their_planes():
-    assert shrink_factors((1000, 900, 900), [COARSE], 20, MUCH, None) == (1, 4, 4)
 
 
 @given(st.integers(1_000, 10**9), st.tuples(*[st.integers(50, 3000)] * 3))

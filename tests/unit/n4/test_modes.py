@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 
-from octane.core.errors import OctaneError
-from octane.n4.fit import BiasFit, LevelReport, fit_bias_field, log_field, shrink_slices
+from octane.n4.fit import BiasFit, LevelReport, log_field, shrink_slices
 from octane.n4.mesh import Mesh
-from octane.n4.modes import BiasModel, Part, SectionFit, fit_modes
+from octane.n4.modes import BiasModel, SectionFit
+from octane.n4.plan import Part
 
 SHAPE = (20, 24, 28)
 MESH = Mesh((4, 4, 4), (4,), (1, 1, 1))
 KEEP = shrink_slices(SHAPE, (1, 2, 2))
-PARTS = [Part("a", 2, 9, slice(2, 9), MESH), Part("b", 9, 20, slice(9, 20), MESH)]
-WHOLE = Part("whole", 0, 20, slice(0, 20), MESH)
+PARTS = (Part("a", 2, 9, slice(2, 9), MESH), Part("b", 9, 20, slice(9, 20), MESH))
 
 
 def lattice(seed):
@@ -24,15 +23,6 @@ def lattice(seed):
 def model():
     parts = tuple(SectionFit(part, lattice(k)) for k, part in enumerate(PARTS))
     return BiasModel(SHAPE, lattice(9), parts)
-
-
-@pytest.fixture
-def volume(rng):
-    return rng.gamma(20, 10, SHAPE).astype(np.float32)[KEEP]
-
-
-def fit(values, mask, weights, part, threads):
-    return fit_bias_field(values, mask, weights=weights, iterations=part.mesh.iterations)
 
 
 def whole_field(model):
@@ -68,23 +58,3 @@ def test_a_part_is_cut_where_sections_meet_and_nowhere_else(model):
 
 def test_on_the_shrunk_grid_it_is_the_same_field(model):
     np.testing.assert_allclose(model.on_grid(KEEP), whole_field(model)[KEEP], atol=1e-6)
-
-
-def test_threads_do_not_change_the_fit(volume):
-    mask = np.ones(volume.shape, bool)
-    given = {"shape": SHAPE, "keep": KEEP, "sections": PARTS, "whole": WHOLE, "fit": fit}
-    one = fit_modes(volume, mask, None, workers=1, **given)
-    two = fit_modes(volume, mask, None, workers=3, **given)
-    assert one.whole is not None
-    assert two.whole is not None
-    np.testing.assert_array_equal(one.whole.lattice, two.whole.lattice)
-    for a, b in zip(one.sections, two.sections, strict=True):
-        np.testing.assert_array_equal(a.fit.lattice, b.fit.lattice)
-
-
-def test_no_section_with_contrast_is_refused():
-    flat = np.ones((20, 12, 14), np.float32)
-    mask = np.ones(flat.shape, bool)
-    with pytest.raises(OctaneError, match="--mode global"):
-        fit_modes(flat, mask, None, shape=SHAPE, keep=KEEP, sections=PARTS, whole=None, fit=fit,
-                  workers=1)  # fmt: skip

@@ -10,26 +10,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from octane.report.charts import (
-    DARK,
-    LIGHT,
-    Band,
-    Picture,
-    Scale,
-    Theme,
-    comparison,
-    convergence_chart,
-    field_scale,
-    grey_scale,
-    histogram_chart,
-    length,
-    panel,
-    profile_chart,
-    round_length,
-    seam_chart,
-    themed,
-    timeline_chart,
-)
+from octane.report import charts
+from octane.report.charts import DARK, LIGHT, Picture, Scale, Theme
 
 
 def decoded(data: bytes, kind: str = "webp") -> npt.NDArray:
@@ -54,47 +36,48 @@ def middle(picture: Picture) -> npt.NDArray:
 def test_a_panel_has_the_physical_aspect(
     shape: tuple[int, int], spacing: tuple[float, float], expected: tuple[int, int]
 ) -> None:
-    picture = panel(np.arange(float(np.prod(shape))).reshape(shape), spacing, Scale(0, 1, "gray"))
+    picture = charts.panel(
+        np.arange(float(np.prod(shape))).reshape(shape), spacing, Scale(0, 1, "gray")
+    )
     assert (picture.width, picture.height) == expected
     assert decoded(picture.data).shape[:2] == (picture.height, picture.width)
 
 
 def test_rows_run_down_and_columns_to_the_right() -> None:
     array = np.array([[0.0, 1.0], [0.0, 0.0]])
-    pixels = decoded(panel(array, (1, 1), Scale(0, 1, "gray"), bar=False).data)[..., 0]
+    pixels = decoded(charts.panel(array, (1, 1), Scale(0, 1, "gray"), bar=False).data)[..., 0]
     assert pixels[100, 400] > 0.9
     assert pixels[400, 400] < 0.1
     assert pixels[100, 100] < 0.1
 
 
 def test_one_scale_covers_all_arrays_and_gives_equal_values_equal_greys() -> None:
-    dim, bright = np.linspace(0, 100, 400).reshape(20, 20), np.linspace(0, 400, 400).reshape(20, 20)
-    scale = grey_scale([dim, bright])
+    dim = np.linspace(0, 100, 400).reshape(20, 20)
+    scale = charts.grey_scale([dim, 4 * dim])
     assert scale.low < 5
     assert scale.high > 350
-    flat = [panel(np.full((20, 20), 100.0), (1, 1), s, bar=False) for s in (scale, scale)]
-    np.testing.assert_allclose(middle(flat[0]), middle(flat[1]))
-    assert abs(middle(flat[0])[0] - (100 - scale.low) / (scale.high - scale.low)) < 0.02
+    grey = middle(charts.panel(np.full((20, 20), 100.0), (1, 1), scale, bar=False))[0]
+    assert grey == pytest.approx((100 - scale.low) / (scale.high - scale.low), abs=0.02)
 
 
 def test_scales_of_nothing_and_of_one_value_are_ranges() -> None:
-    for arrays in ([np.full((3, 3), 7.0)], [np.full((3, 3), np.nan)], [np.zeros((3, 3))]):
-        scale = grey_scale(arrays)
+    for value in (7.0, np.nan, 0.0):
+        scale = charts.grey_scale([np.full((3, 3), value)])
         assert scale.low < scale.high
-        panel(arrays[0], (1, 1), scale)
-    assert field_scale([np.full((3, 3), np.nan)]).low < 1
+    assert charts.field_scale([np.full((3, 3), np.nan)]).low < 1
 
 
 def test_the_field_scale_is_centred_at_one_and_treats_halves_as_doubles() -> None:
-    scale = field_scale([np.array([[0.5, 1.0], [1.0, 1.2]])])
+    scale = charts.field_scale([np.array([[0.5, 1.0], [1.0, 1.2]])])
     assert scale.low * scale.high == pytest.approx(1)
     assert scale.high == pytest.approx(2, rel=0.01)
     assert scale.norm(1.0) == pytest.approx(0.5)
-    one = middle(panel(np.ones((4, 4)), (1, 1), scale, bar=False))
+    low, one, high = (
+        middle(charts.panel(np.full((4, 4), value), (1, 1), scale, bar=False))
+        for value in (0.5, 1, 2)
+    )
     assert np.ptp(one) < 0.03
     assert one.min() > 0.93
-    high = middle(panel(np.full((4, 4), 2.0), (1, 1), scale, bar=False))
-    low = middle(panel(np.full((4, 4), 0.5), (1, 1), scale, bar=False))
     assert high[0] > high[2]
     assert low[2] > low[0]
     assert len(scale.colours) == 11
@@ -102,32 +85,28 @@ def test_the_field_scale_is_centred_at_one_and_treats_halves_as_doubles() -> Non
 
 @pytest.mark.parametrize("value", [np.nan, 0.0, -1.0])
 def test_what_is_no_field_is_grey(value: float) -> None:
-    pixel = middle(panel(np.full((4, 4), value), (1, 1), Scale(0.5, 2, "RdBu_r", True), bar=False))
+    scale = Scale(0.5, 2, "RdBu_r", logarithmic=True)
+    pixel = middle(charts.panel(np.full((4, 4), value), (1, 1), scale, bar=False))
     np.testing.assert_allclose(pixel, 0.5, atol=0.03)
 
 
 @given(st.floats(1e-2, 1e6))
 def test_a_scale_bar_is_round_and_fits(extent: float) -> None:
-    bar = round_length(extent)
+    bar = charts.round_length(extent)
+    assert charts.length(bar).split()[1] == ("mm" if bar >= 1000 else "µm")
     assert 0.1 * extent < bar <= 0.3 * extent * (1 + 1e-8)
     assert f"{bar:e}"[0] in "125"
 
 
 def test_the_scale_bar_is_as_long_as_it_says() -> None:
     array = np.zeros((100, 100))
-    pixels = decoded(panel(array, (10, 10), Scale(0, 1, "gray")).data)[..., 0]
+    pixels = decoded(charts.panel(array, (10, 10), Scale(0, 1, "gray")).data)[..., 0]
     row = pixels[496]
     # 1000 micrometres are 512 pixels; the bar is of 200.
-    assert round_length(1000) == 200
+    assert charts.round_length(1000) == 200
     assert (row > 0.5).sum() == pytest.approx(102, abs=4)
-    without = decoded(panel(array, (10, 10), Scale(0, 1, "gray"), bar=False).data)
+    without = decoded(charts.panel(array, (10, 10), Scale(0, 1, "gray"), bar=False).data)
     assert without[..., :3].max() < 0.05
-
-
-def test_lengths_have_units() -> None:
-    assert length(200) == "200 µm"
-    assert length(2000) == "2 mm"
-    assert length(0.5) == "0.5 µm"
 
 
 def test_a_comparison_is_a_png() -> None:
@@ -135,7 +114,7 @@ def test_a_comparison_is_a_png() -> None:
         ("before", np.random.default_rng(0).random((20, 30)), Scale(0, 1, "gray")),
         ("field", np.ones((20, 30)), Scale(0.5, 2, "RdBu_r", True)),
     ]
-    pixels = decoded(comparison(slices, (10, 10)), "png")
+    pixels = decoded(charts.comparison(slices, (10, 10)), "png")
     assert pixels.shape[1] > pixels.shape[0]
     # The field's colour bar shows both of its ends.
     assert (pixels[..., 0] - pixels[..., 2]).max() > 0.2
@@ -146,27 +125,29 @@ Z = np.arange(20.0) * 10
 GAPPY = np.where(np.arange(20) % 7 == 0, np.nan, 100.0)
 EMPTY = np.full(20, np.nan)
 EDGES = np.linspace(0, 10, 11)
-BANDS = [Band(0, 50), Band(50, 100, missing=True), Band(100, 195)]
-BUSY = {"read": np.arange(10.0), "own": np.ones(10), "write": np.zeros(10)}
+BANDS = [(0, 50, False), (50, 100, True), (100, 195, False)]
 CHARTS: dict[str, Callable[[Theme], Figure]] = {
-    "profile": lambda theme: profile_chart(Z, GAPPY, GAPPY / 2, BANDS, theme),
-    "profile, empty": lambda theme: profile_chart(Z, EMPTY, EMPTY, [], theme),
-    "histogram": lambda t: histogram_chart(EDGES, np.arange(10), np.arange(10)[::-1], t),
-    "histogram, empty": lambda t: histogram_chart(EDGES, np.zeros(10), np.zeros(10), t),
-    "convergence": lambda t: convergence_chart([[0.1, 0.01], [0.2, 0.001]], 0.001, t),
-    "convergence, odd": lambda t: convergence_chart([[], [0.0, float("nan")], [0.1]], None, t),
-    "convergence, none": lambda t: convergence_chart([], 0.0, t),
-    "convergence, one": lambda t: convergence_chart([[0.5]], None, t),
-    "seams": lambda t: seam_chart([1, 2, 3], [0.1, 0.1, 0.5], [0.2, 0.2, 0.6], 0.2, t),
-    "timeline": lambda t: timeline_chart(EDGES, {"N4": BUSY, "STACK": BUSY}, [3.0], t),
-    "timeline, nothing": lambda t: timeline_chart(EDGES, {"N4": {}}, [], t),
-    "seams, none": lambda t: seam_chart([1, 2], [0.0, 0.0], [0.0, 0.0], 0.0, t),
+    "profile": lambda theme: charts.profile_chart(Z, GAPPY, GAPPY / 2, BANDS, theme),
+    "profile, empty": lambda theme: charts.profile_chart(Z, EMPTY, EMPTY, [], theme),
+    "histogram": lambda t: charts.histogram_chart(EDGES, np.arange(10), np.arange(10)[::-1], t),
+    "histogram, empty": lambda t: charts.histogram_chart(EDGES, np.zeros(10), np.zeros(10), t),
+    "convergence": lambda t: charts.convergence_chart([[0.1, 0.01], [0.2, 0.001]], 0.001, t),
+    "convergence, odd": lambda t: charts.convergence_chart(
+        [[], [0.0, float("nan")], [0.1]], None, t
+    ),
+    "convergence, none": lambda t: charts.convergence_chart([], 0.0, t),
+    "seams": lambda t: charts.seam_chart([1, 2, 3], [0.1, 0.1, 0.5], [0.2, 0.2, 0.6], 0.2, t),
+    "seams, none": lambda t: charts.seam_chart([1, 2], [0.0, 0.0], [0.0, 0.0], 0.0, t),
 }
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_charts_come_for_light_and_dark_screens(name: str) -> None:
-    light, dark, png = themed(CHARTS[name])
+def test_charts_of_little_are_drawn(name: str) -> None:
+    CHARTS[name](LIGHT).savefig(BytesIO(), dpi=30)
+
+
+def test_charts_come_for_light_and_dark_screens() -> None:
+    light, dark, png = charts.themed(CHARTS["seams"])
     for picture, theme in ((light, LIGHT), (dark, DARK)):
         pixels = decoded(picture.data)
         assert pixels.shape[:2] == (picture.height, picture.width)
@@ -180,32 +161,22 @@ def drawn(figure: Figure, label: str) -> int:
 
 
 def test_the_profile_marks_boundaries_and_gaps() -> None:
-    axes = profile_chart(Z, GAPPY, GAPPY, BANDS, LIGHT).axes[0]
+    figure = charts.profile_chart(Z, GAPPY, GAPPY, BANDS, LIGHT)
+    axes = figure.axes[0]
     assert {np.asarray(line.get_xdata())[0] for line in axes.lines[:2]} == {50, 100}
     assert len(axes.patches) == 1
-    figure = profile_chart(Z, GAPPY, GAPPY, BANDS, LIGHT)
     assert drawn(figure, "missing section") == 1
-    assert drawn(profile_chart(Z, GAPPY, GAPPY, [], LIGHT), "missing section") == 0
-
-
-def test_long_profiles_are_in_millimetres() -> None:
-    axes = profile_chart(Z * 1000, GAPPY, GAPPY, [], LIGHT).axes[0]
-    assert axes.get_xlabel() == "z (mm)"
-    assert np.asarray(axes.lines[0].get_xdata())[-1] == pytest.approx(190)
+    figure = charts.profile_chart(Z * 1000, GAPPY, GAPPY, [], LIGHT)
+    assert drawn(figure, "missing section") == 0
+    assert figure.axes[0].get_xlabel() == "z (mm)"
+    assert np.asarray(figure.axes[0].lines[0].get_xdata())[-1] == pytest.approx(190)
 
 
 def test_the_threshold_and_every_iteration_are_drawn() -> None:
-    axes = convergence_chart([[0.1, 0.01], [0.2]], 0.001, LIGHT).axes[0]
+    axes = charts.convergence_chart([[0.1, 0.01], [0.2]], 0.001, LIGHT).axes[0]
     assert axes.get_yscale() == "log"
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines[:2]] == [[1, 2], [3]]
     assert np.asarray(axes.lines[2].get_ydata()).tolist() == [0.001, 0.001]
-
-
-def test_a_timeline_has_a_strip_for_each_step_and_names_what_was_done() -> None:
-    figure = CHARTS["timeline"](LIGHT)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["N4", "STACK"]
-    assert [drawn(figure, name) for name in ("read", "the step's own work", "write")] == [1, 1, 0]
-    assert figure.axes[0].get_ylim()[1] == pytest.approx(1.05 * 10)
 
 
 def test_outlying_seams_are_named() -> None:
@@ -213,21 +184,3 @@ def test_outlying_seams_are_named() -> None:
     assert [text.get_text() for text in figure.axes[0].texts] == ["3"]
     assert drawn(figure, "outlier") == 1
     assert drawn(CHARTS["seams, none"](LIGHT), "outlier") == 0
-
-
-def contrast(first: str, second: str) -> float:
-    def luminance(colour: str) -> float:
-        parts = [
-            c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)
-        ]
-        return float(np.dot(parts, (0.2126, 0.7152, 0.0722)))
-
-    high, low = sorted((luminance(first), luminance(second)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_text_and_lines_stand_out(theme: Theme) -> None:
-    for text in (theme.ink, theme.muted, theme.alarm, theme.after):
-        assert contrast(text, theme.surface) >= 4.5
-    assert contrast(theme.before, theme.surface) >= 3

@@ -62,24 +62,16 @@ def test_warnings_are_shown_and_names_are_not_run(twin, tmp_path):
     assert "No report gave a warning" not in html
 
 
-def test_the_order_of_the_reports_does_not_matter(twin, tmp_path):
-    twins = [twin("a"), twin("b")]
-    write_cohort_report(twins, tmp_path / "1.html")
-    write_cohort_report(twins[::-1], tmp_path / "2.html")
-    assert (tmp_path / "1.html").read_bytes() == (tmp_path / "2.html").read_bytes()
-
-
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [("{", "the whole"), ('{"subject": "a"}', "'summary' is wrong"), (None, "cannot be read")],
+    "content",
+    ["{", '{"subject": "a"}', None],
 )
-def test_what_is_no_twin_is_named(tmp_path, content, words):
+def test_what_is_no_twin_is_named(tmp_path, content):
     path = tmp_path / "a_report.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(OctaneError, match=words) as error:
+    with pytest.raises(OctaneError, match=f"{path} is no JSON twin"):
         write_cohort_report([path], tmp_path / "cohort.html")
-    assert str(path) in str(error.value)
     assert not (tmp_path / "cohort.html").exists()
 
 
@@ -87,16 +79,9 @@ def test_a_subject_is_given_once(twin, tmp_path):
     path = twin("a")
     with pytest.raises(OctaneError, match="give each one once"):
         write_cohort_report([path, path], tmp_path / "cohort.html")
-
-
-def test_the_command_writes_the_page(twin, tmp_path, run_command):
-    page = tmp_path / "cohort.html"
-    made = run_command("cohort_report", page, "--reports", twin("a"), twin("b"))
-    assert made.returncode == 0, made.stderr
-    assert "2 subjects" in page.read_text(encoding="utf-8")
-    again = run_command("cohort_report", page, "--reports", twin("a"))
-    assert again.returncode == 1
-    assert "exists already" in again.stderr
+    write_cohort_report([path], tmp_path / "cohort.html")
+    with pytest.raises(OctaneError, match="exists already"):
+        write_cohort_report([path], tmp_path / "cohort.html")
 
 
 def test_figures_that_are_not_there_are_dashes(tmp_path, write_json):

@@ -1,52 +1,51 @@
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
-from octane.report.summary import qualities, summary_of
+from octane.core.records import (
+    N4Figures,
+    Record,
+    SectionFigures,
+    StackFigures,
+    StitchFigures,
+    VariationFigures,
+)
+from octane.report.summary import outliers, qualities, summary_of
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_outliers_are_above_three_deviations(values):
+    limit, far = outliers([*values, None, float("nan")])
+    middle = np.median(values)
+    assert limit == pytest.approx(middle + 3 * np.median(np.abs(np.array(values) - middle)))
+    assert far[-2:] == outliers([None, None])[1] == [False, False]
+    assert all(v > limit for v, out in zip(values, far, strict=False) if out)
 
 
 def stitched(number, seam=0.02, uncovered=0):
-    return StitchFigures(
-        section=number,
-        seam_median=seam,
-        seam_max=2 * seam,
-        uncovered_pixels=uncovered,
-        tiles=9,
-        shape=(1, 2, 3),
-    )
+    figures = {"seam_median": seam, "seam_max": 2 * seam, "uncovered_pixels": uncovered}
+    return StitchFigures(section=number, tiles=9, shape=(1, 2, 3), **figures)
 
 
 def stack(*missing, count=4):
+    numbers = range(1, count + 1)
     sections = [
-        {"number": k, "start": k, "stop": k + 1, "missing": k in missing}
-        for k in range(1, count + 1)
+        SectionFigures(number=k, start=k, stop=k + 1, missing=k in missing) for k in numbers
     ]
-    return StackFigures.model_validate(
-        {"sections": sections, "shape": (1, 2, 3), "voxel_size": (10.0, 10.0, 10.0)}
-    )
+    return StackFigures(sections=sections, shape=(1, 2, 3), voxel_size=(10.0, 10.0, 10.0))
 
 
 def corrected(*after):
-    varied = [{"number": k, "cv_before": 0.3, "cv_after": cv} for k, cv in enumerate(after, 1)]
-    return N4Figures.model_validate(
-        {
-            "levels": [],
-            "variation": varied,
-            "cv_before": 0.3,
-            "cv_after": 0.1,
-            "field_min": 0.5,
-            "field_max": 2.0,
-            "mask_fraction": 0.5,
-            "shrunk_shape": (1, 2, 3),
-            "shrunk_spacing": (10.0, 10.0, 10.0),
-        }
-    )
+    varied = [
+        VariationFigures(number=k, cv_before=0.3, cv_after=cv) for k, cv in enumerate(after, 1)
+    ]
+    return N4Figures.model_construct(variation=varied)
 
 
 def test_every_section_has_its_figures_and_flags_in_order():
-    of = {
-        f"s{k}": stitched(k, seam=0.5 if k == 4 else 0.02, uncovered=7 * (k == 3))
-        for k in (4, 3, 1)
-    }
+    seams = {4: 0.5, 3: 0.02, 1: 0.02}
+    of = {f"s{k}": stitched(k, seam, uncovered=7 * (k == 3)) for k, seam in seams.items()}
     found = qualities(of, stack(2, count=5), corrected(0.1, 0.1, 0.9, 0.1))
     assert [s.number for s in found] == [1, 2, 3, 4, 5]
     assert [s.flags for s in found] == [
@@ -62,9 +61,7 @@ def test_every_section_has_its_figures_and_flags_in_order():
 
 def test_sections_that_came_stitched_lack_nothing():
     assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
-
-
-def test_a_volume_that_is_no_stack_has_no_sections():
+    # A volume that is no stack has no sections.
     assert qualities({}, None, corrected(0.1)) == []
 
 
@@ -79,10 +76,9 @@ def test_the_summary_adds_up_tasks():
             figures={"gpu": {"backend": "gpu", "slot_wait_seconds": 3.0}},
         ),
     ]
-    summary = summary_of(records, sections, None, None)
+    summary = summary_of(records, sections, None)
     assert summary.seconds == pytest.approx(15)
     assert summary.gpu_wait_seconds == pytest.approx(3)
     assert summary.seam_median == pytest.approx(0.03)
-    assert summary.seam_worst == pytest.approx(0.08)
     assert (summary.sections, summary.retried, summary.devices) == (2, 1, ["A GPU"])
     assert summary.peak_memory_bytes == 5

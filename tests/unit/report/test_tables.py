@@ -1,55 +1,71 @@
-"""Tables of the report: the use of GPUs by step."""
+"""Settings, time and performance of a step in the report, over all of its tasks."""
+
+from typing import Any
 
 import pytest
 
+from octane.config.params import STEPS
 from octane.core.records import Record
-from octane.report.tables import gpu_use
+from octane.report.tables import performance, tables
 
 
 def task(waited=0.0, backend="gpu", **more):
     outcomes = more.pop("outcomes", [("done", "GPU-1")])
     attempts = [{"outcome": outcome, "gpu": gpu} for outcome, gpu in outcomes]
     lease = {"backend": backend, "slot_wait_seconds": waited, "attempts": attempts}
-    figures = {"gpu": lease, "pipeline": {"N4": more.pop("pipeline", {})}}
+    copies = {way: {"bytes": n, "seconds": s} for way, (n, s) in more.pop("copies", {}).items()}
+    figures = {"gpu": lease, "pipeline": {"N4": {"transfers": copies}}}
     return Record.model_validate({"step": "n4", "figures": figures, **more})
 
 
-def copies(**ways):
-    """A pipeline that copied bytes in seconds."""
-    return {"transfers": {way: {"bytes": n, "seconds": s} for way, (n, s) in ways.items()}}
-
-
 def test_waits_rates_and_tries_are_summed():
-    records = [
-        task(30.0, pipeline=copies(to_device=(4e9, 1.0), to_host=(1e9, 0.5))),
-        task(
-            90.0,
-            outcomes=[("taken by another", "GPU-1"), ("done", "GPU-2")],
-            pipeline=copies(to_device=(8e9, 1.0), to_host=(0, 0.0)),
-        ),
-    ]
-    use = gpu_use({"n4": records})["n4"]
-    assert (use.tasks, use.on_gpu, use.waited, use.longest) == (2, 2, 120.0, 90.0)
-    assert use.failed == {"taken by another": 1}
-    assert use.rates == pytest.approx({"to_device": 6.0, "to_host": 2.0})
-    # Nothing was copied, or none of it was timed.
-    assert gpu_use({"n4": [task(pipeline=copies(to_host=(0, 0.0)))]})["n4"].rates == {}
+    copies = {"to_device": (4e9, 1.0), "to_host": (1e9, 0.5)}
+    more = {"to_device": (8e9, 1.0), "to_host": (0, 0.0)}
+    tries = [("taken by another", "GPU-1"), ("done", "GPU-2")]
+    records = [task(30.0, copies=copies), task(90.0, outcomes=tries, copies=more)]
+    assert performance(records)["gpu"] == {
+        "waited": 120.0,
+        "failed": {"taken by another": 1},
+        "rates": pytest.approx({"to_device": 6.0, "to_host": 2.0}),
+    }
 
 
 @pytest.mark.parametrize(
-    "record",
+    ("record", "gpu"),
     [
-        Record(step="stack"),
-        task(backend="cpu", outcomes=[("done", None)]),
-        # A machine without a GPU.
-        task(backend="cpu", outcomes=[("no GPU", None), ("done", None)]),
+        (Record(step="stack"), None),
+        (task(backend="cpu", outcomes=[("done", None)]), None),
+        # A machine without a GPU, and one whose GPUs others held.
+        (task(backend="cpu", outcomes=[("no GPU", None), ("done", None)]), None),
+        (task(300.0, backend="cpu", outcomes=[("no GPU", None)]), {"no GPU": 1}),
+        # Nothing was copied, or none of it was timed.
+        (task(copies={"to_host": (0, 0.0)}), {}),
     ],
-    ids=["no lease", "cpu", "no gpu"],
 )
-def test_steps_that_had_nothing_to_do_with_a_gpu_are_left_out(record):
-    assert gpu_use({"step": [record]}) == {}
+def test_steps_that_had_nothing_to_do_with_a_gpu_are_left_out(record, gpu):
+    found: Any = performance([record])["gpu"]
+    assert (found and found["failed"]) == gpu
+    assert found is None or found["rates"] == {}
 
 
-def test_a_wait_in_vain_is_named():
-    waited = task(300.0, backend="cpu", outcomes=[("no GPU", None), ("done", None)])
-    assert gpu_use({"n4": [waited]})["n4"].failed == {"no GPU": 1}
+def test_the_bound_of_a_step_is_that_of_its_tasks_together():
+    walls = [{"read": 5.0, "compute": 4.0}, {"compute": 4.0}]
+    records = [Record(step="resample", wall_seconds=of) for of in walls]
+    records.append(Record(step="resample", device={"backend": "gpu", "device": "A GPU"}))
+    found: list[Any] = [performance(some)["bound"] for some in (records, records[:2], records[2:])]
+    assert [bound and bound.by for bound in found] == ["GPU", "cores", None]
+
+
+def test_changed_settings_come_first_and_are_marked():
+    given = STEPS["n4"].model_validate({"mask": "tissue", "strength": 0.75})
+    record = Record(step="n4", settings=given.model_dump(mode="json"))
+    # The workflow has defaults of its own.
+    for workflow, changed in (
+        (False, ["mask", "strength"]),
+        (True, ["shrink_factor", "iterations", "strength"]),
+    ):
+        found: Any = tables([record], workflow=workflow)["settings"]
+        marks = [row["changed"] for row in found["n4"]]
+        assert marks == sorted(marks, reverse=True)
+        assert [row["name"] for row in found["n4"] if row["changed"]] == changed
+        assert len(marks) == len(record.settings)

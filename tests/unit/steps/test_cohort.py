@@ -11,14 +11,14 @@ from octane.steps.cohort import make_cohort
 
 @pytest.fixture
 def cohort(tmp_path, write_json):
-    """Check a sheet, staged under another name as a task has it; gives what was written."""
+    """Check a sheet, staged under another name as a task has it; gives the subjects."""
 
     def run(text, *, look=True, **parameters):
         (tmp_path / "data").mkdir(exist_ok=True)
         staged = tmp_path / "staged.csv"
         staged.write_text(text, encoding="utf-8")
-        sheet = str(tmp_path / "cohort.csv")
-        request = write_json("request.json", {"samplesheet": sheet, "outdir": "r", **parameters})
+        given = {"samplesheet": str(tmp_path / "cohort.csv"), "outdir": "r", **parameters}
+        request = write_json("request.json", {"parameters": given})
         make_cohort(request, staged, tmp_path / "cohort.json", look=look)
         return json.loads((tmp_path / "cohort.json").read_text())
 
@@ -27,7 +27,7 @@ def cohort(tmp_path, write_json):
 
 @pytest.fixture
 def problems(cohort, tmp_path):
-    """What is wrong with a sheet."""
+    """The lines of what is wrong with a sheet."""
 
     def run(text, **parameters):
         with pytest.raises(OctaneError) as caught:
@@ -49,54 +49,38 @@ def test_cells_stay_text_and_paths_start_from_the_sheets_folder(cohort, tmp_path
         {"subject": "b", "input": data, "n4_mask": str(tmp_path / "mask.nii")},
         {"subject": "c", "input": data, "n4_mask": "NONE"},
     ]
-    assert [subject["subject"] for subject in found] == ["01", "b", "c"]
+    assert [subject["id"] for subject in found] == ["01", "b", "c"]
     assert found[1]["row"] == f"{tmp_path}/cohort.csv, line 3"
 
 
 def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(problems):
     names = [entry.name for entry in entries() if entry.name not in ("subject", "input")]
-    header = ",".join(["subject", "input", *names])
-    found = problems(f"{header}\n01,data{',' * len(names)}\n")
-    for entry in entries():
-        refused = any(f": {entry.name} is one for the whole run" in line for line in found)
-        assert refused != entry.per_subject, entry.name
+    found = problems(f"{','.join(['subject', 'input', *names])}\n01,data{',' * len(names)}\n")
+    refused = {
+        entry.name
+        for entry in entries()
+        if any(f"line 1: {entry.name} is one for the whole run" in line for line in found)
+    }
+    assert refused == {entry.name for entry in entries() if not entry.per_subject}
     # Those that the wiring or a directive reads.
-    for name in (
-        "outdir",
-        "skip_n4",
-        "publish_dir_mode",
-        "scratch_dir",
-        "gpu_count",
-        "max_memory",
-        "gpu_slots",
-        "save_bias_field",
-        "phantom_seed",
-        "samplesheet",
-        "slurm_options",
-    ):
-        assert any(f"line 1: {name} is one for the whole run" in line for line in found), name
+    assert {"outdir", "skip_n4", "publish_dir_mode", "scratch_dir", "gpu_count"} <= refused
+    assert {"max_memory", "gpu_slots", "save_bias_field", "samplesheet"} <= refused
 
 
-def test_a_misspelt_column_gets_a_suggestion(problems):
+def test_problems_of_columns_and_cells_are_named_and_of_the_run_once(problems, tmp_path):
     assert problems("subject,input,overlp\n01,data,0\n") == [
         "cohort.csv, line 1: there is no parameter overlp; did you mean overlap?"
     ]
-
-
-def test_what_the_run_gives_wrongly_is_said_once(problems):
-    found = problems("subject,input,overlap\n01,data,2\n02,data,\n", n4_strength=3)
-    assert found == [
+    assert problems("subject,input,overlap\n01,data,2\n02,data,\n", n4_strength=3) == [
         "--n4_strength is 3: input should be less than or equal to 1.",
         "cohort.csv, line 2: overlap is '2': input should be less than 1.",
     ]
 
 
-def test_a_cell_takes_the_place_of_a_run_value(cohort):
-    assert cohort("subject,input,n4_strength\n01,data,0.5\n", n4_strength=1)
-
-
-def test_names_and_inputs_are_checked(problems):
-    assert problems("subject,input\n../x,nowhere\nAb,data\naB,data\n,data\nd,\n") == [
+def test_names_and_inputs_are_checked(problems, tmp_path):
+    (tmp_path / "study[1]").mkdir()
+    sheet = "subject,input\n../x,nowhere\nAb,data\naB,data\n,data\nd,\ne,study[1]\n"
+    assert problems(sheet) == [
         "cohort.csv, line 2: '../x' is no name for a subject; use letters, digits, blanks and "
         "._()-, with no . or - first.",
         "cohort.csv, line 4: the subject aB is there already, in line 3; give each subject one row "
@@ -104,18 +88,14 @@ def test_names_and_inputs_are_checked(problems):
         "cohort.csv, line 5: the row has no subject; add it.",
         "cohort.csv, line 6: the row has no input; add it.",
         "cohort.csv, line 2: input nowhere does not exist; check the path.",
+        "cohort.csv, line 7: study[1] has a [ in its path, which Nextflow cannot hand to tasks; "
+        "rename it.",
     ]
 
 
-def test_a_path_that_a_shell_would_read_as_a_pattern_is_a_problem_of_its_row(problems, tmp_path):
-    (tmp_path / "study[1]").mkdir()
-    (line,) = problems("subject,input\n01,study[1]\n")
-    assert line.endswith(
-        "study[1] has a [ in its path, which Nextflow cannot hand to tasks; rename it."
-    )
-    assert line.startswith("cohort.csv, line 2: ")
-
-
-def test_where_paths_cannot_be_seen_they_are_not_looked_for(cohort, tmp_path):
-    (found,) = cohort("subject,input\n01,nowhere\n", look=False)
+def test_a_cell_takes_the_place_of_a_run_value_and_unseen_paths_are_not_looked_for(
+    cohort, tmp_path
+):
+    (found,) = cohort("subject,input,n4_strength\n01,nowhere,0.5\n", n4_strength=1, look=False)
     assert found["given"]["input"] == f"{tmp_path}/nowhere"
+    assert found["given"]["n4_strength"] == "0.5"

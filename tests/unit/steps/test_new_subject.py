@@ -3,34 +3,36 @@
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
+from pydantic import ValidationError
 
 from octane.config.samplesheet import read_samplesheet
 from octane.config.subject import Setting
 from octane.core.errors import OctaneError
-from octane.gpu.inventory import Gpu, GpusUnavailableError
+from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError
 from octane.steps.new_subject import (
-    PROJECT,
     Wishes,
     add_row,
     gpu_settings,
-    next_call,
     results_folder,
     settings_of,
+    survey,
     write_subject,
 )
-from octane.steps.survey import survey
 
-VOXELS = np.ones((4, 20, 30), np.float32)
+VOXELS, TILE = np.ones((4, 20, 30), np.float32), (4, 10, 10)
 
 
 @pytest.fixture
 def data(write_mosaic, tmp_path):
     """Mosaics that state nothing about themselves, 1 and 3."""
     for number in (1, 3):
-        write_mosaic(f"data/section_{number:02d}.ome.zarr", VOXELS, (4, 10, 10), (3.5, 4.0, 4.0))
+        write_mosaic(f"data/section_{number:02d}.ome.zarr", VOXELS, TILE, (3.5, 4.0, 4.0))
     return tmp_path / "data"
 
 
@@ -38,24 +40,21 @@ def data(write_mosaic, tmp_path):
 def known(write_mosaic, tmp_path):
     """Mosaics that state overlap and thickness."""
     for number in (1, 2):
-        write_mosaic(
-            f"known/section_{number:02d}.ome.zarr",
-            VOXELS,
-            (4, 10, 10),
-            pitch=(80.0, 80.0),
-            section={"number": number, "thickness": 40.0},
-        )
+        section = {"number": number, "thickness": 40.0}
+        name = f"known/section_{number:02d}.ome.zarr"
+        write_mosaic(name, VOXELS, TILE, pitch=(80.0, 80.0), section=section)
     return tmp_path / "known"
 
 
-def settings(source, **wishes):
-    return settings_of("sub", source, Path("/results"), survey(source), Wishes(**wishes))
+def settings(source, **given):
+    wishes = Wishes.model_validate(given)
+    return settings_of("sub", source, Path("/results"), survey(source, wishes), wishes)
 
 
 def test_what_the_data_do_not_tell_is_asked_for(data):
     found = settings(data)
-    for name in ("overlap", "section_thickness", "allow_missing_sections"):
-        assert not found[name].stated, name
+    names = ("overlap", "section_thickness", "allow_missing_sections")
+    assert not any(found[name].stated for name in names)
     assert "TO BE DECIDED" in found["overlap"].found[0]
     assert "MISSING: section 2." in found["allow_missing_sections"].found[0]
     assert found["allow_missing_sections"].value == 1
@@ -65,64 +64,57 @@ def test_what_the_data_do_not_tell_is_asked_for(data):
 
 def test_what_the_data_tell_is_stated(known):
     found = settings(known)
-    assert (found["overlap"].value, found["overlap"].stated) == ("0.2 0.2", False)
+    assert (found["overlap"].value, found["overlap"].stated) == ((0.2, 0.2), False)
     assert "own metadata" in found["overlap"].found[0]
     assert (found["section_thickness"].value, found["section_thickness"].stated) == (40.0, True)
     assert not found["allow_missing_sections"].stated
 
 
-def test_a_table_of_positions_takes_the_place_of_the_overlap(known):
-    table = known / "positions.csv"
-    table.write_text("section,row,column,y,x\n", encoding="utf-8")
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_table_of_positions_takes_the_place_of_the_overlap(known, beside):
+    table = (known.parent if beside else known) / "positions.csv"
+    table.write_text("\ufeffsection,row,column,y,x\n", encoding="utf-8")
     found = settings(known)
     assert found["positions"].value == str(table)
     assert not found["overlap"].stated
     assert "positions" not in settings(known, overlap="0.1")
+    table.write_text("name,age\n", encoding="utf-8")
+    assert "positions" not in settings(known)
 
 
 def test_a_persons_word_counts(data):
     found = settings(data, resolution="12", overlap="0.1", section_thickness=90.0)
-    assert [found[n].value for n in ("resolution", "overlap", "section_thickness")] == [
-        "12",
-        "0.1",
-        90.0,
-    ]
+    names = ("resolution", "overlap", "section_thickness")
+    assert [found[n].value for n in names] == [(12.0,) * 3, (0.1, 0.1), 90.0]
     assert found["overlap"].stated
 
 
-def test_a_volume_keeps_its_voxels(write_image):
-    found = settings(write_image("brain.ome.zarr", VOXELS, attributes={"kind": "volume"}))
-    assert not found["resolution"].stated
-    assert "overlap" not in found
-    assert "section_thickness" not in found
+@pytest.mark.parametrize("name", ["resolution", "section_thickness"])
+@pytest.mark.parametrize("value", ["nan", "inf", 0, -1])
+def test_a_size_that_is_none_is_refused(name, value):
+    with pytest.raises(ValidationError, match=name):
+        Wishes.model_validate({name: value})
 
 
-class Source:
-    """GPUs as a test wants them."""
+@pytest.mark.parametrize(
+    ("faults", "allowed", "count"),
+    [((), None, 0), ((None, None, "lost"), None, 2), ((None, None, "lost"), "1,2", 1),
+     (("lost",), None, 0), (None, None, 0)],
+)  # fmt: skip
+def test_gpus_that_work_and_that_an_allocation_allows_are_counted(
+    monkeypatch, faults, allowed, count
+):
+    def read():
+        if faults is None:
+            raise GpusUnavailableError("the driver is too old")
+        return [Gpu(k, f"GPU-{k}", "A40", 48 * 10**9, 0, fault=f) for k, f in enumerate(faults)]
 
-    simulated = True
-
-    def __init__(self, found):
-        self.found = found
-
-    def read(self):
-        if isinstance(self.found, Exception):
-            raise self.found
-        return self.found
-
-
-def test_gpus_that_work_and_that_an_allocation_allows_are_counted(monkeypatch):
-    cards = tuple(
-        Gpu(k, f"GPU-{k}", "A40", 48 * 10**9, 0, fault="lost" if k == 2 else None) for k in range(3)
-    )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    setting = gpu_settings(Source(cards))["gpu_count"]
-    assert (setting.value, setting.stated) == (2, True)
-    assert setting.found == ["Found: A40 (48 GB), A40 (48 GB)."]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
-    assert gpu_settings(Source(cards))["gpu_count"].value == 1
-    for none in ((), cards[2:], GpusUnavailableError("the driver is too old")):
-        assert gpu_settings(Source(none)) == {}
+    if allowed:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
+    found = gpu_settings(cast("GpuSource", SimpleNamespace(read=read)))
+    cards = ", ".join(["A40 (48 GB)"] * count)
+    assert found == ({"gpu_count": Setting(count, [f"Found: {cards}."])} if count else {})
 
 
 @pytest.fixture
@@ -136,94 +128,70 @@ def test_paths_are_written_absolute_and_the_file_is_found_by_its_name(
     known, made, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    path = write_subject(Path("known"), "01", project=made)
+    path, call = write_subject(Path("known"), "01", project=made)
+    assert call == f"nextflow run {made}/main.nf -c {path}"
     assert path == made / "conf" / "subjects" / "01.config"
     text = path.read_text(encoding="utf-8")
     assert f"\n    input = '{tmp_path}/known'\n" in text
     assert f"\n    outdir = '{tmp_path}/results'\n" in text
     assert "\n    subject = '01'\n" in text
     # The name of the data, where none is given.
-    assert write_subject(Path("known"), project=made).name == "known.config"
+    assert write_subject(Path("known"), project=made)[0].name == "known.config"
 
 
-@pytest.mark.parametrize("inside", [".", "section_01.ome.zarr", "section_01.ome.zarr/0"])
-def test_results_are_never_below_the_data_they_are_made_of(
-    known, made, tmp_path, monkeypatch, inside
-):
+@pytest.mark.parametrize("inside", [".", "section_01.ome.zarr/0"])
+def test_results_are_never_below_the_data_they_are_made_of(known, tmp_path, monkeypatch, inside):
     monkeypatch.chdir(known / inside)
-    text = write_subject(known, "sub", project=made).read_text(encoding="utf-8")
-    assert f"\n    outdir = '{tmp_path}/results'\n" in text
-    # By a link as well.
     (tmp_path / "link").symlink_to(known)
-    assert results_folder(tmp_path / "link") == tmp_path / "results"
+    for data in (known, tmp_path / "link"):
+        assert results_folder(data) == tmp_path / "results"
     # What a person says is a person's.
     assert results_folder(known, Path("out")) == known / inside / "out"
-
-
-def test_results_beside_a_store_that_the_command_is_called_in(write_image, tmp_path, monkeypatch):
-    store = write_image("brain.ome.zarr", VOXELS)
-    monkeypatch.chdir(store)
-    assert results_folder(Path()) == tmp_path / "results"
-    # And where the data have that name themselves.
-    store.rename(tmp_path / "results")
+    known.rename(tmp_path / "results")
     assert results_folder(tmp_path / "results") == tmp_path / "octane"
 
 
-def test_a_config_is_not_overwritten_unless_asked(known, made):
-    path = write_subject(known, "sub", project=made)
+@pytest.mark.parametrize("place", [None, "my configs/one.config"])
+def test_a_config_is_written_where_it_is_asked_for_and_not_replaced(known, made, tmp_path, place):
+    config = tmp_path / place if place else None
+    path, _ = write_subject(known, "sub", config=config, project=made)
+    assert path == (config or made / "conf/subjects/sub.config")
+    text = path.read_text(encoding="utf-8").replace("\n// ", " ")
+    assert f"nextflow run {made}/main.nf -c {shlex.quote(str(path))}" in text
     path.write_text("mine", encoding="utf-8")
-    with pytest.raises(OctaneError, match=r"sub.config exists already; give --overwrite"):
-        write_subject(known, "sub", project=made)
+    with pytest.raises(OctaneError, match=rf"{path.name} exists already; give --overwrite"):
+        write_subject(known, "sub", config=config, project=made)
     assert path.read_text(encoding="utf-8") == "mine"
-    write_subject(known, "sub", project=made, overwrite=True)
+    write_subject(known, "sub", config=config, project=made, overwrite=True)
     assert "input = " in path.read_text(encoding="utf-8")
 
 
-def test_a_config_is_written_where_it_is_asked_for(known, made, tmp_path):
-    place = tmp_path / "my configs" / "one.config"
-    assert write_subject(known, "sub", config=place, project=made) == place
-    text = place.read_text(encoding="utf-8").replace("\n// ", " ")
-    assert "\n    subject = 'sub'\n" in text
-    assert f"nextflow run {made}/main.nf -c '{place}'" in text
-    assert not list((made / "conf/subjects").iterdir())
-    with pytest.raises(OctaneError, match=r"one.config exists already; give --overwrite"):
-        write_subject(known, "sub", config=place, project=made)
-    with pytest.raises(OctaneError, match="exclude each other; give one"):
-        write_subject(known, "sub", config=place, samplesheet=tmp_path / "c.csv", project=made)
-
-
-def test_where_configs_cannot_be_written_another_place_can_be_given(known, made):
+def test_where_configs_cannot_be_written_another_place_can_be_given(known, made, tmp_path):
     (made / "conf/subjects").rmdir()
     # A folder's rights would not hold root back.
     (made / "conf/subjects").write_text("")
     with pytest.raises(OctaneError, match=r"conf/subjects cannot be written \(.*--config FILE"):
         write_subject(known, "sub", project=made)
+    place = tmp_path / "one.config"
+    with pytest.raises(OctaneError, match="exclude each other; give one"):
+        write_subject(known, "sub", config=place, samplesheet=tmp_path / "c.csv", project=made)
 
 
-def test_what_to_do_with_what_was_written_is_a_line_for_the_shell(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    main = shlex.quote(str(PROJECT / "main.nf"))
-    assert next_call(Path("my sub.config")) == f"nextflow run {main} -c 'my sub.config'"
-    assert next_call(tmp_path / "a/b.config") == f"nextflow run {main} -c a/b.config"
-    assert next_call(Path("c.csv"), tmp_path / "results") == (
-        f"nextflow run {main} --samplesheet c.csv --outdir results"
-    )
-
-
-@pytest.mark.parametrize("name", ["../x", "a'b", ".x", "template"])
-def test_a_name_that_is_none_is_refused(known, made, name):
-    with pytest.raises(OctaneError, match=re.escape(f"'{name}' is no name for a subject")):
-        write_subject(known, name, project=made)
-
-
-def test_data_that_cannot_be_used_leave_nothing(made, tmp_path):
-    with pytest.raises(OctaneError, match="in its path, which Nextflow cannot hand to tasks"):
-        write_subject(tmp_path / "a $b", "sub", project=made)
+@pytest.mark.parametrize(
+    ("source", "name", "words"),
+    [
+        *(("known", name, f"'{name}' is no name") for name in ("../x", "a'b", ".x", "template")),
+        ("a $b", "sub", "in its path, which Nextflow cannot hand to tasks"),
+        ("empty", "sub", "holds no OME-Zarr store"),
+        ("nowhere", "sub", "does not exist"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_and_leaves_nothing(
+    known, made, tmp_path, source, name, words
+):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(OctaneError, match="holds no OME-Zarr store"):
-        write_subject(tmp_path / "empty", "sub", project=made)
-    with pytest.raises(OctaneError, match="does not exist"):
-        write_subject(tmp_path / "nowhere", "sub", project=made)
+    with pytest.raises(OctaneError, match=re.escape(words)):
+        write_subject(tmp_path / source, name, project=made)
     assert list((made / "conf" / "subjects").iterdir()) == []
 
 
@@ -236,24 +204,11 @@ ROW = {
 }
 
 
-def test_a_sheet_is_made_and_goes_on(tmp_path):
-    sheet = tmp_path / "cohort.csv"
-    add_row(sheet, ROW)
-    add_row(sheet, {**ROW, "subject": Setting("02"), "overlap": Setting("0.1 0.2")})
-    found = read_samplesheet(sheet)
-    assert found.problems == []
-    assert [row.cells for row in found.rows] == [
-        {"subject": "01", "input": "/data/a, b", "resolution": "10"},
-        {"subject": "02", "input": "/data/a, b", "resolution": "10", "overlap": "0.1 0.2"},
-    ]
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         ("", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
         ("\n,,\n", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
-        ("\ufeff", "\ufeffsubject,input,resolution,overlap,positions,section_thickness\n01,"),
         ("resolution;input;subject", "resolution;input;subject\n10;"),
         ("resolution;input;subject\r\n\r\n", "resolution;input;subject\r\n\r\n10;"),
     ],
@@ -267,13 +222,16 @@ def test_a_sheet_without_a_row_gets_its_first(tmp_path, before, after):
     assert row.cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
 
 
-def test_a_spreadsheets_own_separator_and_mark_stay(tmp_path):
+def test_a_sheet_goes_on_with_its_own_separator_and_mark(tmp_path):
     sheet = tmp_path / "cohort.csv"
     before = "\ufeffinput;subject;resolution\r\nx;a;".encode()
     sheet.write_bytes(before)
     add_row(sheet, ROW)
-    assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n"
-    assert read_samplesheet(sheet).rows[1].cells["input"] == "/data/a, b"
+    add_row(sheet, {**ROW, "subject": Setting("02")})
+    assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n/data/a, b;02;10\n"
+    found = read_samplesheet(sheet)
+    assert found.problems == []
+    assert found.rows[1].cells["input"] == "/data/a, b"
 
 
 @pytest.mark.parametrize(
@@ -294,6 +252,59 @@ def test_what_does_not_fit_is_refused_and_the_sheet_stays(tmp_path, text, senten
     assert sheet.read_text(encoding="utf-8") == text
 
 
+def test_a_row_is_run_with_its_sheet(known, made, tmp_path):
+    sheet = tmp_path / "my cohort.csv"
+    written, call = write_subject(
+        known, "sub", Wishes(outdir="/r"), samplesheet=sheet, project=made
+    )
+    assert written == sheet
+    assert shlex.split(call) == [
+        *("nextflow", "run", f"{made}/main.nf"),
+        *("--samplesheet", str(sheet), "--outdir", "/r"),
+    ]
+
+
 def test_only_csv_gets_a_row(tmp_path):
     with pytest.raises(OctaneError, match=r"cohort.yaml is not CSV"):
         add_row(tmp_path / "cohort.yaml", ROW)
+
+
+def test_mosaics_are_described(data, caplog, made):
+    caplog.set_level("INFO")
+    write_subject(data, "sub", project=made)
+    assert "Found: 2 mosaic grid(s), numbered 1 to 3; 19.2 kB decoded." in caplog.messages
+    assert "Voxels: 3.5 x 4 x 4 micrometre (z y x), float32." in caplog.messages
+    assert "Tiles, rows x columns: 2 x 3." in caplog.messages
+    assert any(line.startswith("MISSING: section 2.") for line in caplog.messages)
+
+
+def test_a_volume_keeps_its_voxels(tmp_path):
+    image = sitk.GetImageFromArray(VOXELS)
+    image.SetSpacing((0.01, 0.01, 0.02))
+    sitk.WriteImage(image, str(tmp_path / "brain.nii"))
+    found = settings(tmp_path / "brain.nii")
+    assert (found["resolution"].value, found["resolution"].stated) == (25, False)
+    assert "The voxels are 20 x 10 x 10 micrometre." in found["resolution"].found[0]
+    assert not found.keys() & {"overlap", "section_thickness", "allow_missing_sections"}
+
+
+def test_voxels_of_several_sizes_are_refused(write_mosaic, tmp_path):
+    for number, size in ((1, 4.0), (2, 4.0), (3, 5.0)):
+        write_mosaic(f"data/section_{number}.ome.zarr", VOXELS, TILE, (size, 4.0, 4.0))
+    with pytest.raises(OctaneError) as caught:
+        survey(tmp_path / "data", Wishes())
+    assert str(caught.value) == (
+        f"{tmp_path}/data/section_3.ome.zarr has voxels of 5 x 4 x 4 micrometre and most of its "
+        "neighbours of 4 x 4 x 4; correct its metadata, or separate them."
+    )
+
+
+def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
+    for number in (1, 2):
+        write_foreign(f"data/section_{number}.zarr", VOXELS, chunks=TILE, unit=None)
+    with pytest.raises(OctaneError) as caught:
+        survey(tmp_path / "data", Wishes())
+    lines = str(caught.value).splitlines()
+    assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
+    first = survey(tmp_path / "data", Wishes(input_unit="millimeter")).volumes[0]
+    assert first.grid.spacing == (1e4, 1e4, 1e4)

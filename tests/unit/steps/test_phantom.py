@@ -1,4 +1,4 @@
-"""PHANTOM: mosaics whose overlaps agree, positions, and the truth on the stacked volume's grid."""
+"""PHANTOM: values depend on position alone, so that tiles agree; positions, and the truth."""
 
 import csv
 import json
@@ -8,14 +8,31 @@ import pytest
 
 from octane.config.params import ExecutionParameters, PhantomParameters
 from octane.core.errors import OctaneError
-from octane.steps.phantom import make_phantom
-from octane.steps.phantom_model import SCALE, Subject, bias_field, tissue
+from octane.steps.phantom import (
+    BACKGROUND,
+    SCALE,
+    Subject,
+    bias_field,
+    make_phantom,
+    section_gain,
+    shading,
+    speckle,
+    stage_errors,
+    tissue,
+)
 from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid
 
+SECTION = "mosaics/section_01.ome.zarr"
+
 
 def first_section(folder):
-    return open_image(folder / "mosaics" / "section_01.ome.zarr")
+    return open_image(folder / SECTION)
+
+
+def positions_of(folder):
+    with (folder / "positions.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
 
 
 def test_a_subject_is_mosaics_positions_and_truth(write_phantom):
@@ -25,8 +42,7 @@ def test_a_subject_is_mosaics_positions_and_truth(write_phantom):
         "section_01.ome.zarr",
         "section_02.ome.zarr",
     ]
-    with (folder / "positions.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = positions_of(folder)
     assert len(rows) == 2 * 6
     assert {(r["section"], r["row"], r["column"]) for r in rows} == {
         (str(s), str(r), str(c)) for s in (1, 2) for r in range(2) for c in range(3)
@@ -53,65 +69,28 @@ def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
     assert image.missing_chunks() == []
 
 
-@pytest.mark.parametrize("tiles", [(1, 1), (1, 3)])
-def test_a_single_cut_row_is_its_own_chunk(write_phantom, tiles):
-    folder, _ = write_phantom(tiles=tiles)
+def test_a_single_cut_row_is_its_own_chunk(write_phantom):
+    folder, _ = write_phantom(tiles=(1, 3), dtype="uint16")
     tiling = MosaicGrid.of(first_section(folder))
-    assert (tiling.rows, tiling.columns) == tiles
-    assert tiling.tile[1] == 36
+    assert (tiling.rows, tiling.columns, tiling.tile[1]) == (1, 3, 36)
+    assert first_section(folder).dtype == "uint16"
 
 
-def test_shards_change_nothing_but_the_files(write_phantom, voxels_of):
-    plain, _ = write_phantom("plain", tiles=(3, 3), speckle_looks=4)
-    sharded, _ = write_phantom("sharded", tiles=(3, 3), speckle_looks=4, sharded=True)
-    names = "mosaics/section_01.ome.zarr"
-    np.testing.assert_array_equal(voxels_of(plain / names), voxels_of(sharded / names))
-    assert first_section(sharded).array.shards == (8, 96, 96)
-    assert first_section(sharded).missing_chunks() == []
-
-
-def test_the_same_seed_makes_the_same_subject(write_phantom, voxels_of):
-    given = {"speckle_looks": 2, "position_error": 5.0}
-    stores = [
-        write_phantom(name, seed=seed, **given)[0] for name, seed in [("a", 3), ("b", 3), ("c", 4)]
-    ]
-    first, again, other = (voxels_of(s / "mosaics/section_01.ome.zarr") for s in stores)
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).mean() > 0.9
-    assert (stores[0] / "positions.csv").read_text() == (stores[1] / "positions.csv").read_text()
-
-
-def test_the_number_of_workers_changes_nothing(tmp_path, voxels_of):
-    parameters = PhantomParameters(sections=1, tiles=(2, 3), tile_shape=(4, 32, 32), seed=9)
-    for workers in (1, 3):
-        execution = ExecutionParameters(backend="cpu", workers=workers)
-        make_phantom(tmp_path / str(workers), parameters, execution)
-    one, three = (voxels_of(tmp_path / n / "mosaics/section_01.ome.zarr") for n in ("1", "3"))
-    np.testing.assert_array_equal(one, three)
-
-
-def test_integers_hold_the_rounded_grey_levels(write_phantom, voxels_of):
-    exact, _ = write_phantom("exact")
-    whole, _ = write_phantom("whole", dtype="uint16")
-    names = "mosaics/section_01.ome.zarr"
-    result = voxels_of(whole / names)
-    assert result.dtype == "uint16"
-    np.testing.assert_array_equal(result, np.rint(voxels_of(exact / names)))
-
-
-def test_the_positions_hold_the_errors_of_the_stage(write_phantom):
-    folder, parameters = write_phantom(tiles=(2, 2), position_error=20.0)
-    with (folder / "positions.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    pitch = Subject.of(parameters).pitch
-    errors = np.array(
-        [
-            (float(r["y"]) - int(r["row"]) * pitch[0], float(r["x"]) - int(r["column"]) * pitch[1])
-            for r in rows
-        ]
-    )
-    assert (errors[0] == 0).all()
-    assert 0 < np.abs(errors[1:]).max() <= 20
+def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path, voxels_of):
+    made = []
+    for workers, sharded, seed in ((1, False, 9), (3, False, 9), (2, True, 9), (4, False, 10)):
+        given = {"tiles": (2, 3), "tile_shape": (4, 32, 32), "position_error": 5}
+        given |= {"sections": 1, "seed": seed, "sharded": sharded}
+        parameters = PhantomParameters.model_validate(given)
+        folder = tmp_path / f"{workers}"
+        make_phantom(folder, parameters, ExecutionParameters(backend="cpu", workers=workers))
+        made.append((voxels_of(folder / SECTION), positions_of(folder)))
+    for voxels, positions in made[1:3]:
+        np.testing.assert_array_equal(voxels, made[0][0])
+        assert positions == made[0][1]
+    assert (made[3][0] != made[0][0]).mean() > 0.9
+    assert first_section(tmp_path / "2").array.shards == (4, 64, 64)
+    assert first_section(tmp_path / "2").missing_chunks() == []
 
 
 def test_the_truth_is_tissue_and_bias_on_the_volumes_grid(write_phantom):
@@ -132,15 +111,82 @@ def test_the_truth_is_tissue_and_bias_on_the_volumes_grid(write_phantom):
     assert PhantomParameters(**noted) == parameters
 
 
-def test_existing_output_is_kept_unless_overwritten(write_phantom):
-    folder, _ = write_phantom()
-    with pytest.raises(OctaneError, match="--overwrite") as caught:
-        write_phantom()
-    assert str(folder) in str(caught.value)
-
-
 def test_a_failure_leaves_nothing(tmp_path):
     parameters = PhantomParameters(sections=1, tile_shape=(64, 128, 128))
     with pytest.raises(OctaneError, match="--memory"):
         make_phantom(tmp_path / "p", parameters, ExecutionParameters(backend="cpu", memory="1MB"))
     assert list(tmp_path.iterdir()) == []
+
+
+PARAMETERS = PhantomParameters(
+    sections=3,
+    tiles=(2, 3),
+    tile_shape=(10, 40, 50),
+    voxel_size=(5.0, 4.0, 3.0),
+    overlap=(0.2, 0.3),
+)
+
+
+SUBJECT = Subject.of(PARAMETERS)
+
+
+AXES = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), SUBJECT.extent, strict=True)]
+
+
+def test_a_value_depends_on_its_position_alone():
+    z, y, x = AXES
+    for function in (tissue, lambda s, *a: bias_field(s, 0.5, *a)):
+        whole = function(SUBJECT, z, y, x)
+        part = function(SUBJECT, z[2:5], y[10:20], x[30:])
+        np.testing.assert_allclose(part, whole[2:5, 10:20, 30:], rtol=1e-6)
+
+
+def test_the_tissue_lies_in_a_darker_background():
+    values = tissue(SUBJECT, *AXES)
+    assert values.dtype == np.float32
+    assert values.shape == (9, 40, 50)
+    np.testing.assert_allclose(values[:, 0, 0], BACKGROUND, rtol=0.05)
+    assert values[4, 10:30, 15:35].mean() > 5 * BACKGROUND
+    assert values.min() >= BACKGROUND / 2
+    assert values.max() < 1.6
+
+
+def test_the_bias_runs_over_the_range_asked_for():
+    field = np.log(bias_field(SUBJECT, 0.5, *AXES))
+    assert 0.6 < field.max() - field.min() <= 1.0
+    np.testing.assert_array_equal(bias_field(SUBJECT, 0.0, *AXES), 1)
+
+
+def test_shading_falls_from_the_centre_to_the_corners():
+    y, x = np.array([0.0, 50.0, 100.0]), np.array([0.0, 100.0, 200.0])
+    shade = shading(0.2, (100.0, 200.0), y, x)
+    assert shade[1, 1] == 1
+    np.testing.assert_allclose(shade[[0, 0, 2, 2], [0, 2, 0, 2]], 0.8, rtol=1e-6)
+    np.testing.assert_allclose(shade[0, 1], 0.9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("looks", [1, 4, 16])
+def test_speckle_has_mean_1_and_the_variance_of_its_looks(looks):
+    values = speckle(looks, (60, 60, 60), [1, 2, 3])
+    assert values.mean(dtype=float) == pytest.approx(1, abs=0.01)
+    assert values.var(dtype=float) == pytest.approx(1 / looks, rel=0.05)
+
+
+def test_the_stage_errs_within_its_limits_and_not_at_the_first_tile():
+    tiles = [(r, c) for r in range(4) for c in range(5)]
+    p = PARAMETERS.model_copy(update={"position_error": 12.0})
+    errors = stage_errors(p, 0, tiles)
+    values = np.array(list(errors.values()))
+    assert errors[0, 0] == (0.0, 0.0)
+    assert np.abs(values).max() <= 12
+    assert np.abs(values[1:]).mean() > 3
+    assert stage_errors(p, 0, tiles) == errors
+    assert stage_errors(p, 1, tiles) != errors
+
+
+def test_sections_differ_in_brightness_by_the_steps_asked_for():
+    gains = [section_gain(1, k, 0.4) for k in range(50)]
+    assert np.exp(-0.4) <= min(gains) < 0.75
+    assert 1.3 < max(gains) <= np.exp(0.4)
+    assert section_gain(1, 3, 0.4) == gains[3]
+    assert section_gain(1, 3, 0) == 1

@@ -12,7 +12,6 @@ from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.timing import BOUNDS
-from octane.gpu.lease import Lease
 from octane.gpu.run import Share
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
@@ -339,7 +338,7 @@ def test_auto_takes_a_gpu_only_where_it_is_the_faster_device(
 
     def on_device(work, device_bytes, *, batch, backend, **_):
         found.append(backend)
-        return work(Share(np, batch, Lease(None, 0)))
+        return work(Share(np, batch))
 
     monkeypatch.setattr(step_resample, "on_device", on_device)
     voxels = np.ones((4, 8, 8), np.float32)

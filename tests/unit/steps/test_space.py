@@ -1,7 +1,5 @@
 """Bounds of what a run writes, against what steps wrote and what is free."""
 
-import os
-
 import numpy as np
 import pytest
 import SimpleITK as sitk
@@ -23,7 +21,7 @@ from octane.steps import space
 from octane.steps.n4 import correct_bias
 from octane.steps.pyramid import build_pyramid
 from octane.steps.resample import resample_image
-from octane.steps.space import LEAST, Places, Step, check_space, predict, require_links, stored
+from octane.steps.space import LEAST, Step, check_space, predict, require_links, stored
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
 from octane.store.volumes import open_volume
@@ -91,36 +89,30 @@ def test_every_step_writes_what_lies_between_its_bounds(
     assert predicted["PYRAMID"].published == linked + predicted["PYRAMID"].voxels
 
 
-def test_what_is_switched_off_is_not_counted(write_phantom, steps):
-    folder, _ = write_phantom()
-    mosaics = sorted((folder / "mosaics").iterdir())
+@pytest.fixture
+def mosaics(write_phantom):
+    return sorted((write_phantom()[0] / "mosaics").iterdir())
+
+
+def test_what_is_switched_off_is_not_counted(mosaics, steps, write_image, rng):
     off = {f"skip_{name}": True for name in ("resample", "stitch", "n4", "pyramid", "report")}
     made = steps(mosaics, "mosaic", **off)
     assert list(made) == ["STACK"]
     assert made["STACK"].published > 0
-
-
-def test_a_coarser_resolution_takes_less(write_phantom, steps):
-    folder, _ = write_phantom()
-    mosaics = sorted((folder / "mosaics").iterdir())
-    fine, coarse = (steps(mosaics, "mosaic", resolution=r) for r in (10, 20))
-    for name in ("RESAMPLE", "STITCH", "STACK", "N4"):
-        assert coarse[name].voxels < fine[name].voxels
-
-
-def test_nothing_is_linked_between_two_codecs_or_grids(write_phantom, steps):
-    folder, _ = write_phantom()
-    mosaics = sorted((folder / "mosaics").iterdir())
-    for other in ({"pyramid_codec": "none"}, {"pyramid_resolutions": "20 40"}):
-        assert steps(mosaics, "mosaic", resolution=10, **other)["PYRAMID"].linked == 0
-
-
-def test_a_volume_that_is_not_octanes_is_written_once_more(write_image, steps, rng):
+    # A volume that is not octane's is written once more.
     volume = write_image("a.ome.zarr", rng.random((20, 30, 40), np.float32))
     made = steps([volume], "volume", skip_n4=True)
     assert list(made) == ["PYRAMID", "REPORT"]
     assert made["PYRAMID"].linked == 0
     assert made["PYRAMID"].voxels > 20 * 30 * 40 * 4
+
+
+def test_a_coarser_resolution_takes_less_and_other_codecs_or_grids_are_not_linked(mosaics, steps):
+    fine, coarse = (steps(mosaics, "mosaic", resolution=r) for r in (10, 20))
+    for name in ("RESAMPLE", "STITCH", "STACK", "N4"):
+        assert coarse[name].voxels < fine[name].voxels
+    for other in ({"pyramid_codec": "none"}, {"pyramid_resolutions": "20 40"}):
+        assert steps(mosaics, "mosaic", resolution=10, **other)["PYRAMID"].linked == 0
 
 
 def test_blank_slabs_take_nothing(write_image, steps, rng, tmp_path):
@@ -172,47 +164,31 @@ def disks(monkeypatch, tmp_path):
         return folder
 
     def own(folder):
-        existing = folder
-        while existing not in free:
-            existing = existing.parent
-        return existing
+        return next(path for path in (folder, *folder.parents) if path in free)
 
     monkeypatch.setattr(space, "_device", lambda folder: hash(own(folder)))
     monkeypatch.setattr(space, "_free", lambda folder: free[own(folder)])
     return disk
 
 
-def check(work, outdir, scratch=False, *, copied=False, recorded=False, stop=True):
-    return check_space(STEPS, Places(work, outdir, scratch, copied, recorded), "a", stop=stop)
+def check(*places, **more):
+    return check_space(STEPS, "a", *places, **more)
 
 
-def test_links_are_not_counted_on_one_file_system(disks):
-    made = check(disks("w", 10**9), disks("o", 10**9))
-    assert made["summary"] == (
-        "will write 32 MB to 86 MB in the work directory, 0 kB to 0 kB in the output folder."
-    )
+def test_links_are_counted_where_they_are_copied(disks, monkeypatch):
+    work, outdir, scratch = (disks(name, 10**9) for name in ("w", "o", "s"))
+    made = check(work, outdir)
+    assert made["summary"].startswith("will write 32 MB to 86 MB in the work folder, 0 kB to 0 kB")
     assert made["warnings"] == []
-
-
-def test_copied_results_and_records_are_counted_in_the_output(disks):
-    work, outdir = disks("w", 10**9), disks("o", 10**9)
     assert "14 MB to 41 MB in the output" in check(work, outdir, copied=True)["summary"]
-    assert "0 kB to 3.36 MB in the output" in check(work, outdir, recorded=True)["summary"]
-
-
-def test_out_of_a_scratch_folder_links_are_copied(disks):
-    made = check(disks("w", 10**9), disks("o", 10**9), str(disks("s", 10**9)))
-    # One task at a time: N4 at least; PYRAMID at most, which cannot link to another file system.
-    assert "40 MB to 106 MB in the work directory" in made["summary"]
-    assert "12 MB to 31 MB in the scratch folder at a time" in made["summary"]
-
-
-def test_scratch_on_the_disk_of_the_work_directory_warns_with_the_figures(disks):
-    work = disks("w", 10**9)
-    (work / "scratch").mkdir()
-    (warning,) = check(work, disks("o", 10**9), str(work / "scratch"))["warnings"]
-    assert "written twice there, 40 MB to 106 MB each time" in warning
-    assert "--scratch_dir false" in warning
+    monkeypatch.delenv("NODE_DISK", raising=False)
+    # A folder that only nodes know is not looked at.
+    for given in (str(scratch), "$NODE_DISK"):
+        made = check(work, outdir, given)
+        # One task at a time: N4 at least; PYRAMID at most, which cannot link to another disk.
+        assert "40 MB to 106 MB in the work folder" in made["summary"]
+        assert "12 MB to 31 MB in the scratch folder" in made["summary"]
+        assert made["warnings"] == []
 
 
 def test_what_is_on_one_file_system_is_added_up(disks):
@@ -222,15 +198,13 @@ def test_what_is_on_one_file_system_is_added_up(disks):
     with pytest.raises(OctaneError) as caught:
         check(disk, outdir, copied=True)
     (line,) = str(caught.value).splitlines()
-    assert (
-        "a does not fit: work (32 MB to 86 MB) and output (14 MB to 41 MB) take 46 MB to 127 MB"
-    ) in line
-    assert f"{disk}, which has 45 MB free" in line
-    assert "-work-dir" in line
-    assert "--publish_dir_mode symlink" in line
-    assert "--check_space false" in line
-    (warning,) = check(disk, outdir, copied=True, stop=False)["warnings"]
-    assert warning == line
+    assert line.startswith(
+        "a does not fit: work (32 MB to 86 MB) and output (14 MB to 41 MB) take 46 MB to 127 MB on "
+        f"the file system of {disk}, which has 45 MB free."
+    )
+    for remedy in ("-work-dir", "--publish_dir_mode symlink", "--check_space false"):
+        assert remedy in line
+    assert check(disk, outdir, copied=True, stop=False)["warnings"] == [line]
 
 
 @pytest.mark.parametrize("free", [32_000_000, 85_999_999])
@@ -247,18 +221,6 @@ def test_each_file_system_that_is_too_small_has_a_line(disks):
     assert "give --scratch_dir false" in str(caught.value)
 
 
-def test_a_scratch_folder_that_only_nodes_know_is_not_looked_at(disks, monkeypatch):
-    monkeypatch.delenv("NODE_DISK", raising=False)
-    made = check(disks("w", 10**9), disks("o", 10**9), "$NODE_DISK")
-    assert "12 MB to 31 MB in the scratch folder" in made["summary"]
-    assert made["warnings"] == []
-
-
-def test_free_space_is_what_a_user_without_privileges_may_take(tmp_path):
-    found = os.statvfs(tmp_path)
-    assert 0 < space._free(tmp_path / "not" / "yet") <= found.f_blocks * found.f_frsize
-
-
 @pytest.mark.parametrize(
     ("size", "text"),
     [(0, "0 kB"), (999, "0.999 kB"), (1000, "1 kB"), (8_123_456, "8.12 MB"), (5e12, "5 TB")],
@@ -267,18 +229,8 @@ def test_sizes_are_spelled_as_people_do(size, text):
     assert format_bytes(size) == text
 
 
-def test_hard_links_are_tried_and_leave_nothing(tmp_path):
-    (tmp_path / "work").mkdir()
-    require_links(Places(tmp_path / "work", tmp_path / "out" / "sub"))
-    assert [p.name for p in tmp_path.rglob("*")] == ["work"]
-
-
-def test_hard_links_to_another_file_system_are_refused(tmp_path, monkeypatch):
-    def link(source, target):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", link)
-    (tmp_path / "work").mkdir()
-    with pytest.raises(OctaneError, match=r"link: no hard link can lead from .*cross-device"):
-        require_links(Places(tmp_path / "work", tmp_path / "out"))
-    assert [p.name for p in tmp_path.rglob("*")] == ["work"]
+def test_hard_links_to_another_file_system_are_refused(disks):
+    work, outdir = disks("w", 1), disks("o", 1)
+    require_links(work, work / "out" / "sub")
+    with pytest.raises(OctaneError, match=r"link: no hard link can lead from .*another file"):
+        require_links(work, outdir / "sub")

@@ -214,5 +214,5 @@ def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, 
     monkeypatch.setattr(writer, "CHUNK", 4)
     monkeypatch.setattr(writer, "SHARD", 8)
     image, _ = stack(sources, execution=ExecutionParameters(backend="cpu", overwrite=True))
-    assert image.owned == (8, 8, 8)
+    assert image.array.shards == (8, 8, 8)
     np.testing.assert_array_equal(image.array[:], whole)

@@ -10,8 +10,7 @@ from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
-from octane.steps.phantom import render_tile
-from octane.steps.phantom_model import Subject
+from octane.steps.phantom import Subject, render_tile
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
 from octane.store import writer
@@ -314,7 +313,7 @@ def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monk
     source = folder / "mosaics" / "section_01.ome.zarr"
     again = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
     cut, metrics = stitch(source, execution=again)
-    assert cut.owned == (32, 32, 32)
+    assert cut.array.shards == (32, 32, 32)
     np.testing.assert_array_equal(cut.array[:], whole)
     assert metrics.previews["thumbnail"].shape == whole.shape[1:]
     np.testing.assert_allclose(metrics.previews["thumbnail"], whole.mean(axis=0), rtol=1e-5)

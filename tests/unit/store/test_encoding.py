@@ -114,51 +114,51 @@ def sharded(tmp_path, request, create_v3, any_bits):
     return array, tmp_path / "s.zarr/a/0/c/0/0/0", request.param
 
 
-def test_a_shard_too_short_for_its_index_is_found(sharded):
+@pytest.fixture
+def entries(sharded):
+    """Read and write the index of the first shard."""
     array, file, _ = sharded
-    file.write_bytes(file.read_bytes()[:67])
-    unreadable(array, "a/0/c/0/0/0", "too short")
+    layout = ShardLayout.of(array)
+    assert layout is not None
+    start = -layout.index_bytes if layout.at_end else 0
+
+    def change(values=None):
+        content = bytearray(file.read_bytes())
+        stop = len(content) if layout.at_end else layout.index_bytes
+        if values is not None:
+            content[start:stop] = layout.encoded_index(values)
+            file.write_bytes(content)
+        with file.open("rb") as stream:
+            return layout.read_index(stream.fileno()).copy()
+
+    return change
 
 
-def test_an_index_that_does_not_match_its_checksum_is_found(sharded):
+def test_a_damaged_index_is_found(sharded):
     array, file, location = sharded
     content = bytearray(file.read_bytes())
+    file.write_bytes(content[:67])
+    unreadable(array, "a/0/c/0/0/0", "too short")
     content[9 if location == "start" else -60] ^= 1
     file.write_bytes(content)
     unreadable(array, "a/0/c/0/0/0", "index does not match its checksum")
 
 
 @pytest.mark.parametrize("entry", [(10**6, 256), (0, 10**6), (2**63, 256), (2**64 - 1, 256)])
-def test_an_inner_chunk_beyond_the_files_end_is_found(sharded, entry):
-    array, file, _ = sharded
-    layout = ShardLayout.of(array)
-    assert layout is not None
-    with file.open("rb") as stream:
-        index = layout.read_index(stream.fileno()).copy()
+def test_an_inner_chunk_beyond_the_files_end_is_found(sharded, entries, entry):
+    array = sharded[0]
+    index = entries()
     index[0, 1, 0] = entry
-    content = file.read_bytes()
-    encoded = layout.encoded_index(index)
-    if layout.at_end:
-        content = content[: -len(encoded)] + encoded
-    else:
-        content = encoded + content[len(encoded) :]
-    file.write_bytes(content)
+    entries(index)
     unreadable(array, "a/0/c/0/0/0 (inner chunk 0/1/0)", "not all in the file")
     # The others are as they were.
     DirectReader(array).read((slice(0, 4), slice(0, 4), slice(0, 16)))
 
 
-def test_the_index_of_a_shard_is_read_once(sharded):
-    array, file, _ = sharded
-    reader = DirectReader(array)
-    expected = array[:, :, :8]
+def test_the_index_of_a_shard_is_read_once(sharded, entries):
+    array = sharded[0]
+    reader, expected = DirectReader(array), array[:, :, :8]
     reader.read((slice(0, 1), slice(0, 1), slice(0, 1)))
-    content = bytearray(file.read_bytes())
-    layout = ShardLayout.of(array)
-    assert layout is not None
-    size = layout.index_bytes
-    start = len(content) - size if layout.at_end else 0
-    content[start : start + size] = bytes(size)
-    file.write_bytes(content)
+    entries(0 * entries())
     read = reader.read((slice(0, 4), slice(0, 8), slice(0, 8)))
     assert read.tobytes() == expected.tobytes()

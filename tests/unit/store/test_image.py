@@ -1,11 +1,9 @@
-"""OME-Zarr of both versions read, 0.5 written; units never guessed; lost chunks found and named."""
+"""OME-Zarr images read and written; lost and damaged chunks found and named."""
 
 import io
 import os
 import re
 import shutil
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import ome_zarr_models
@@ -16,12 +14,10 @@ import zarr
 from zarr.codecs import GzipCodec, TransposeCodec
 
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, blocks
+from octane.core.geometry import Grid
 from octane.store.image import Attributes, open_image
 from octane.store.writer import Level, create_image
 
-SCALE = {"type": "scale", "scale": [0.01, 0.004, 0.005]}
-SHIFT = {"type": "translation", "translation": [1.0, 2.0, 3.0]}
 WHOLE = (slice(0, 4),) * 3
 
 
@@ -42,154 +38,7 @@ def sharded(write_image, voxels):
     return write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
 
 
-def refused(path, words, **more):
-    with pytest.raises(OctaneError, match=words) as caught:
-        open_image(path, **more)
-    assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize("version", ["0.4", "0.5"])
-@pytest.mark.parametrize("unit", ["millimeter", "mm"])
-def test_both_versions_are_read_with_their_units(write_foreign, voxels, version, unit):
-    path = write_foreign(
-        "a.zarr", voxels, version=version, unit=unit, transforms=(SCALE, SHIFT), chunks=(20, 10, 10)
-    )
-    image = open_image(path)
-    assert image.grid.spacing == pytest.approx((10.0, 4.0, 5.0))
-    assert image.grid.origin == pytest.approx((1000.0, 2000.0, 3000.0))
-    assert image.array.metadata.zarr_format == (2 if version == "0.4" else 3)
-    np.testing.assert_array_equal(
-        image.read((slice(3, 20), slice(0, 30), slice(7, 8))), voxels[3:, :, 7:8]
-    )
-
-
-@pytest.mark.parametrize(
-    ("unit", "micrometers"),
-    [("um", 1), ("µm", 1), ("\u03bcm", 1), ("micron", 1), ("nanometer", 1e-3), ("meter", 1e6)],
-)
-def test_a_unit_in_another_spelling_means_the_same(write_foreign, voxels, unit, micrometers):
-    image = open_image(write_foreign("a.zarr", voxels, unit=unit))
-    assert image.grid.spacing == pytest.approx([10 * micrometers] * 3)
-
-
-def test_each_axis_has_its_own_unit(write_foreign, change_multiscale, voxels):
-    path = write_foreign("a.zarr", voxels, version="0.5")
-    change_multiscale(path, lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
-    assert open_image(path).grid.spacing == (10_000.0, 10.0, 10.0)
-
-
-def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_foreign, voxels):
-    common = [
-        {"type": "scale", "scale": [2.0, 2.0, 2.0]},
-        {"type": "translation", "translation": [5.0, 0.0, 0.0]},
-    ]
-    path = write_foreign(
-        "a.zarr",
-        voxels,
-        transforms=({"type": "scale", "scale": [1.0, 2.0, 3.0]}, SHIFT),
-        common=common,
-    )
-    grid = open_image(path).grid
-    assert grid.spacing == (2.0, 4.0, 6.0)
-    assert grid.origin == (7.0, 4.0, 6.0)
-
-
-def test_no_unit_stops_the_run_and_asks_for_one(write_foreign, voxels):
-    path = write_foreign("a.zarr", voxels, unit=None)
-    refused(path, "--input-unit")
-    assert open_image(path, input_unit="millimeter").grid.spacing == (10_000.0,) * 3
-
-
-def test_a_stated_unit_wins_over_the_one_given(write_foreign, voxels):
-    path = write_foreign("a.zarr", voxels, unit="micrometer")
-    assert open_image(path, input_unit="millimeter").grid.spacing == (10.0,) * 3
-
-
-def test_an_unknown_unit_is_refused(write_foreign, voxels):
-    refused(write_foreign("a.zarr", voxels, unit="parsec"), "unit 'parsec'")
-
-
-@pytest.mark.parametrize("axes", ["yx", "czyx", "xyz", ""])
-def test_other_axes_are_refused(write_foreign, voxels, axes):
-    refused(write_foreign("a.zarr", voxels, axes=axes), "axes")
-
-
-@pytest.mark.parametrize(
-    "transforms",
-    [
-        (),
-        (SHIFT,),
-        ({"type": "scale", "scale": [1.0, 1.0]},),
-        ({"type": "scale", "scale": [1.0, 0.0, 1.0]},),
-        ({"type": "scale", "scale": [1.0, -1.0, 1.0]},),
-    ],
-    ids=["none", "translation alone", "two numbers", "zero", "negative"],
-)
-def test_a_missing_or_impossible_scale_is_refused(write_foreign, voxels, transforms):
-    refused(write_foreign("a.zarr", voxels, transforms=transforms), "scale")
-
-
-def test_what_is_not_there_is_refused(tmp_path):
-    refused(tmp_path / "none.zarr", "does not exist")
-
-
-def test_a_folder_that_is_no_zarr_is_refused(tmp_path):
-    (tmp_path / "a.zarr").mkdir()
-    refused(tmp_path / "a.zarr", "not an OME-Zarr")
-
-
-def test_a_file_that_is_no_zarr_is_refused(tmp_path):
-    (tmp_path / "a.zarr").write_text("no")
-    refused(tmp_path / "a.zarr", "not an OME-Zarr")
-
-
-def test_metadata_that_is_no_json_is_refused(chunked):
-    (chunked / "zarr.json").write_text("{")
-    refused(chunked, "zarr")
-
-
-def test_a_zarr_without_ome_metadata_is_refused(tmp_path):
-    zarr.open_group(tmp_path / "a.zarr", mode="w")
-    refused(tmp_path / "a.zarr", "no OME-Zarr metadata")
-
-
-def test_an_array_in_place_of_a_group_is_refused(tmp_path):
-    zarr.create_array(tmp_path / "a.zarr", shape=(4, 4, 4), dtype="f4")
-    refused(tmp_path / "a.zarr", "zarr")
-
-
-def test_a_dataset_that_is_not_there_is_refused(write_foreign, voxels):
-    refused(write_foreign("a.zarr", voxels, array=None), "dataset 0")
-
-
-@pytest.mark.parametrize("shape", [(30, 25), (2, 20, 30, 25), (20, 0, 25)])
-def test_an_array_of_another_shape_than_its_axes_is_refused(write_foreign, shape):
-    path = write_foreign("a.zarr", np.zeros(shape, np.float32))
-    refused(path, re.escape(str(shape)))
-
-
-def test_axes_that_are_names_alone_have_no_unit(write_foreign, change_multiscale, voxels):
-    path = write_foreign("a.zarr", voxels)
-    change_multiscale(path, lambda multiscale: multiscale.update(axes=["z", "y", "x"]))
-    refused(path, "--input-unit")
-    assert open_image(path, input_unit="micrometer").grid.spacing == (10.0,) * 3
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda multiscale: multiscale.update(datasets=[]),
-        lambda multiscale: multiscale.pop("datasets"),
-    ],
-    ids=["empty", "absent"],
-)
-def test_a_multiscale_without_datasets_is_refused(write_foreign, change_multiscale, voxels, change):
-    path = write_foreign("a.zarr", voxels)
-    change_multiscale(path, change)
-    refused(path, "no datasets")
-
-
-def test_a_missing_chunk_is_named_by_its_key(chunked):
+def test_a_missing_or_corrupt_chunk_is_named_by_its_key(chunked):
     (chunked / "0/c/1/0/2").unlink()
     image = open_image(chunked)
     assert image.missing_chunks() == ["0/c/1/0/2"]
@@ -197,21 +46,10 @@ def test_a_missing_chunk_is_named_by_its_key(chunked):
         image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
     # What lies elsewhere is still there.
     image.read((slice(0, 10), slice(0, 30), slice(0, 25)))
-
-
-def test_a_missing_chunk_of_version_2_is_named_by_its_key(write_foreign, voxels):
-    path = write_foreign("a.zarr", voxels + 1, chunks=(10, 10, 10))
-    (path / "0/0.1.0").unlink()
-    with pytest.raises(OctaneError, match=re.escape("chunk 0/0.1.0 is missing")):
-        open_image(path).read((slice(0, 5), slice(0, 30), slice(0, 5)))
-
-
-def test_a_missing_chunk_is_filled_where_that_is_wanted(chunked, voxels):
-    (chunked / "0/c/1/0/2").unlink()
-    read = open_image(chunked, missing="fill").read((slice(0, 20), slice(0, 30), slice(0, 25)))
-    expected = voxels.copy()
-    expected[10:, :10, 20:] = 0
-    np.testing.assert_array_equal(read, expected)
+    file = chunked / "0/c/0/2/0"
+    file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(OctaneError, match=r"a\.ome\.zarr: chunk 0/c/0/2/0 cannot be decoded"):
+        image.read((slice(0, 10), slice(0, 30), slice(0, 25)))
 
 
 def test_an_inner_chunk_that_a_shard_lacks_is_named(sharded, voxels):
@@ -226,28 +64,6 @@ def test_an_inner_chunk_that_a_shard_lacks_is_named(sharded, voxels):
     with pytest.raises(OctaneError, match=re.escape("chunk 0/c/0/1/0 (inner chunk 1/0/0)")):
         image.read((slice(15, 16), slice(25, 26), slice(5, 6)))
     image.read((slice(0, 10), slice(20, 30), slice(0, 10)))
-
-
-def test_inner_chunks_beyond_the_volume_are_not_missing(sharded):
-    assert open_image(sharded).missing_chunks() == []
-
-
-def test_a_shard_cut_short_is_refused(sharded):
-    file = sharded / "0/c/0/0/0"
-    file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(OctaneError, match="0/c/0/0/0"):
-        open_image(sharded).read((slice(0, 5), slice(0, 5), slice(0, 5)))
-
-
-@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4"])
-def test_a_corrupt_chunk_is_named(write_image, voxels, codec):
-    path = write_image("a.ome.zarr", voxels, chunks=(10, 10, 10), codec=codec)
-    file = path / "0/c/1/2/0"
-    file.write_bytes(file.read_bytes()[:-30])
-    image = open_image(path)
-    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded") as caught:
-        image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
-    assert str(path) in str(caught.value)
 
 
 OTHERS = {
@@ -270,28 +86,25 @@ def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
         np.testing.assert_array_equal(out, voxels[region])
 
 
-def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels):
+def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels, denied):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
-    whole = (slice(0, 20), slice(0, 30), slice(0, 25))
+    image, whole = open_image(path), (slice(0, 20), slice(0, 30), slice(0, 25))
+    with (
+        denied(io, "open", "c/1/2/0"),
+        pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"),
+    ):
+        image.read(whole)
     file = path / "0/c/1/2/0"
-    file.write_bytes(file.read_bytes()[:-30])
-    with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 cannot be decoded"):
-        open_image(path).read(whole)
+    for content in (file.read_bytes()[:-30], b"no gzip at all"):
+        file.write_bytes(content)
+        with pytest.raises(OctaneError, match=r"chunk 0/c/1/2/0 cannot be decoded \(\w+\);"):
+            image.read(whole)
     file.unlink()
     with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 is missing"):
-        open_image(path).read(whole)
+        image.read(whole)
     expected = voxels.copy()
     expected[10:, 20:, :10] = 0
     np.testing.assert_array_equal(open_image(path, missing="fill").read(whole), expected)
-
-
-def test_memory_may_be_given(chunked, voxels):
-    image = open_image(chunked)
-    assert image.reader is not None
-    assert not image.why_zarr
-    out = np.empty((20, 30, 25), np.float32)
-    assert image.read((slice(0, 20), slice(0, 30), slice(0, 25)), out) is out
-    np.testing.assert_array_equal(out, voxels)
 
 
 def test_a_chunk_that_is_streamed_is_named_as_well(chunked):
@@ -324,30 +137,6 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_
         )
 
 
-def test_metadata_that_cannot_be_read_is_not_called_no_image(chunked, denied):
-    with (
-        denied(zarr, "open_group", "a.ome.zarr"),
-        pytest.raises(OctaneError, match=r"cannot be read \(Permission denied\); check"),
-    ):
-        open_image(chunked)
-
-
-def test_a_chunk_that_only_zarr_can_read_and_cannot_be_is_not_called_corrupt(
-    write_foreign, voxels, denied
-):
-    path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
-    image = open_image(path)
-    whole = tuple(slice(0, n) for n in voxels.shape)
-    with (
-        denied(io, "open", "c/1/2/0"),
-        pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"),
-    ):
-        image.read(whole)
-    (path / "0/c/1/2/0").write_bytes(b"no gzip at all")
-    with pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be decoded \(BadGzipFile\);"):
-        image.read(whole)
-
-
 def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, denied):
     image = open_image(sharded)
     with (
@@ -362,26 +151,9 @@ def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, denied):
         image.missing_chunks()
 
 
-def test_one_flipped_bit_is_found(chunked):
-    file = chunked / "0/c/0/0/0"
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(OctaneError, match="0/c/0/0/0"):
-        open_image(chunked).read((slice(0, 5), slice(0, 5), slice(0, 5)))
-
-
-def test_a_corrupt_shard_is_named(sharded):
-    file = sharded / "0/c/0/0/0"
-    content = bytearray(file.read_bytes())
-    content[100] ^= 255
-    file.write_bytes(content)
-    with pytest.raises(OctaneError, match="0/c/0/0/0"):
-        open_image(sharded).read((slice(0, 20), slice(0, 20), slice(0, 20)))
-
-
-@pytest.mark.parametrize("codec", ["zstd", "blosc-lz4", "none"])
-@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64"])
+@pytest.mark.parametrize(
+    ("codec", "dtype"), [("zstd", "float32"), ("blosc-lz4", "uint16"), ("none", "complex64")]
+)
 def test_what_is_written_is_read_again(write_image, voxels, voxels_of, codec, dtype):
     values = (voxels * 60_000).astype(dtype)
     path = write_image("a.ome.zarr", values, (2.0, 3.0, 4.0), codec=codec, edge=(5.0, 6.0, 7.0))
@@ -427,19 +199,6 @@ def test_a_volume_is_cut_for_readers(shape, chunks, shards):
     assert level.owned == (shards or chunks)
 
 
-def test_a_failure_leaves_nothing(tmp_path):
-    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
-
-    def write():
-        with create_image(tmp_path / "a.zarr", [level], "f4") as (writer,):
-            writer[WHOLE] = np.ones((4, 4, 4), np.float32)
-            raise RuntimeError("power cut")
-
-    with pytest.raises(RuntimeError, match="power cut"):
-        write()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
     level = Level(Grid((4, 4, 8), (1.0, 1.0, 1.0)), (4, 4, 4))
     with (
@@ -448,37 +207,6 @@ def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
     ):
         writer[WHOLE] = np.ones((4, 4, 4), np.float32)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_exists_is_kept_unless_overwritten(chunked, voxels, voxels_of):
-    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
-    with pytest.raises(OctaneError, match="--overwrite"), create_image(chunked, [level], "f4"):
-        pytest.fail("an existing image was about to be written over")
-    np.testing.assert_array_equal(voxels_of(chunked), voxels)
-    with create_image(chunked, [level], "f4", overwrite=True) as (writer,):
-        # The old one is there until the new one is whole.
-        np.testing.assert_array_equal(voxels_of(chunked), voxels)
-        writer[WHOLE] = np.full((4, 4, 4), 5, np.float32)
-    np.testing.assert_array_equal(voxels_of(chunked), np.full((4, 4, 4), 5, np.float32))
-    assert [p.name for p in chunked.parent.iterdir()] == [chunked.name]
-
-
-def test_concurrent_writers_that_own_whole_shards_lose_nothing(tmp_path, rng, voxels_of):
-    voxels = rng.random((40, 40, 40), np.float32)
-    level = Level(Grid(voxels.shape, (1.0, 1.0, 1.0)), (5, 5, 5), (10, 10, 10))
-    start = threading.Barrier(8)
-    with create_image(tmp_path / "a.zarr", [level], "f4") as (writer,):
-
-        def write(regions):
-            start.wait()
-            for region in regions:
-                writer[region] = voxels[region]
-
-        regions = blocks(voxels.shape, level.owned)
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(write, [regions[i::8] for i in range(8)]))
-    np.testing.assert_array_equal(voxels_of(tmp_path / "a.zarr"), voxels)
-    assert open_image(tmp_path / "a.zarr").missing_chunks() == []
 
 
 def test_an_image_must_be_named_as_one(tmp_path):

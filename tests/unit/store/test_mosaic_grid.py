@@ -30,23 +30,22 @@ def test_a_tile_is_a_chunk_and_cut_ones_are_kept(tiling):
     assert tiling.tiles == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
     assert tiling.region((0, 1)) == (slice(0, 6), slice(0, 20), slice(24, 36))
     assert tiling.region((2, 0)) == (slice(0, 6), slice(40, 50), slice(0, 24))
-
-
-def test_the_tiles_cover_the_grid_once(tiling):
-    seen = np.zeros(tiling.shape, int)
-    for tile in tiling.tiles:
-        seen[tiling.region(tile)] += 1
-    assert (seen == 1).all()
-
-
-def test_sizes_are_physical_and_smaller_at_a_cut_edge(tiling):
     assert tiling.extent_of((0, 0)) == (60.0, 100.0, 48.0)
     assert tiling.extent_of((2, 1)) == (60.0, 50.0, 24.0)
-
-
-def test_positions_follow_from_the_pitch(tiling):
     assert tiling.pitch == (80.0, 40.0)
     assert tiling.positions(tiling.pitch)[2, 1] == (160.0, 40.0)
+
+
+def test_the_tile_of_a_sharded_mosaic_is_the_inner_chunk_and_what_is_noted_is_read_again(
+    tiling, write_image
+):
+    path = write_image(
+        *("b.zarr", np.zeros(tiling.shape, np.float32), tiling.spacing),
+        chunks=tiling.tile,
+        shards=(6, 40, 48),
+        attributes={"mosaic": tiling.attributes()},
+    )
+    assert MosaicGrid.of(open_image(path)) == tiling
 
 
 def test_voxels_that_do_not_divide_a_tile_are_centred_on_it(write_mosaic):
@@ -70,30 +69,10 @@ def test_a_mosaic_of_others_is_taken_as_it_stands(write_foreign):
     assert tiling.tile_extent == (40.0, 100.0, 200.0)
     assert tiling.extent == (40.0, 200.0, 300.0)
     assert tiling.pitch is None
-
-
-def test_what_is_noted_is_read_again(tiling, write_image):
-    path = write_image(
-        "b.zarr",
-        np.zeros(tiling.shape, np.float32),
-        tiling.spacing,
-        chunks=tiling.tile,
-        attributes={"mosaic": tiling.attributes()},
-    )
-    assert MosaicGrid.of(open_image(path)) == tiling
-
-
-def test_a_chunk_larger_than_the_grid_is_one_tile(write_foreign):
-    path = write_foreign("a.zarr", np.zeros((4, 20, 30), np.float32), chunks=(8, 64, 64))
+    # A chunk larger than the grid is one tile.
+    path = write_foreign("b.zarr", np.zeros((4, 20, 30), np.float32), chunks=(8, 64, 64))
     tiling = MosaicGrid.of(open_image(path))
-    assert tiling.tile == (4, 20, 30)
-    assert tiling.tiles == [(0, 0)]
-
-
-def test_the_tile_of_a_sharded_mosaic_is_the_inner_chunk(write_image):
-    voxels = np.zeros((4, 20, 40), np.float32)
-    path = write_image("a.zarr", voxels, chunks=(4, 10, 10), shards=(4, 20, 20))
-    assert MosaicGrid.of(open_image(path)).tile == (4, 10, 10)
+    assert (tiling.tile, tiling.tiles) == ((4, 20, 30), [(0, 0)])
 
 
 def test_chunks_that_do_not_span_the_depth_are_refused(write_image):
@@ -167,17 +146,10 @@ def test_what_a_table_lacks_is_named(row, write_table, header, rows, words):
     assert str(table) in str(caught.value)
 
 
-def test_a_table_that_is_not_there_is_named(row, tmp_path):
-    with pytest.raises(OctaneError, match=r"none\.csv"):
-        read_positions(tmp_path / "none.csv", 1, row)
-
-
-def test_a_table_that_is_no_text_is_named(row, tmp_path):
-    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(OctaneError, match=r"t\.csv"):
-        read_positions(tmp_path / "t.csv", 1, row)
-
-
-def test_a_table_that_excel_saved_is_read(row, write_table):
+def test_a_table_is_read_as_excel_saves_it_and_refused_where_it_is_no_text(row, write_table):
     table = write_table([(1, 0, 0, 0, 0), (1, 0, 1, 0, 150)], "\ufeffsection,row,column,y,x")
     assert read_positions(table, 1, row)[0, 1] == (0.0, 150.0)
+    table.write_bytes(b"\xff\xfe\x00\x01")
+    for path in (table, table.with_name("none.csv")):
+        with pytest.raises(OctaneError, match=path.name):
+            read_positions(path, 1, row)

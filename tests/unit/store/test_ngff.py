@@ -1,77 +1,210 @@
 """Metadata of others: read where it is right, refused in one sentence where it is not."""
 
+import json
+import os
+import shutil
+from math import inf, nan
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 from octane.core.errors import OctaneError
-from octane.store.ngff import finest_dataset
+from octane.store.image import open_image
 
-STORE = Path("a.ome.zarr")
-
-
-def metadata(**changes):
-    """Attributes of a good image, changed."""
-    multiscale = {
-        "axes": [{"name": n, "type": "space", "unit": "millimeter"} for n in "zyx"],
-        "datasets": [
-            {
-                "path": "0",
-                "coordinateTransformations": [
-                    {"type": "scale", "scale": [0.003, 0.002, 0.001]},
-                    {"type": "translation", "translation": [1, 2, 3]},
-                ],
-            }
-        ],
-        **changes,
-    }
-    return {"multiscales": [multiscale]}
+VOXELS = np.ones((8, 8, 8), np.float32)
 
 
-def test_lengths_become_micrometres():
-    dataset = finest_dataset(STORE, metadata(), None)
-    assert dataset.path == "0"
-    assert dataset.spacing == pytest.approx((3, 2, 1))
-    assert dataset.origin == pytest.approx((1000, 2000, 3000))
+def scale(*values):
+    return {"type": "scale", "scale": list(values)}
 
 
-def test_a_transformation_of_all_resolutions_comes_after_the_own_one():
-    common = [
-        {"type": "scale", "scale": [2, 2, 2]},
-        {"type": "translation", "translation": [1, 1, 1]},
-    ]
-    dataset = finest_dataset(STORE, metadata(coordinateTransformations=common), None)
-    assert dataset.spacing == pytest.approx((6, 4, 2))
-    assert dataset.origin == pytest.approx((3000, 5000, 7000))
+def shift(*values):
+    return {"type": "translation", "translation": list(values)}
 
 
-def dataset_of(**changes):
-    """One dataset with a scale, changed."""
-    scale = [{"type": "scale", "scale": [1, 1, 1]}]
-    return [{"path": "0", "coordinateTransformations": scale, **changes}]
+def read(path, missing="error"):
+    open_image(path, missing=missing).read((slice(0, 8),) * 3)
+
+
+def refused(path, words, missing="error"):
+    with pytest.raises(OctaneError, match=words) as caught:
+        read(path, missing)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize("unit", ["millimeter", "mm"])
+def test_both_versions_are_read_with_their_units(write_foreign, version, unit):
+    transforms = (scale(0.01, 0.004, 0.005), shift(1, 2, 3))
+    image = open_image(
+        write_foreign("a.zarr", VOXELS, version=version, unit=unit, transforms=transforms)
+    )
+    assert image.grid.spacing == pytest.approx((10.0, 4.0, 5.0))
+    assert image.grid.origin == pytest.approx((1000.0, 2000.0, 3000.0))
+    assert image.array.metadata.zarr_format == (2 if version == "0.4" else 3)
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("unit", "micrometers"),
+    [("um", 1), ("µm", 1), ("\u03bcm", 1), ("micron", 1), ("nanometer", 1e-3), ("meter", 1e6)],
+)
+def test_a_unit_in_another_spelling_means_the_same(write_foreign, unit, micrometers):
+    image = open_image(write_foreign("a.zarr", VOXELS, unit=unit))
+    assert image.grid.spacing == pytest.approx([10 * micrometers] * 3)
+
+
+def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(write_foreign, change_multiscale):
+    path = write_foreign("a.zarr", VOXELS, version="0.5")
+    change_multiscale(path, lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
+    assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
+
+
+@pytest.mark.parametrize("axes", [["z", "y", "x"], [{"name": name} for name in "zyx"]])
+def test_no_unit_stops_the_run_and_asks_for_one(write_foreign, change_multiscale, axes):
+    path = write_foreign("a.zarr", VOXELS)
+    change_multiscale(path, lambda multiscale: multiscale.update(axes=axes))
+    refused(path, "--input-unit")
+    assert open_image(path, input_unit="millimeter").grid.spacing == (10_000.0,) * 3
+
+
+def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_foreign):
+    transforms, common = (scale(1, 2, 3), shift(1, 2, 3)), [scale(2, 2, 2), shift(5, 0, 0)]
+    grid = open_image(write_foreign("a.zarr", VOXELS, transforms=transforms, common=common)).grid
+    assert grid.spacing == (2.0, 4.0, 6.0)
+    assert grid.origin == (7.0, 4.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
     [
-        {"multiscales": {"axes": []}},
-        metadata(datasets=[{"coordinateTransformations": []}]),
-        metadata(datasets=dataset_of(coordinateTransformations=None)),
-        metadata(
-            datasets=dataset_of(coordinateTransformations=[{"type": "scale", "scale": ["a", 1, 1]}])
-        ),
-        metadata(datasets=dataset_of(coordinateTransformations=[{"type": "scale", "scale": [1]}])),
-        metadata(
-            datasets=dataset_of(
-                coordinateTransformations=[
-                    {"type": "scale", "scale": [1, 1, 1]},
-                    {"type": "translation", "translation": [1, 2]},
-                ]
+        *(({"axes": axes}, "axes") for axes in ("yx", "czyx", "xyz", "")),
+        ({"unit": "parsec"}, "unit 'parsec'"),
+        ({"array": None}, "dataset 0"),
+        *(
+            ({"transforms": transforms}, words)
+            for transforms, words in (
+                ([], "states no valid scale"),
+                ([shift(1, 2, 3)], "states no valid scale"),
+                ([scale(1, 1)], "no valid scale"),
+                ([{"type": "scale"}], "no valid scale"),
+                ([scale(1, 0, 1)], r"scale\.1"),
+                ([scale(1, -1, 1)], r"scale\.1"),
+                ([scale(nan, 1, 1)], r"scale\.0"),
+                ([scale(1, 1, inf)], r"scale\.2"),
+                ([scale("a", 1, 1)], r"scale\.0"),
+                ([scale(1e200, 1, 1)], "which no image has"),
+                ([scale(1, 1, 1), shift(1, 2)], "no valid translation"),
+                ([scale(1, 1, 1), shift(nan, 1, 1)], r"translation\.0"),
+                ([scale(1, 1, 1), shift(1e200, 1, 1)], "which no image has"),
+                ([{"type": 5}], "type"),
             )
         ),
-        metadata(coordinateTransformations=[{"type": "scale"}]),
     ],
 )
-def test_metadata_that_cannot_be_read_is_refused_with_the_store_and_a_remedy(attributes):
-    with pytest.raises(OctaneError, match=r"^a\.ome\.zarr .*(correct it|add a scale)"):
-        finest_dataset(STORE, attributes, None)
+def test_an_image_without_axes_unit_or_scale_is_refused(write_foreign, given, words):
+    refused(write_foreign("a.zarr", VOXELS, **given), words)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"datasets": []}, "no datasets"),
+        ({"datasets": None}, "datasets"),
+        ({"datasets": [{"coordinateTransformations": []}]}, "path"),
+        *(
+            ({"datasets": [{"path": path}]}, "path")
+            for path in ("../a.zarr/0", "/etc", "a\0b", "..", 5)
+        ),
+        ({"axes": 5}, "axes"),
+        ({"coordinateTransformations": [{"type": "scale"}]}, "scale"),
+    ],
+)
+def test_a_hostile_multiscale_is_refused(write_foreign, change_multiscale, version, change, words):
+    path = write_foreign("a.zarr", VOXELS, version=version)
+    change_multiscale(path, lambda multiscale: multiscale.update(change))
+    refused(path, words)
+
+
+SHAPES = [[-8, 8, 8], [8, 8], [8, 8, 8, 8], [0, 8, 8], [8.5, 8, 8], [10**6] * 3, [10**30] * 3, "x"]
+GRID = {"name": "regular"}
+SHARDS = {"name": "sharding_indexed"}
+NUMBERS = [99, None, "3"]
+
+
+@pytest.mark.parametrize(
+    ("version", "field", "value"),
+    [
+        *(("0.5", "shape", shape) for shape in SHAPES),
+        *(("0.4", "shape", shape) for shape in SHAPES),
+        *((version, "zarr_format", number) for version in ("0.4", "0.5") for number in NUMBERS),
+        *(("0.5", "codecs", value) for value in (None, [], "x", [None], [{"name": "foo"}])),
+        ("0.5", "codecs", [{**SHARDS, "configuration": {"chunk_shape": [0, 4, 4]}}]),
+        ("0.5", "data_type", "foo"),
+        ("0.5", "chunk_grid", None),
+        *(
+            ("0.5", "chunk_grid", {**GRID, "configuration": {"chunk_shape": chunks}})
+            for chunks in ([0, 8, 8], [-8, 8, 8], [8, 8], [1, 1, "x"], None)
+        ),
+        ("0.5", "fill_value", "x"),
+        *(("0.4", "chunks", chunks) for chunks in ([0, 4, 4], [-4, 4, 4], [4, 4], None)),
+        *(("0.4", "dtype", value) for value in ("foo", None, 5)),
+        *(("0.4", "compressor", value) for value in ({"id": "foo"}, "x", 5)),
+        ("0.4", "filters", [{"id": "foo"}]),
+        ("0.4", "order", "X"),
+    ],
+)
+def test_a_hostile_array_is_refused_at_once(write_foreign, version, field, value):
+    path = write_foreign("a.zarr", VOXELS, version=version, chunks=(4, 4, 4))
+    file = path / "0" / (".zarray" if version == "0.4" else "zarr.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), field: value}))
+    refused(path, "dataset 0|array of shape")
+
+
+FILES = {
+    "0.4": (".zgroup", ".zattrs", "0/.zarray", "0/0.0.0"),
+    "0.5": ("zarr.json", "0/zarr.json", "0/c/0/0/0"),
+}
+
+
+@pytest.mark.parametrize(("version", "name"), [(v, name) for v in FILES for name in FILES[v]])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(write_foreign, version, name):
+    path = write_foreign("a.zarr", VOXELS, version=version)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    for missing in ("error", "fill"):
+        refused(path, "is no JSON|it is no file", missing)
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b"5", b"null", b"\xff\xfe", b"[" * 100_000], ids=lambda c: c[:9]
+)
+@pytest.mark.parametrize("name", ["zarr.json", "0/zarr.json"])
+def test_metadata_that_is_no_json_is_refused(write_foreign, name, content):
+    path = write_foreign("a.zarr", VOXELS, version="0.5")
+    (path / name).write_bytes(content)
+    refused(path, "is no JSON object")
+
+
+def test_what_is_no_image_is_refused(tmp_path):
+    refused(tmp_path / "none.zarr", "does not exist")
+    path = tmp_path / "a.zarr"
+    path.mkdir()
+    refused(path, "not an OME-Zarr")
+    zarr.open_group(path, mode="w")
+    refused(path, "no OME-Zarr metadata")
+    shutil.rmtree(path)
+    zarr.create_array(path, shape=(4, 4, 4), dtype="f4")
+    refused(path, "node_type")
+    shutil.rmtree(path)
+    path.write_text("no")
+    refused(path, "not an OME-Zarr")
+
+
+def test_metadata_that_cannot_be_read_is_not_called_no_image(write_foreign, denied):
+    path = write_foreign("a.zarr", VOXELS, version="0.5")
+    with denied(Path, "read_bytes", "a.zarr/zarr.json"):
+        refused(path, r"cannot be read \(Permission denied\); check")

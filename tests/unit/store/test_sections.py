@@ -13,7 +13,6 @@ from octane.core.geometry import vector
 from octane.store.image import open_image
 from octane.store.sections import (
     Section,
-    Voxels,
     gaps,
     noted_sections,
     number_of,
@@ -85,21 +84,18 @@ def test_what_is_noted_counts_before_the_name(write_image, name, noted, number):
     assert number_of(open_image(store)) == number
 
 
-def test_sections_of_one_voxel_size_and_type_are_alike():
-    near = vector(10, 10, 10.000001)
-    require_alike([Voxels(Path("a"), vector(10, 10, 10), FLOAT), Voxels(Path("b"), near, FLOAT)])
-
-
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (Voxels(Path("b"), vector(10, 10, 20), FLOAT), "b has another voxel size than a; resample"),
-        (Voxels(Path("b"), vector(10, 10, 10), np.dtype("u2")), "b is uint16 and a is float32"),
+        ((Path("b"), vector(10, 10, 20), FLOAT), "b has another voxel size than a; resample"),
+        ((Path("b"), vector(10, 10, 10), np.dtype("u2")), "b is uint16 and a is float32"),
     ],
 )
 def test_others_are_refused_by_name(other, words):
+    near = (Path("a"), vector(10, 10, 10.000001), FLOAT)
+    require_alike([(Path("a"), vector(10, 10, 10), FLOAT), near])
     with pytest.raises(OctaneError, match=words):
-        require_alike([Voxels(Path("a"), vector(10, 10, 10), FLOAT), other])
+        require_alike([(Path("a"), vector(10, 10, 10), FLOAT), other])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from octane.core.metrics import Metrics
 from octane.store import volumes
 from octane.store import writer as store_writer
 from octane.store.image import Image
-from octane.store.volumes import bring_in, create_volume, is_ome_zarr, open_volume
+from octane.store.volumes import (
+    as_given,
+    bring_in,
+    create_volume,
+    find_inputs,
+    is_ome_zarr,
+    open_volume,
+)
 
 SUFFIXES = [".nii", ".nii.gz", ".mha", ".nrrd"]
 
@@ -50,31 +57,13 @@ def test_a_file_is_read_in_micrometres_and_in_the_order_z_y_x(write_file, voxels
     assert volume.attributes == {}
 
 
-def test_a_tiff_is_read(tmp_path, voxels):
-    sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
-    volume = open_volume(tmp_path / "a.tif", input_unit="micrometer")
-    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
-    assert volume.grid.spacing == pytest.approx((1, 1, 1), rel=1e-6)
-
-
-def test_the_unit_of_a_tiff_is_never_guessed(tmp_path, voxels):
+def test_a_tiff_is_read_and_its_unit_never_guessed(tmp_path, voxels):
     sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
     with pytest.raises(OctaneError, match=r"a\.tif is a TIFF.*--input-unit"):
         open_volume(tmp_path / "a.tif")
-
-
-def test_what_is_read_is_a_copy(write_file, voxels):
-    volume = open_volume(write_file("a.mha", voxels))
-    volume.read(whole(voxels.shape))[:] = 0
+    volume = open_volume(tmp_path / "a.tif", input_unit="micrometer")
     np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
-
-
-def test_voxels_of_a_file_are_read_when_they_are_asked_for(write_file, voxels, monkeypatch):
-    path = write_file("a.nrrd", voxels)
-    monkeypatch.setattr(sitk, "ReadImage", lambda *_: pytest.fail("voxels were read"))
-    volume = open_volume(path)
-    with pytest.raises(pytest.fail.Exception, match="voxels were read"):
-        volume.read(whole(voxels.shape))
+    assert volume.grid.spacing == pytest.approx((1, 1, 1), rel=1e-6)
 
 
 def test_a_file_is_brought_in_for_a_step_that_takes_all_of_it(write_file, write_image, voxels):
@@ -103,52 +92,39 @@ def test_what_is_made_of_a_file_lies_and_turns_as_it_does(write_file, voxels, tm
         assert getattr(made, told)() == getattr(image, told)()
 
 
-def test_a_store_is_read_as_an_image(write_image, voxels):
-    volume = open_volume(write_image("a.ome.zarr", voxels, (3.5, 2.0, 1.0)))
-    assert isinstance(volume, Image)
-    assert volume.grid.spacing == (3.5, 2.0, 1.0)
-
-
-def test_a_folder_is_a_store_whatever_its_name(tmp_path):
+def test_a_folder_is_a_store_whatever_its_name(tmp_path, write_image, voxels):
     (tmp_path / "folder").mkdir()
     assert is_ome_zarr(tmp_path / "folder")
     assert is_ome_zarr(tmp_path / "not-there.zarr")
     assert not is_ome_zarr(tmp_path / "a.nii.gz")
+    assert isinstance(open_volume(write_image("a.ome.zarr", voxels)), Image)
 
 
-@pytest.mark.parametrize("name", ["a.nii", "a.png", "a"])
-def test_a_file_that_is_not_there_is_refused(tmp_path, name):
-    with pytest.raises(OctaneError, match="does not exist") as caught:
-        open_volume(tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
+FLAT = sitk.GetImageFromArray(np.zeros((4, 5), np.float32))
+COLOURS = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=True)
 
 
-def test_an_unknown_format_is_refused(tmp_path):
-    (tmp_path / "a.png").touch()
-    with pytest.raises(OctaneError, match="no format"):
-        open_volume(tmp_path / "a.png")
-
-
-@pytest.mark.parametrize("suffix", [".nii", ".mha", ".tif"])
-def test_a_file_that_cannot_be_read_is_refused(tmp_path, suffix, capfd):
-    path = tmp_path / f"a{suffix}"
-    path.write_bytes(b"not an image")
-    with pytest.raises(OctaneError, match="cannot be read") as caught:
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.nii", None, "does not exist"),
+        ("a", None, "does not exist"),
+        ("a.png", b"", "no format"),
+        ("a.nii", b"not an image", "cannot be read"),
+        ("a.tif", b"not an image", "cannot be read"),
+        ("a.mha", FLAT, "2 dimensions"),
+        ("a.mha", COLOURS, "3 components"),
+    ],
+)
+def test_what_is_no_volume_is_refused(tmp_path, name, content, words):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        sitk.WriteImage(content, path)
+    with pytest.raises(OctaneError, match=words) as caught:
         open_volume(path)
     assert str(path) in str(caught.value)
-
-
-def test_other_dimensions_are_refused(tmp_path):
-    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((4, 5), np.float32)), tmp_path / "flat.mha")
-    with pytest.raises(OctaneError, match="2 dimensions"):
-        open_volume(tmp_path / "flat.mha")
-
-
-def test_several_components_are_refused(tmp_path):
-    image = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=True)
-    sitk.WriteImage(image, tmp_path / "rgb.mha")
-    with pytest.raises(OctaneError, match="3 components"):
-        open_volume(tmp_path / "rgb.mha")
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".ome.zarr"])
@@ -188,15 +164,6 @@ def test_blocks_that_may_be_written_at_once_are_whole_shards(
         writer[whole(voxels.shape)] = voxels
 
 
-def test_an_unknown_output_format_is_refused(write_image, voxels, tmp_path):
-    like = open_volume(write_image("a.ome.zarr", voxels))
-    with (
-        pytest.raises(OctaneError, match="no format"),
-        create_volume(tmp_path / "b.png", like, "f4"),
-    ):
-        pytest.fail("writing was begun")
-
-
 @pytest.mark.parametrize("name", ["b.ome.zarr", "b.nii.gz"])
 def test_a_failure_leaves_nothing(write_image, voxels, tmp_path, name):
     like = open_volume(write_image("a.ome.zarr", voxels))
@@ -228,21 +195,52 @@ def test_a_file_cut_short_is_not_taken_for_whole(
     assert not list(tmp_path.glob("*b.nii*"))
 
 
-@pytest.mark.parametrize(("suffix", "dtype"), [(".nii", "f2"), (".tif", "f8")])
-def test_a_type_that_the_format_does_not_hold_is_refused_before_the_work(
-    write_image, voxels, tmp_path, suffix, dtype
+@pytest.mark.parametrize(
+    ("suffix", "dtype", "words"),
+    [(".nii", "f2", "--dtype"), (".tif", "f8", "--dtype"), (".png", "f4", "no format")],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(
+    write_image, voxels, tmp_path, suffix, dtype, words
 ):
     like = open_volume(write_image("a.ome.zarr", voxels))
     with (
-        pytest.raises(OctaneError, match=r"--dtype"),
+        pytest.raises(OctaneError, match=words),
         create_volume(tmp_path / f"b{suffix}", like, dtype),
     ):
         pytest.fail("the block was entered")
     assert not list(tmp_path.glob("*b.*"))
 
 
-def test_big_endian_voxels_can_be_written(write_image, voxels, tmp_path):
-    like = open_volume(write_image("a.ome.zarr", voxels))
-    with create_volume(tmp_path / "b.nii", like, ">f4") as (writer, _size):
-        writer[whole(voxels.shape)] = voxels
-    np.testing.assert_array_equal(open_volume(tmp_path / "b.nii").read(whole(voxels.shape)), voxels)
+STORES = ["section_01.ome.zarr", "section_02.ome.zarr"]
+
+
+@pytest.fixture
+def mosaics(tmp_path):
+    """A folder of two stores, as far as names tell."""
+    for name in STORES:
+        (tmp_path / "mosaics" / name).mkdir(parents=True)
+    return tmp_path / "mosaics"
+
+
+def test_stores_in_a_folder_are_found_in_order(mosaics):
+    (mosaics / "notes.txt").write_text("")
+    # The second is the left-over of a killed run.
+    for other in ("other", ".partial-99-section_02.ome.zarr"):
+        (mosaics / other).mkdir()
+    assert [p.name for p in find_inputs(mosaics)] == STORES
+    assert find_inputs(mosaics / STORES[0]) == [mosaics / STORES[0]]
+
+
+def test_a_staged_link_is_followed_and_an_owners_is_not(mosaics, tmp_path):
+    (mosaics / STORES[1]).rmdir()
+    (tmp_path / "scan_7.ome.zarr").mkdir()
+    (mosaics / STORES[1]).symlink_to(tmp_path / "scan_7.ome.zarr")
+    (tmp_path / "task").mkdir()
+    staged = tmp_path / "task" / "mosaics"
+    staged.symlink_to(mosaics)
+    assert [as_given(staged, path) for path in find_inputs(staged)] == [mosaics / n for n in STORES]
+    one = tmp_path / "task" / STORES[1]
+    one.symlink_to(mosaics / STORES[1])
+    assert as_given(one, one) == mosaics / STORES[1]
+    # A link of the owner's own, as in a call by hand, gives the section its number.
+    assert as_given(mosaics / STORES[1], mosaics / STORES[1]) == mosaics / STORES[1]
