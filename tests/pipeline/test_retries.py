@@ -29,17 +29,17 @@ def stubs(nextflow, phantom, tmp_path):
 
 
 ONCE = {
-    "memory": ("exit 137", "killed (exit 137), most likely for its memory"),
-    "down": ("exit 104", "ended from outside (exit 104)"),
-    "cancelled": ("exit 143", "ended from outside (exit 143)"),
-    "full": ("exit 28", "without space in its scratch folder (exit 28)"),
-    "wrapper": ("kill -9 $$", "killed (exit 137)"),
+    "memory": "exit 137",
+    "down": "exit 104",
+    "cancelled": "exit 143",
+    "full": "exit 28",
+    "wrapper": "kill -9 $$",
 }
-"""By the name of a subject: what ends its STACK at the first attempt, and what is said of it."""
+"""By the name of a subject: what ends its STACK at the first attempt."""
 
 
 def test_what_a_second_try_can_help_is_tried_again(succeeding, phantom, tmp_path):
-    faults = ", ".join(f"{name}: '{script}'" for name, (script, _) in ONCE.items())
+    faults = ", ".join(f"{name}: '{script}'" for name, script in ONCE.items())
     (tmp_path / "fault.config").write_text(
         "process { withName: STACK {\n"
         # A killed wrapper is tried again though its memory cannot grow.
@@ -55,12 +55,10 @@ def test_what_a_second_try_can_help_is_tried_again(succeeding, phantom, tmp_path
         *("--skip_n4", "--skip_pyramid", "--skip_report", "--scratch_dir", tmp_path),
         *("--max_memory", "2 GB"),
     )
-    said = run.output.split("Tried again, and then done:")[1]
-    for name, (_, reason) in ONCE.items():
+    for name in ONCE:
         first = "2 GB" if name == "wrapper" else "1 GB"
         tries = run.tries(f"STACK ({name})", "memory")
         assert tries == [("FAILED", first), ("COMPLETED", "2 GB")], name
-        assert f"STACK ({name}): {reason}" in said
         # Not in the scratch folder again.
         assert "NXF_SCRATCH=''" in run.wrapper(f"STACK ({name})")
 
@@ -68,7 +66,7 @@ def test_what_a_second_try_can_help_is_tried_again(succeeding, phantom, tmp_path
 STOPS = {
     "memory-limit": (
         *("PREFLIGHT", "exit 137", ["--max_memory", "3 GB"], ["2 GB", "3 GB"]),
-        ["It had 2 GB, then 3 GB of memory, and more is not to be had: raise --max_memory"],
+        ["raise --max_memory"],
     ),
     "other": (
         *("STACK", 'echo "error: all is lost." > .command.err; exit 3', [], ["8 GB"]),
@@ -81,26 +79,24 @@ STOPS_SOAK = {
         *("STACK", "exit 137", ["--max_memory", "3 GB"], ["3 GB"]),
         [
             "octane stopped: STACK (mosaics) was killed (exit 137), most likely",
-            "It had 3 GB of memory, and more is not to be had: raise --max_memory",
+            "raise --max_memory",
         ],
     ),
     "memory-more": (
         *("PREFLIGHT", "exit 137", ["--max_memory", "9 GB"], ["2 GB", "4 GB", "6 GB"]),
-        ["It had 2 GB, then 4 GB, then 6 GB of memory: give it more, as docs"],
+        ["most likely for its memory"],
     ),
     "lost": (
         *("STACK", "exit 143", ["--max_memory", "3 GB"], ["3 GB"] * 3),
         [
             "octane stopped: STACK (mosaics) was ended from outside (exit 143), as a cancelled job",
-            "Tried 3 times, before: ended from outside (exit 143)",
-            ".command.log may say why.",
+            ".command.log in its folder may say why.",
         ],
     ),
     "time": (
         *("STACK", "exit 140", ["--max_memory", "3 GB"], ["3 GB"] * 3),
         [
-            "octane stopped: STACK (mosaics) was out of its time (exit 140).",
-            "give it more time, as docs/hpc.md says.",
+            "octane stopped: STACK (mosaics) was out of its time (exit 140); give it",
         ],
     ),
     "space-without-scratch": (
@@ -141,7 +137,6 @@ def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
         *("--scratch_dir", small_disk("disk", "nr_inodes=1"), "--skip_stitch"),
     )
     assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
-    assert "STACK (mosaics): without space in its scratch folder (exit 28)" in run.output
 
 
 @soak
@@ -169,7 +164,7 @@ def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
         code=code,
     )
     assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
-    assert f"STACK (mosaics): without space in its scratch folder (exit {code_left})" in run.output
+    assert f"error exit status ({code_left}) -- Execution is retried (1)" in run.output
     assert list(disk.iterdir()) == []
 
 
@@ -192,8 +187,6 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     gap = "mosaics lacks section 2: blank slabs stand there, as --allow_missing_sections permits."
     assert gap in run.output.partition("Results:\n")[2]
     assert run.tasks("FAILED") == ["STITCH (mosaics:section_03)"]
-    ended = "STITCH (mosaics:section_03): ended from outside (exit 143), as a cancelled job is"
-    assert f"Tried again, and then done:\n  {ended}\n" in run.output
     folder = run.outdir / "mosaics"
     records = json.loads((folder / "mosaics_report.json").read_text(encoding="utf-8"))["records"]
     (stack,) = (record for record in records if record["step"] == "stack")
