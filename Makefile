@@ -10,7 +10,7 @@ PYTEST ?=
 ENV := source tools/env.sh &&
 DEMO := work/demo
 
-.PHONY: help setup demo test test-gpu lint format generate lock image bench clean
+.PHONY: help setup demo test soak test-gpu lint format generate lock image bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
@@ -27,12 +27,15 @@ demo: setup ## run the whole workflow on small synthetic data, into results/demo
 
 # pytest comes last, so that the output closes with its summary. By file, because tests of one file
 # share what is slow to make (xdist 3.8 cannot group in another way under pytest 9.2).
-test: ## every check and test that needs no GPU
+test: ## every check and test that needs no GPU, but those marked soak
 	@tools/setup.sh test
 	@$(MAKE) lint
 	@$(ENV) if command -v nf-test >/dev/null; then nf-test test tests/nf; \
 		else echo "SKIPPED: nf-test is not on the PATH; tests/nf/*.nf.test were not run"; fi
 	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+soak: ## make test, with storms, random kills and long waits
+	@$(MAKE) test PYTEST='-m "soak or not soak" $(PYTEST)'
 
 test-gpu: ## the tests that need an NVIDIA GPU
 	@tools/setup.sh test

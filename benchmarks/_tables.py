@@ -18,7 +18,6 @@ NOT_MEASURED = "Not measured yet.\n"
 MISSING = "not installed"
 SHOWN_CASES = 4
 """Cases of the agreement in the table, those of the largest differences."""
-SLURM = PROJECT / "tests" / "slurm" / "slurm.json"
 
 Table = Callable[[Path], str]
 """Makes a table from the folder of the results."""
@@ -76,8 +75,6 @@ def _where(results: Path) -> str:
     for path in sorted(results.glob("*.json")):
         for part, record in json.loads(path.read_text(encoding="utf-8")).items():
             rows.append((f"`{path.stem}.py`: {part}", *_origin(record)))
-    record = json.loads(SLURM.read_text(encoding="utf-8"))
-    rows.append((f"`tests/slurm`, Slurm {record['slurm']}", *_origin(record)))
     return table(("part", "date", "machine", "commit", "versions"), rows)
 
 
@@ -497,13 +494,6 @@ def _leases(record: dict) -> str:
     )
 
 
-def _slurm(record: dict) -> str:
-    return table(
-        ("what was done", "what happened"),
-        [(row["case"], row["outcome"]) for row in record["shown"]],
-    )
-
-
 def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
     kept = record["rows"]
     found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
@@ -513,7 +503,7 @@ def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
             (
                 *(kept[test][name] for name in ("fault", "does", "result")),
                 kept[test]["observed"].replace("|", "\\|"),
-                f"`{test}`",
+                f"`{test}`" + (f" ({kept[test]['soak']})" if "soak" in kept[test] else ""),
                 kept[test]["commit"],
             )
             for test in found
@@ -523,7 +513,6 @@ def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
 
 TABLES: dict[str, Table] = {
     "faults": of_file(RECORD, _faults),
-    "slurm": of_file(SLURM, _slurm),
     "where": _where,
     "n4-agreement": of_part("n4", "agreement", _agreement),
     "n4-speed": of_part("n4", "speed", _speed),

@@ -1,18 +1,16 @@
 """What tests share that run the workflow: a copy of it, a small phantom, and real Nextflow runs."""
 
-import csv
+import fcntl
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
+from runs import Run, Started
 
 PROJECT = Path(__file__).resolve().parents[1]
 CODE = (
@@ -21,96 +19,15 @@ CODE = (
 )
 """What a run reads."""
 
-SMALL = (
-    *("--sections", "2", "--tiles", "2", "2", "--tile-shape", "24", "64", "64"),
-    *("--section-thickness", "70"),
-)
-"""A phantom whose tasks take little longer than Python's start."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run of Nextflow that has ended.
-
-    Attributes
-    ----------
-    folder
-        Where it was launched.
-    outdir
-        Its results.
-    code
-        Exit code.
-    output
-        Standard output and error.
-    """
-
-    folder: Path
-    outdir: Path
-    code: int
-    output: str
-
-    @property
-    def trace(self) -> list[dict[str, str]]:
-        """Nextflow's record of the tasks; none when it did not get that far."""
-        path = self.outdir / "pipeline_info" / "trace.txt"
-        if not path.exists():
-            return []
-        with path.open(newline="", encoding="utf-8") as stream:
-            return list(csv.DictReader(stream, delimiter="\t"))
-
-    def tasks(self, status: str | None = None) -> list[str]:
-        """Names of the tasks, ``N4 (sub-01)``, of one status or all."""
-        return sorted(
-            re.sub(r"^[A-Z0-9:]*:", "", row["name"])
-            for row in self.trace
-            if status in (None, row["status"])
-        )
-
-    def processes(self, status: str | None = None) -> set[str]:
-        """Names of the processes, of one status or all."""
-        return {task.split(" ", maxsplit=1)[0] for task in self.tasks(status)}
-
-    def task_file(self, task: str, name: str) -> Path:
-        """A file in a task's work directory."""
-        (digest,) = (row["hash"] for row in self.trace if task in row["name"])
-        (found,) = (self.folder / "work").glob(f"{digest}*/{name}")
-        return found
-
-
-@dataclass(frozen=True)
-class Started:
-    """A run of Nextflow that goes on.
-
-    Attributes
-    ----------
-    folder
-        Where it was launched.
-    outdir
-        Its results.
-    process
-        Nextflow itself.
-    stream
-        Takes standard output and error.
-    """
-
-    folder: Path
-    outdir: Path
-    process: subprocess.Popen[bytes]
-    stream: IO[str]
-
-    def wait(self) -> Run:
-        """The run when it has ended."""
-        with self.stream:
-            try:
-                code = self.process.wait(300)
-            finally:
-                self.process.kill()
-                self.process.wait()
-            self.stream.seek(0)
-            return Run(self.folder, self.outdir, code, self.stream.read())
-
-
 Nextflow = Callable[..., Run]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say what is left out."""
+    if config.option.markexpr == "not soak":
+        return "tests marked soak are left to `make soak`"
+    return None
 
 
 @pytest.fixture(scope="session")
@@ -123,32 +40,43 @@ def environment() -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join(places), "NXF_ANSI_LOG": "false"}
 
 
+def copy_code(source: Path, destination: Path) -> Path:
+    """Copy what a run reads, with the machine code that numba keeps beside it."""
+    destination.mkdir(exist_ok=True)
+    for part in CODE:
+        if (source / part).is_dir():
+            # Not what another process is writing just now.
+            ignored = shutil.ignore_patterns("*.tmp.*", "*.pyc.*")
+            shutil.copytree(source / part, destination / part, ignore=ignored)
+        else:
+            shutil.copy2(source / part, destination / part)
+    return destination
+
+
 @pytest.fixture(scope="session")
-def copy_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project, one for all workers: runs must not see edits while they last."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    made = shared / "project"
+    with (shared / "project.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            copy_code(PROJECT, shared / "project.partial").rename(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def copy_project(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Copy what a run reads into a folder of its own."""
-
-    def copy(name: str) -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        for part in CODE:
-            source = PROJECT / part
-            if source.is_dir():
-                shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy2(source, folder / part)
-        return folder
-
-    return copy
+    return lambda name: copy_code(project, tmp_path_factory.mktemp(name))
 
 
 @pytest.fixture(scope="session")
-def project(copy_project: Callable[[str], Path]) -> Path:
-    """A copy of the project: runs must not see what is edited while they last."""
-    return copy_project("project")
-
-
-@pytest.fixture(scope="session")
-def start_nextflow(project: Path, environment: dict[str, str]) -> Callable[..., Started]:
+def start_nextflow(project: Path, environment: dict[str, str]) -> Iterator[Callable[..., Started]]:
     """Start a run of the workflow, from ``folder`` into ``folder/out``, and go on."""
+    begun: list[Started] = []
 
     def start(
         folder: Path,
@@ -157,32 +85,62 @@ def start_nextflow(project: Path, environment: dict[str, str]) -> Callable[..., 
         give_outdir: bool = True,
         code: Path = project,
         env: dict[str, str] | None = None,
-        script: str = "main.nf",
     ) -> Started:
+        folder.mkdir(exist_ok=True)
         outdir = outdir or folder / "out"
         given = ["--outdir", str(outdir)] if give_outdir else []
         # A file and no pipe, which tasks that outlive a killed run would keep open.
-        output = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - Started closes it
+        output = tempfile.TemporaryFile()  # noqa: SIM115 - read as long as the tests last
         process = subprocess.Popen(
-            ["nextflow", "run", str(code / script), *given, *map(str, arguments)],
+            ["nextflow", "run", str(code / "main.nf"), *given, *map(str, arguments)],
             cwd=folder,
             env={**environment, **(env or {})},
             stdout=output,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-        return Started(folder, outdir, process, output)
+        begun.append(Started(folder, outdir, process, output))
+        return begun[-1]
 
-    return start
+    yield start
+    for run in begun:
+        if run.process.returncode is None:
+            run.kill_all()
+        run.stream.close()
 
 
 @pytest.fixture(scope="session")
 def nextflow(start_nextflow: Callable[..., Started]) -> Nextflow:
     """Run the workflow to its end, from ``folder`` into ``folder/out``."""
+    return lambda *arguments, **options: start_nextflow(*arguments, **options).wait()
+
+
+@pytest.fixture(scope="session")
+def succeeding(nextflow: Nextflow) -> Nextflow:
+    """Run the workflow to its end, and see that it ends well."""
 
     def run(*arguments: object, **options: object) -> Run:
-        return start_nextflow(*arguments, **options).wait()
+        made = nextflow(*arguments, **options)
+        assert made.code == 0, made.output
+        return made
 
     return run
+
+
+@pytest.fixture
+def host(project: Path, tmp_path: Path) -> Callable[[str, str], Path]:
+    """Make somebody else's workflow, in which octane is the folder ``octane``."""
+
+    def make(main: str, config: str = "") -> Path:
+        folder = tmp_path / "host"
+        folder.mkdir()
+        (folder / "octane").symlink_to(project)
+        (folder / "main.nf").write_text(main, encoding="utf-8")
+        path = "env.PATH = \"${projectDir}/octane/bin:${System.getenv('PATH')}\"\n"
+        (folder / "nextflow.config").write_text(path + config, encoding="utf-8")
+        return folder
+
+    return make
 
 
 @pytest.fixture
@@ -208,16 +166,40 @@ def stand_in_slurm(tmp_path: Path, environment: dict[str, str]) -> Callable[...,
     return put
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
+    """Mount small file systems, which can be filled; skipped where that is not allowed."""
+    mounted: list[Path] = []
+
+    def mount(name: str, options: str) -> Path:
+        place = tmp_path / name
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"mode=1777,{options}", "tmpfs", str(place)]
+        if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:
+            pytest.skip("a small disk can be mounted by root alone")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
 @pytest.fixture(scope="session")
-def command(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+def command(environment: dict[str, str]) -> Command:
     """Run a command of ``bin/`` as a person would."""
 
     def run(
-        name: str, *arguments: object, env: dict[str, str] | None = None
+        name: str,
+        *arguments: object,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        code: Path = PROJECT,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, str(PROJECT / "bin" / f"{name}.py"), *map(str, arguments)],
+            [sys.executable, str(code / "bin" / f"{name}.py"), *map(str, arguments)],
             env={**environment, **(env or {})},
+            cwd=cwd,
             capture_output=True,
             text=True,
             check=False,
@@ -228,15 +210,28 @@ def command(environment: dict[str, str]) -> Callable[..., subprocess.CompletedPr
 
 
 @pytest.fixture(scope="session")
-def phantom(
-    tmp_path_factory: pytest.TempPathFactory,
-    command: Callable[..., subprocess.CompletedProcess[str]],
-) -> Path:
-    """A small subject: ``mosaics/``, ``truth/`` and ``positions.csv``."""
-    folder = tmp_path_factory.mktemp("phantom") / "subject"
-    made = command("phantom", folder, *SMALL)
-    assert made.returncode == 0, made.stderr
-    return folder
+def make_phantom(tmp_path_factory: pytest.TempPathFactory, command: Command) -> Callable[..., Path]:
+    """Make a subject whose tasks take little longer than Python's start.
+
+    It has ``mosaics/``, ``truth/`` and ``positions.csv``.
+    """
+
+    def make(sections: int = 2, tiles: int = 2) -> Path:
+        folder = tmp_path_factory.mktemp("phantom") / "subject"
+        made = command(
+            *("phantom", folder, "--sections", sections, "--tiles", tiles, tiles),
+            *("--tile-shape", "24", "64", "64", "--section-thickness", "70"),
+        )
+        assert made.returncode == 0, made.stderr
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def phantom(make_phantom: Callable[..., Path]) -> Path:
+    """A small subject of two sections."""
+    return make_phantom()
 
 
 @pytest.fixture(scope="session")

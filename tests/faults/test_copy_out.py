@@ -5,63 +5,26 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from runs import checksums
 
 from octane.steps.materialize import verify
-
-pytestmark = pytest.mark.slow
 
 LEFT = 50_000
 """Bytes left on the disk when N4's results are copied there: less than they take."""
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a file system can be mounted by root alone: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-@pytest.fixture
-def run(nextflow, phantom, quick, small_disk, tmp_path):
-    """Run with the work folder on the small disk and a scratch folder on another."""
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-
-    def started(*arguments, folder):
-        folder.mkdir(exist_ok=True)
-        return nextflow(
-            *(folder, *quick, "--input", phantom / "mosaics", "--subject", "s"),
-            *("--skip_report", "--scratch_dir", scratch, "-w", small_disk / "work", *arguments),
-        )
-
-    return started
-
-
-def contents(store):
-    """Contents of all files of a store."""
-    store = store.resolve()
-    return {p.relative_to(store): p.read_bytes() for p in store.rglob("*") if p.is_file()}
-
-
+@pytest.mark.soak
 @pytest.mark.fault
 def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
-    run, small_disk, told, tmp_path
+    nextflow, succeeding, volume, small_disk, undisturbed, told, tmp_path
 ):
-    ballast = small_disk / "ballast"
-    full = tmp_path / "full.config"
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    disk = small_disk("disk", "size=64m")
+    given = (*volume, "--scratch_dir", scratch, "-w", disk / "work")
     free = "$(df --output=avail -B1 . | tail -n 1)"
-    fill = f"head -c $(({free} - {LEFT})) /dev/zero > {ballast}"
-    full.write_text(
+    fill = f"head -c $(({free} - {LEFT})) /dev/zero > {disk}/ballast"
+    (tmp_path / "full.config").write_text(
         f"""process {{
             errorStrategy = 'terminate'
             withName: N4 {{
@@ -69,42 +32,27 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
             }}
         }}"""
     )
-    folder = tmp_path / "launch"
-    failed = run("-c", full, folder=folder)
+    failed = nextflow(tmp_path, *given, "-c", "full.config")
     assert failed.code != 0
     (row,) = (row for row in failed.trace if "N4" in row["name"])
     assert (row["status"], row["exit"]) == ("FAILED", "28")
-    message = "error: The results could not be copied from the scratch folder: "
     words = " ".join(failed.output.split())
-    assert message in words
-    assert re.search(r"scratch folder: s_n4.ome.zarr/0/c/0/0/0 has \d+ of \d+ bytes", words)
+    message = "The results could not be copied from the scratch folder: "
+    assert f"octane stopped: {message}" in words
+    said = re.findall(message + r"tissue_\w+.ome.zarr/0/c/0/0/0 has \d+ of \d+ bytes", words)
     assert "run again with -resume" in words
-    assert "octane stopped: The results could not be copied" in words
-    (task,) = (small_disk / "work").glob(f"{row['hash']}*")
+    (task,) = (disk / "work").glob(f"{row['hash']}*")
     assert all(path.name.startswith(".") for path in task.iterdir())
     assert message in (task / ".command.err").read_text()
-    assert not list((tmp_path / "scratch").iterdir())
+    assert not list(scratch.iterdir())
 
-    ballast.unlink()
-    resumed = run("-resume", folder=folder)
-    assert resumed.code == 0, resumed.output
-    assert "N4" not in resumed.processes("CACHED")
+    (disk / "ballast").unlink()
+    resumed = succeeding(tmp_path, *given, "-resume")
     assert resumed.processes("COMPLETED") == {"N4", "PYRAMID"}
-    for store in (small_disk / "work").glob("*/*/*.ome.zarr"):
+    for store in (disk / "work").glob("*/*/*.ome.zarr"):
         assert verify(store) == 1
-    undisturbed = run(folder=tmp_path / "undisturbed")
-    assert undisturbed.code == 0, undisturbed.output
-    results = [made.outdir / "s" / "s.ome.zarr" for made in (resumed, undisturbed)]
-    assert contents(results[0]) == contents(results[1])
-    said = re.findall(r"The results could not be copied .*? bytes", words)
-    told(
-        "no space",
-        "the work directory fills up while N4's results are copied there from the scratch folder, "
-        "which Nextflow does not notice",
-        "each file is held against what was made; the task fails by name and leaves nothing cut",
-        "error; with space and `-resume` the same files",
-        f"exit {row['exit']}: {said[0]}",
-    )
+    assert checksums(resumed.outdir) == undisturbed.sums
+    told(f"exit {row['exit']}: {said[0]}")
 
 
 def wrapper(folder, copies):

@@ -1,13 +1,45 @@
 """Places that cannot be written: said before any work, with the place and the remedy."""
 
+import os
+import subprocess
+from contextlib import contextmanager
+
 import pytest
 from runs import last_words
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+pytestmark = pytest.mark.fault
 
 
-@pytest.mark.parametrize("place", ["output", "scratch", "work"])
-def test_a_place_is_read_only(nextflow, volume, read_only, told, plain, tmp_path, place):
+@contextmanager
+def read_only(place):
+    """A folder that is read-only for as long as a block lasts."""
+    # The rights of a folder do not hold root back: for root the file system says no.
+    root = os.geteuid() == 0
+    if root:
+        for command in (["--bind", str(place), str(place)], ["-o", "remount,bind,ro", str(place)]):
+            done = subprocess.run(["mount", *command], capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    else:
+        place.chmod(0o555)
+    try:
+        yield
+    finally:
+        if root:
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
+        else:
+            place.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "output",
+        pytest.param("scratch", marks=pytest.mark.soak),
+        pytest.param("work", marks=pytest.mark.soak),
+    ],
+)
+def test_a_place_is_read_only(nextflow, volume, told, plain, tmp_path, place):
     folder = tmp_path / place
     folder.mkdir()
     option = {"output": "--outdir", "scratch": "--scratch_dir", "work": "-work-dir"}[place]
@@ -21,10 +53,4 @@ def test_a_place_is_read_only(nextflow, volume, read_only, told, plain, tmp_path
     assert option in words
     assert run.tasks("COMPLETED") == []
     assert list(folder.iterdir()) == []
-    told(
-        "read-only places",
-        f"the {place} folder is read-only",
-        "the run is refused before any work is queued",
-        "error",
-        plain(words, **{place.upper(): folder}),
-    )
+    told(plain(words, **{place.upper(): folder}))

@@ -1,16 +1,17 @@
-"""Two runs at the same time: into one output, and of one session."""
+"""Two runs at the same time into one output."""
+
+import re
 
 import pytest
-from runs import checksums, last_words
+from runs import last_words
 
-pytestmark = [pytest.mark.slow, pytest.mark.fault]
+pytestmark = pytest.mark.fault
 
 
-def test_into_one_output(started, nextflow, volume, undisturbed, told, plain, tmp_path):
+def test_into_one_output(started, nextflow, volume, told, plain, tmp_path):
     out = tmp_path / "out"
-    run = started(tmp_path / "first", *volume, outdir=out)
+    run = started(tmp_path / "first", *volume, "-stub", outdir=out)
     run.says("Submitted process")
-    (tmp_path / "second").mkdir()
     with run.paused():
         second = nextflow(tmp_path / "second", *volume, outdir=out)
     assert second.code == 1
@@ -19,41 +20,10 @@ def test_into_one_output(started, nextflow, volume, undisturbed, told, plain, tm
     assert f"launched in {tmp_path / 'first'}" in words
     assert "--outdir" in words
     assert "Submitted" not in second.output
-    assert run.end() == 0, run.output
-    assert checksums(out) == undisturbed.sums
+    assert run.wait().code == 0, run.output
     # The records are those of the first run, from their first line on.
     trace = (out / "pipeline_info" / "trace.txt").read_text(encoding="utf-8")
     assert trace.startswith("task_id\t")
     assert trace.count("COMPLETED") == 3
-    told(
-        "two runs",
-        "a second run into the same output begins while the first one works",
-        "it is refused by a lock of the kernel's, which a killed run does not leave behind; the "
-        "first run's records stay whole",
-        "error for the second; the same checksums of the first",
-        plain(words.replace(second_name(words), "NAME, process NUMBER on HOST"), OUT=out),
-    )
-
-
-def second_name(words):
-    """What changes from run to run: its name, process and host."""
-    return words.partition("the run ")[2].partition(", launched")[0]
-
-
-def test_of_one_session(started, nextflow, volume, undisturbed, told, tmp_path):
-    run = started(tmp_path, *volume)
-    run.says("Submitted process")
-    with run.paused():
-        second = nextflow(tmp_path, *volume, "-resume", outdir=tmp_path / "elsewhere")
-    assert second.code == 1
-    assert "Unable to acquire lock on session with ID" in second.output
-    assert "Submitted" not in second.output
-    assert run.end() == 0, run.output
-    assert checksums(tmp_path / "out") == undisturbed.sums
-    told(
-        "two runs",
-        "`-resume` in the launch folder of a run that still works",
-        "Nextflow's own lock on its session refuses it",
-        "error for the second; the same checksums of the first",
-        "Unable to acquire lock on session with ID …",
-    )
+    # Its name, process and host change from run to run.
+    told(plain(re.sub("the run .*?, launched", "the run NAME, launched", words), OUT=out))

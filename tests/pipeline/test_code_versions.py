@@ -1,4 +1,4 @@
-"""A task runs again when the code changes that it runs on, and only then."""
+"""A task names the code that it runs on, and runs again when that changes (test_resume)."""
 
 import ast
 import re
@@ -35,28 +35,3 @@ def test_a_process_names_the_code_that_its_command_imports(imports, step):
     functions = (PROJECT / "lib" / "functions.nf").read_text(encoding="utf-8")
     (named,) = re.findall(rf"^        {step}: '([^']*)',$", functions, re.MULTILINE)
     assert set(named.split()) == {part_of(module) for module in found if module.count(".") > 1}
-
-
-def change(path, text):
-    """Add a line to a file."""
-    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_a_changed_word_runs_what_it_concerns(nextflow, copy_project, phantom, tmp_path):
-    code = copy_project("edited")
-
-    def run(*arguments):
-        made = nextflow(tmp_path, "-stub", "--input", phantom / "mosaics", *arguments, code=code)
-        assert made.code == 0, made.output
-        return made.processes("COMPLETED")
-
-    everything = {"PREFLIGHT", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
-    assert run() == everything
-    (page,) = (code / "bin" / "octane" / "report" / "templates").glob("report.html.j2")
-    change(page, "<!-- a word -->\n")
-    assert run("-resume") == {"REPORT"}
-    change(code / "bin" / "octane" / "n4" / "fit.py", "# a word\n")
-    assert run("-resume") == {"N4", "PYRAMID", "REPORT"}
-    change(code / "bin" / "octane" / "core" / "arrays.py", "# a word\n")
-    assert run("-resume") == everything

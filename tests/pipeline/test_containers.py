@@ -69,6 +69,10 @@ def engine(tmp_path, tmp_path_factory, environment):
         pytest.skip("mount namespaces are Linux's")
     if subprocess.run([*namespace, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this user may not make a mount namespace")
+    # The project's copy of all workers lies in the folder above those of each.
+    hidden = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        hidden = hidden.parent
 
     def put(name, image):
         folder = tmp_path / "engine"
@@ -81,7 +85,7 @@ def engine(tmp_path, tmp_path_factory, environment):
                 log=str(log),
                 image=image,
                 path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
-                hidden=str(tmp_path_factory.getbasetemp()),
+                hidden=str(hidden),
             ),
             encoding="utf-8",
         )
@@ -93,91 +97,66 @@ def engine(tmp_path, tmp_path_factory, environment):
     return put
 
 
-def calls(log, command):
-    """The calls that ran a task of one of the workflow's commands."""
-    found = []
-    for words in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
-        line = " ".join(words)
-        script = re.search(r"\S+/\.command\.(?:run|sh)", line)
-        if script and command in Path(script[0]).with_name(".command.sh").read_text():
-            found.append(line)
-    return found
-
-
 CASES = {
-    "docker": (None, "octane:0.1.0", "--gpus all", "-v"),
-    "docker, own image": ("lab/octane:7", "lab/octane:7", "--gpus all", "-v"),
+    "docker": ("lab/octane:7", "lab/octane:7", "--gpus all", "-v"),
     "apptainer": (None, "{project}/octane-0.1.0.sif", "--nv", "-B"),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", CASES)
 def test_the_tasks_find_all_they_need_in_their_containers(
-    case, engine, nextflow, project, quick, phantom, tmp_path
+    name, engine, succeeding, project, quick, phantom, tmp_path
 ):
-    asked, image, gpu, mount = CASES[case]
-    name, image = case.split(",")[0], image.format(project=project)
-    env, log = engine(name, image)
-    profiles = f"test,{name}"
-    given = [*quick[2:], "--input", phantom / "mosaics", "--skip_n4"]
-    given += ["--container", asked] if asked else []
-    given += ["--gpu_count", "2", "--gpu_slots", "3", "--gpu_lock_dir", "/var/tmp"]
-    run = nextflow(tmp_path, "-profile", profiles, *given, env=env)
-    assert run.code == 0, run.output
-    assert "WARN" not in run.output
-    assert (run.outdir / "mosaics" / "mosaics.ome.zarr" / "zarr.json").exists()
+    asked, image, gpu, mount = CASES[name]
+    env, log = engine(name, image.format(project=project))
+    wanted = tmp_path / "disk" / "new"
+    wanted.parent.mkdir()
+    run = succeeding(
+        *(tmp_path, "-profile", f"test,{name}", *quick[2:], "--subject", "sub-01"),
+        *("--input", phantom / "mosaics" / "section_01.ome.zarr"),
+        *("--skip_n4", "--skip_pyramid", "--skip_report", "--scratch_dir", f"{wanted}/"),
+        *("--gpu_count", "2", "--gpu_slots", "3", "--gpu_lock_dir", "/var/tmp"),
+        *(["--container", asked] if asked else []),
+        env=env,
+    )
+    # Scratch and work folder are on one disk here.
+    warnings = [line for line in run.output.splitlines() if "WARN" in line]
+    assert [line for line in warnings if "The scratch folder " not in line] == []
+    assert (run.outdir / "sub-01" / "sub-01_stack.ome.zarr" / "zarr.json").exists()
     # Compiled code outlives a container.
     assert any((tmp_path / "work" / "numba").iterdir())
-    resampled, stitched = calls(log, "resample.py"), calls(log, "stitch.py")
-    assert len(resampled) == len(stitched) == 2
-    crate = json.loads((run.outdir / "mosaics" / "ro-crate-metadata.json").read_text("utf-8"))
-    (named,) = (entity for entity in crate["@graph"] if entity["@id"] == "#container")
-    assert ":".join(filter(None, (named["name"], named.get("tag")))) == image
-    assert all(gpu in call and f"{mount} /var/tmp" in call for call in resampled)
-    assert not any(gpu in call or "/var/tmp" in call for call in stitched)
-    again = nextflow(*(tmp_path, "-profile", profiles, *given, "-resume"), env=env)
-    assert again.code == 0, again.output
-    assert again.tasks("CACHED") == again.tasks()
+    assert list(wanted.iterdir()) == []
+    calls = {}
+    for words in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+        (script,) = re.findall(r"\S+/\.command\.(?:run|sh)", " ".join(words))
+        text = Path(script).with_name(".command.sh").read_text(encoding="utf-8")
+        (command,) = re.findall(r"(preflight|resample|stitch|stack)\.py", text)
+        places = {p.split(":")[0].rstrip("/") for way, p in pairwise(words) if way in ("-v", "-B")}
+        calls[command] = " ".join(words)
+        # PREFLIGHT looks at the folder that is to hold the one that tasks make outside.
+        assert (str(wanted.parent) in places) == (command == "preflight")
+        assert (str(wanted) in places) == (command != "preflight")
+    assert list(calls) == ["preflight", "resample", "stitch", "stack"]
+    for command, call in calls.items():
+        assert (gpu in call) == (command == "resample")
+        assert (f"{mount} /var/tmp" in call) == (command == "resample")
 
 
-@pytest.mark.parametrize("name", ["docker", "apptainer"])
+@pytest.mark.soak
+@pytest.mark.parametrize("name", CASES)
 def test_a_scratch_folder_that_is_not_there_is_refused_and_not_made(
     name, engine, nextflow, project, phantom, tmp_path
 ):
-    env, _ = engine(name, CASES[name][1].format(project=project))
+    asked, image, _, _ = CASES[name]
+    env, _ = engine(name, image.format(project=project))
     wanted = tmp_path / "disk" / "scrtach"
     wanted.parent.mkdir()
     run = nextflow(
         *(tmp_path, "-profile", name, "--input", phantom / "mosaics", "--scratch_dir", wanted),
+        *(["--container", asked] if asked else []),
         env=env,
     )
     assert run.code == 1
     assert f"octane stopped: --scratch_dir {wanted} does not exist; make it, or " in run.output
     assert run.processes() == {"PREFLIGHT"}
     assert not wanted.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["docker", "apptainer"])
-def test_a_scratch_folder_that_is_to_be_made_is_made_outside(
-    name, engine, nextflow, project, quick, phantom, tmp_path
-):
-    env, log = engine(name, CASES[name][1].format(project=project))
-    wanted = tmp_path / "disk" / "new"
-    wanted.parent.mkdir()
-    run = nextflow(
-        *(tmp_path, "-profile", f"test,{name}", *quick[2:], "--input", phantom / "mosaics"),
-        *("--scratch_dir", f"{wanted}/", "--skip_resample", "--skip_n4", "--skip_report"),
-        env=env,
-    )
-    assert run.code == 0, run.output
-    assert list(wanted.iterdir()) == []
-    words = map(json.loads, log.read_text(encoding="utf-8").splitlines())
-    mounted = [
-        {place.split(":")[0].rstrip("/") for way, place in pairwise(call) if way in ("-v", "-B")}
-        for call in words
-    ]
-    # PREFLIGHT comes first, and looks at the folder that is to hold it.
-    assert [str(wanted.parent) in places for places in mounted] == [True, *[False] * 4]
-    assert [str(wanted) in places for places in mounted] == [False, *[True] * 4]

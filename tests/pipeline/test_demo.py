@@ -3,30 +3,25 @@
 import gzip
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-import numpy as np
 import ome_zarr_models
 import pytest
 import zarr
+from runs import voxels
 
 from octane import __version__
 
 pytestmark = pytest.mark.slow
 
 
-def voxels_of(path):
-    """All voxels of a store's finest level."""
-    return np.asarray(zarr.open_array(path, path="0", mode="r")[:])
-
-
 @pytest.fixture(scope="module")
-def demo(nextflow, tmp_path_factory):
+def demo(succeeding, tmp_path_factory):
     """The first run."""
-    run = nextflow(tmp_path_factory.mktemp("demo"), "-profile", "test")
-    assert run.code == 0, run.output
-    return run
+    return succeeding(tmp_path_factory.mktemp("demo"), "-profile", "test")
 
 
 @pytest.fixture(scope="module")
@@ -35,31 +30,9 @@ def results(demo):
     return demo.outdir / "phantom"
 
 
-def test_another_resolution_takes_the_truth_along(nextflow, tmp_path):
-    run = nextflow(
-        *(tmp_path, "-profile", "test", "--resolution", "20", "--n4_iterations", "3"),
-        *("--skip_pyramid", "--skip_report"),
-    )
-    assert run.code == 0, run.output
-    assert voxels_of(run.outdir / "phantom" / "phantom_n4.ome.zarr").shape[0] == 30
-
-
-def test_n4_by_section_is_reached_from_the_workflow(nextflow, tmp_path):
-    run = nextflow(
-        *(tmp_path, "-profile", "test", "--resolution", "20", "--n4_iterations", "auto"),
-        *("--n4_shrink_factor", "auto", "--n4_mode", "two_pass", "--n4_z_profile_gain"),
-        *("--n4_histogram_matching", "section", "--skip_pyramid"),
-    )
-    assert run.code == 0, run.output
-    folder = run.outdir / "phantom"
-    figures = json.loads((folder / "metrics" / "n4_metrics.json").read_text())["figures"]
-    assert [section["name"] for section in figures["sections"]] == [
-        f"section_0{number}.ome.zarr" for number in range(1, 5)
-    ]
-    assert figures["levels"]
-    truth = figures["truth"]
-    assert truth["cv_against_truth_after"] < truth["cv_against_truth_before"]
-    assert "Fields of sections" in (folder / "phantom_report.html").read_text(encoding="utf-8")
+def content(path):
+    """Content of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_every_step_ran_once_for_each_of_its_inputs(demo):
@@ -73,9 +46,16 @@ def test_every_step_ran_once_for_each_of_its_inputs(demo):
         "STACK (phantom)",
         *(f"STITCH (phantom:section_0{number})" for number in range(1, 5)),
     ]
+    # The truth is on the grid of the run.
+    script = demo.task_file("PHANTOM", ".command.sh").read_text(encoding="utf-8")
+    assert "--truth-resolution 10 " in script
+    # Without a GPU of their own, all steps but two are not to look for one.
+    for process in ("STITCH", "STACK", "PYRAMID", "REPORT"):
+        assert "--backend cpu" in demo.task_file(process, ".command.sh").read_text(encoding="utf-8")
+    assert "WARN" not in demo.output
 
 
-def test_the_results_are_these_and_no_others(results):
+def test_the_results_are_these_and_no_others(demo, results):
     assert sorted(path.name for path in results.iterdir()) == [
         "input.json",
         "metrics",
@@ -87,6 +67,10 @@ def test_the_results_are_these_and_no_others(results):
         "previews",
         "ro-crate-metadata.json",
     ]
+    assert (results / "phantom.ome.zarr").is_symlink()
+    assert f"  {results / 'phantom.ome.zarr'}" in demo.output
+    assert f"They are links into {demo.folder / 'work'}" in demo.output
+    assert f"/bin/materialize.py '{demo.outdir}'" in demo.output
 
 
 @pytest.mark.parametrize("name", ["phantom", "phantom_bias"])
@@ -95,36 +79,35 @@ def test_volumes_are_valid_ome_zarr(results, name):
     assert group.ome_zarr_version == "0.5"
 
 
-def test_the_volume_has_the_resolutions_asked_for_and_coarser_ones(results):
+def test_the_volume_has_the_resolutions_asked_for_and_the_field_its_grid(results):
     store = results / "phantom.ome.zarr"
-    metadata = json.loads((store / "zarr.json").read_text(encoding="utf-8"))
-    (multiscale,) = metadata["attributes"]["ome"]["multiscales"]
+    (multiscale,) = content(store / "zarr.json")["attributes"]["ome"]["multiscales"]
     scales = [
         dataset["coordinateTransformations"][0]["scale"] for dataset in multiscale["datasets"]
     ]
     assert scales == [[s, s, s] for s in (10.0, 25.0, 50.0, 100.0)]
     assert {axis["unit"] for axis in multiscale["axes"]} == {"micrometer"}
-    voxels = voxels_of(store)
+    volume, field = voxels(store), voxels(results / "phantom_bias.ome.zarr")
     # Four sections of 150 micrometres.
-    assert voxels.shape[0] == 60
-    assert voxels.min() >= 0
-    assert voxels.std() > 0
-
-
-def test_the_field_is_positive_on_the_grid_of_the_volume(results):
-    field = voxels_of(results / "phantom_bias.ome.zarr")
-    assert field.shape == voxels_of(results / "phantom.ome.zarr").shape
+    assert volume.shape[0] == 60
+    assert volume.min() >= 0
+    assert volume.std() > 0
+    assert field.shape == volume.shape
     assert field.min() > 0
     assert field.std() > 0
 
 
 def test_the_report_holds_the_metrics_of_every_step(results):
-    assert "phantom" in (results / "phantom_report.html").read_text(encoding="utf-8")
-    told = json.loads((results / "phantom_report.json").read_text(encoding="utf-8"))
-    steps = [record["step"] for record in told["records"]]
+    html = (results / "phantom_report.html").read_text(encoding="utf-8")
+    links = {unquote(link) for link in re.findall('href="([^"#][^"]*)"', html)}
+    assert "phantom.ome.zarr/" in links
+    assert [link for link in links if not (results / link).exists()] == []
+    records = content(results / "phantom_report.json")["records"]
+    steps = [record["step"] for record in records]
     assert sorted(steps) == sorted(["resample", "stitch"] * 4 + ["stack", "n4", "pyramid"])
-    (n4,) = (record for record in told["records"] if record["step"] == "n4")
-    assert n4["figures"]["truth"]
+    (n4,) = (record for record in records if record["step"] == "n4")
+    truth = n4["figures"]["truth"]
+    assert truth["cv_against_truth_after"] < truth["cv_against_truth_before"]
     assert n4["figures"]["field_min"] > 0
     assert n4["versions"]["octane"]
     assert list((results / "previews").glob("*.png"))
@@ -145,15 +128,8 @@ def test_the_trace_is_as_viewers_take_it(results):
     assert len({e["pid"] for e in pieces}) == 11
 
 
-def test_every_link_of_the_report_leads_to_a_result(results):
-    html = (results / "phantom_report.html").read_text(encoding="utf-8")
-    links = {unquote(link) for link in re.findall('href="([^"#][^"]*)"', html)}
-    assert "phantom.ome.zarr/" in links
-    assert [link for link in links if not (results / link).exists()] == []
-
-
-def test_the_provenance_names_the_results_and_every_task(results):
-    crate = json.loads((results / "ro-crate-metadata.json").read_text(encoding="utf-8"))
+def test_the_provenance_names_the_results_every_task_and_the_parameters(results, project):
+    crate = content(results / "ro-crate-metadata.json")
     entities = {entity["@id"]: entity for entity in crate["@graph"]}
     assert len(entities) == len(crate["@graph"])
     parts = [part["@id"] for part in entities["./"]["hasPart"]]
@@ -167,22 +143,11 @@ def test_the_provenance_names_the_results_and_every_task(results):
     for name in read:
         assert Path(unquote(urlparse(name).path), "0", "zarr.json").exists()
     assert re.fullmatch(rf"{re.escape(__version__)} [0-9a-f]{{12}}", entities[workflow]["version"])
-
-
-def test_the_provenance_has_the_parameters_by_the_names_that_the_workflow_knows(results, project):
-    crate = json.loads((results / "ro-crate-metadata.json").read_text(encoding="utf-8"))
     named = {e["name"] for e in crate["@graph"] if e["@type"] == "FormalParameter"}
-    schema = json.loads((project / "nextflow_schema.json").read_text(encoding="utf-8"))
+    schema = content(project / "nextflow_schema.json")
     known = {name for group in schema["$defs"].values() for name in group["properties"]}
     assert named <= known, named - known
     assert {"resolution", "missing_chunks", "n4_shrink_factor"} <= named
-
-
-def test_results_are_links_and_the_last_words_say_so(demo, results):
-    assert (results / "phantom.ome.zarr").is_symlink()
-    assert f"  {results / 'phantom.ome.zarr'}" in demo.output
-    assert f"They are links into {demo.folder / 'work'}" in demo.output
-    assert f"/bin/materialize.py '{demo.outdir}'" in demo.output
 
 
 def test_nextflow_records_stand_beside_the_results(demo):
@@ -199,12 +164,55 @@ def test_nextflow_records_stand_beside_the_results(demo):
     assert all(row["rchar"] not in ("", "-") for row in demo.trace)
 
 
-def test_nothing_warns(demo):
-    assert "WARN" not in demo.output
+def links(folder):
+    """Links in a folder."""
+    return [path for path in folder.rglob("*") if path.is_symlink()]
 
 
-def test_a_second_run_is_all_cached(demo, nextflow):
-    again = nextflow(demo.folder, "-profile", "test", "-resume")
-    assert again.code == 0, again.output
+def test_results_are_made_real_resumed_cleaned_and_verified(
+    demo, results, succeeding, command, environment
+):
+    assert links(demo.outdir)
+    made = command("materialize", demo.outdir)
+    assert made.returncode == 0, made.stderr
+    assert not links(demo.outdir)
+
+    again = succeeding(demo.folder, "-profile", "test", "-resume")
     assert again.tasks() == again.tasks("CACHED")
     assert len(again.tasks()) == 14
+    # What is cached is published again as well, so that nothing of another run stays in its place.
+    assert (results / "phantom.ome.zarr").is_symlink()
+    assert command("materialize", demo.outdir).returncode == 0
+
+    subprocess.run(
+        ["nextflow", "clean", "-f"],
+        cwd=demo.folder, env=environment, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    shutil.rmtree(demo.folder / "work")
+    verified = command("materialize", demo.outdir, "--verify")
+    assert verified.returncode == 0, verified.stderr
+    assert "2 stores with " in verified.stderr
+    store = results / "phantom.ome.zarr"
+    chunk = next(path for path in store.glob("0/c/**/*") if path.is_file())
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    damaged = command("materialize", demo.outdir, "--verify")
+    assert damaged.returncode == 1
+    assert f"error: {store}: chunk {chunk.relative_to(store)}" in damaged.stderr
+
+
+@pytest.mark.soak
+def test_n4_by_section_is_reached_from_the_workflow(succeeding, tmp_path):
+    run = succeeding(
+        *(tmp_path, "-profile", "test", "--resolution", "20", "--n4_iterations", "auto"),
+        *("--n4_shrink_factor", "auto", "--n4_mode", "two_pass", "--n4_z_profile_gain"),
+        *("--n4_histogram_matching", "section", "--skip_pyramid"),
+    )
+    folder = run.outdir / "phantom"
+    figures = content(folder / "metrics" / "n4_metrics.json")["figures"]
+    assert [section["name"] for section in figures["sections"]] == [
+        f"section_0{number}.ome.zarr" for number in range(1, 5)
+    ]
+    truth = figures["truth"]
+    assert truth["cv_against_truth_after"] < truth["cv_against_truth_before"]
+    assert "Fields of sections" in (folder / "phantom_report.html").read_text(encoding="utf-8")
+    assert voxels(folder / "phantom_n4.ome.zarr").shape[0] == 30

@@ -1,8 +1,10 @@
-"""RESAMPLE and N4, or all of octane, included in somebody else's workflow."""
+"""Two steps, all of octane, or its page of a cohort in somebody else's workflow."""
 
-import zarr
+import json
 
-MAIN = """
+from runs import voxels
+
+STEPS = """
 include { RESAMPLE } from './octane/modules/resample'
 include { N4 } from './octane/modules/n4'
 
@@ -16,42 +18,28 @@ workflow {
 }
 """
 
-CONFIG = """
+OWN = """
 params.volume = null
-env.PATH = "${projectDir}/octane/bin:${System.getenv('PATH')}"
+params.twins = null
 process {
     cpus = 1
     memory = 2.GB
 }
 trace {
     enabled = true
+    overwrite = true
     file = 'out/pipeline_info/trace.txt'
 }
 """
 
 
-def shape_of(path) -> tuple[int, ...]:
-    """Voxels of a store's finest level."""
-    return zarr.open_array(path, path="0", mode="r").shape
-
-
-def test_two_steps_in_a_workflow_of_their_own(nextflow, project, phantom, tmp_path):
-    host = tmp_path / "host"
-    host.mkdir()
-    (host / "octane").symlink_to(project)
-    (host / "main.nf").write_text(MAIN, encoding="utf-8")
-    (host / "nextflow.config").write_text(CONFIG, encoding="utf-8")
-    run = nextflow(
-        tmp_path,
-        *("--volume", phantom / "truth" / "tissue.ome.zarr"),
-        code=host,
-        give_outdir=False,
-    )
-    assert run.code == 0, run.output
+def test_two_steps_in_a_workflow_of_their_own(succeeding, host, phantom, tmp_path):
+    tissue = phantom / "truth" / "tissue.ome.zarr"
+    code = host(STEPS, OWN)
+    run = succeeding(tmp_path, "--volume", tissue, code=code, give_outdir=False)
     assert run.tasks("COMPLETED") == ["N4 (brain)", "RESAMPLE (brain:whole)"]
     corrected = run.output.split("CORRECTED ")[1].splitlines()[0]
-    before = shape_of(phantom / "truth" / "tissue.ome.zarr")
-    assert shape_of(corrected) == tuple(round(n / 2) for n in before)
+    assert voxels(corrected).shape == tuple(round(n / 2) for n in voxels(tissue).shape)
     # A workflow that has none of octane's parameters publishes in its own way.
     assert sorted(path.name for path in run.outdir.iterdir()) == ["pipeline_info"]
     assert not (tmp_path / "null").exists()
@@ -67,20 +55,36 @@ workflow {
 }
 """
 
-WHOLE_CONFIG = """
-includeConfig 'octane/nextflow.config'
-env.PATH = "${projectDir}/octane/bin:${System.getenv('PATH')}"
+
+def test_the_whole_workflow_in_another(succeeding, host, phantom, tmp_path):
+    code = host(WHOLE, "includeConfig 'octane/nextflow.config'\n")
+    run = succeeding(tmp_path, "-stub", "--input", phantom / "mosaics", code=code)
+    steps = {"PREFLIGHT", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
+    assert run.processes("COMPLETED") == steps
+    assert run.output.split("VOLUME ")[1].splitlines()[0].endswith("/brain.ome.zarr")
+
+
+COHORT = """
+include { COHORT_REPORT } from './octane/modules/cohort_report'
+
+workflow {
+    main:
+    twins = channel.fromPath("${params.twins}/*.json").toSortedList { a, b -> a.name <=> b.name }
+    COHORT_REPORT(twins, '')
+}
 """
 
 
-def test_the_whole_workflow_in_another(nextflow, project, phantom, tmp_path):
-    host = tmp_path / "host"
-    host.mkdir()
-    (host / "octane").symlink_to(project)
-    (host / "main.nf").write_text(WHOLE, encoding="utf-8")
-    (host / "nextflow.config").write_text(WHOLE_CONFIG, encoding="utf-8")
-    run = nextflow(tmp_path, "-stub", "--input", phantom / "mosaics", code=host)
-    assert run.code == 0, run.output
-    steps = {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
-    assert run.processes("COMPLETED") == steps - {"RESAMPLE"}
-    assert run.output.split("VOLUME ")[1].splitlines()[0].endswith("/brain.ome.zarr")
+def test_the_page_of_a_cohort_is_made_again_when_a_subject_changed(succeeding, host, tmp_path):
+    code = host(COHORT, OWN + "params.outdir = null\nparams.publish_dir_mode = 'symlink'\n")
+    twins = tmp_path / "twins"
+    twins.mkdir()
+    page = tmp_path / "out" / "cohort_report.html"
+    for seconds, shown in ((60.0, "1 min"), (7200.0, "2 h 0 min")):
+        for subject in ("01", "the second"):
+            told = {"subject": subject, "summary": {"sections": 3, "seconds": seconds}}
+            (twins / f"{subject}_report.json").write_text(json.dumps(told), encoding="utf-8")
+        run = succeeding(tmp_path, "--twins", twins, "-resume", code=code)
+        assert run.tasks("COMPLETED") == ["COHORT_REPORT (2 subjects)"]
+        assert 'href="the%20second/the%20second_report.html"' in page.read_text(encoding="utf-8")
+        assert shown in page.read_text(encoding="utf-8")

@@ -1,30 +1,23 @@
-"""What is tried again, with what, and what is not."""
+"""What is tried again, with what, what is not, and what a run says of it at its end."""
 
-import os
+import json
 import re
+import shutil
 import stat
-import subprocess
+from pathlib import Path
 
 import pytest
 
-
-def tries(run, *processes):
-    """(process, status, memory) of each attempt of some processes, in their order."""
-    return [
-        (name, row["status"], row["memory"])
-        for row in run.trace
-        if (name := row["name"].split(":")[-1].split(" ")[0]) in processes
-    ]
+soak = pytest.mark.soak
 
 
 @pytest.fixture
 def stubs(nextflow, phantom, tmp_path):
-    """Run stubs on a subject, with something done before the script of some process."""
+    """Run stubs on a subject, with other settings of some process."""
 
-    def run(process, before, *arguments, **more):
+    def run(process, settings, *arguments, **more):
         (tmp_path / "fault.config").write_text(
-            f"process {{ withName: {process} {{\n    beforeScript = {{ {before} }}\n}} }}\n",
-            encoding="utf-8",
+            f"process {{ withName: {process} {{\n{settings}\n}} }}\n", encoding="utf-8"
         )
         return nextflow(
             *(tmp_path, "-stub", "-c", "fault.config", "--input", f"{phantom}/mosaics"),
@@ -35,138 +28,121 @@ def stubs(nextflow, phantom, tmp_path):
     return run
 
 
-def once(what):
-    """A closure's text that does something at the first attempt."""
-    return f"task.attempt == 1 ? '{what}' : ''"
+ONCE = {
+    "memory": "exit 137",
+    "down": "exit 104",
+    "cancelled": "exit 143",
+    "full": "exit 28",
+    "wrapper": "kill -9 $$",
+}
+"""By the name of a subject: what ends its STACK at the first attempt."""
 
 
-def test_a_task_killed_for_its_memory_gets_more_as_far_as_there_is(stubs):
-    run = stubs("PREFLIGHT", once("exit 137"), "--max_memory", "3 GB")
-    assert run.code == 0, run.output
-    assert tries(run, "PREFLIGHT") == [
-        ("PREFLIGHT", "FAILED", "2 GB"),
-        ("PREFLIGHT", "COMPLETED", "3 GB"),
-    ]
+def test_what_a_second_try_can_help_is_tried_again(succeeding, phantom, tmp_path):
+    faults = ", ".join(f"{name}: '{script}'" for name, script in ONCE.items())
+    (tmp_path / "fault.config").write_text(
+        "process { withName: STACK {\n"
+        # A killed wrapper is tried again though its memory cannot grow.
+        "    memory = { meta.id == 'wrapper' ? 2.GB : 1.GB * task.attempt }\n"
+        f"    beforeScript = {{ task.attempt == 1 ? [{faults}][meta.id] : '' }}\n"
+        "} }\n",
+        encoding="utf-8",
+    )
+    rows = "".join(f"{name},{phantom}/mosaics\n" for name in ONCE)
+    (tmp_path / "sheet.csv").write_text(f"subject,input\n{rows}", encoding="utf-8")
+    run = succeeding(
+        *(tmp_path, "-stub", "-c", "fault.config", "--samplesheet", "sheet.csv"),
+        *("--skip_n4", "--skip_pyramid", "--skip_report", "--scratch_dir", tmp_path),
+        *("--max_memory", "2 GB"),
+    )
+    for name in ONCE:
+        first = "2 GB" if name == "wrapper" else "1 GB"
+        tries = run.tries(f"STACK ({name})", "memory")
+        assert tries == [("FAILED", first), ("COMPLETED", "2 GB")], name
+        # Not in the scratch folder again.
+        assert "NXF_SCRATCH=''" in run.wrapper(f"STACK ({name})")
 
 
-def test_where_memory_cannot_grow_it_is_not_tried_in_vain_and_said(stubs):
-    run = stubs("STACK", "'exit 137'", "--max_memory", "3 GB")
+STOPS = {
+    "memory-limit": (
+        *("PREFLIGHT", "exit 137", ["--max_memory", "3 GB"], ["2 GB", "3 GB"]),
+        ["raise --max_memory"],
+    ),
+    "other": (
+        *("STACK", 'echo "error: all is lost." > .command.err; exit 3', [], ["8 GB"]),
+        ["octane stopped: all is lost.", "STACK (mosaics) failed in "],
+    ),
+}
+
+STOPS_SOAK = {
+    "memory-at-limit": (
+        *("STACK", "exit 137", ["--max_memory", "3 GB"], ["3 GB"]),
+        [
+            "octane stopped: STACK (mosaics) was killed (exit 137), most likely",
+            "raise --max_memory",
+        ],
+    ),
+    "memory-more": (
+        *("PREFLIGHT", "exit 137", ["--max_memory", "9 GB"], ["2 GB", "4 GB", "6 GB"]),
+        ["most likely for its memory"],
+    ),
+    "lost": (
+        *("STACK", "exit 143", ["--max_memory", "3 GB"], ["3 GB"] * 3),
+        [
+            "octane stopped: STACK (mosaics) was ended from outside (exit 143), as a cancelled job",
+            ".command.log in its folder may say why.",
+        ],
+    ),
+    "time": (
+        *("STACK", "exit 140", ["--max_memory", "3 GB"], ["3 GB"] * 3),
+        [
+            "octane stopped: STACK (mosaics) was out of its time (exit 140); give it",
+        ],
+    ),
+    "space-without-scratch": (
+        *("STACK", 'echo "error: a: no space left." > .command.err; exit 28', [], ["8 GB"]),
+        ["octane stopped: a: no space left."],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("process", "script", "arguments", "memory", "sentences"),
+    [
+        *(pytest.param(*case, id=name) for name, case in STOPS.items()),
+        *(pytest.param(*case, id=name, marks=soak) for name, case in STOPS_SOAK.items()),
+    ],
+)
+def test_what_it_cannot_help_stops_the_run(stubs, process, script, arguments, memory, sentences):
+    run = stubs(process, f"    beforeScript = {{ '{script}' }}", *arguments)
     assert run.code == 1
-    # It asks for 8 GB, and got all there is at once.
-    assert tries(run, "STACK") == [("STACK", "FAILED", "3 GB")]
-    assert "octane stopped: STACK (mosaics) was killed (exit 137), most likely" in run.output
-    assert "raise --max_memory" in run.output
-
-
-def test_the_memory_grows_until_the_limit_and_then_it_stops(stubs):
-    run = stubs("PREFLIGHT", "'exit 137'", "--max_memory", "3 GB")
-    assert run.code == 1
-    assert [memory for _, _, memory in tries(run, "PREFLIGHT")] == ["2 GB", "3 GB"]
-
-
-@pytest.mark.parametrize("code", [104, 143])
-def test_a_task_that_was_terminated_is_tried_again(stubs, code):
-    run = stubs("STACK", once(f"exit {code}"), "--max_memory", "2 GB")
-    assert run.code == 0, run.output
-    assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-
-
-def test_a_killed_wrapper_is_tried_again_though_memory_cannot_grow(stubs):
-    run = stubs("STACK", once("kill -9 $$"), "--max_memory", "2 GB")
-    assert run.code == 0, run.output
-    assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
-
-
-def test_all_other_errors_stop_at_once_and_say_how_to_go_on(stubs, tmp_path):
-    run = stubs("STACK", "'echo \"error: all is lost.\" > .command.err; exit 3'")
-    assert run.code == 1
-    assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED"]
-    assert "octane stopped: all is lost." in run.output
-    place = run.task_file("STACK", ".exitcode").parent
-    assert f"STACK (mosaics) failed in {place}" in run.output
+    tries = run.tries(process, "memory")
+    assert [status for status, _ in tries] == ["FAILED"] * len(memory)
+    if arguments:
+        assert [given for _, given in tries] == memory
+    for sentence in sentences:
+        assert sentence in run.output
+    assert Path(run.task_file(process, ".command.log")).is_file()
     # Nextflow may warn after the workflow's last words.
     assert re.search(r"^  nextflow run .* -resume$", run.output, re.MULTILINE)
 
 
-def test_a_lost_task_stops_after_the_third_try(stubs):
-    run = stubs("STACK", "'exit 143'")
-    assert run.code == 1
-    assert len(tries(run, "STACK")) == 3
-    ended = "ended from outside (exit 143), as a cancelled job is; .command.log in its folder"
-    assert f"octane stopped: STACK (mosaics) was {ended} may say why." in run.output
-
-
-def test_a_task_that_is_out_of_time_each_time_says_so(stubs):
-    run = stubs("STACK", "'exit 140'")
-    assert run.code == 1
-    assert "octane stopped: STACK (mosaics) was out of its time (exit 140); give it" in run.output
-
-
-def test_a_task_on_this_machine_has_no_limit_of_time(stubs):
-    run = stubs("STACK", '"echo ${task.time} > time.txt"')
-    assert run.code == 0, run.output
-    assert run.task_file("STACK", "time.txt").read_text(encoding="utf-8") == "null\n"
-
-
-def test_a_users_config_still_decides(stubs, tmp_path):
-    (tmp_path / "own.config").write_text(
-        "process.errorStrategy = 'terminate'\nprocess.scratch = false\n", encoding="utf-8"
-    )
-    run = stubs("STACK", once("exit 143"), "-c", "own.config", "--scratch_dir", "true")
-    assert run.code == 1
-    assert len(tries(run, "STACK")) == 1
-    assert "NXF_SCRATCH=''" in run.task_file("STACK", ".command.run").read_text(encoding="utf-8")
-
-
-def test_no_space_without_a_scratch_folder_stops_at_once(stubs):
-    run = stubs("STACK", "'echo \"error: out.ome.zarr: no space left.\" > .command.err; exit 28'")
-    assert run.code == 1
-    assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED"]
-    assert "octane stopped: out.ome.zarr: no space left." in run.output
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mount file systems of a given size or number of files."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a tmpfs")
-    mounted = []
-
-    def mount(options):
-        folder = tmp_path / f"disk{len(mounted)}"
-        folder.mkdir()
-        made = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode != 0:
-            pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
+@soak
 def test_a_scratch_disk_that_takes_no_folder_is_left_for_the_work_directory(
-    nextflow, phantom, small_disk, tmp_path
+    succeeding, phantom, small_disk, tmp_path
 ):
     # As many files as are there already: the disk's own root.
-    full = small_disk("nr_inodes=1")
-    run = nextflow(
-        *(tmp_path, "-stub", "--input", f"{phantom}/mosaics", "--scratch_dir", full),
-        *("--skip_n4", "--skip_report", "--skip_stitch"),
+    run = succeeding(
+        *(tmp_path, "-stub", "--input", f"{phantom}/mosaics", "--skip_n4", "--skip_report"),
+        *("--scratch_dir", small_disk("disk", "nr_inodes=1"), "--skip_stitch"),
     )
-    assert run.code == 0, run.output
-    assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
+    assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
 
 
+@soak
 @pytest.mark.parametrize(("left", "code_left"), [("rm filler;", "28"), ("", "1")])
 def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
-    nextflow, phantom, quick, copy_project, small_disk, tmp_path, left, code_left
+    succeeding, phantom, quick, copy_project, small_disk, tmp_path, left, code_left
 ):
     code = copy_project("filling")
     quiet = "2> /dev/null" if left else ""
@@ -181,40 +157,42 @@ def test_no_space_in_scratch_is_tried_again_in_the_work_directory(
         encoding="utf-8",
     )
     stack.chmod(stack.stat().st_mode | stat.S_IXUSR)
-    disk = small_disk("size=4m")
-    run = nextflow(
+    disk = small_disk("disk", "size=4m")
+    run = succeeding(
         *(tmp_path, *quick, "--input", phantom / "mosaics", "--scratch_dir", disk),
         *("--skip_n4", "--skip_pyramid"),
         code=code,
     )
-    assert run.code == 0, run.output
-    assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
+    assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
     assert f"error exit status ({code_left}) -- Execution is retried (1)" in run.output
-    wrapper = (run.folder / "work").glob("*/*/.command.run")
-    texts = [w.read_text(encoding="utf-8") for w in wrapper]
-    stacks = [t for t in texts if "STACK (mosaics)" in t]
-    assert sorted("NXF_SCRATCH=''" in text for text in stacks) == [False, True]
     assert list(disk.iterdir()) == []
 
 
-@pytest.fixture
-def losing_slurm(stand_in_slurm, tmp_path):
-    """A Slurm whose node is lost while STACK runs for the first time."""
-    return stand_in_slurm(
-        f'if grep -q STACK "${{@: -1}}" && mkdir {tmp_path}/lost 2> /dev/null; then\n'
-        '    touch "$(dirname "${@: -1}")/.command.begin"\nelse\n'
-        '    bash "${@: -1}" > /dev/null 2>&1 || true\nfi\n'
-        'echo "Submitted batch job $$"',
-        "exitReadTimeout = '1s'",
+def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
+    succeeding, make_phantom, tmp_path
+):
+    mosaics = make_phantom(sections=3) / "mosaics"
+    shutil.rmtree(mosaics / "section_02.ome.zarr")
+    (tmp_path / "fault.config").write_text(
+        "process { withName: STITCH { beforeScript = {\n"
+        "    def ended = task.attempt == 1 && meta.section == 'section_03'\n"
+        "    \"export OCTANE_ATTEMPT=${task.attempt}${ended ? '; exit 143' : ''}\"\n"
+        "} } }\n",
+        encoding="utf-8",
     )
-
-
-def test_a_job_of_a_lost_node_is_tried_again(nextflow, phantom, losing_slurm, tmp_path):
-    run = nextflow(
-        *(tmp_path, "-stub", "-profile", "slurm", "-c", "fast.config"),
-        *("--input", f"{phantom}/mosaics", "--skip_n4", "--skip_report"),
-        env=losing_slurm,
+    run = succeeding(
+        *(tmp_path, "-c", "fault.config", "--input", mosaics, "--allow_missing_sections", "1"),
+        *("--skip_resample", "--skip_n4", "--skip_pyramid"),
     )
-    assert run.code == 0, run.output
-    assert (tmp_path / "lost").is_dir()
-    assert [status for _, status, _ in tries(run, "STACK")] == ["FAILED", "COMPLETED"]
+    gap = "mosaics lacks section 2: blank slabs stand there, as --allow_missing_sections permits."
+    assert gap in run.output.partition("Results:\n")[2]
+    assert run.tasks("FAILED") == ["STITCH (mosaics:section_03)"]
+    folder = run.outdir / "mosaics"
+    records = json.loads((folder / "mosaics_report.json").read_text(encoding="utf-8"))["records"]
+    (stack,) = (record for record in records if record["step"] == "stack")
+    assert stack["figures"]["missing_sections"] == [2]
+    attempts = [(r["step"], r["attempt"]) for r in records if r["attempt"] != 1]
+    assert attempts == [("stitch", 2)]
+    page = (folder / "mosaics_report.html").read_text(encoding="utf-8")
+    for words in ("2 of 3", "1 missing", "done at attempt 2; ", "(attempt 2)"):
+        assert words in page

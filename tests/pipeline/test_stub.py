@@ -1,10 +1,21 @@
-"""Stubs need neither Python nor data, so that the wiring can be tried anywhere."""
+"""The wiring, with stubs that need neither Python nor data, and with switches given as text."""
 
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
+from octane.config.params import WorkflowParameters
+
+PROJECT = Path(__file__).resolve().parents[2]
 STEPS = {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
+
+SWITCHES = [
+    name
+    for name, field in WorkflowParameters.model_fields.items()
+    if field.annotation is bool and name not in ("help", "phantom")
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,28 +32,39 @@ def bare(environment, tmp_path_factory):
     return {"PATH": f"{folder}:/usr/local/bin:/usr/bin:/bin"}
 
 
-def test_the_demo_without_python(nextflow, bare, tmp_path):
-    run = nextflow(tmp_path, "-profile", "test", "-stub", env=bare)
-    assert run.code == 0, run.output
-    assert run.processes() == {"PHANTOM", *STEPS}
-    assert len([task for task in run.tasks() if task.startswith("STITCH")]) == 2
+def test_the_demo_without_python_and_records(succeeding, bare, tmp_path):
+    run = succeeding(tmp_path, "-profile", "test", "-stub", "--trace_report", "false", env=bare)
+    started = re.findall(r"Submitted process > (?:\w+:)*(\w+)", run.output)
+    assert set(started) == {"PHANTOM", *STEPS}
+    assert started.count("STITCH") == 2
+    assert [path.name for path in (run.outdir / "pipeline_info").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize(
-    "skipped",
+    "switched",
     [
-        pytest.param({"RESAMPLE", "REPORT"}, id="resample-report"),
-        pytest.param({"STITCH", "N4"}, id="stitch-n4"),
-        pytest.param({"PYRAMID"}, id="pyramid"),
+        pytest.param(("skip_resample", "skip_report", "save_bias_field"), id="resample-report"),
+        pytest.param(("skip_stitch", "skip_n4"), id="stitch-n4", marks=pytest.mark.soak),
+        pytest.param(("skip_n4", "skip_pyramid"), id="n4-pyramid", marks=pytest.mark.soak),
+        pytest.param(("skip_pyramid",), id="pyramid", marks=pytest.mark.soak),
     ],
 )
 def test_steps_that_are_switched_off_are_passed_through(
-    nextflow, bare, phantom, quick, skipped, tmp_path
+    succeeding, bare, phantom, switched, tmp_path
 ):
-    flags = [f"--skip_{step.lower()}" for step in sorted(skipped)]
-    run = nextflow(*(tmp_path, *quick, "-stub", "--input", f"{phantom}/mosaics", *flags), env=bare)
-    assert run.code == 0, run.output
-    assert run.processes() == STEPS - skipped
-    result = "mosaics_n4.ome.zarr" if "PYRAMID" in skipped else "mosaics.ome.zarr"
+    # As on Nextflow 26.04, where all values of the command line are text.
+    values = dict.fromkeys(SWITCHES, "false") | dict.fromkeys((*switched, "trace_report"), "true")
+    values |= {"gpu_count": "2", "gpu_slots": "3", "max_cpus": "2"}
+    text = "".join(f'{name}: "{value}"\n' for name, value in values.items())
+    (tmp_path / "text.yml").write_text(text, encoding="utf-8")
+    run = succeeding(
+        *(tmp_path, "-stub", "--input", phantom / "mosaics", "--resolution", "10"),
+        *("-params-file", "text.yml"),
+        env=bare,
+    )
+    assert run.processes() == STEPS - {name.removeprefix("skip_").upper() for name in switched}
+    end = "" if "skip_pyramid" not in switched else "_stack" if "skip_n4" in switched else "_n4"
+    result = f"mosaics{end}.ome.zarr"
     assert (run.outdir / "mosaics" / result).exists()
-    assert (run.outdir / "mosaics" / "mosaics_report.html").exists() == ("REPORT" not in skipped)
+    report = run.outdir / "mosaics" / "mosaics_report.html"
+    assert report.exists() == ("skip_report" not in switched)

@@ -1,22 +1,13 @@
-"""A Slurm of one node for tests, the workflow on it, and the record of what was shown."""
+"""A Slurm of one node for tests, the workflow on it."""
 
-import hashlib
-import json
-import os
 import shutil
-import subprocess
 import textwrap
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from record import COMMIT, stamped, write
+from runs import Started, waited
 from slurm_cluster import SlurmCluster, why_not
-
-RECORD = "OCTANE_RECORD_SLURM"
-"""Environment variable that has the tests write ``tests/slurm/slurm.json``."""
 
 QUICK_EXECUTOR = """\
 executor {
@@ -28,28 +19,6 @@ executor {
 }
 """
 """Nextflow's own times are made for jobs of hours."""
-
-PATIENCE = 200.0
-"""Seconds to wait for what a run is to do."""
-
-
-def checksums_of(outdir: Path) -> dict[str, str]:
-    """Every file of the volumes that a run gave, by its place."""
-    return {
-        str(path.relative_to(outdir)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for store in outdir.glob("*/*.ome.zarr")
-        for path in sorted(store.rglob("*"))
-        if path.is_file()
-    }
-
-
-def until(there: Callable[[], bool], what: str) -> None:
-    """Wait for something that a run or the cluster is to do."""
-    limit = time.monotonic() + PATIENCE
-    while not there():
-        if time.monotonic() > limit:
-            raise TimeoutError(f"waited {PATIENCE:.0f} s for {what}")
-        time.sleep(0.1)
 
 
 class OnSlurm:
@@ -66,14 +35,13 @@ class OnSlurm:
         self.folder = folder
         self.environment = dict(cluster.environment)
         self._start = start
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._started: list[Started] = []
         self.given = given
 
     def end(self) -> None:
         """End what still runs, as it does after a test that failed."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
+        for run in self._started:
+            run.kill_all()
 
     def start(self, *arguments, config="", profiles="test,slurm", env=None):
         """Start a run; ``config`` is the text of a -c config of its own."""
@@ -83,40 +51,37 @@ class OnSlurm:
             *(self.folder, "-profile", profiles, "-c", path, *self.given, *arguments),
             env={**self.environment, **(env or {})},
         )
-        self._processes.append(started.process)
+        self._started.append(started)
         return started
 
     def __call__(self, *arguments, **options):
-        """Run to the end."""
-        return self.start(*arguments, **options).wait()
+        """Run to the end, which is to be a good one."""
+        run = self.start(*arguments, **options).wait()
+        assert run.code == 0, run.output
+        return run
 
     def gone(self, job: str) -> None:
         """Wait until a job has ended."""
-        until(lambda: job not in self.cluster.jobs(), f"the end of job {job}")
+        waited(lambda: job not in self.cluster.jobs(), f"the end of job {job}")
 
     def waits(self, process: str) -> None:
         """Wait until a job of a process waits in the queue."""
-        until(
+        waited(
             lambda: any(f"_{process}_" in name for name in self.cluster.jobs("PENDING").values()),
             f"a job of {process} in the queue",
         )
 
 
-@dataclass
 class Hold:
-    """Jobs that wait in the middle of their work.
+    """Jobs that wait in the middle of their work: each is a file of its number in a folder."""
 
-    Attributes
-    ----------
-    folder
-        A file for each of them, named by its number.
-    """
-
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
 
     def jobs(self, count: int = 1) -> list[str]:
         """Numbers of those that have come so far, waited for until there are so many."""
-        until(lambda: len(list(self.folder.glob("[0-9]*"))) >= count, f"{count} jobs to be held")
+        waited(lambda: len(list(self.folder.glob("[0-9]*"))) >= count, f"{count} jobs to be held")
         return sorted((path.name for path in self.folder.glob("[0-9]*")), key=int)
 
     def let_one_go(self, job: str) -> None:
@@ -183,7 +148,6 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
 
     def held(name: str) -> Hold:
         gate = Hold(on_slurm.folder / "held")
-        gate.folder.mkdir()
         on_path(
             name,
             f"""\
@@ -197,37 +161,3 @@ def hold(on_slurm: OnSlurm, on_path) -> Callable[[str], Hold]:
         return gate
 
     return held
-
-
-@pytest.fixture(scope="session")
-def shown(session_cluster: SlurmCluster) -> Iterator[Callable[[str, str], None]]:
-    """Note what a test has shown; at the end it goes into the record, if that is wanted.
-
-    Rows of tests that were not run stay, each with the commit that it is of.
-    """
-    noted: dict[str, dict[str, str]] = {}
-
-    def note(case: str, outcome: str) -> None:
-        noted[case] = {"case": case, "outcome": outcome, "commit": COMMIT}
-
-    yield note
-    if os.environ.get(RECORD):
-        version = session_cluster.command("sbatch", "--version").split()[-1]
-        path = Path(__file__).with_name("slurm.json")
-        before = json.loads(path.read_text(encoding="utf-8"))["shown"] if path.exists() else []
-        rows = {row["case"]: row for row in before} | noted
-        write(path, stamped({"slurm": version, "shown": list(rows.values())}))
-
-
-@pytest.fixture(scope="session")
-def checksums() -> Callable[[Path], dict[str, str]]:
-    """Checksums of every file of the volumes that a run gave."""
-    return checksums_of
-
-
-@pytest.fixture(scope="session")
-def undisturbed(nextflow, quick, phantom, tmp_path_factory) -> dict[str, str]:
-    """Checksums of what a run on this machine makes of the phantom."""
-    run = nextflow(tmp_path_factory.mktemp("local"), *quick, "--input", phantom / "mosaics")
-    assert run.code == 0, run.output
-    return checksums_of(run.outdir)

@@ -3,21 +3,13 @@
 import importlib
 from types import ModuleType
 
-__all__ = ["NoDeviceError", "cupy_with_device"]
-
 
 class NoDeviceError(Exception):
     """No GPU that CuPy can use; the text says why."""
 
 
 def cupy_with_device() -> ModuleType:
-    """Return CuPy where it sees a device.
-
-    Raises
-    ------
-    NoDeviceError
-        Where CuPy is not installed or sees no device.
-    """
+    """Return CuPy where it sees a device; else a NoDeviceError."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:

@@ -10,8 +10,6 @@ from pathlib import Path
 from octane.core.arrays import processor
 from octane.core.versions import versions
 
-__all__ = ["COMMIT", "PROJECT", "cores", "stamped", "write"]
-
 PROJECT = Path(__file__).resolve().parents[2]
 
 

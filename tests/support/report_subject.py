@@ -10,9 +10,6 @@ from octane.config.params import STEPS, ExecutionParameters, ReportParameters
 from octane.core.metrics import Metrics, write_json
 from octane.steps.report import write_report
 
-__all__ = ["Subject"]
-
-
 WORK = {"read": 30_000, "decode": 50_000, "compute": 40_000, "encode": 20_000, "write": 35_000}
 """Microseconds of a tile's stages."""
 

@@ -1,5 +1,6 @@
-"""A run that can be disturbed while it lasts, and what its results are compared by."""
+"""Runs of Nextflow, ended or going on, and what their results are compared by."""
 
+import csv
 import hashlib
 import os
 import re
@@ -10,11 +11,10 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import zarr
-
-__all__ = ["Started", "checksums", "last_words", "partial_files", "waited", "whole"]
 
 PATIENCE = 240.0
 """Seconds after which something that was waited for is taken as failed."""
@@ -22,38 +22,43 @@ PATIENCE = 240.0
 
 def waited(condition: Callable[[], object], what: str) -> object:
     """Wait until something holds, and give it."""
-    start = time.monotonic()
-    while time.monotonic() - start < PATIENCE:
+    limit = time.monotonic() + PATIENCE
+    while time.monotonic() < limit:
         found = condition()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError(f"{what} did not come about in {PATIENCE:g} s")
 
 
-def checksums(outdir: Path) -> dict[str, str]:
+def voxels(store: Path, level: str = "0") -> np.ndarray:
+    """All voxels of a level of a store."""
+    return np.asarray(zarr.open_array(store, path=level, mode="r")[:])
+
+
+def checksums(outdir: Path, subject: str = "*") -> dict[str, str]:
     """Of the decoded voxels of every level of every volume that is a result."""
     found = {}
-    for store in sorted(outdir.glob("*/*.ome.zarr")):
+    for store in sorted(outdir.glob(f"{subject}/*.ome.zarr")):
         for level in sorted(p.parent.name for p in store.glob("*/zarr.json")):
-            voxels = np.asarray(zarr.open_array(store, path=level, mode="r")[:])
+            values = voxels(store, level)
             found[f"{store.name}/{level}"] = hashlib.sha256(
-                f"{voxels.dtype} {voxels.shape} ".encode() + voxels.tobytes()
+                f"{values.dtype} {values.shape} ".encode() + values.tobytes()
             ).hexdigest()
     return found
 
 
 def last_words(output: str) -> str:
-    """The sentence that a stopped run ends with, or Nextflow's own."""
+    """The sentences that a stopped run ends with, or Nextflow's own."""
     for pattern in (
-        r"octane stopped: (.+)",
+        r"octane stopped: ((?:.+\n)+)",
         r"\n(.+ is a link to .+)",
         r"\n(.+-(?:outdir|resume|work-dir)\b.*)",
         r"ERROR ~ (.+)",
     ):
         found = re.findall(pattern, output)
         if found:
-            return found[-1]
+            return found[-1].rstrip()
     raise AssertionError(f"it does not say why it stopped:\n{output}")
 
 
@@ -64,46 +69,102 @@ def partial_files(*folders: Path) -> list[Path]:
 
 def whole(folder: Path) -> list[Path]:
     """Stores of a work directory that have their name, and are read to see that they are whole."""
-    found = []
-    for store in folder.glob("??/*/*.ome.zarr"):
-        if store.is_symlink():
-            continue
+    found = [store for store in folder.glob("??/*/*.ome.zarr") if not store.is_symlink()]
+    for store in found:
         for level in store.glob("*/zarr.json"):
-            zarr.open_array(level.parent, mode="r")[:]
-        found.append(store)
+            voxels(store, level.parent.name)
     return found
 
 
-@dataclass
-class Started:
-    """Nextflow while it runs, in a separate session.
+@contextmanager
+def changed(path: Path, content: bytes | None) -> Generator[None]:
+    """A file with other content, or gone; all is put back at the end, its times as well."""
+    kept, own, above = path.read_bytes(), path.stat(), path.parent.stat()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+        os.utime(path.parent, ns=(above.st_atime_ns, above.st_mtime_ns))
+    try:
+        yield
+    finally:
+        path.write_bytes(kept)
+        os.utime(path, ns=(own.st_atime_ns, own.st_mtime_ns))
+        os.utime(path.parent, ns=(above.st_atime_ns, above.st_mtime_ns))
 
-    Attributes
-    ----------
-    process
-        What was started.
-    folder
-        Where it was launched.
-    log
-        What it has said so far.
-    """
 
-    process: subprocess.Popen[bytes]
+@dataclass(frozen=True)
+class Run:
+    """A run of Nextflow that has ended, where it was launched, its results and all it said."""
+
     folder: Path
-    log: Path
+    outdir: Path
+    code: int
+    output: str
+
+    @property
+    def trace(self) -> list[dict[str, str]]:
+        """Nextflow's record of the tasks; none when it did not get that far."""
+        path = self.outdir / "pipeline_info" / "trace.txt"
+        if not path.exists():
+            return []
+        with path.open(newline="", encoding="utf-8") as stream:
+            rows = sorted(csv.DictReader(stream, delimiter="\t"), key=lambda r: int(r["task_id"]))
+        return [row | {"name": re.sub(r"^[A-Z0-9:]*:", "", row["name"])} for row in rows]
+
+    def tasks(self, status: str | None = None) -> list[str]:
+        """Names of the tasks, ``N4 (sub-01)``, of one status or all."""
+        return sorted(row["name"] for row in self.trace if status in (None, row["status"]))
+
+    def processes(self, status: str | None = None) -> set[str]:
+        """Names of the processes, of one status or all."""
+        return {task.split(" ", maxsplit=1)[0] for task in self.tasks(status)}
+
+    def tries(self, task: str, *fields: str) -> list[tuple[str, ...]]:
+        """Status and other fields of each attempt of the tasks of such a name."""
+        return [
+            tuple(row[field] for field in ("status", *fields))
+            for row in self.trace
+            if task in row["name"]
+        ]
+
+    def task_file(self, task: str, name: str) -> Path:
+        """A file in the work directory of a task, of the last one of such a name."""
+        digest = next(row["hash"] for row in reversed(self.trace) if task in row["name"])
+        (found,) = (self.folder / "work").glob(f"{digest}*/{name}")
+        return found
+
+    def wrapper(self, task: str) -> str:
+        """Text of what Nextflow starts for a task."""
+        return self.task_file(task, ".command.run").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run of Nextflow that goes on, in a separate session; the stream takes all it says."""
+
+    folder: Path
+    outdir: Path
+    process: subprocess.Popen[bytes]
+    stream: IO[bytes]
 
     @property
     def output(self) -> str:
-        """Output so far."""
-        return self.log.read_text(encoding="utf-8", errors="replace")
+        """Output so far; not by a seek, because the process writes at the same place."""
+        size = os.fstat(self.stream.fileno()).st_size
+        return os.pread(self.stream.fileno(), size, 0).decode("utf-8", "replace")
+
+    def wait(self) -> Run:
+        """The run when it has ended."""
+        try:
+            code = self.process.wait(540)
+        finally:
+            self.process.kill()
+            self.process.wait()
+        return Run(self.folder, self.outdir, code, self.output)
 
     def says(self, text: str) -> None:
         """Wait until it has said something."""
-
-        def said() -> bool:
-            return text in self.output or self.process.poll() is not None
-
-        waited(said, f"'{text}'")
+        waited(lambda: text in self.output or self.process.poll() is not None, f"'{text}'")
         assert text in self.output, self.output
 
     def processes(self) -> Iterator[tuple[int, list[str]]]:
@@ -124,15 +185,10 @@ class Started:
         return found
 
     def of_task(self, part: str, script: str) -> int:
-        """Wait for a process of a task.
+        """Wait for a process of the task of a program, ``n4.py``.
 
-        Parameters
-        ----------
-        part
-            ``python``, ``.command.sh`` or ``.command.run``: the program, the script that starts it,
-            or the wrapper around both.
-        script
-            The program, ``n4.py``.
+        The part is ``python``, ``.command.sh`` or ``.command.run``: the program, the script that
+        starts it, or the wrapper around both.
         """
 
         def found() -> int | None:
@@ -171,13 +227,16 @@ class Started:
         """Command lines of what it left running."""
         return [words for pid, words in self.processes() if pid != self.process.pid]
 
-    def end(self) -> int:
-        """Wait for its end and give its exit code."""
-        return self.process.wait(timeout=300)
-
     def kill(self) -> None:
         """Kill Nextflow's Java, as the kernel does when memory runs out."""
         os.kill(self.launcher(), signal.SIGKILL)
+        self.process.wait(timeout=60)
+
+    def kill_all(self) -> None:
+        """Kill it and whatever is left of it."""
+        for pid, _ in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(timeout=60)
 
 

@@ -15,10 +15,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-__all__ = ["GPUS", "SlurmCluster", "why_not"]
 
 GPUS = ("/dev/null", "/dev/zero")
 """Devices that stand for GPUs 0 and 1."""
@@ -83,21 +81,10 @@ def why_not() -> str | None:
     return None
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 class SlurmCluster:
     """The daemons, and what tests do to them.
 
-    Parameters
-    ----------
-    folder : Path
-        Empty; takes all state. Its path must leave room for a socket's name (108 bytes in all).
+    The folder takes all state; its path must leave room for a socket's name (108 bytes in all).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,43 +95,27 @@ class SlurmCluster:
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Bring all daemons up, and wait until the node takes jobs.
-
-        Raises
-        ------
-        RuntimeError
-            With the daemons' last words, when it does not.
-        """
+        """Bring all daemons up, and wait until the node takes jobs."""
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         key = self.folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(1024))
-        controller_port, node_port = _free_ports(2)
-        self.configuration.write_text(
-            CONFIGURATION.format(
-                folder=self.folder,
-                node=self.node,
-                user=_user(),
-                controller_port=controller_port,
-                node_port=node_port,
-            ),
-            encoding="utf-8",
-        )
+        free = ("127.0.0.1", 0)
+        with socket.create_server(free) as a, socket.create_server(free) as b:
+            ports = {"controller_port": a.getsockname()[1], "node_port": b.getsockname()[1]}
+        text = CONFIGURATION.format(folder=self.folder, node=self.node, user=_user(), **ports)
+        self.configuration.write_text(text, encoding="utf-8")
         (self.folder / "gres.conf").write_text(
             "".join(f"NodeName={self.node} Name=gpu Type=fake File={file}\n" for file in GPUS),
             encoding="utf-8",
         )
-        own = {
-            option: str(self.folder / f"munge.{option}")
-            for option in ("key", "socket", "pid", "log", "seed")
-        }
+        place = f"{self.folder}/munge."
         self._launch(
-            *("munged", "--foreground", "--force", "--num-threads=2"),
-            *(f"--{option}-file={path}" for option, path in own.items() if option != "socket"),
-            f"--socket={own['socket']}",
+            *("munged", "--foreground", "--force", "--num-threads=2", f"--socket={place}socket"),
+            *(f"--{name}-file={place}{name}" for name in ("key", "pid", "log", "seed")),
         )
-        self._wait(lambda: Path(own["socket"]).exists(), "munged")
+        self._wait(Path(f"{place}socket").exists, "munged")
         self._launch("slurmctld", "-D", "-f", str(self.configuration))
         self._launch("slurmd", "-D", "-f", str(self.configuration))
         self._wait(lambda: self.state() == "idle", "the node")
@@ -199,11 +170,8 @@ class SlurmCluster:
     def completed(self) -> list[dict[str, str]]:
         """Slurm's own record of the jobs that have ended."""
         path = self.folder / "completed.txt"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [
-            dict(field.partition("=")[::2] for field in line.split() if "=" in field)
-            for line in lines
-        ]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [dict(f.partition("=")[::2] for f in line.split() if "=" in f) for line in lines]
 
     def set_state(self, state: str) -> None:
         """Give the node another state: ``drain``, ``down`` or ``resume``."""
@@ -255,14 +223,16 @@ class SlurmCluster:
 
     def _of_jobs(self) -> list[int]:
         """Processes of this cluster's jobs: all that has its configuration but is no daemon."""
-        daemons = {daemon.pid for daemon in self._daemons.values()}
-        return [
-            pid
-            for pid, environment, name in _processes()
-            if f"SLURM_CONF={self.configuration}".encode() in environment
-            and pid not in daemons
-            and (b"slurmstepd" in name or any(e.startswith(b"SLURM_JOB_ID=") for e in environment))
-        ]
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                environment = (folder / "environ").read_bytes()
+                ended = (folder / "stat").read_bytes().rpartition(b") ")[2][:1] == b"Z"
+                ours = f"SLURM_CONF={self.configuration}\0".encode() in environment
+                started = b"slurmstepd" in (folder / "comm").read_bytes()
+                if ours and not ended and (started or b"\0SLURM_JOB_ID=" in environment):
+                    found.append(int(folder.name))
+        return sorted({*found} - {daemon.pid for daemon in self._daemons.values()})
 
 
 def _user() -> str:
@@ -272,14 +242,3 @@ def _user() -> str:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def _processes() -> Iterator[tuple[int, list[bytes], bytes]]:
-    """Number, environment and command of every process that this user may look at."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):
-                environment = (folder / "environ").read_bytes().split(b"\0")
-                state = (folder / "stat").read_bytes().rpartition(b") ")[2][:1]
-                if state != b"Z":
-                    yield int(folder.name), environment, (folder / "comm").read_bytes()
