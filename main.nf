@@ -9,8 +9,8 @@ include { REPORT } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; lockOutdir } from './subworkflows/completion'
-include { cancelOrphans } from './subworkflows/slurm_orphans'
-include { codeVersion ; helpText ; runRecord ; switched ; unchanged ; withOwn } from './lib/functions'
+include { watchSlurm } from './subworkflows/slurm'
+include { codeVersion ; runRecord ; switched ; unchanged ; withOwn } from './lib/functions'
 
 workflow OCTANE {
     take:
@@ -77,10 +77,10 @@ workflow OCTANE {
 workflow {
     main:
     if (switched('help')) {
-        log.info(helpText())
+        log.info(file("${projectDir}/lib/help.txt").text)
     }
     else {
-        cancelOrphans()
+        watchSlurm()
         OCTANE(SUBJECTS())
         lock = lockOutdir()
         results = [].asSynchronized()

@@ -1,5 +1,5 @@
 # Ends a task of this machine whose launcher is gone. Sourced by the task's wrapper, .command.run, on
-# the host and in the task's folder (beforeScript in conf/base.config); jobs of a cluster: subworkflows/slurm_orphans.nf.
+# the host and in the task's folder (beforeScript in conf/base.config); jobs of a cluster: lib/slurm_orphans.sh.
 #
 # Why: after a SIGKILL of Nextflow (the OOM killer's, a shut-down's) its local tasks carry on with their
 # cores and their GPU, for hours, with nobody to take their results, while -resume starts them again. A

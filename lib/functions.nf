@@ -114,13 +114,3 @@ def runRecord() {
         container: workflow.containerEngine ?: '',
     ].findAll { _key, value -> value }
 }
-
-def helpText() {
-    def groups = read(file("${moduleDir}/../nextflow_schema.json"))['$defs'].collect { _name, group ->
-        def lines = group.properties.collect { name, p ->
-            "  --${name.padRight(28)} ${p.description}${p.containsKey('default') ? " [default: ${p.default}]" : ''}"
-        }
-        "${group.title}\n${lines.join('\n')}"
-    }
-    return "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]\n\n${groups.join('\n\n')}"
-}

@@ -214,7 +214,24 @@ def parameter_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def help_text() -> str:
+    """Write ``lib/help.txt``: what ``nextflow run main.nf --help`` prints."""
+    lines = ["nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"]
+    step = None
+    for entry in entries():
+        if entry.step != step:
+            step = entry.step
+            lines += ["", STEPS[step].title]
+        choices, default = _json_type(entry).get("enum"), plain(entry.default)
+        notes = [f"[{entry.unit}]"] if entry.unit else []
+        notes += [f"[{'|'.join(choices)}]"] if isinstance(choices, list) else []
+        notes += [] if default is None else [f"[default: {as_groovy(default).strip(chr(39))}]"]
+        lines.append(" ".join([f"  --{entry.name:<28} {entry.info.description}", *notes]))
+    return "\n".join(lines) + "\n"
+
+
 GENERATED = {
+    "lib/help.txt": help_text,
     "conf/params.config": nextflow_config,
     "nextflow_schema.json": nextflow_schema,
     "docs/parameters.md": parameter_table,
