@@ -32,7 +32,7 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
         f"{first.outdir}/mosaics has the results of another input, {brains}/first/mosaics; give "
         "this one a name of its own with --subject" in second.output
     )
-    assert not second.tasks("COMPLETED")
+    assert second.tasks("COMPLETED") == ["PREFLIGHT (mosaics)"]
     assert stack.resolve() == made
 
     # Other steps than before, so that results of the first would be left.

@@ -46,9 +46,13 @@ def again(succeeding, folder, code):
         ),
         pytest.param("bin/octane/core/arrays.py", (), ALL, id="core"),
         pytest.param("bin/octane/n4/fit.py", (), AFTER_N4, id="n4", marks=pytest.mark.soak),
-        pytest.param("truth/bias.ome.zarr/0/c/0/0/0", (), AFTER_N4, id="mask"),
+        pytest.param("truth/bias.ome.zarr/0/c/0/0/0", (), {"PREFLIGHT", *AFTER_N4}, id="mask"),
         pytest.param(
-            "truth/tissue.ome.zarr/0/c/0/0/0", (), AFTER_N4, id="truth", marks=pytest.mark.soak
+            "truth/tissue.ome.zarr/0/c/0/0/0",
+            (),
+            {"PREFLIGHT", *AFTER_N4},
+            id="truth",
+            marks=pytest.mark.soak,
         ),
     ],
 )
