@@ -1,7 +1,6 @@
 """Jobs that ask for more than their partition has are named, at the launch and while they wait."""
 
 import re
-from pathlib import Path
 
 from runs import waited
 from slurm_cluster import SlurmCluster
