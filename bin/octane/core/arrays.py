@@ -43,8 +43,8 @@ def to_host(array: ArrayLike) -> np.ndarray:
 
 
 def output_type(asked: str, own: np.dtype) -> np.dtype:
-    """Type of an output: what its ``dtype`` parameter asks for, or the input's own."""
-    return own if asked == "input" else np.dtype(asked)
+    """Type of an output in native order: what ``dtype`` asks for, or the input's own."""
+    return (own if asked == "input" else np.dtype(asked)).newbyteorder("=")
 
 
 def working_type(dtype: np.dtype) -> np.dtype:
@@ -65,7 +65,8 @@ def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
     if target.kind not in "iu":
         return values.astype(target, copy=False)
     xp = namespace(values)
-    rounded = xp.rint(values)
+    # Rounded in float32 at least: NumPy rounds uint8 to float16, which has no large integers.
+    rounded = xp.rint(values.astype(working_type(values.dtype), copy=False))
     return xp.clip(rounded, *integer_limits(target, rounded.dtype)).astype(target)
 
 

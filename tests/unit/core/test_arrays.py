@@ -101,3 +101,13 @@ def test_limits_of_integers_are_the_outermost_values_of_both_types(dtype, floati
     # Beyond them a conversion may give anything.
     values = np.array([-1e30, 1e30], floating)
     np.testing.assert_array_equal(as_dtype(values, dtype), [info.min, int(high)])
+
+
+def test_small_integers_become_large_ones():
+    values = np.array([0, 7, 255], np.uint8)
+    for target in ("uint16", "int32"):
+        np.testing.assert_array_equal(as_dtype(values, target), values.astype(target))
+
+
+def test_an_output_has_the_machines_byte_order():
+    assert arrays.output_type("input", np.dtype(">u2")) == np.dtype("=u2")
