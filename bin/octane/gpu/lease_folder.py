@@ -156,11 +156,13 @@ class LeaseRecord:
         """Read a record of a user; None where it is not one, or was written in another boot."""
         try:
             found = json.loads(content)
+            subject = str(found["subject"])
             record = cls(
                 required=int(found["required"]),
                 slots=int(found["slots"]),
                 since=float(found["since"]),
-                subject=_printable(str(found["subject"])),
+                # Nothing that could steer a terminal.
+                subject="".join(c if c.isprintable() else "?" for c in subject[:LONGEST_SUBJECT]),
                 seen=float(found["seen"]),
                 uuids=tuple(str(uuid) for uuid in found["uuids"]),
                 pid=int(found["pid"]),
@@ -174,11 +176,6 @@ class LeaseRecord:
         moments = (abs(record.since), abs(record.seen))
         sound = all(0 <= n < MOST for n in counts) and all(t < LATEST for t in moments)
         return record if sound and record.boot == boot_id() else None
-
-
-def _printable(text: str) -> str:
-    """Text without characters that could steer a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text[:LONGEST_SUBJECT])
 
 
 class Held(NamedTuple):

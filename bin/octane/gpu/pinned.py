@@ -17,6 +17,7 @@ import mmap
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from types import ModuleType
 from typing import Literal, Protocol
@@ -39,14 +40,6 @@ class Stream(Protocol):
     ptr: int
 
 
-class Event(Protocol):
-    """CUDA event of CuPy."""
-
-    def record(self, stream: Stream) -> None:
-        """Mark a moment of a stream."""
-        ...
-
-
 @dataclass
 class Transfer:
     """Bytes of all copies in one direction, and their seconds by the clock of the GPU."""
@@ -63,7 +56,7 @@ class Transfers:
 
     def __init__(self, xp: ModuleType) -> None:
         self._xp = xp
-        self._asked: dict[int, list[tuple[Direction, int, Event, Event]]] = {}
+        self._asked: dict[int, list[tuple[Direction, int, Callable[[], float]]]] = {}
         self._sums: dict[Direction, Transfer] = {}
         self._lock = Lock()
 
@@ -74,16 +67,17 @@ class Transfers:
         begin.record(stream)
         yield
         end.record(stream)
+        elapsed = partial(self._xp.cuda.get_elapsed_time, begin, end)
         with self._lock:
-            self._asked.setdefault(stream.ptr, []).append((direction, size, begin, end))
+            self._asked.setdefault(stream.ptr, []).append((direction, size, elapsed))
 
     def settle(self, stream: Stream) -> None:
         """Count the copies of a stream, all of which are done."""
         with self._lock:
-            for direction, size, begin, end in self._asked.pop(stream.ptr, []):
+            for direction, size, elapsed in self._asked.pop(stream.ptr, []):
                 total = self._sums.setdefault(direction, Transfer())
                 total.bytes += size
-                total.seconds += self._xp.cuda.get_elapsed_time(begin, end) / 1e3
+                total.seconds += elapsed() / 1e3
 
     def found(self) -> dict[Direction, Transfer]:
         """Sums of the copies that were counted."""
@@ -141,16 +135,12 @@ class HostMemory(AbstractContextManager):
             if locked:
                 self._xp.cuda.runtime.hostUnregister(memory.ctypes.data)
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give back all that is left, once copies that an error left under way are done."""
         if any(locked for _, locked in self._given.values()):
             self._xp.cuda.Device().synchronize()
-        for memory, _ in list(self._given.values()):
+        for memory in [memory for memory, _ in self._given.values()]:
             self.give_back(memory)
-
-    def __exit__(self, *_: object) -> None:
-        """Give back all that is left."""
-        self.close()
 
     def _locked(self, memory: npt.NDArray[np.uint8]) -> bool:
         """Lock memory; say why it cannot be locked, the first time only."""

@@ -1,15 +1,12 @@
-"""CUDA kernels without a GPU: compiled by NVRTC, and run by the CPU.
+"""CUDA kernels without a GPU: a CuPy that is NumPy in disguise.
 
-NVRTC, the compiler that CuPy calls, shows that they are CUDA and what they take of a
-multiprocessor; it needs neither a GPU nor a driver. A C++ compiler makes the same source run on the
-CPU (cuda_on_cpu.h), called by a CuPy that is NumPy in disguise.
+A C++ compiler makes their source run on the CPU (cuda_on_cpu.h).
 """
 
 import collections
 import ctypes
 import functools
 import hashlib
-import importlib.metadata
 import re
 import shutil
 import subprocess
@@ -25,8 +22,6 @@ from octane.resample.gpu import aligned
 
 COMPILER = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
 SHIM = Path(__file__).with_name("cuda_on_cpu.h")
-
-# A CuPy on the CPU
 
 
 class DeviceArray(np.ndarray):
@@ -297,81 +292,3 @@ def device(cuda_on_cpu, monkeypatch):
     cuda_on_cpu.copies = 0
     yield cuda_on_cpu
     cuda_on_cpu.order(0)
-
-
-# NVRTC
-
-WHEELS = ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")
-
-
-class Nvrtc:
-    """The compiler: what it says, and what its machine code needs."""
-
-    # Volta, Turing, Ampere (A100, A6000), Ada, Hopper and Blackwell, as far as they are offered.
-    GENERATIONS = (70, 75, 80, 86, 89, 90, 100, 120)
-    # Of a multiprocessor, in every generation: registers, and the shared memory of one block.
-    REGISTERS = 1 << 16
-    SHARED = 48 << 10
-
-    def __init__(self, library):
-        self.library = library
-        count = ctypes.c_int()
-        assert library.nvrtcGetNumSupportedArchs(ctypes.byref(count)) == 0
-        numbers = (ctypes.c_int * count.value)()
-        assert library.nvrtcGetSupportedArchs(numbers) == 0
-        self.offered = list(numbers)
-
-    def log(self, file, options):
-        """Compile to machine code: what the compiler and the assembler said."""
-        library, program = self.library, ctypes.c_void_p()
-        source, name = file.read_bytes(), file.name.encode()
-        created = library.nvrtcCreateProgram(ctypes.byref(program), source, name, 0, None, None)
-        assert created == 0
-        options = [*options, "--ptxas-options=-v"]
-        given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
-        failed = library.nvrtcCompileProgram(program, len(options), given)
-        size = ctypes.c_size_t()
-        assert library.nvrtcGetProgramLogSize(program, ctypes.byref(size)) == 0
-        text = ctypes.create_string_buffer(size.value)
-        assert library.nvrtcGetProgramLog(program, text) == 0
-        log = text.value.decode()
-        assert library.nvrtcDestroyProgram(ctypes.byref(program)) == 0
-        assert not failed, log
-        # NVRTC calls its oldest generation deprecated; anything else is about the source.
-        said = [line for line in log.splitlines() if "deprecated" not in line]
-        assert not [line for line in said if re.search("warning|error", line, re.IGNORECASE)], log
-        return log
-
-    def needs(self, file, options, generation):
-        """Registers a thread and bytes of shared memory a block, per kernel; no spills allowed."""
-        if generation not in self.offered:
-            pytest.skip(f"this NVRTC offers {self.offered}, not {generation}")
-        log = self.log(file, (f"--gpu-architecture=sm_{generation}", *options))
-        found = {}
-        for entry in re.split("Compiling entry function", log)[1:]:
-            (name,) = re.findall(r"^ *'(\w+)'", entry)
-            (registers,) = re.findall(r"Used (\d+) registers", entry)
-            assert re.findall(r"(\d+) bytes spill", entry) == ["0", "0"], entry
-            shared = re.findall(r"(\d+) bytes smem", entry) or [0]
-            found[name] = int(registers), int(shared[0])
-        return found
-
-
-@pytest.fixture(scope="session")
-def nvrtc():
-    """NVRTC from a wheel."""
-    for wheel in WHEELS:
-        try:
-            files = importlib.metadata.files(wheel) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        for file in files:
-            if re.fullmatch(r"libnvrtc\.so\.\d+", file.name):
-                return Nvrtc(ctypes.CDLL(str(file.locate())))
-    pytest.skip(f"no NVRTC: none of the wheels {', '.join(WHEELS)} is installed here")
-
-
-@pytest.fixture(params=Nvrtc.GENERATIONS)
-def generation(request):
-    """A generation of GPUs, as in sm_80."""
-    return request.param

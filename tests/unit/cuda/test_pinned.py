@@ -1,4 +1,4 @@
-"""Page-locked memory, of a CUDA that counts what is locked."""
+"""Page-locked memory, of a CUDA that counts what is locked, and the copies from and to it."""
 
 import mmap
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from octane.gpu.pinned import HostMemory, whole_pages
+from octane.gpu.pinned import HostMemory, Transfer, Transfers, whole_pages
 
 
 @pytest.fixture
@@ -31,13 +31,12 @@ def test_memory_begins_at_a_page_and_takes_no_more_than_it_needs(cuda_on_cpu, ru
 
 
 def test_what_is_given_back_is_unlocked_and_the_rest_at_the_end(cuda_on_cpu, runtime):
-    memory = HostMemory(cuda_on_cpu)
-    first, second = memory.take(5000), memory.take(6000)
-    memory.give_back(first)
-    assert list(runtime.locked) == [second.ctypes.data]
-    with pytest.raises(KeyError):
+    with HostMemory(cuda_on_cpu) as memory:
+        first, second = memory.take(5000), memory.take(6000)
         memory.give_back(first)
-    memory.close()
+        assert list(runtime.locked) == [second.ctypes.data]
+        with pytest.raises(KeyError):
+            memory.give_back(first)
     assert not runtime.locked
     assert memory.size == 0
     # Arrays that somebody still holds stay what they are.
@@ -96,3 +95,18 @@ def test_threads_share_it(cuda_on_cpu, runtime):
         list(pool.map(work, range(4)))
         assert memory.size == 4 * 4096
         assert len(runtime.locked) == 4
+
+
+def test_copies_are_summed_by_direction_once_when_their_stream_is_done(cuda_on_cpu, monkeypatch):
+    monkeypatch.setattr(cuda_on_cpu.cuda, "get_elapsed_time", lambda *_: 500.0)
+    transfers = Transfers(cuda_on_cpu)
+    one, two = (cuda_on_cpu.cuda.Stream(non_blocking=True) for _ in range(2))
+    for size, way in ((1000, "to_device"), (600, "to_device"), (10, "to_host")):
+        with transfers.timed(one, size, way), transfers.timed(two, 7, way):
+            pass
+    with pytest.raises(MemoryError), transfers.timed(one, 10, "to_device"):
+        raise MemoryError
+    assert transfers.found() == {}
+    for _ in range(2):
+        transfers.settle(one)
+        assert transfers.found() == {"to_device": Transfer(1600, 1.0), "to_host": Transfer(10, 0.5)}
