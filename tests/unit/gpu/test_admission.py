@@ -158,6 +158,10 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
         pytest.param(
             [FULL], request(4), None, {"GPU-0": "2 leases there, 1 allowed"}, True, id="alone",
         ),
+        pytest.param(
+            [Load(gpu(), (holder(4),))], request(4, slots=2), None,
+            {"GPU-0": "1 of 1 slots taken"}, True, id="alone there",
+        ),
         pytest.param([LOST], request(4), None, {"GPU-0": "NVML reports: GPU is lost"}, True,
                      id="a fault may pass"),
         pytest.param([LOST, Load(gpu(1))], request(4, *ALL), 1,
@@ -180,21 +184,6 @@ def test_a_decision_and_its_reasons(loads, wanted, granted, reasons, possible):
     found = decide(loads, wanted)
     assert (found.gpu and found.gpu.index) == granted
     assert (found.reasons, found.possible) == (reasons, possible)
-
-
-@pytest.mark.parametrize(
-    ("own", "held", "granted"), [(1, 1, None), (2, 1, None), (1, 2, None), (2, 2, 0)]
-)
-def test_a_gpu_is_shared_only_when_both_allow_it(own, held, granted):
-    assert chosen([Load(gpu(), (holder(4, slots=held),))], request(4, slots=own)) == granted
-
-
-@pytest.mark.parametrize(
-    ("free", "one", "available"),
-    [(20, holder(20), 0), (10, holder(20, allocated=30), 10), (35, holder(20, allocated=5), 20)],
-)
-def test_nothing_is_promised_twice(free, one, available):
-    assert Load(gpu(free=free), (one,)).available == available * GB
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ class OutOfMemoryError(MemoryError):
 
 
 class FakeCupy(ModuleType):
-    """As much of CuPy as CupyDevice touches, with a log; the calls of the runtime may fail."""
+    """As much of CuPy as is called, with a log; the calls of the runtime may fail."""
+
+    __version__ = "13.6.0"
 
     def __init__(self, uuids):
         super().__init__("cupy")
@@ -48,7 +50,8 @@ class FakeCupy(ModuleType):
             return answer
 
         def properties(n):
-            return {"uuid": bytes.fromhex(uuids[n].removeprefix("GPU-").replace("-", ""))}
+            uuid = bytes.fromhex(uuids[n].removeprefix("GPU-").replace("-", ""))
+            return {"uuid": uuid, "name": b"NVIDIA A6000", "totalGlobalMem": 48 << 30}
 
         self.cuda = SimpleNamespace(
             Device=device,
@@ -57,7 +60,10 @@ class FakeCupy(ModuleType):
             runtime=SimpleNamespace(
                 CUDARuntimeError=CUDARuntimeError,
                 getDeviceCount=lambda: called("count", len(uuids)),
+                getDevice=lambda: 0,
                 getDeviceProperties=properties,
+                driverGetVersion=lambda: 12040,
+                runtimeGetVersion=lambda: 12080,
                 free=lambda _: called("free", self.log.append(("free", self.current[-1]))),
             ),
         )
@@ -154,21 +160,8 @@ def test_whether_cupy_is_there_is_told_without_loading_it(monkeypatch):
     assert CupyDevice.missing() is None
 
 
-def described_cupy():
-    """As much of CuPy as describe() touches."""
-    cupy = ModuleType("cupy")
-    runtime = SimpleNamespace(
-        getDevice=lambda: 0,
-        getDeviceProperties=lambda _: {"name": b"NVIDIA A6000", "totalGlobalMem": 48 << 30},
-        driverGetVersion=lambda: 12040,
-        runtimeGetVersion=lambda: 12080,
-    )
-    vars(cupy).update(__version__="13.6.0", cuda=SimpleNamespace(runtime=runtime))
-    return cupy
-
-
 @pytest.mark.parametrize("without", [None, "nvmlInit", "nvmlSystemGetDriverVersion"])
-def test_describe_a_gpu(monkeypatch, without):
+def test_describe_a_gpu(cupy, monkeypatch, without):
     def missing():
         raise gpu_device.pynvml.NVMLError(gpu_device.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -176,7 +169,7 @@ def test_describe_a_gpu(monkeypatch, without):
     for name, answer in answers.items():
         answered = missing if name == without else lambda answer=answer: answer
         monkeypatch.setattr(gpu_device.pynvml, name, answered)
-    assert gpu_device.describe(described_cupy()) == {
+    assert gpu_device.describe(cupy()) == {
         "backend": "gpu",
         "device": "NVIDIA A6000",
         "driver": "570.86.15" if without is None else None,

@@ -1,8 +1,6 @@
 """Which GPUs CUDA_VISIBLE_DEVICES leaves, and how they are spoken of."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from octane.gpu.inventory import Gpu, named, visible
 
@@ -25,10 +23,7 @@ GPUS = (
     ("setting", "uuids"),
     [
         (None, [gpu.uuid for gpu in GPUS]),
-        ("", []),
-        ("-1", []),
-        ("NoDevFiles", []),
-        ("void", []),
+        *((none, []) for none in ("", ",0", "-1", "²", "NoDevFiles", "void")),
         ("0", [ONE]),
         ("1,0", [TWO, ONE]),
         (" 1 , 0 ", [TWO, ONE]),
@@ -51,21 +46,6 @@ GPUS = (
 )
 def test_the_setting_is_read_as_cuda_reads_it(setting, uuids):
     assert [gpu.uuid for gpu in visible(GPUS, setting)] == uuids
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from(["0", "1", "2", "3", "-1", "", ONE, TWO, FIRST, "GPU-8932f", "MIG-2"]),
-            st.text(max_size=5),
-        ),
-        max_size=5,
-    )
-)
-def test_a_setting_never_gives_more_gpus_than_it_has_entries(entries):
-    found = visible(GPUS, ",".join(entries))
-    assert len(found) <= len(",".join(entries).split(","))
-    assert len({gpu.uuid for gpu in found}) == len(found)
 
 
 def test_a_mig_instance_is_named_with_its_uuid():

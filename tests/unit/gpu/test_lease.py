@@ -218,15 +218,6 @@ def test_nvml_that_stays_away_while_waiting_counts_as_gone(reading, monkeypatch)
         assert (held.gpu, held.fallback) == (None, True)
 
 
-def test_a_folder_that_a_stopped_process_keeps_is_waited_for(folder, monkeypatch):
-    monkeypatch.setattr(leases, "PATIENCE", 0.01)
-    with LeaseFolder(folder) as opened, opened.mutex(), lease("4GB", timeout=0.05) as held:
-        assert held.gpu is None
-        assert "stopped or hangs" in held.reason
-    with lease("4GB", timeout=0) as held:
-        assert held.gpu is not None
-
-
 def test_a_folder_that_cannot_be_used_is_the_cpu_with_a_warning_or_an_error(folder, caplog):
     folder.write_text("")
     with lease("4GB") as held:
@@ -306,28 +297,3 @@ def test_a_waiter_that_is_stopped_holds_up_nobody(folder):
             assert held.gpu is not None
         for place in places:
             place.release()
-
-
-def test_a_file_that_is_removed_comes_again_while_its_lease_or_place_is_held(folder, monkeypatch):
-    monkeypatch.setattr(leases, "LOOK_AFTER", 0.01)
-    removed = []
-
-    def on_wait(*_):
-        if "wait.0" in held_names(folder) and not removed:
-            (folder / "wait.0").unlink()
-        elif removed:
-            assert "wait.0" in held_names(folder)
-            raise KeyboardInterrupt
-        removed.append(True)
-
-    with lease("4GB") as held, lease("4GB"):
-        with pytest.raises(KeyboardInterrupt):
-            lease("4GB", on_wait=on_wait).__enter__()
-        assert held.slot is not None
-        (folder / held.slot.held.name).unlink()
-        deadline = time.monotonic() + 30
-        while f"{FIRST}.0" not in held_names(folder):
-            assert time.monotonic() < deadline
-        with lease("4GB", timeout=0) as none:
-            assert none.gpu is None
-    assert held_names(folder) == []

@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from contextlib import ExitStack
@@ -29,9 +28,7 @@ from octane.gpu.lease_folder import (
     own_identity,
 )
 
-NOBODY, OWN = 65534, os.getuid()
 PROJECT = Path(__file__).resolve().parents[3]
-as_root = pytest.mark.skipif(OWN != 0, reason="becoming another user needs root")
 
 
 def record(**other):
@@ -43,11 +40,8 @@ def unpacked(content):
 
 
 @pytest.fixture
-def path():
-    # Not below pytest's folder, which no other user may enter.
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        Path(folder).chmod(0o711)
-        yield Path(folder) / "leases"
+def path(tmp_path):
+    return tmp_path / "leases"
 
 
 @pytest.fixture
@@ -97,34 +91,6 @@ def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
     assert (folder.path / "GPU-0.0").stat().st_size == RECORD_SIZE
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\0" * RECORD_SIZE,
-        b"[1]",
-        b'"text"',
-        b"[" * RECORD_SIZE,
-        record(boot="another").packed(),
-        record(required=-1).packed(),
-        record(required=10**400).packed(),
-        record(required=2**63).packed(),
-        record(slots=0).packed(),
-        record(slots=10**400).packed(),
-        record(pid=10**400).packed(),
-        record(since=float("nan")).packed(),
-        record(seen=float("-inf")).packed(),
-        record(since=1e300).packed(),
-        record().packed().replace(b'"required": 10', b'"required": {}'),
-        record().packed().replace(b'"required": 10', b'"required": 1e999'),
-        record().packed().replace(b'"required": 10', b'"required": ' + b"9" * 5000),
-    ],
-    ids=range(18),
-)
-def test_what_is_no_record_of_this_boot_is_not_believed(content):
-    assert unpacked(content) is None
-
-
 def test_a_record_that_is_sound_is_believed_except_for_its_user():
     assert unpacked(record().packed()) == record()
     assert LeaseRecord.unpacked(record().packed(), 4_000_000_000) == record(uid=4_000_000_000)
@@ -139,20 +105,18 @@ def test_a_record_that_is_sound_is_believed_except_for_its_user():
 
 @pytest.fixture
 def hold(path):
-    """Hold a lease in a process, perhaps of another user, that goes on with some code."""
+    """Hold a lease in a process that goes on with some code."""
     with ExitStack() as stack:
 
-        def start(code="input()", uid=OWN):
+        def start(code):
             code = f"""
 import os, sys
 from pathlib import Path
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-if os.getuid() != {uid}:
-    os.setgroups([]); os.setgid({uid}); os.setuid({uid})
 folder = LeaseFolder(Path(sys.argv[1]))
 with folder.mutex():
     slot = folder.take("GPU-0", LeaseRecord(10, 1, 1.0))
-print(slot.held.name, flush=True)
+print("holds", flush=True)
 {textwrap.dedent(code)}
 """
             process = subprocess.Popen(
@@ -165,18 +129,10 @@ print(slot.held.name, flush=True)
             stack.enter_context(process)
             stack.callback(process.kill)
             assert process.stdout is not None
-            vars(process)["slot"] = process.stdout.readline().strip()
+            assert process.stdout.readline() == "holds\n"
             return process
 
         yield start
-
-
-def test_a_killed_holder_leaves_nothing(folder, hold):
-    holder = hold()
-    assert names(folder) == [holder.slot] == ["GPU-0.0"]
-    holder.kill()
-    holder.communicate()
-    assert names(folder) == []
 
 
 def test_a_forked_child_that_outlives_a_killed_parent_keeps_the_lease(folder, hold):
@@ -215,13 +171,12 @@ def test_neither_a_forked_child_nor_a_program_ends_or_keeps_the_lease(folder):
         assert names(folder) == []
 
 
-@pytest.mark.parametrize("patience", [0, 0.05])
-def test_a_folder_that_stays_locked_is_one_clear_sentence(folder, patience):
+def test_a_folder_that_stays_locked_is_one_clear_sentence(folder):
     with folder.mutex(), LeaseFolder(folder.path) as other:
         started = time.monotonic()
         with pytest.raises(LeaseFolderBusyError, match=r"stopped or hangs.*fuser"):
-            other.mutex(patience).__enter__()
-        assert patience <= time.monotonic() - started < patience + 5
+            other.mutex(0.05).__enter__()
+        assert 0.05 <= time.monotonic() - started < 5
 
 
 def test_a_file_that_a_cleaner_removed_is_made_again_for_the_next_taker_to_see(folder, caplog):
@@ -251,51 +206,6 @@ def test_a_folder_that_was_removed_is_made_again_by_whoever_notices(folder):
     slot.restore()
     assert names(folder) == ["GPU-0.0"]
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o1777
-    slot.release()
-
-
-ODD = ["link", "dangling link", "second name", "fifo", "folder", "no rights", "odd digits", "text"]
-
-
-@pytest.mark.parametrize("kind", ODD)
-def test_an_odd_file_is_passed_over_and_what_it_aims_at_stays(folder, kind):
-    victim, bait = folder.path.parent / "victim", folder.path / "GPU-0.0"
-    victim.write_text("precious")
-    match kind:
-        case "link":
-            bait.symlink_to(victim)
-        case "dangling link":
-            bait.symlink_to(victim.with_name("made"))
-        case "second name":
-            bait.hardlink_to(victim)
-        case "fifo":
-            os.mkfifo(bait)
-        case "folder":
-            bait.mkdir()
-        case "no rights":
-            bait.touch(0o000)
-            os.chown(bait, *([-1, -1] if os.getuid() else [1, 1]))
-        case "odd digits":
-            (folder.path / "GPU-0.²").touch()
-            (folder.path / f"GPU-0.{'9' * 200}").touch()
-            bait.touch()
-        case "text":
-            (folder.path / "GPU-0.x").touch()
-            (folder.path / "GPU-0").mkdir()
-            bait.write_text("junk")
-    slot = take(folder)
-    free = kind in ("odd digits", "text") or (kind == "no rights" and os.getuid() != 0)
-    assert slot.held.name == ("GPU-0.0" if free else "GPU-0.1")
-    assert names(folder) == [slot.held.name]
-    slot.release()
-    assert victim.read_text() == "precious"
-    assert not victim.with_name("made").exists()
-
-
-def test_a_lease_with_a_second_name_counts_once(folder):
-    slot = take(folder)
-    (folder.path / "GPU-0.5").hardlink_to(folder.path / "GPU-0.0")
-    assert names(folder) == ["GPU-0.0"]
     slot.release()
 
 
@@ -350,46 +260,6 @@ def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, c
     assert str(folder.path) in str(caught.value)
     assert "--gpu-lock-dir" in str(caught.value)
     assert names(folder) == []
-
-
-@as_root
-@pytest.mark.parametrize("first", [0, NOBODY])
-def test_a_hostile_user_can_neither_remove_nor_change_anothers_lease(folder, first, hold):
-    second = NOBODY if first == 0 else 1
-    hostile = """
-    lease, own = sys.argv[1] + "/GPU-0.1", sys.argv[1] + "/GPU-0.0"
-    slot.release()
-    for attack in (lambda: os.unlink(lease), lambda: os.open(lease, os.O_WRONLY),
-                   lambda: os.rename(lease, own), lambda: os.replace(own, lease),
-                   lambda: os.chmod(lease, 0o666)):
-        try:
-            attack()
-        except PermissionError:
-            print("refused", end=" ")
-    os.unlink(own)
-    print(flush=True)
-    input()
-    """
-    # The file of the first was the hostile user's before: it is not taken.
-    before = hold("", second)
-    before.communicate()
-    one = hold("input()", first)
-    assert (before.slot, one.slot) == ("GPU-0.0", "GPU-0.1")
-    two = hold(hostile, second)
-    assert two.slot == "GPU-0.0"
-    assert two.stdout.readline().split().count("refused") == 5
-    with folder.mutex():
-        ((name, found),) = folder.held("GPU-0")
-    assert (name, found and found.uid) == ("GPU-0.1", first)
-    one.communicate("\n")
-    assert names(folder) == []
-
-
-@as_root
-def test_a_folder_that_a_user_may_not_write_is_one_clear_sentence(folder, hold, capfd):
-    folder.path.chmod(0o755)
-    assert hold(uid=NOBODY).wait() == 1
-    assert f"LeaseFolderError: GPU leases cannot be kept in {folder.path}" in capfd.readouterr().err
 
 
 # A name that no parser by blanks survives.

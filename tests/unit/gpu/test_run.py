@@ -344,10 +344,3 @@ def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
     np.testing.assert_array_equal(made[0], made[1])
     assert isinstance(recorded, dict)
     assert [a["outcome"] for a in recorded["attempts"]] == ["out of memory", "done"]
-
-
-def test_a_gpu_that_is_insisted_on_and_is_not_there_is_an_error(mosaic, reading, tmp_path):
-    # Without CuPy in the tests' environment.
-    with pytest.raises(OctaneError, match="--backend cpu"):
-        resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu")
-    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]

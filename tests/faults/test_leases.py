@@ -1,0 +1,198 @@
+"""What other processes and other users do to the leases of GPUs, and to their folder."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from octane.config.params import LeaseParameters
+from octane.gpu import lease as leases
+from octane.gpu.lease import lease
+from octane.gpu.lease_folder import RECORD_SIZE, LeaseFolder, LeaseRecord
+from octane.gpu.simulated import VARIABLE, simulated_uuid
+from octane.gpu.status import Node, table
+
+pytestmark = pytest.mark.fault
+
+FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
+OTHER_USER = 65534 if os.getuid() == 0 else os.getuid()
+COMMAND = Path(__file__).resolve().parents[2] / "bin" / "gpu_slot.py"
+
+
+@pytest.fixture
+def folder(monkeypatch):
+    """Lease folder of a node with two GPUs of 40 GB, which other users may enter."""
+    monkeypatch.setattr(leases, "TICK", 0.01)
+    monkeypatch.setattr(leases, "LOOK_AFTER", 0.01)
+    for name in ("CUDA_VISIBLE_DEVICES", leases.HELD):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(VARIABLE, "2x40GB")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as parent:
+        Path(parent).chmod(0o711)
+        path = Path(parent) / "leases"
+        monkeypatch.setenv("OCTANE_GPU_LOCK_DIR", str(path))
+        LeaseFolder(path).close()
+        yield path
+
+
+def held_names(folder):
+    with LeaseFolder(folder) as opened, opened.mutex():
+        return [name for kind in (FIRST, SECOND, "wait") for name, _ in opened.held(kind)]
+
+
+def given():
+    """Name of the slot that a request gets at once, or None."""
+    with lease("4GB", timeout=0) as held:
+        return held.slot and held.slot.held.name
+
+
+def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder, told):
+    removed = []
+
+    def on_wait(*_):
+        if not removed and "wait.0" in held_names(folder):
+            (folder / "wait.0").unlink()
+            removed.append("wait.0")
+        elif removed:
+            assert "wait.0" in held_names(folder)
+            raise KeyboardInterrupt
+
+    with lease("4GB") as held, lease("4GB"):
+        with pytest.raises(KeyboardInterrupt):
+            lease("4GB", on_wait=on_wait).__enter__()
+        assert held.slot is not None
+        (folder / held.slot.held.name).unlink()
+        deadline = time.monotonic() + 30
+        while f"{FIRST}.0" not in held_names(folder):
+            assert time.monotonic() < deadline
+        assert given() is None
+    assert held_names(folder) == []
+    told("both files came again, and the next request was not given what was held")
+
+
+RECORD = LeaseRecord(10, 1, 1.0)
+HOSTILE = [
+    *(b"", b"\0" * RECORD_SIZE, b"[1]", b'"text"', b"[" * RECORD_SIZE),
+    *(
+        replace(RECORD, **changed).packed()
+        for changed in (
+            *({"boot": "another"}, {"slots": 0}, {"slots": 10**400}, {"pid": 10**400}),
+            *({"required": -1}, {"required": 10**400}, {"required": 2**63}),
+            *({"since": float("nan")}, {"since": 1e300}, {"seen": float("-inf")}),
+        )
+    ),
+    *(
+        RECORD.packed().replace(b'"required": 10', b'"required": ' + changed)
+        for changed in (b"{}", b"1e999", b"9" * 5000)
+    ),
+]
+
+
+def test_another_users_records_are_hostile(folder, told):
+    for content in HOSTILE:
+        with ExitStack() as stack:
+            for name in (f"{FIRST}.0", "wait.0"):
+                path = folder / name
+                path.unlink(missing_ok=True)
+                path.write_bytes(content)
+                os.chown(path, OTHER_USER, -1)
+                fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
+            with LeaseFolder(folder) as opened, opened.mutex():
+                assert opened.held(FIRST) == [(f"{FIRST}.0", None)]
+            assert "slot 0  unknown  pid unknown" in table(Node(LeaseParameters()).status())
+            # His GPU is his own, and he stands before nobody in the queue.
+            assert given() == f"{SECOND}.0"
+    told(f"{len(HOSTILE)} kinds of content; each time the other GPU was given at once")
+
+
+def test_odd_files_lie_in_the_folder(folder, told):
+    victim = folder.parent / "victim"
+    victim.write_text("precious")
+    for kind in (FIRST, "wait"):
+        (folder / f"{kind}.0").symlink_to(victim)
+        (folder / f"{kind}.1").symlink_to(victim.with_name("made"))
+        (folder / f"{kind}.2").hardlink_to(victim)
+        os.mkfifo(folder / f"{kind}.3")
+        (folder / f"{kind}.4").mkdir()
+        (folder / f"{kind}.5").touch(0o600)
+        os.chown(folder / f"{kind}.5", OTHER_USER, -1)
+        for name in ("²", "9" * 200, "x", "-1", ""):
+            (folder / f"{kind}.{name}").touch()
+    # A free file of this user serves, which another user's does not.
+    free = 6 if os.getuid() == 0 else 5
+    with lease("4GB", timeout=0) as held, lease("4GB", timeout=0):
+        assert held.slot is not None
+        assert held.slot.held.name == f"{FIRST}.{free}"
+        # A lease counts once under two names.
+        (folder / f"{FIRST}.8").hardlink_to(folder / f"{FIRST}.{free}")
+        assert held_names(folder) == [f"{FIRST}.{free}", f"{SECOND}.0"]
+        with pytest.raises(KeyboardInterrupt):
+            lease("4GB", on_wait=lambda *_: interrupt(folder, free)).__enter__()
+    # What is written to it would appear under the second name too.
+    assert given() == f"{FIRST}.{free + 1}"
+    assert victim.read_text() == "precious"
+    assert not victim.with_name("made").exists()
+    told("leases and places in the queue were given beside them, and what they lead to stayed")
+
+
+def interrupt(folder, free):
+    """End a wait in a place of its own."""
+    assert f"wait.{free}" in held_names(folder)
+    raise KeyboardInterrupt
+
+
+LEFT = (
+    "import subprocess, sys\n"
+    "subprocess.Popen(['sh', '-c', 'echo there; read x'], close_fds=True, start_new_session=True)\n"
+    "sys.exit(3)"
+)
+
+
+def test_a_child_keeps_the_gpu_after_its_command_ended(folder, told):
+    for number in (None, signal.SIGTERM):
+        with subprocess.Popen(
+            [sys.executable, COMMAND, "--memory", "4GB", "--", sys.executable, "-c", LEFT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as launcher:
+            assert launcher.stdin is not None
+            assert launcher.stdout is not None
+            assert launcher.stdout.readline() == "there\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                launcher.wait(0.3)  # its parent has ended, and it kept no file open
+            assert held_names(folder) == [f"{FIRST}.0"]
+            if number is None:
+                launcher.stdin.close()
+            else:
+                launcher.send_signal(number)
+            assert launcher.wait(60) == 3
+        assert held_names(folder) == []
+    told("gpu_slot.py waited for it, passed a signal on, and ended with the command's exit code")
+
+
+def test_a_stopped_process_keeps_the_folder_locked(folder, told):
+    code = (
+        "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], 0), 2); os.kill(os.getpid(), 19)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, folder]) as stopped:
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+        begun = time.monotonic()
+        with lease("4GB", timeout=1.5) as held:
+            assert held.gpu is None
+        assert time.monotonic() - begun < 6
+        assert "no GPU came free within 1.5 s" in held.reason
+        assert "stopped or hangs; find it (fuser" in held.reason
+        stopped.kill()
+        stopped.wait()
+        assert given() == f"{FIRST}.0"
+    told("refused after its timeout, with the command that finds the process; then given again")
