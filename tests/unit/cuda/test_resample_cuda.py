@@ -5,6 +5,7 @@ early shows.
 """
 
 import math
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -35,19 +36,6 @@ def memory(cuda_on_cpu):
 def resampler_(cuda_on_cpu, memory):
     """One for all: its buffers hold what earlier volumes left."""
     return CudaResampler(cuda_on_cpu, memory)
-
-
-@pytest.fixture
-def run(cuda_on_cpu):
-    """Run a pipeline of one lane; gives the metrics."""
-
-    def go(tiles, work, metrics=None):
-        metrics = Metrics("test") if metrics is None else metrics
-        share = Share(cuda_on_cpu, 1)
-        run_pipeline(tiles, work, label="T", workers=1, metrics=metrics, share=share)
-        return metrics
-
-    return go
 
 
 def by_arrays(array, operators, dtype=None):
@@ -252,9 +240,8 @@ def test_copies_are_counted_also_from_memory_that_is_not_locked(cuda_on_cpu, mon
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">u2"])
-def test_a_lane_copies_there_and_back_and_counts_both(run, dtype):
-    array = voxels((5, 6, 7), dtype)
-    found = []
+def test_a_lane_copies_there_and_back_and_counts_both_also_of_a_try_that_fails(cuda_on_cpu, dtype):
+    array, found, metrics = voxels((5, 6, 7), dtype), [], Metrics("n4")
 
     def work(tile, lane):
         block = lane.buffer("block", array.shape, array.dtype)
@@ -264,32 +251,23 @@ def test_a_lane_copies_there_and_back_and_counts_both(run, dtype):
         block[...] = 0
         found.append(lane.to_host(device + device.dtype.type(tile), "result").copy())
         lane.to_device(array)
-        return 1
-
-    metrics = run(range(3), work)
-    for tile, result in enumerate(found):
-        np.testing.assert_array_equal(result, array + array.dtype.type(tile))
-    noted = cast("dict", metrics.figures["pipeline"])["T"]["transfers"]
-    assert noted["to_device"]["bytes"] == 6 * array.nbytes
-    assert noted["to_host"]["bytes"] == 3 * array.nbytes
-    assert metrics.bytes["copy"] == 9 * array.nbytes
-    assert all(of["seconds"] > 0 for of in noted.values())
-
-
-def test_bytes_of_a_try_that_failed_are_counted_as_its_seconds_are(run):
-    array = voxels((5, 6, 7), "f4")
-    metrics = Metrics("n4")
-
-    def work(tile, lane):
-        lane.to_device(array)
-        if tile:
+        if tile == 3:
             raise MemoryError
         return 1
 
+    share = Share(cuda_on_cpu, 1)
+    run = partial(run_pipeline, label="T", workers=1, metrics=metrics, share=share)
+    run(range(3), work)
+    noted = cast("dict", metrics.figures["pipeline"])["T"]["transfers"]
+    assert noted["to_device"]["bytes"] == 6 * array.nbytes
+    assert noted["to_host"]["bytes"] == 3 * array.nbytes
+    assert all(of["seconds"] > 0 for of in noted.values())
     with pytest.raises(MemoryError):
-        run([0, 1], work, metrics)
-    assert metrics.bytes["copy"] == 2 * array.nbytes
+        run([3], work)
+    assert metrics.bytes["copy"] == 12 * array.nbytes
     assert "copy" in metrics.seconds
+    for tile, result in enumerate(found):
+        np.testing.assert_array_equal(result, array + array.dtype.type(tile))
 
 
 def test_memory_is_given_back_when_copies_that_an_error_left_are_done(cuda_on_cpu):
