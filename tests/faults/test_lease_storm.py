@@ -49,10 +49,10 @@ def test_beside_a_hostile_user_nothing_is_given_twice_and_nobody_waits_too_long(
     for met in ("grants_of_the_second_user", "refused", "prevented", "done", "stops"):
         assert counts[met] > 0, counts
     told(
-        f"{kills} kills; {counts['done']} of his attacks changed what is his own and "
-        f"{counts['prevented']} were refused; {counts['grants']} leases were given and "
-        f"{counts['refused']} requests refused in time; {counts['double_grants']} given twice, "
-        f"{counts['over_memory']} times too much memory"
+        f"{kills} kills; {counts['done']} of his attacks took effect, none of them a change of a "
+        f"file of others, and {counts['prevented']} were refused; {counts['grants']} leases were "
+        f"given and {counts['refused']} requests refused in time; {counts['double_grants']} given "
+        f"twice, {counts['over_memory']} times too much memory"
     )
 
 
