@@ -55,7 +55,7 @@ class Span:
     slot: str
     size: int
     start: int
-    stop: int | None = None
+    stop: int
     taker: int = 0
 
 
@@ -262,14 +262,13 @@ def spans_of(text: str, killed: dict[int, int]) -> tuple[list[Span], int]:
     for line in text.splitlines():
         what, moment, taker, slot, size = line.split()
         if what == "granted":
-            span = Span(slot, int(size), int(moment), taker=int(taker))
+            span = Span(slot, int(size), int(moment), killed[int(taker)], int(taker))
             spans.append(span)
-            current[int(taker)] = span
+            current[span.taker] = span
         elif what == "released":
             current.pop(int(taker)).stop = int(moment)
-    for taker, span in current.items():
-        span.stop = max(span.start, killed[taker])
-    return spans, len(current)
+    # A taker may write of its grant in the moment in which it is killed.
+    return [span for span in spans if span.start < span.stop], len(current)
 
 
 def overlaps(spans: list[Span]) -> int:
@@ -278,28 +277,21 @@ def overlaps(spans: list[Span]) -> int:
     last: dict[str, int] = defaultdict(int)
     for span in sorted(spans, key=lambda one: one.start):
         found += span.start < last[span.slot]
-        last[span.slot] = max(last[span.slot], span.stop or 0)
+        last[span.slot] = max(last[span.slot], span.stop)
     return found
 
 
 def over(spans: list[Span], weight: Callable[[Span], int], most: int) -> int:
     """Count the moments in which a GPU carried more than it may."""
     found = 0
-    for gpu in {span.slot.rpartition(".")[0] for span in spans}:
-        own = [span for span in spans if span.slot.rpartition(".")[0] == gpu]
-        # Where one ends as another begins, the end comes first.
-        events = sorted(
-            [(span.start, 1, weight(span)) for span in own]
-            + [(span.stop or 0, 0, -weight(span)) for span in own if (span.stop or 0) > span.start]
-        )
-        # A span without length was killed in the moment of its grant: it never counts.
-        short = {span.start for span in own if span.stop == span.start}
-        carried = 0
-        for moment, begins, change in events:
-            if begins and moment in short:
-                continue
-            carried += change
-            found += carried > most
+    carried: dict[str, int] = defaultdict(int)
+    # Where one ends as another begins, the end comes first.
+    events = [(span.stop, 0, -weight(span), span.slot) for span in spans]
+    events += [(span.start, 1, weight(span), span.slot) for span in spans]
+    for _, begins, change, slot in sorted(events):
+        gpu = slot.rpartition(".")[0]
+        carried[gpu] += change
+        found += begins and carried[gpu] > most
     return found
 
 
