@@ -6,6 +6,7 @@ each is a sentence that names the file and the line.
 
 import csv
 import io
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from octane.core.errors import OctaneError
 
 SEPARATORS = ",;\t"
 """Spreadsheets write semicolons where the comma is the decimal sign."""
+MOST_BYTES = 1_000_000
+"""Size of a samplesheet: some thousand subjects."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,26 @@ class Sheet:
 
     def problem(self, line: int, sentence: str) -> None:
         """Note a problem."""
-        self.problems.append(f"{self.where(line)}: {sentence}")
+        self.problems.append(CONTROL.sub("?", f"{self.where(line)}: {sentence}"))
 
     def add(self, line: int, cells: Mapping[str, str]) -> None:
         """Add a row; a column belongs to the line that it first stands in."""
-        for column in cells:
+        for column, text in cells.items():
             self.columns.setdefault(column, line)
+            if CONTROL.search(text):
+                self.problem(line, f"{column} has a control character or a line break; remove it.")
         self.rows.append(Row(line, {column: text for column, text in cells.items() if text}))
+
+
+class _Loader(yaml.BaseLoader):
+    """Leaves every value the text that it is: 01 is no number."""
+
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
+        # A few lines of aliases can stand for more than any memory holds.
+        if self.check_event(yaml.AliasEvent):
+            place = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="octane takes no aliases", problem_mark=place)
+        return super().compose_node(parent, index)
 
 
 def is_subject_name(name: str) -> bool:
@@ -71,6 +88,8 @@ def read_samplesheet(path: Path, name: str | None = None, *, may_be_empty: bool 
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".yml": _read_yaml, ".yaml": _read_yaml}
     try:
         reader = readers[path.suffix.lower()]
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            raise OctaneError(f"{sheet.name} is no file of up to {MOST_BYTES} bytes; correct it.")
         text = path.read_bytes().decode("utf-8-sig")
     except KeyError as error:
         raise OctaneError(
@@ -130,13 +149,14 @@ def _read_csv(text: str, sheet: Sheet) -> None:
 
 def _read_yaml(text: str, sheet: Sheet) -> None:
     try:
-        # The base loader leaves every value the text that it is: 01 is no number.
-        node = yaml.compose(text, Loader=yaml.BaseLoader)
-        entries = yaml.load(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError as error:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        entries = loader.construct_document(node) if node else []
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = sheet.where(mark.line + 1) if mark is not None else sheet.name
-        reason = getattr(error, "problem", None) or "it has signs that no text has"
+        deep = "it is nested too deeply" if isinstance(error, RecursionError) else None
+        reason = getattr(error, "problem", deep) or "it has signs that no text has"
         raise OctaneError(f"{where}: this is no YAML ({reason}); correct it.") from error
     if node is None:
         return

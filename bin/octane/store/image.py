@@ -55,6 +55,8 @@ DECODING_ERRORS = (
 
 MOST_CHUNKS = 10_000_000
 """Chunks of an image that can be looked for one by one."""
+MOST_VOXELS = 10**15
+"""Voxels of an image, and of a chunk: beyond them its metadata are wrong."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,9 @@ def open_levels(path: Path) -> list[Image]:
 
 def _array(path: Path, name: str) -> zarr.Array:
     """The array of one dataset."""
-    if not any([read_json(path / name / file) for file in METADATA]):
+    found = {file: read_json(path / name / file) for file in METADATA}
+    content = found["zarr.json"] or found[".zarray"]
+    if not content:
         raise OctaneError(
             f"{path} names the dataset {name} and has no such array; the store is incomplete: "
             f"{_restore(path)}"
@@ -219,22 +223,41 @@ def _array(path: Path, name: str) -> zarr.Array:
     try:
         array = zarr.open_array(path, path=name, mode="r")
     except DECODING_ERRORS as error:
+        reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise OctaneError(
             f"{path} has metadata of the dataset {name} that cannot be read "
-            f"({str(error).splitlines()[0]}); {_restore(path)}"
+            f"({_wrong_field(content)}: {reason}); {_restore(path)}"
         ) from error
-    if array.ndim != 3 or min(array.shape) < 1:
+    if array.ndim != 3 or min(array.shape) < 1 or array.dtype.kind not in "biufc":
         raise OctaneError(
-            f"{path} holds an array of shape {array.shape}; octane takes 3-D images with voxels."
+            f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
+            "3-D images of numbers."
         )
     sizes = zip(array.shape, array.chunks, strict=True)
+    owned = owned_shape(array)
     if (
-        min(*array.chunks, *owned_shape(array)) < 1
+        min(*array.chunks, *owned) < 1
         or math.prod(-(-n // c) for n, c in sizes) > MOST_CHUNKS
+        or max(math.prod(array.shape), math.prod(owned)) > MOST_VOXELS
     ):
         raise OctaneError(
             f"{path} holds an array of shape {array.shape} in chunks of {array.chunks}; octane "
-            f"takes up to {MOST_CHUNKS} chunks: correct the metadata of dataset {name}, or "
-            "rechunk it."
+            f"takes up to {MOST_CHUNKS} chunks and {MOST_VOXELS} voxels: correct the metadata of "
+            f"dataset {name}, or rechunk it."
         )
     return array
+
+
+def _wrong_field(content: dict[str, object]) -> str:
+    """Field that zarr refuses: put one after the other into metadata that it takes."""
+    version = 2 if "chunks" in content else 3
+    metadata = zarr.create_array({}, shape=(1, 1, 1), dtype="u1", zarr_format=version).metadata
+    taken = metadata.to_dict()
+    # The type first, as the fill value is one of its own.
+    for name in sorted(content, key=lambda name: name not in ("dtype", "data_type")):
+        taken[name] = content[name]
+        try:
+            type(metadata).from_dict(taken)
+        except DECODING_ERRORS:
+            return name
+    return "a field is missing"

@@ -1,4 +1,4 @@
-"""NGFF metadata (0.4 and 0.5) of a 3-D image: its datasets, voxel size and offset.
+"""NGFF metadata (0.4 and 0.5) of a 3-D image, and octane's own: datasets, voxel size and offset.
 
 Whatever is wrong with it is one sentence that names the store and the field.
 """
@@ -6,7 +6,7 @@ Whatever is wrong with it is one sentence that names the store and the field.
 import json
 from pathlib import Path
 from stat import S_ISREG
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
@@ -38,30 +38,37 @@ def _named(axis: object) -> object:
 
 
 def _inside(path: str) -> str:
-    if path.startswith("/") or not path.isprintable() or ".." in path.split("/"):
+    if path.startswith("/") or ".." in path.split("/"):
         raise ValueError("it leads out of the store")
     return path
+
+
+Word = Annotated[str, Field(max_length=500, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
+Positive = Annotated[FiniteFloat, Field(gt=0)]
+Place = Annotated[list[FiniteFloat], Field(min_length=3, max_length=3)]
+Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
+Number = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
 
 class Axis(BaseModel):
     """One axis."""
 
-    name: str
-    unit: str | None = None
+    name: Word
+    unit: Word | None = None
 
 
 class Transformation(BaseModel):
     """A scale, a translation, or one of others that are not read."""
 
     type: str
-    scale: list[Annotated[FiniteFloat, Field(gt=0)]] | None = None
+    scale: list[Positive] | None = None
     translation: list[FiniteFloat] | None = None
 
 
 class Dataset(BaseModel):
     """One resolution."""
 
-    path: Annotated[str, AfterValidator(_inside)]
+    path: Annotated[Word, AfterValidator(_inside)]
     coordinateTransformations: list[Transformation] | None = None
 
 
@@ -79,11 +86,41 @@ class Multiscales(BaseModel):
     multiscales: list[Multiscale] = []
 
 
+class Facts(BaseModel):
+    """Facts on a mosaic or a section, lengths in micrometres."""
+
+    number: Number | None = None
+    thickness: Positive = 1.0
+    edge: Place = []
+    extent: Extent = []
+    tile_extent: Extent = []
+    pitch: Annotated[list[Positive], Field(min_length=2, max_length=2)] = []
+
+
+class StackedSection(BaseModel, extra="forbid"):
+    """A section of a volume."""
+
+    name: str
+    number: Number
+    start: Number
+    stop: Number
+    missing: bool = False
+
+
+class Noted(BaseModel):
+    """Part of octane's own attributes that is read."""
+
+    kind: Literal["mosaic", "section", "volume"] = "volume"
+    mosaic: Facts = Facts()
+    section: Facts = Facts()
+    sections: list[StackedSection] = []
+
+
 class GroupAttributes(Multiscales):
     """A group's attributes; NGFF's are under ``ome`` from 0.5 on."""
 
     ome: Multiscales | None = None
-    octane: dict[str, object] | None = None
+    octane: Noted | None = None
 
 
 class GroupMetadata(BaseModel):
@@ -122,9 +159,9 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             f"{path} is not an OME-Zarr image (no zarr group in it); give the folder that holds "
             "zarr.json or .zgroup."
         )
-    noted = {"attributes": read_json(path / ".zattrs") or {}}
+    content = {"attributes": read_json(path / ".zattrs") or {}, **content}
     try:
-        attributes = GroupMetadata.model_validate({**noted, **content}).attributes
+        attributes = GroupMetadata.model_validate(content).attributes
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"])).removeprefix("attributes.")
@@ -164,7 +201,8 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             f"the scale and translation of dataset {own.path}, or the unit."
         )
     datasets = [dataset.path for dataset in multiscale.datasets]
-    return Metadata(datasets, spacing, origin, attributes.octane)
+    noted = cast("dict[str, dict[str, object]]", content)["attributes"].get("octane")
+    return Metadata(datasets, spacing, origin, cast("dict[str, object] | None", noted))
 
 
 def read_json(file: Path) -> dict[str, object] | None:

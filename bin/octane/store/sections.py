@@ -15,6 +15,9 @@ from octane.core.geometry import Vector
 from octane.store.image import Attributes
 from octane.store.volumes import Volume
 
+MOST_SECTIONS = 10_000
+"""Numbers from the first section to the last: beyond them one is a date."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -79,6 +82,11 @@ def number_of(section: Volume) -> int | None:
 
 def gaps(numbers: Sequence[int]) -> list[int]:
     """Numbers that are missing between the first and the last."""
+    if numbers and max(numbers) - min(numbers) > MOST_SECTIONS:
+        raise OctaneError(
+            f"Sections have the numbers {min(numbers)} to {max(numbers)}; name them so that there "
+            f"are at most {MOST_SECTIONS}, as section_01.ome.zarr."
+        )
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 
 

@@ -76,6 +76,9 @@ def test_rows_know_their_lines(read):
         ("s.yaml", "- subject: 01\n  input: [a\n", "s.yaml, line 3: this is no YAML"),
         ("s.yaml", "subject: 01\n", "s.yaml is no list of subjects; begin each with"),
         ("s.yaml", "- subject: 01\x07\n", "s.yaml: this is no YAML"),
+        ("s.yaml", "[" * 10_000, "s.yaml: this is no YAML (it is nested too deeply); correct it."),
+        ("s.yaml", "- &a [x]\n- [*a, *a]\n", "s.yaml, line 2: this is no YAML (octane takes no"),
+        ("s.csv", "subject,input\n01," + "a" * 10**6, "s.csv is no file of up to 1000000 bytes;"),
     ],
 )
 def test_what_is_no_table_is_refused(read, name, text, sentence):
@@ -86,6 +89,7 @@ def test_what_is_no_table_is_refused(read, name, text, sentence):
 
 
 NO_NAME = "line 1: a column has no name or that of another; name each once."
+CONTROL = "has a control character or a line break; remove it."
 UNEVEN = "cells and 3 columns; fill it up, and put a cell that holds the separator in quotes."
 
 
@@ -98,6 +102,8 @@ UNEVEN = "cells and 3 columns; fill it up, and put a cell that holds the separat
             [NO_NAME, f"line 3: there are 2 {UNEVEN}", f"line 4: there are 4 {UNEVEN}"],
         ),
         ("s.csv", "subject,,input\n01,a,b\n", [NO_NAME]),
+        ("s.csv", "subject,input\n01,a\0b\n", [f"line 2: input {CONTROL}"]),
+        ("s.yaml", '- subject: "0\\n1"', [f"line 1: subject {CONTROL}"]),
         (
             "s.yaml",
             "- subject: 01\n- nothing\n- input: {a: b}\n",
