@@ -51,6 +51,10 @@ workflow PREPARE {
 
 // The parts of a launch that must be right before any task.
 def checkLaunch() {
+    def problem = problemOf(params)
+    if (problem) {
+        error(problem)
+    }
     if (!params.input && !params.samplesheet && !switched('phantom')) {
         error('--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.')
     }
@@ -62,6 +66,21 @@ def checkLaunch() {
     }
     // Tasks work there.
     optional(workflow.workDir)
+}
+
+// What is wrong with names, and with values that Nextflow reads before any task and would refuse in Java's words.
+def problemOf(given) {
+    def names = read(file("${moduleDir}/../nextflow_schema.json"))['$defs'].collectMany { _name, group -> group.properties.keySet() }
+    // Nextflow keeps a second spelling of a name with a dash or a capital.
+    def unknown = given.keySet().findAll { name -> !(name in names) }.sort { name -> workflow.commandLine.contains("--${name}") ? 0 : 1 }
+    if (unknown) {
+        def near = names.closest(unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase())
+        return "Unknown parameter --${unknown[0]}; ${near ? "did you mean --${near[0]}?" : 'see --help for all.'}"
+    }
+    def forms = [max_memory: ['(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?', "a size such as '32 GB'"], publish_dir_mode: ['symlink|rellink|link|copy', 'symlink, rellink, link or copy'], trace_report: ['(?i)true|false', 'true or false']]
+    def counts = [max_cpus: 1, gpu_count: 0, gpu_slots: 1].collectEntries { name, least -> [name, ["0*[${least}-9][0-9]{0,3}", "a whole number from ${least} to 9999"]] }
+    def wrong = (forms + counts).find { name, form -> given[name] != null && !(given[name].toString() ==~ form[0]) }
+    return wrong ? "--${wrong.key} is '${given[wrong.key]}'; give ${wrong.value[1]}." : null
 }
 
 // A path parameter as a file, or an empty list: the value of a process's input that is not there.

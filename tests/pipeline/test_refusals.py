@@ -21,10 +21,15 @@ LAUNCH = {
         ["-profile", "test", "-params-file", "params.yml"],
         "--subject was read as 1 and not as text, which loses the zeros before a number",
     ),
+    "memory": (["--max_memory", "lots"], "--max_memory is 'lots'; give a size such as '32 GB'."),
 }
 """Refused at the launch: arguments and sentence."""
 
 LAUNCH_SOAK = {
+    "misspelt": (
+        ["--resolutoin", "10"],
+        "Unknown parameter --resolutoin; did you mean --resolution?",
+    ),
     # Any text is true to Groovy.
     "switch": (["--phantom", "no"], "--phantom is 'no': write true or false."),
     "nowhere": (["--input", "nowhere"], "nowhere does not exist; check the path."),
@@ -83,31 +88,65 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     assert not run.tasks("COMPLETED")
 
 
-UNLINKABLE = """
-include { unlinkable } from './octane/subworkflows/prepare'
+WORDS = """
+include { problemOf ; unlinkable } from './octane/subworkflows/prepare'
 
 workflow {
-    def paths = new groovy.json.JsonSlurper().parse(file('paths.json').toFile())
-    def words = paths.collect { path -> unlinkable(file(path, glob: false)) }
+    def given = new groovy.json.JsonSlurper().parse(file('given.json').toFile())
+    def paths = given.paths.collect { path -> unlinkable(file(path, glob: false)) }
+    def words = [paths: paths, values: given.values.collect { values -> problemOf(values) }]
     file('words.json').text = groovy.json.JsonOutput.toJson(words)
 }
 """
 
+COUNT = "a whole number from"
+VALUES = [
+    *(
+        ("max_memory", value, "a size such as '32 GB'")
+        for value in ("lots", 4, "-1 GB", "NaN", "0 GB")
+    ),
+    *(("max_cpus", value, f"{COUNT} 1 to 9999") for value in ("many", 0, -1, 1.5, 10**12)),
+    *(("gpu_count", value, f"{COUNT} 0 to 9999") for value in ("x", -1)),
+    *(("gpu_slots", value, f"{COUNT} 1 to 9999") for value in ("0", "")),
+    ("publish_dir_mode", "move", "symlink, rellink, link or copy"),
+    ("trace_report", "lots", "true or false"),
+]
+FINE = [
+    *({"max_memory": size} for size in ("32 GB", "1.5 TB", "500MB")),
+    {"max_cpus": "16", "gpu_count": 0, "gpu_slots": 2, "publish_dir_mode": "link"},
+    {"trace_report": False, "max_memory": None},
+]
+MISSPELT = {
+    "resolutoin": "did you mean --resolution?",
+    "n4Strength": "did you mean --n4_strength?",
+    "n4-strength": "did you mean --n4_strength?",
+    "qqqqqqqqq": "see --help for all.",
+}
 
-def test_every_sign_that_a_shell_would_read_in_a_path_is_refused(succeeding, host, tmp_path):
+
+def test_paths_values_and_names_that_cannot_be_are_refused_in_a_sentence(
+    succeeding, host, tmp_path
+):
     signs = {s: f"a {s}" for s in "[]*?{}$"}
     signs |= dict.fromkeys("\t\n\a", "a control character")
     fine = "/a b/c'd\"e\\f(g)!&|<>`;#~=%^,+@-_ä.zarr"
     paths = [*(f"/data/x{sign}y/brain.zarr" for sign in signs), fine]
-    (tmp_path / "paths.json").write_text(json.dumps(paths), encoding="utf-8")
-    succeeding(tmp_path, code=host(UNLINKABLE), give_outdir=False)
+    values = [{name: value} for name, value, _ in VALUES] + FINE + [{n: 1} for n in MISSPELT]
+    given = json.dumps({"paths": paths, "values": values})
+    (tmp_path / "given.json").write_text(given, encoding="utf-8")
+    succeeding(tmp_path, code=host(WORDS), give_outdir=False)
     words = json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))
-    assert words == [
+    assert words["paths"] == [
         *(
             f"{path} has {name} in its path, which Nextflow cannot hand to tasks"
             for path, name in zip(paths, signs.values(), strict=False)
         ),
         None,
+    ]
+    assert words["values"] == [
+        *(f"--{name} is '{value}'; give {form}." for name, value, form in VALUES),
+        *(None for _ in FINE),
+        *(f"Unknown parameter --{name}; {hint}" for name, hint in MISSPELT.items()),
     ]
 
 
