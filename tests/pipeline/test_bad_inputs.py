@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 import runpy
 import signal
@@ -85,6 +86,12 @@ def broken(content, *arguments):
     return make
 
 
+def piped():
+    arguments = broken(None, *TARGET)()
+    os.mkfifo("in.zarr/0/0.1.2")
+    return arguments
+
+
 def masked(mask):
     def make():
         store("in.zarr")
@@ -137,6 +144,7 @@ CASES = [
         "in.zarr: chunk 0/0.1.2 is missing",
         "--missing-chunks fill",
     ),
+    ("resample", piped, "in.zarr: chunk 0/0.1.2 cannot be decoded (it is no file)", "restore it"),
     ("stitch", broken(None, "--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("pyramid", broken(None), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("stitch", plain(), "in.zarr does not say how its tiles overlap", "give --overlap"),

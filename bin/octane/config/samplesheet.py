@@ -155,16 +155,13 @@ def _read_yaml(text: str, sheet: Sheet) -> None:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = sheet.where(mark.line + 1) if mark is not None else sheet.name
-        deep = "it is nested too deeply" if isinstance(error, RecursionError) else None
-        reason = getattr(error, "problem", deep) or "it has signs that no text has"
+        reason = getattr(error, "problem", None) or "signs of no text, or nested too deeply"
         raise OctaneError(f"{where}: this is no YAML ({reason}); correct it.") from error
-    if node is None:
-        return
     if not isinstance(entries, list):
         raise OctaneError(
             f"{sheet.name} is no list of subjects; begin each with '- subject: NAME'."
         )
-    for entry, place in zip(entries, node.value, strict=True):
+    for entry, place in zip(entries, node.value if node else [], strict=True):
         line = place.start_mark.line + 1
         if not isinstance(entry, dict):
             sheet.problem(line, "this is no subject; begin it with '- subject: NAME'.")

@@ -224,8 +224,7 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
 
 def _stem(path: Path) -> str:
     endings = (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True))
-    ending = next(filter(path.name.endswith, endings), "")
-    return path.name.removesuffix(ending)
+    return path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
 
 
 def check_places(plans: Sequence[Plan], work: Path) -> list[str]:
@@ -316,8 +315,9 @@ def _check_volume(
             if not workflow["skip_stitch"]:
                 stitch = StitchParameters.model_validate(settings["stitch"])
                 nominal_positions(volume, tiling, stitch, positions)
-        lost = volume.missing_chunks() if volume.missing == "error" else []
-        if lost:
+        # Where they may be missing, it still finds those that are no files.
+        lost = volume.missing_chunks()
+        if lost and volume.missing == "error":
             more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
             raise OctaneError(
                 f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "

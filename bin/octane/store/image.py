@@ -55,7 +55,7 @@ DECODING_ERRORS = (
 
 MOST_CHUNKS = 10_000_000
 """Chunks of an image that can be looked for one by one."""
-MOST_VOXELS = 10**15
+MOST_VOXELS = (10**14, 10**10)
 """Voxels of an image, and of a chunk: beyond them its metadata are wrong."""
 
 
@@ -233,16 +233,15 @@ def _array(path: Path, name: str) -> zarr.Array:
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
             "3-D images of numbers."
         )
-    sizes = zip(array.shape, array.chunks, strict=True)
-    owned = owned_shape(array)
+    shape, chunks = array.shape, array.chunks
     if (
-        min(*array.chunks, *owned) < 1
-        or math.prod(-(-n // c) for n, c in sizes) > MOST_CHUNKS
-        or max(math.prod(array.shape), math.prod(owned)) > MOST_VOXELS
+        min(*chunks, *owned_shape(array)) < 1
+        or math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)) > MOST_CHUNKS
+        or any(math.prod(n) > most for n, most in zip((shape, chunks), MOST_VOXELS, strict=True))
     ):
         raise OctaneError(
-            f"{path} holds an array of shape {array.shape} in chunks of {array.chunks}; octane "
-            f"takes up to {MOST_CHUNKS} chunks and {MOST_VOXELS} voxels: correct the metadata of "
+            f"{path} holds an array of shape {shape} in chunks of {chunks}; octane takes up to "
+            f"{MOST_CHUNKS} chunks of up to {MOST_VOXELS[1]} voxels: correct the metadata of "
             f"dataset {name}, or rechunk it."
         )
     return array
@@ -255,7 +254,7 @@ def _wrong_field(content: dict[str, object]) -> str:
     taken = metadata.to_dict()
     # The type first, as the fill value is one of its own.
     for name in sorted(content, key=lambda name: name not in ("dtype", "data_type")):
-        taken[name] = content[name]
+        taken[name] = content[name]  # ty: ignore - JSON that was read
         try:
             type(metadata).from_dict(taken)
         except DECODING_ERRORS:

@@ -8,6 +8,7 @@ their physical extents and their pitch travel in the store's metadata.
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import cast
 
@@ -22,6 +23,7 @@ Tile = tuple[int, int]
 Position = tuple[float, float]
 """Outer edge of a tile's first voxel in y and x, micrometres, relative to the mosaic's own edge."""
 
+MOST_TILES = 20_000
 COLUMNS = ("section", "row", "column", "y", "x")
 """Section number, place in the grid from 0, and the tile's first edge in micrometres."""
 
@@ -60,6 +62,12 @@ class MosaicGrid:
                 "grid each tile is one chunk over the full Z: rechunk it, or give it as a volume."
             )
         tile = (grid.shape[0], min(tile[1], grid.shape[1]), min(tile[2], grid.shape[2]))
+        count = prod(-(-n // c) for n, c in zip(grid.shape, tile, strict=True))
+        if count > MOST_TILES:
+            raise OctaneError(
+                f"{image.path} has {count} tiles, each one chunk, and octane takes up to "
+                f"{MOST_TILES}: rechunk it, or correct its shape or chunks."
+            )
         noted = cast("Mapping[str, list[float]]", image.attributes.get("mosaic", {}))
         own = vector(*(n * s for n, s in zip(tile, grid.spacing, strict=True)))
         return cls(

@@ -181,12 +181,12 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
         )
     if not multiscale.datasets:
         raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
-    own, common = multiscale.datasets[0], multiscale.coordinateTransformations
-    scale, shift = _vectors(path, own.path, own.coordinateTransformations)
-    outer, offset = _vectors(path, own.path, common)
+    first, common = multiscale.datasets[0], multiscale.coordinateTransformations
+    scale, shift = _vectors(path, first.path, first.coordinateTransformations)
+    outer, offset = _vectors(path, first.path, common)
     if scale is None:
         raise OctaneError(
-            f"{path} states no valid scale (voxel size) for dataset {own.path}; add a scale "
+            f"{path} states no valid scale (voxel size) for dataset {first.path}; add a scale "
             "transformation of three positive numbers."
         )
     outer = outer or (1.0, 1.0, 1.0)
@@ -198,11 +198,10 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
     if not least <= min(spacing) <= max(spacing) <= most or max(map(abs, origin)) > FARTHEST:
         raise OctaneError(
             f"{path} has voxels of {spacing} micrometres at {origin}, which no image has; correct "
-            f"the scale and translation of dataset {own.path}, or the unit."
+            f"the scale and translation of dataset {first.path}, or the unit."
         )
-    datasets = [dataset.path for dataset in multiscale.datasets]
-    noted = cast("dict[str, dict[str, object]]", content)["attributes"].get("octane")
-    return Metadata(datasets, spacing, origin, cast("dict[str, object] | None", noted))
+    own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
+    return Metadata([dataset.path for dataset in multiscale.datasets], spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:

@@ -7,7 +7,7 @@ lock, so that threads decode side by side. docs/benchmarks.md compares the reade
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -71,11 +71,10 @@ class DirectReader:
         except ChunkError:
             # The read of the chunk raises it again.
             return
-        try:
-            # Length 0 is the rest of the file.
+        # Length 0 is the rest of the file; a pipe, which the read refuses, has none.
+        with suppress(OSError):
             os.posix_fadvise(descriptor, offset, size or 0, os.POSIX_FADV_WILLNEED)
-        finally:
-            os.close(descriptor)
+        os.close(descriptor)
 
     @contextmanager
     def stream(self, position: tuple[int, ...]) -> Generator[ChunkStream]:

@@ -84,8 +84,7 @@ def gaps(numbers: Sequence[int]) -> list[int]:
     """Numbers that are missing between the first and the last."""
     if numbers and max(numbers) - min(numbers) > MOST_SECTIONS:
         raise OctaneError(
-            f"Sections have the numbers {min(numbers)} to {max(numbers)}; name them so that there "
-            f"are at most {MOST_SECTIONS}, as section_01.ome.zarr."
+            f"Sections are numbered {min(numbers)} to {max(numbers)}; give numbers that follow."
         )
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 

@@ -1,5 +1,7 @@
 """How a mosaic grid is cut into tiles, and what of that travels through resampling."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,13 @@ def test_a_tile_is_a_chunk_and_cut_ones_are_kept(tiling):
     assert tiling.extent_of((2, 1)) == (60.0, 50.0, 24.0)
     assert tiling.pitch == (80.0, 40.0)
     assert tiling.positions(tiling.pitch)[2, 1] == (160.0, 40.0)
+
+
+def test_more_tiles_than_a_mosaic_has_are_refused_at_once(cut_mosaic):
+    image = open_image(cut_mosaic)
+    vast = replace(image, grid=replace(image.grid, shape=(6, 10**6, 10**6)))
+    with pytest.raises(OctaneError, match="has 2083350000 tiles"):
+        MosaicGrid.of(vast)
 
 
 def test_the_tile_of_a_sharded_mosaic_is_the_inner_chunk_and_what_is_noted_is_read_again(

@@ -68,6 +68,9 @@ def test_gaps_are_the_numbers_between():
     assert gaps([4, 1, 7]) == [2, 3, 5, 6]
     assert gaps([5]) == []
     assert gaps([]) == []
+    # Two dates in the names of stores.
+    with pytest.raises(OctaneError, match="numbered 1 to 20250101; give numbers"):
+        gaps([20250101, 1])
 
 
 @pytest.mark.parametrize(
