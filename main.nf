@@ -5,12 +5,12 @@ include { STITCH } from './modules/stitch'
 include { STACK } from './modules/stack'
 include { N4 } from './modules/n4'
 include { PYRAMID } from './modules/pyramid'
-include { REPORT } from './modules/report'
+include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; lockOutdir } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { codeVersion ; runRecord ; switched ; unchanged ; withOwn } from './lib/functions'
+include { codeVersion ; switched ; unchanged ; withOwn } from './lib/functions'
 
 workflow OCTANE {
     take:

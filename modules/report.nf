@@ -1,4 +1,4 @@
-include { published } from '../lib/functions'
+include { codeVersion ; published } from '../lib/functions'
 
 process REPORT {
     tag "${meta.id}"
@@ -35,4 +35,21 @@ process REPORT {
     mkdir previews
     touch '${meta.id}_report.html' '${meta.id}_report.json' versions.yml
     """
+}
+
+// The run as the report describes it, with the commit of a checkout, marked where it has changes. Nothing in
+// it changes when nothing else does, or the report would never be cached: no run name, no time.
+def runRecord() {
+    def describe = ['bash', '-c', 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null', workflow.projectDir.toString()]
+    def checkout = !workflow.commitId && workflow.projectDir.resolve('.git').exists()
+    return [
+        Nextflow: nextflow.version.toString(),
+        octane: workflow.manifest.version,
+        revision: checkout ? describe.execute().text.trim() : workflow.commitId,
+        code: codeVersion('all').take(12),
+        profile: workflow.profile,
+        repository: workflow.repository ?: '',
+        script: workflow.scriptFile.toString(),
+        container: workflow.containerEngine ?: '',
+    ].findAll { _key, value -> value }
 }

@@ -49,23 +49,19 @@ workflow PREPARE {
     states = watched.map { subject -> [subject.meta.id, subject.states] } // [id, fingerprints by file]
 }
 
-// The parts of a launch that must be right before any task.
+// The parts of a launch that must be right before any task; the last is where tasks work.
 def checkLaunch() {
     def problem = problemOf(params)
-    if (problem) {
-        error(problem)
-    }
-    if (!params.input && !params.samplesheet && !switched('phantom')) {
-        error('--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.')
+    if (!problem && !params.input && !params.samplesheet && !switched('phantom')) {
+        problem = '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'
     }
     if (params.samplesheet && (params.input || params.subject || switched('phantom'))) {
-        error('--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).')
+        problem = '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'
     }
     if (!params.outdir || params.outdir instanceof Number) {
-        error("--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01.")
+        problem = "--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01."
     }
-    // Tasks work there.
-    optional(workflow.workDir)
+    return problem ? error(problem) : optional(workflow.workDir)
 }
 
 // What is wrong with names, and with values that Nextflow reads before any task and would refuse in Java's words.
