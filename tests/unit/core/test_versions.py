@@ -25,8 +25,8 @@ def test_the_version_is_the_projects(project):
     assert stated["project"]["version"] == __version__
 
 
-def test_the_command_prints_them_as_yaml(run_command):
-    done = run_command("versions", "OCTANE:N4")
+def test_the_command_prints_them_as_yaml(command):
+    done = command("versions", "OCTANE:N4")
     assert done.returncode == 0
     assert done.stderr == ""
     head, *lines = done.stdout.splitlines()

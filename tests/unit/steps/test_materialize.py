@@ -1,7 +1,6 @@
 """Links made real: whole copies in their place, once, with nothing half-made and nothing lost."""
 
 import fcntl
-import logging
 import os
 import shutil
 import stat
@@ -14,13 +13,6 @@ from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.geometry import Grid
 from octane.steps.materialize import COPYING, materialize, verify
 from octane.store.writer import Level, create_image
-
-
-@pytest.fixture(autouse=True)
-def log(caplog):
-    """What is told."""
-    caplog.set_level(logging.INFO)
-    return caplog
 
 
 @pytest.fixture
@@ -64,14 +56,15 @@ def links(folder):
     return [p for p in folder.rglob("*") if p.is_symlink()]
 
 
-def test_links_become_files_that_need_no_work_directory(outdir, task, log):
+def test_links_become_files_that_need_no_work_directory(outdir, task, caplog):
+    caplog.set_level("INFO")
     before, work = content(outdir), content(task)
     os.utime(task / "metrics.json", ns=(10**18, 10**18))
     assert materialize(outdir, dry_run=True) == 3
-    assert "3 links to be made real" in log.messages[-1]
+    assert "3 links to be made real" in caplog.messages[-1]
     assert len(links(outdir)) == 3
     assert materialize(outdir) == 3
-    assert "3 links made real" in log.messages[-1]
+    assert "3 links made real" in caplog.messages[-1]
     assert not links(outdir)
     assert content(task) == work
     inodes = {p: p.stat().st_ino for p in outdir.rglob("*")}
