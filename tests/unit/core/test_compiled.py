@@ -87,15 +87,6 @@ def files(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*.nb?")}
 
 
-def test_compiled_code_is_kept_beside_the_code(start, code, tmp_path):
-    assert finish(start()) == ("2.0\n", "")
-    kept = files(tmp_path)
-    assert len(kept) == 2
-    assert {path.parent for path in kept} == {code / "__pycache__"}
-    assert finish(start()) == ("2.0\n", "")
-    assert files(tmp_path) == kept
-
-
 @pytest.mark.parametrize("before", ["", NO_HOME, FULL_DISK], ids=["nowhere", "no home", "full"])
 def test_code_that_cannot_be_kept_is_compiled_again_with_one_warning(start, code, tmp_path, before):
     folders = [] if before == FULL_DISK else [code, tmp_path / "home"]
@@ -111,23 +102,25 @@ def test_code_that_cannot_be_kept_is_compiled_again_with_one_warning(start, code
     assert not list((tmp_path / "run").iterdir())
 
 
-@pytest.mark.parametrize(("kind", "damage"), [("*.nbi", b""), ("*.nbc", b"\0" * 100)])
-def test_a_damaged_file_is_made_again(start, tmp_path, kind, damage):
-    first, _ = finish(start())
-    [file] = tmp_path.rglob(kind)
-    file.write_bytes(damage)
-    out, err = finish(start())
-    assert out == first
-    assert "Cached code of twice is damaged" in err
-    assert finish(start()) == (first, "")
+def test_a_damaged_file_is_made_again(start, tmp_path):
+    finish(start())
+    for kind, damage in (("*.nbi", b""), ("*.nbc", b"\0" * 100)):
+        [file] = tmp_path.rglob(kind)
+        file.write_bytes(damage)
+        out, err = finish(start())
+        assert out == "2.0\n"
+        assert "Cached code of twice is damaged" in err
+    assert finish(start()) == ("2.0\n", "")
 
 
-def test_processors_that_share_a_folder_keep_their_own_code(start, tmp_path):
+def test_code_is_kept_beside_its_source_for_each_processor(start, code, tmp_path):
     other = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     # Three at once, which do not disturb each other.
     first, again, second = start(), start(), start(**other)
     assert {finish(process) for process in (first, again, second)} == {("2.0\n", "")}
     kept = files(tmp_path)
+    assert len(kept) == 4
+    assert {path.parent for path in kept} == {code / "__pycache__"}
     # One name each: numba would number both in one list, in which they can take the same number.
     assert len({path.name for path in kept if path.suffix == ".nbi"}) == 2
     assert finish(start()) == finish(start(**other)) == ("2.0\n", "")
