@@ -85,25 +85,20 @@ def test_links_elsewhere_stay(outdir, tmp_path):
     assert set(links(outdir)) == {outdir / "raw", outdir / "lost", outdir / "self"}
 
 
-@pytest.fixture
-def moved(outdir, task, tmp_path):
-    """The subject's folder lies on another disk, and a link leads there."""
-    (tmp_path / "disk2").mkdir()
-    (outdir / "s").rename(tmp_path / "disk2" / "s")
-    # A link is relative to where it is.
-    link = tmp_path / "disk2/s/metrics/metrics.json"
-    link.unlink()
-    link.symlink_to(task / "metrics.json")
-    (outdir / "s").symlink_to(tmp_path / "disk2" / "s")
-    # In a circle, and up.
-    (tmp_path / "disk2/s/back").symlink_to(outdir)
-    (tmp_path / "disk2/s/up").symlink_to(tmp_path)
-    return tmp_path / "disk2" / "s"
-
-
-@pytest.mark.parametrize("place", ["s", "disk2/s"])
-def test_what_a_killed_call_left_is_cleared_away(outdir, tmp_path, place, request):
-    folder = request.getfixturevalue("moved") if place == "disk2/s" else outdir / "s"
+@pytest.mark.parametrize("place", ["out/s", "disk2/s"])
+def test_what_a_killed_call_left_is_cleared_away(outdir, task, tmp_path, place):
+    folder = tmp_path / place
+    if place == "disk2/s":
+        # The subject's folder lies on another disk, and a link leads there.
+        folder.parent.mkdir()
+        (outdir / "s").rename(folder)
+        (outdir / "s").symlink_to(folder)
+        # A link is relative to where it is.
+        (folder / "metrics/metrics.json").unlink()
+        (folder / "metrics/metrics.json").symlink_to(task / "metrics.json")
+        # In a circle, and up.
+        (folder / "back").symlink_to(outdir)
+        (folder / "up").symlink_to(tmp_path)
     kept = {path.name for path in folder.iterdir()}
     # Killed while it copied, and after the link was removed.
     (folder / f"{COPYING}previews").mkdir()
