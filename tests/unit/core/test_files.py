@@ -174,10 +174,8 @@ def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, run_pytho
     program = (
         "import os, sys; from pathlib import Path\n"
         "from octane.core.files import write_object\n"
-        "def pieces():\n"
-        "    yield b'half'\n"
-        "    os.kill(os.getpid(), 9)\n"
-        "write_object(Path(sys.argv[1]), pieces())\n"
+        "pieces = (b'half' if n == 0 else os.kill(os.getpid(), 9) for n in range(2))\n"
+        "write_object(Path(sys.argv[1]), pieces)\n"
     )
     run_python(program, path, check=False)
     assert path.read_bytes() == b"old"

@@ -1,6 +1,7 @@
 """Versions of what the numbers depend on."""
 
 import platform
+import tomllib
 from importlib.metadata import PackageNotFoundError, version
 
 from octane import __version__
@@ -19,8 +20,6 @@ def test_what_is_not_installed_is_left_out(monkeypatch):
 
 
 def test_the_version_is_the_projects(project):
-    import tomllib
-
     stated = tomllib.loads((project / "pyproject.toml").read_text())
     assert stated["project"]["version"] == __version__
 

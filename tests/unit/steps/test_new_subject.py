@@ -266,12 +266,9 @@ def test_a_volume_keeps_its_voxels(write_file):
 def test_voxels_of_several_sizes_are_refused(write_mosaic, tmp_path):
     for number, size in ((1, 4.0), (2, 4.0), (3, 5.0)):
         write_mosaic(f"data/section_{number}.ome.zarr", VOXELS, TILE, (size, 4.0, 4.0))
-    with pytest.raises(OctaneError) as caught:
+    words = "data/section_3.ome.zarr has voxels of 5 x 4 x 4 micrometre .* of 4 x 4 x 4; correct"
+    with pytest.raises(OctaneError, match=words):
         survey(tmp_path / "data", Wishes())
-    assert str(caught.value) == (
-        f"{tmp_path}/data/section_3.ome.zarr has voxels of 5 x 4 x 4 micrometre and most of its "
-        "neighbours of 4 x 4 x 4; correct its metadata, or separate them."
-    )
 
 
 def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):

@@ -114,10 +114,8 @@ def test_a_mosaic_stored_otherwise_gives_the_same(
 def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
     voxels = noise(rng, (30, 41, 52))
     noted = [dict(name=n, number=1, start=a, stop=b) for n, a, b in (("a", 0, 12), ("b", 12, 30))]
-    attributes = {"sections": noted}
-    source = write_image(
-        "a.zarr", voxels, (3.5, 4.0, 4.0), chunks=(10, 20, 20), attributes=attributes
-    )
+    given = {"chunks": (10, 20, 20), "attributes": {"sections": noted}}
+    source = write_image("a.zarr", voxels, (3.5, 4.0, 4.0), **given)
     image, _ = run(source, 10.0, layout="volume")
     grid, operators = resampled(open_image(source).grid, (10.0, 10.0, 10.0))
     np.testing.assert_array_equal(image.array[:], resample(voxels, operators))
