@@ -1,5 +1,5 @@
 import sys
-from types import ModuleType
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,24 +16,14 @@ class FakeArray(np.ndarray):
 FakeArray.__module__ = "cupy._core.core"
 
 
-def fake_cupy():
-    cupy = ModuleType("cupy")
-    vars(cupy).update(asnumpy=np.asarray)
-    return cupy
-
-
-@pytest.fixture
-def no_cupy(monkeypatch):
+def test_namespace_of_host_arrays_is_numpy_without_importing_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it fails
-
-
-def test_namespace_of_host_arrays_is_numpy_without_importing_cupy(no_cupy):
     assert arrays.namespace(np.zeros(2), 3.0) is np
     assert arrays.namespace() is np
 
 
 def test_namespace_of_a_device_array(monkeypatch):
-    cupy = fake_cupy()
+    cupy = SimpleNamespace(asnumpy=np.asarray)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     array = np.zeros(3).view(FakeArray)
     assert arrays.namespace(np.zeros(3), array) is cupy
