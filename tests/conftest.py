@@ -195,11 +195,13 @@ def command(environment: dict[str, str]) -> Command:
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
         code: Path = PROJECT,
+        preexec_fn: Callable[[], None] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, str(code / "bin" / f"{name}.py"), *map(str, arguments)],
             env={**environment, **(env or {})},
             cwd=cwd,
+            preexec_fn=preexec_fn,
             capture_output=True,
             text=True,
             check=False,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 import zarr
 from hypothesis import settings
 from scipy import ndimage
@@ -19,7 +20,6 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.core.geometry import Grid, vector
 from octane.steps.phantom import make_phantom
-from octane.store.image import open_image
 from octane.store.itk_files import FileVolume
 from octane.store.writer import Level, create_image
 
@@ -240,42 +240,6 @@ def any_bits():
     return make
 
 
-def attributes_file(path):
-    return path / ("zarr.json" if (path / "zarr.json").exists() else ".zattrs")
-
-
-@pytest.fixture(scope="session")
-def attributes_of():
-    """Attributes of a zarr group as another program reads them."""
-
-    def read(path):
-        content = json.loads(attributes_file(path).read_text())
-        return content.get("attributes", content)
-
-    return read
-
-
-@pytest.fixture(scope="session")
-def change_multiscale():
-    """Change the metadata of an OME-Zarr image behind octane's back."""
-
-    def change(path, change):
-        file = attributes_file(path)
-        content = json.loads(file.read_text())
-        attributes = content.get("attributes", content)
-        change(attributes.get("ome", attributes)["multiscales"][0])
-        file.write_text(json.dumps(content))
-
-    return change
-
-
-@pytest.fixture(scope="session")
-def voxels_of():
-    """All voxels of an OME-Zarr image's finest level."""
-
-    return lambda path: np.asarray(open_image(path).array[:])
-
-
 @pytest.fixture
 def write_phantom(tmp_path, execution):
     """Make a small phantom; what is not given is left out of it."""
@@ -300,21 +264,33 @@ def write_phantom(tmp_path, execution):
     return write
 
 
-@pytest.fixture(scope="session")
-def run_command():
-    """Run a command of ``bin/`` as a person would."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("OCTANE_")}
+@pytest.fixture
+def write_file(tmp_path):
+    """Write a file of ITK with a geometry of its own; what begins with ``packed`` is compressed."""
 
-    def run(name, *arguments, **more):
+    def write(name, voxels):
+        image = sitk.GetImageFromArray(voxels)
+        image.SetSpacing((0.025, 0.03, 0.04))
+        image.SetOrigin((1.5, -2.0, 7.25))
+        image.SetDirection((0, 1, 0, 0, 0, -1, -1, 0, 0))
+        sitk.WriteImage(image, tmp_path / name, name.startswith("packed"))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def run_python():
+    """Run a program, with octane to import and variables as given; gives what it prints."""
+
+    def run(program, *arguments, check=True, **variables):
         return subprocess.run(
-            [sys.executable, PROJECT / "bin" / f"{name}.py", *map(str, arguments)],
-            capture_output=True,
+            [sys.executable, "-c", program, *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": str(PROJECT / "bin"), **variables},
+            stdout=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=300,
-            env=environment,
-            **more,
-        )
+            check=check,
+        ).stdout.strip()
 
     return run
 

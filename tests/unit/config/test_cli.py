@@ -117,8 +117,8 @@ def test_what_is_wrong_is_one_sentence_on_standard_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_version_is_the_packages(run_command):
-    assert run_command("n4", "--version").stdout.strip() == __version__
+def test_the_version_is_the_packages(command):
+    assert command("n4", "--version").stdout.strip() == __version__
 
 
 def frame(*modules):
@@ -171,8 +171,8 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
     assert "Traceback" not in written
 
 
-def test_a_step_needs_no_standard_error(run_command, tmp_path):
+def test_a_step_needs_no_standard_error(command, tmp_path):
     small = ("--sections", 1, "--tiles", 1, "--tile-shape", 8)
-    done = run_command("phantom", tmp_path / "p", *small, preexec_fn=lambda: os.close(2))
+    done = command("phantom", tmp_path / "p", *small, preexec_fn=lambda: os.close(2))
     assert done.returncode == 0
     assert open_image(tmp_path / "p/mosaics/section_01.ome.zarr").missing_chunks() == []

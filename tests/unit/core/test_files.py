@@ -2,9 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import cast
 
@@ -67,7 +64,13 @@ def test_a_full_disk_is_said_in_words(fail, tmp_path, code):
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("folder", [False, True])
 def test_what_exists_is_replaced_when_asked(tmp_path, monkeypatch, folder, swap):
-    if not swap:
+    def vanish(*_):
+        pytest.fail("the result lost its name")
+
+    if swap:
+        # It has its old or its new name at any time.
+        monkeypatch.setattr(Path, "rename", vanish)
+    else:
         monkeypatch.setattr(files, "_exchange", lambda *_: False)
     if folder:
         (tmp_path / "a").mkdir()
@@ -92,7 +95,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path, real):
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(
-    tmp_path, project
+    tmp_path, run_python
 ):
     program = (
         "import os, sys; from pathlib import Path\n"
@@ -100,8 +103,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
         "with writing(Path(sys.argv[1])) as partial:\n"
         "    partial.mkdir(); (partial / 'half').touch(); os.kill(os.getpid(), 9)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(project / "bin")}
-    subprocess.run([sys.executable, "-c", program, tmp_path / "a"], env=environment, check=False)
+    run_python(program, tmp_path / "a", check=False)
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(PARTIAL)
     with writing(tmp_path / "b") as living:
@@ -113,16 +115,6 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     with writing(tmp_path / "a", overwrite=True) as partial:
         partial.mkdir()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
-
-
-def test_a_result_has_its_old_or_its_new_name_at_any_time(store, monkeypatch):
-    def vanish(*_):
-        pytest.fail("the result lost its name")
-
-    monkeypatch.setattr(Path, "rename", vanish)
-    replace(store)
-    assert [p.name for p in store.iterdir()] == ["new"]
-    assert [p.name for p in store.parent.iterdir()] == [store.name]
 
 
 def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
@@ -176,29 +168,19 @@ def test_an_object_is_whole_or_as_it_was(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["2"]
 
 
-def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, project):
+def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, run_python):
     path = tmp_path / "0"
+    write_object(path, [b"old"])
     program = (
-        "import itertools, sys; from pathlib import Path\n"
+        "import os, sys; from pathlib import Path\n"
         "from octane.core.files import write_object\n"
-        "for k in itertools.count():\n"
-        "    write_object(Path(sys.argv[1]), [bytes([k % 256]) * 1000] * 2000)\n"
+        "pieces = (b'half' if n == 0 else os.kill(os.getpid(), 9) for n in range(2))\n"
+        "write_object(Path(sys.argv[1]), pieces)\n"
     )
-    for wait in (0.0, 0.003, 0.011):
-        command = [sys.executable, "-c", program, path]
-        with subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": str(project / "bin")}
-        ) as writer:
-            while not path.exists():
-                assert writer.poll() is None
-                time.sleep(0.001)
-            time.sleep(wait)
-            writer.kill()
-        content = path.read_bytes()
-        assert content == content[:1] * 2_000_000
-        left = [p.name for p in tmp_path.iterdir() if p != path]
-        assert all(name.startswith(PARTIAL) for name in left)
-        path.unlink()
+    run_python(program, path, check=False)
+    assert path.read_bytes() == b"old"
+    (left,) = (p for p in tmp_path.iterdir() if p != path)
+    assert (left.name.startswith(PARTIAL), left.read_bytes()) == (True, b"half")
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """The record of a step: what it did, as JSON that holds nothing but plain values."""
 
 import json
-import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -105,10 +103,8 @@ def test_what_is_no_json_is_refused_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_peak_is_the_own_one_and_not_that_of_who_started_the_process(project):
+def test_the_peak_is_the_own_one_and_not_that_of_who_started_the_process(run_python):
     ballast = np.ones(60_000_000)  # 480 MB
-    code = "from octane.core.metrics import peak_memory; print(peak_memory())"
-    env = os.environ | {"PYTHONPATH": str(project / "bin")}
-    found = int(subprocess.check_output([sys.executable, "-c", code], env=env))
-    assert 10e6 < found < 400e6 < peak_memory()
+    found = run_python("from octane.core.metrics import peak_memory; print(peak_memory())")
+    assert 10e6 < int(found) < 400e6 < peak_memory()
     assert ballast.nbytes == 480e6

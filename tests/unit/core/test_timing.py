@@ -1,9 +1,6 @@
 """Time of a step: the innermost span counts, sums are exact, the pieces stay few, one bound."""
 
 import contextlib
-import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -159,10 +156,8 @@ def test_a_profiler_sees_every_span_and_the_parts_that_are_not_counted(monkeypat
 
 
 @pytest.mark.parametrize("profiled", [False, True])
-def test_nvtx_is_loaded_under_a_profiler_alone(project, profiled):
+def test_nvtx_is_loaded_under_a_profiler_alone(run_python, profiled):
     # NVTX ignores a library that is not there.
-    library = "/nonexistent/injection.so" if profiled else ""
-    env = os.environ | {timing.PROFILED: library, "PYTHONPATH": str(project / "bin")}
+    library = {timing.PROFILED: "/nonexistent/injection.so" if profiled else ""}
     code = "import sys, octane.core.timing; print('nvtx' in sys.modules)"
-    found = subprocess.check_output([sys.executable, "-c", code], env=env, text=True)
-    assert found.strip() == str(profiled)
+    assert run_python(code, **library) == str(profiled)

@@ -1,6 +1,7 @@
 """Versions of what the numbers depend on."""
 
 import platform
+import tomllib
 from importlib.metadata import PackageNotFoundError, version
 
 from octane import __version__
@@ -19,14 +20,12 @@ def test_what_is_not_installed_is_left_out(monkeypatch):
 
 
 def test_the_version_is_the_projects(project):
-    import tomllib
-
     stated = tomllib.loads((project / "pyproject.toml").read_text())
     assert stated["project"]["version"] == __version__
 
 
-def test_the_command_prints_them_as_yaml(run_command):
-    done = run_command("versions", "OCTANE:N4")
+def test_the_command_prints_them_as_yaml(command):
+    done = command("versions", "OCTANE:N4")
     assert done.returncode == 0
     assert done.stderr == ""
     head, *lines = done.stdout.splitlines()

@@ -56,6 +56,31 @@ def test_a_signal_stops_the_tiles_that_have_not_begun():
     assert len(begun) < 500
 
 
+def test_a_signal_while_a_thread_starts_leaves_no_thread_at_work(monkeypatch):
+    # The pool does not know of that thread, and would not wait for it.
+    class Stopped(BaseException):
+        pass
+
+    start, begun, ended = threading.Thread.start, [], []
+
+    def interrupted(thread):
+        start(thread)
+        monkeypatch.undo()
+        while not begun:
+            threading.Event().wait(0.001)
+        raise Stopped
+
+    def work(tile):
+        begun.append(tile)
+        threading.Event().wait(0.1)
+        ended.append(tile)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(Stopped):
+        run_tiles(list(range(50)), work, workers=2)
+    assert begun == ended == [0]
+
+
 @given(
     size=st.integers(1, 10**9),
     memory=st.integers(1, 10**11),

@@ -78,7 +78,7 @@ def halved(voxels, factor=2.0):
     return operators_of(voxels.shape, (factor,) * 3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     dtype=st.sampled_from(["float32", "uint16", "complex64", "float64"]),
     shape=st.tuples(*[st.integers(1, 25)] * 3),

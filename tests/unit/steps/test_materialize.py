@@ -1,7 +1,6 @@
 """Links made real: whole copies in their place, once, with nothing half-made and nothing lost."""
 
 import fcntl
-import logging
 import os
 import shutil
 import stat
@@ -14,13 +13,6 @@ from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.geometry import Grid
 from octane.steps.materialize import COPYING, materialize, verify
 from octane.store.writer import Level, create_image
-
-
-@pytest.fixture(autouse=True)
-def log(caplog):
-    """What is told."""
-    caplog.set_level(logging.INFO)
-    return caplog
 
 
 @pytest.fixture
@@ -64,14 +56,15 @@ def links(folder):
     return [p for p in folder.rglob("*") if p.is_symlink()]
 
 
-def test_links_become_files_that_need_no_work_directory(outdir, task, log):
+def test_links_become_files_that_need_no_work_directory(outdir, task, caplog):
+    caplog.set_level("INFO")
     before, work = content(outdir), content(task)
     os.utime(task / "metrics.json", ns=(10**18, 10**18))
     assert materialize(outdir, dry_run=True) == 3
-    assert "3 links to be made real" in log.messages[-1]
+    assert "3 links to be made real" in caplog.messages[-1]
     assert len(links(outdir)) == 3
     assert materialize(outdir) == 3
-    assert "3 links made real" in log.messages[-1]
+    assert "3 links made real" in caplog.messages[-1]
     assert not links(outdir)
     assert content(task) == work
     inodes = {p: p.stat().st_ino for p in outdir.rglob("*")}
@@ -92,25 +85,20 @@ def test_links_elsewhere_stay(outdir, tmp_path):
     assert set(links(outdir)) == {outdir / "raw", outdir / "lost", outdir / "self"}
 
 
-@pytest.fixture
-def moved(outdir, task, tmp_path):
-    """The subject's folder lies on another disk, and a link leads there."""
-    (tmp_path / "disk2").mkdir()
-    (outdir / "s").rename(tmp_path / "disk2" / "s")
-    # A link is relative to where it is.
-    link = tmp_path / "disk2/s/metrics/metrics.json"
-    link.unlink()
-    link.symlink_to(task / "metrics.json")
-    (outdir / "s").symlink_to(tmp_path / "disk2" / "s")
-    # In a circle, and up.
-    (tmp_path / "disk2/s/back").symlink_to(outdir)
-    (tmp_path / "disk2/s/up").symlink_to(tmp_path)
-    return tmp_path / "disk2" / "s"
-
-
-@pytest.mark.parametrize("place", ["s", "disk2/s"])
-def test_what_a_killed_call_left_is_cleared_away(outdir, tmp_path, place, request):
-    folder = request.getfixturevalue("moved") if place == "disk2/s" else outdir / "s"
+@pytest.mark.parametrize("place", ["out/s", "disk2/s"])
+def test_what_a_killed_call_left_is_cleared_away(outdir, task, tmp_path, place):
+    folder = tmp_path / place
+    if place == "disk2/s":
+        # The subject's folder lies on another disk, and a link leads there.
+        folder.parent.mkdir()
+        (outdir / "s").rename(folder)
+        (outdir / "s").symlink_to(folder)
+        # A link is relative to where it is.
+        (folder / "metrics/metrics.json").unlink()
+        (folder / "metrics/metrics.json").symlink_to(task / "metrics.json")
+        # In a circle, and up.
+        (folder / "back").symlink_to(outdir)
+        (folder / "up").symlink_to(tmp_path)
     kept = {path.name for path in folder.iterdir()}
     # Killed while it copied, and after the link was removed.
     (folder / f"{COPYING}previews").mkdir()

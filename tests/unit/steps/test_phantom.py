@@ -1,13 +1,13 @@
 """PHANTOM: values depend on position alone, so that tiles agree; positions, and the truth."""
 
 import csv
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from octane.config.params import ExecutionParameters, PhantomParameters
-from octane.core.errors import OctaneError
 from octane.steps.phantom import (
     BACKGROUND,
     SCALE,
@@ -38,23 +38,10 @@ def positions_of(folder):
 def test_a_subject_is_mosaics_positions_and_truth(write_phantom):
     folder, _ = write_phantom(sections=2, tiles=(2, 3))
     assert sorted(p.name for p in folder.iterdir()) == ["mosaics", "positions.csv", "truth"]
-    assert sorted(p.name for p in (folder / "mosaics").iterdir()) == [
-        "section_01.ome.zarr",
-        "section_02.ome.zarr",
-    ]
-    rows = positions_of(folder)
-    assert len(rows) == 2 * 6
-    assert {(r["section"], r["row"], r["column"]) for r in rows} == {
-        (str(s), str(r), str(c)) for s in (1, 2) for r in range(2) for c in range(3)
-    }
-
-
-def test_tiles_agree_where_they_overlap(write_phantom):
-    folder, _ = write_phantom(tiles=(2, 2), bias=0.5, attenuation=1.0, edge_fraction=0.0)
-    voxels = first_section(folder).array[:]
-    # 48 voxels a tile, a quarter in common.
-    np.testing.assert_allclose(voxels[:, :48, 36:48], voxels[:, :48, 48:60], rtol=1e-5)
-    np.testing.assert_allclose(voxels[:, 36:48, :48], voxels[:, 48:60, :48], rtol=1e-5)
+    names = sorted(p.name for p in (folder / "mosaics").iterdir())
+    assert names == ["section_01.ome.zarr", "section_02.ome.zarr"]
+    rows = [(r["section"], r["row"], r["column"]) for r in positions_of(folder)]
+    assert sorted(rows) == list(itertools.product("12", "01", "012"))
 
 
 def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
@@ -76,7 +63,7 @@ def test_a_single_cut_row_is_its_own_chunk(write_phantom):
     assert first_section(folder).dtype == "uint16"
 
 
-def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path, voxels_of):
+def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path):
     made = []
     for workers, sharded, seed in ((1, False, 9), (3, False, 9), (2, True, 9), (4, False, 10)):
         given = {"tiles": (2, 3), "tile_shape": (4, 32, 32), "position_error": 5}
@@ -84,7 +71,7 @@ def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path, voxels_of):
         parameters = PhantomParameters.model_validate(given)
         folder = tmp_path / f"{workers}"
         make_phantom(folder, parameters, ExecutionParameters(backend="cpu", workers=workers))
-        made.append((voxels_of(folder / SECTION), positions_of(folder)))
+        made.append((first_section(folder).array[:], positions_of(folder)))
     for voxels, positions in made[1:3]:
         np.testing.assert_array_equal(voxels, made[0][0])
         assert positions == made[0][1]
@@ -111,13 +98,6 @@ def test_the_truth_is_tissue_and_bias_on_the_volumes_grid(write_phantom):
     assert PhantomParameters(**noted) == parameters
 
 
-def test_a_failure_leaves_nothing(tmp_path):
-    parameters = PhantomParameters(sections=1, tile_shape=(64, 128, 128))
-    with pytest.raises(OctaneError, match="--memory"):
-        make_phantom(tmp_path / "p", parameters, ExecutionParameters(backend="cpu", memory="1MB"))
-    assert list(tmp_path.iterdir()) == []
-
-
 PARAMETERS = PhantomParameters(
     sections=3,
     tiles=(2, 3),
@@ -125,20 +105,8 @@ PARAMETERS = PhantomParameters(
     voxel_size=(5.0, 4.0, 3.0),
     overlap=(0.2, 0.3),
 )
-
-
 SUBJECT = Subject.of(PARAMETERS)
-
-
 AXES = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), SUBJECT.extent, strict=True)]
-
-
-def test_a_value_depends_on_its_position_alone():
-    z, y, x = AXES
-    for function in (tissue, lambda s, *a: bias_field(s, 0.5, *a)):
-        whole = function(SUBJECT, z, y, x)
-        part = function(SUBJECT, z[2:5], y[10:20], x[30:])
-        np.testing.assert_allclose(part, whole[2:5, 10:20, 30:], rtol=1e-6)
 
 
 def test_the_tissue_lies_in_a_darker_background():

@@ -56,9 +56,8 @@ class Levels:
     """A pyramid as another program sees it: its metadata and its arrays."""
 
     def __init__(self, path):
-        multiscale = json.loads((path / "zarr.json").read_text())["attributes"]["ome"][
-            "multiscales"
-        ][0]
+        self.attributes = json.loads((path / "zarr.json").read_text())["attributes"]
+        (multiscale,) = self.attributes["ome"]["multiscales"]
         self.axes = multiscale["axes"]
         self.arrays, self.grids = [], []
         for dataset in multiscale["datasets"]:
@@ -86,6 +85,7 @@ def test_the_levels_are_those_asked_for_and_valid(volume, build):
     assert [tuple(a.values()) for a in levels.axes] == [
         (name, "space", "micrometer") for name in "zyx"
     ]
+    assert levels.attributes["octane"]["kind"] == "volume"
     assert metrics.previews["slice_z"].shape == (43, 52)
     assert metrics.previews["slice_x"].shape == (34, 43)
     assert metrics.figures["preview_spacing"] == [10.0, 10.0, 10.0]

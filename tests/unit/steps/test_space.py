@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
 
 from octane.config.params import (
     ExecutionParameters,
@@ -139,10 +138,10 @@ def test_without_compression_chunks_are_stored_with_their_padding(tmp_path):
     assert stored(level, np.dtype(np.uint16), "none") == pytest.approx(held(path), rel=0.05)
 
 
-def test_a_file_that_is_no_store_is_no_mosaic(steps, tmp_path):
-    sitk.WriteImage(sitk.GetImageFromArray(np.ones((4, 8, 8), np.float32)), tmp_path / "a_1.nii")
+def test_a_file_that_is_no_store_is_no_mosaic(steps, write_file):
+    source = write_file("a_1.nii", np.ones((4, 8, 8), np.float32))
     with pytest.raises(OctaneError, match="no OME-Zarr image and so no mosaic"):
-        steps([tmp_path / "a_1.nii"], "mosaic", overlap=0)
+        steps([source], "mosaic", overlap=0)
 
 
 STEPS = [

@@ -74,29 +74,6 @@ def test_one_byte_has_no_order(tmp_path, create_v3):
     assert Encoding.of(array).chunk_bytes == 512
 
 
-def test_what_the_metadata_says_is_known(tmp_path, create_v3):
-    codecs = [BloscCodec(cname="zlib", clevel=3, shuffle="bitshuffle"), Crc32cCodec()]
-    shards = ((1, 2, 3), "start", False)
-    encoding = Encoding.of(
-        create_v3(
-            tmp_path / "s.zarr", codecs, SHAPE, INNER, shards=shards, dtype="u2", fill_value=9
-        )
-    )
-    assert (encoding.chunks, encoding.chunk_bytes, encoding.checked) == (INNER, 128, True)
-    assert encoding.folder == tmp_path / "s.zarr"
-    assert encoding.fill == 9
-    assert encoding.fill.dtype == "<u2"
-    assert encoding.compressor is not None
-    assert encoding.compressor.get_config() == {
-        "id": "blosc",
-        "cname": "zlib",
-        "clevel": 3,
-        "shuffle": numcodecs.Blosc.BITSHUFFLE,
-        "blocksize": 0,
-    }
-    assert encoding.shard == ShardLayout((1, 2, 3), at_end=False, checked=False)
-
-
 def unreadable(array, key, words):
     with pytest.raises(CorruptChunkError) as caught:
         DirectReader(array).read(tuple(slice(0, n) for n in array.shape))

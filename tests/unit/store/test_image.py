@@ -2,15 +2,10 @@
 
 import io
 import os
-import re
 import shutil
 
 import numpy as np
-import ome_zarr_models
-import ome_zarr_models.v05
 import pytest
-import yaozarrs
-import zarr
 from zarr.codecs import GzipCodec, TransposeCodec
 
 from octane.core.errors import OctaneError
@@ -29,13 +24,7 @@ def voxels(rng):
 @pytest.fixture
 def chunked(write_image, voxels):
     """Chunks of 10 x 10 x 10, one file each."""
-    return write_image("a.ome.zarr", voxels, chunks=(10, 10, 10), attributes={"kind": "volume"})
-
-
-@pytest.fixture
-def sharded(write_image, voxels):
-    """Chunks of 10 x 10 x 10, in shards of 20 x 20 x 20."""
-    return write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
+    return write_image("a.ome.zarr", voxels, chunks=(10, 10, 10))
 
 
 def test_a_missing_or_corrupt_chunk_is_named_by_its_key(chunked):
@@ -50,20 +39,6 @@ def test_a_missing_or_corrupt_chunk_is_named_by_its_key(chunked):
     file.write_bytes(file.read_bytes()[:-30])
     with pytest.raises(OctaneError, match=r"a\.ome\.zarr: chunk 0/c/0/2/0 cannot be decoded"):
         image.read((slice(0, 10), slice(0, 30), slice(0, 25)))
-
-
-def test_an_inner_chunk_that_a_shard_lacks_is_named(sharded, voxels):
-    # Written anew without its empty chunks, as other writers do.
-    array = zarr.open_array(sharded / "0", mode="r+")
-    lean = voxels.copy()
-    lean[10:20, 20:30, 0:10] = 0
-    shutil.rmtree(sharded / "0/c")
-    array.with_config({"write_empty_chunks": False})[:] = lean
-    image = open_image(sharded)
-    assert image.missing_chunks() == ["0/c/0/1/0 (inner chunk 1/0/0)"]
-    with pytest.raises(OctaneError, match=re.escape("chunk 0/c/0/1/0 (inner chunk 1/0/0)")):
-        image.read((slice(15, 16), slice(25, 26), slice(5, 6)))
-    image.read((slice(0, 10), slice(20, 30), slice(0, 10)))
 
 
 OTHERS = {
@@ -137,42 +112,14 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_
         )
 
 
-def test_an_index_that_cannot_be_read_lacks_no_chunks(sharded, denied):
-    image = open_image(sharded)
+@pytest.mark.parametrize(("owner", "call"), [(io, "open"), (os, "stat")])
+def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denied, owner, call):
+    path = write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
     with (
-        denied(io, "open", "c/0/0/0"),
+        denied(owner, call, "c/0/0/0"),
         pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
     ):
-        image.missing_chunks()
-    with (
-        denied(os, "stat", "c/0/0/0"),
-        pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
-    ):
-        image.missing_chunks()
-
-
-@pytest.mark.parametrize(
-    ("codec", "dtype"), [("zstd", "float32"), ("blosc-lz4", "uint16"), ("none", "complex64")]
-)
-def test_what_is_written_is_read_again(write_image, voxels, voxels_of, codec, dtype):
-    values = (voxels * 60_000).astype(dtype)
-    path = write_image("a.ome.zarr", values, (2.0, 3.0, 4.0), codec=codec, edge=(5.0, 6.0, 7.0))
-    image = open_image(path)
-    assert image.grid == Grid(values.shape, (2.0, 3.0, 4.0), (6.0, 7.5, 9.0))
-    assert image.dtype == dtype
-    np.testing.assert_array_equal(voxels_of(path), values)
-
-
-def test_it_is_written_as_the_format_says(chunked, attributes_of):
-    yaozarrs.validate_zarr_store(chunked)
-    ome_zarr_models.open_ome_zarr(zarr.open_group(chunked, mode="r"))
-    attributes = attributes_of(chunked)
-    axes = attributes["ome"]["multiscales"][0]["axes"]
-    assert attributes["ome"]["version"] == "0.5"
-    assert [(a["name"], a["type"], a["unit"]) for a in axes] == [
-        (name, "space", "micrometer") for name in "zyx"
-    ]
-    assert attributes["octane"] == {"kind": "volume"}
+        open_image(path).missing_chunks()
 
 
 def test_attributes_noted_while_writing_are_kept(tmp_path):

@@ -4,8 +4,6 @@ import gzip
 import os
 import re
 import struct
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -19,7 +17,6 @@ from octane.store import itk_files
 from octane.store.itk_files import FileVolume, open_file
 
 SHAPE = (9, 20, 33)
-TURNED = (0, 1, 0, 0, 0, -1, -1, 0, 0)
 REGION = (slice(2, 7), slice(3, 20), slice(5, 30))
 
 NAMES = ["a.nii", "a.nii.gz", "a.mha", "packed.mha", "a.nrrd", "packed.nrrd", "a.tif"]
@@ -40,21 +37,6 @@ def pieces(request, monkeypatch):
     monkeypatch.setattr(itk_files, "PIECE_BYTES", request.param)
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Write a file; what begins with ``packed`` is compressed."""
-
-    def made(name, voxels):
-        image = sitk.GetImageFromArray(voxels)
-        image.SetSpacing((0.001, 0.002, 0.0035))
-        image.SetOrigin((1.0, -2.0, 3.0))
-        image.SetDirection(TURNED)
-        sitk.WriteImage(image, tmp_path / name, name.startswith("packed"))
-        return tmp_path / name
-
-    return made
-
-
 def opened(path):
     return open_file(path, input_unit="micrometer")
 
@@ -70,8 +52,8 @@ def no_reading(*_):
         *product(["a.nii", "a.nii.gz", "a.nrrd", "packed.nrrd"], ["complex64"]),
     ],
 )
-def test_a_header_tells_what_the_image_does(write, voxels, name, dtype, monkeypatch):
-    path = write(name, (100 * voxels).astype(dtype))
+def test_a_header_tells_what_the_image_does(write_file, voxels, name, dtype, monkeypatch):
+    path = write_file(name, (100 * voxels).astype(dtype))
     image = sitk.ReadImage(path)
     monkeypatch.setattr(sitk, "ReadImage", no_reading)
     volume = opened(path)
@@ -83,8 +65,8 @@ def test_a_header_tells_what_the_image_does(write, voxels, name, dtype, monkeypa
 
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_that_want_parts_read_the_file_once(write, voxels, name, monkeypatch):
-    volume = opened(write(name, voxels))
+def test_threads_that_want_parts_read_the_file_once(write_file, voxels, name, monkeypatch):
+    volume = opened(write_file(name, voxels))
     read_all, begun = FileVolume._read_all, []
     monkeypatch.setattr(FileVolume, "_read_all", lambda self: begun.append(self) or read_all(self))
     with ThreadPoolExecutor(6) as pool:
@@ -102,17 +84,17 @@ def test_threads_that_want_parts_read_the_file_once(write, voxels, name, monkeyp
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("shape", [(1, 20, 33), (1, 1, 33), (2, 1, 5)])
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.mha"])
-def test_flat_volumes_are_read(write, rng, name, shape):
+def test_flat_volumes_are_read(write_file, rng, name, shape):
     voxels = rng.random(shape, np.float32)
-    volume = opened(write(name, voxels))
+    volume = opened(write_file(name, voxels))
     np.testing.assert_array_equal(volume.read(tuple(slice(0, n) for n in shape)), voxels)
 
 
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_scaled_voxels_are_scaled_in_every_part(write, rng, tmp_path, name):
+def test_scaled_voxels_are_scaled_in_every_part(write_file, rng, tmp_path, name):
     stored = rng.integers(0, 1000, SHAPE, np.int16)
-    content = bytearray(write("plain.nii", stored).read_bytes())
+    content = bytearray(write_file("plain.nii", stored).read_bytes())
     struct.pack_into("<ff", content, NIFTI_SCALE, 2.5, -1.25)
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
@@ -122,8 +104,8 @@ def test_scaled_voxels_are_scaled_in_every_part(write, rng, tmp_path, name):
     np.testing.assert_array_equal(volume.read(REGION), whole[REGION])
 
 
-def test_big_endian_voxels_are_read(write, voxels, tmp_path):
-    header, marker, rest = write("a.mha", voxels).read_bytes().partition(b"= LOCAL\n")
+def test_big_endian_voxels_are_read(write_file, voxels, tmp_path):
+    header, marker, rest = write_file("a.mha", voxels).read_bytes().partition(b"= LOCAL\n")
     swapped = header.replace(b"ByteOrderMSB = False", b"ByteOrderMSB = True")
     turned = np.frombuffer(rest, "<u4").byteswap().tobytes()
     (tmp_path / "b.mha").write_bytes(swapped + marker + turned)
@@ -132,19 +114,19 @@ def test_big_endian_voxels_are_read(write, voxels, tmp_path):
     np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
 
 
-def test_a_negative_spacing_turns_the_axis_as_itk_does(write, voxels):
-    path = write("a.mha", voxels)
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"ElementSpacing = 0.001", b"ElementSpacing = -0.001"))
+def test_a_negative_spacing_turns_the_axis_as_itk_does(write_file, voxels):
+    path = write_file("a.mha", voxels)
+    before, content = sitk.ReadImage(path), path.read_bytes()
+    path.write_bytes(content.replace(b"ElementSpacing = 0.025", b"ElementSpacing = -0.025"))
     image, volume = sitk.ReadImage(path), opened(path)
-    assert volume.frame.GetSpacing() == image.GetSpacing() == (0.001, 0.002, 0.0035)
-    assert volume.frame.GetDirection() == image.GetDirection() != TURNED
-    assert volume.grid.spacing == pytest.approx((3.5, 2.0, 1.0))
+    assert volume.frame.GetSpacing() == image.GetSpacing() == (0.025, 0.03, 0.04)
+    assert volume.frame.GetDirection() == image.GetDirection() != before.GetDirection()
+    assert volume.grid.spacing == pytest.approx((40.0, 30.0, 25.0))
 
 
 @pytest.mark.parametrize("name", ["a.nii", "a.mha", "a.nii.gz", "packed.mha", "packed.nrrd"])
-def test_a_file_cut_short_is_refused(write, voxels, name):
-    path = write(name, voxels)
+def test_a_file_cut_short_is_refused(write_file, voxels, name):
+    path = write_file(name, voxels)
     os.truncate(path, path.stat().st_size * 9 // 10)
     with pytest.raises(OctaneError, match="cannot be read as an image") as caught:
         opened(path).load()
@@ -157,8 +139,8 @@ def test_a_file_cut_short_is_refused(write, voxels, name):
 @pytest.mark.parametrize(
     ("name", "told"), [("ElementSpacing", "0 1 1"), ("TransformMatrix", "0 0 0 0 0 0 0 0 0")]
 )
-def test_a_header_without_meaning_is_refused(write, voxels, name, told):
-    path = write("a.mha", voxels)
+def test_a_header_without_meaning_is_refused(write_file, voxels, name, told):
+    path = write_file("a.mha", voxels)
     content = re.sub(rf"{name} = [^\n]*".encode(), f"{name} = {told}".encode(), path.read_bytes())
     path.write_bytes(content)
     with pytest.raises(OctaneError, match="cannot be read as an image"):
@@ -178,10 +160,10 @@ def _sparse(path, planes):
     assert opened(path).grid.shape == (planes, 500, 500)
 
 
-def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_path, project):
-    names = ("a.nii", "a.mha", "a.nrrd")
-    for name in names:
-        _sparse(tmp_path / name, 700)
+def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_path, run_python):
+    paths = [tmp_path / name for name in ("a.nii", "a.mha", "a.nrrd")]
+    for path in paths:
+        _sparse(path, 700)
     code = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -191,20 +173,13 @@ def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_pa
         "    plan_of({'outdir': sys.argv[1], 'resolution': 2000}, path)\n"
         "print(peak_memory())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path, *(tmp_path / name for name in names)],
-        env={**os.environ, "PYTHONPATH": str(project / "bin")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) < 600e6
-    for name in names:
-        (tmp_path / name).unlink()
+    assert int(run_python(code, tmp_path, *paths)) < 600e6
+    for path in paths:
+        path.unlink()
 
 
-def test_a_file_that_cannot_be_read_is_not_called_no_image(write, voxels, denied):
-    path = write("a.nii", voxels)
+def test_a_file_that_cannot_be_read_is_not_called_no_image(write_file, voxels, denied):
+    path = write_file("a.nii", voxels)
     words = r"a.nii cannot be read \(Permission denied\); check"
     with denied(Path, "open", "a.nii"), pytest.raises(OctaneError, match=words):
         open_file(path)

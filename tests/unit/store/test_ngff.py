@@ -35,12 +35,9 @@ def refused(path, words, missing="error"):
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
-@pytest.mark.parametrize("unit", ["millimeter", "mm"])
-def test_both_versions_are_read_with_their_units(write_foreign, version, unit):
-    transforms = (scale(0.01, 0.004, 0.005), shift(1, 2, 3))
-    image = open_image(
-        write_foreign("a.zarr", VOXELS, version=version, unit=unit, transforms=transforms)
-    )
+def test_both_versions_are_read_with_their_units(write_foreign, version):
+    given = {"unit": "mm", "transforms": (scale(0.01, 0.004, 0.005), shift(1, 2, 3))}
+    image = open_image(write_foreign("a.zarr", VOXELS, version=version, **given))
     assert image.grid.spacing == pytest.approx((10.0, 4.0, 5.0))
     assert image.grid.origin == pytest.approx((1000.0, 2000.0, 3000.0))
     assert image.array.metadata.zarr_format == (2 if version == "0.4" else 3)

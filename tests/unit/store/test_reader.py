@@ -1,6 +1,7 @@
 """Chunks read directly equal what zarr reads, bit for bit; what is missing or broken is named."""
 
 import errno
+import itertools
 import os
 import threading
 import tracemalloc
@@ -9,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numcodecs
 import numpy as np
 import pytest
-import zarr
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,6 @@ from octane.store.reader import DirectReader
 
 SHAPE = (20, 50, 25)
 CHUNKS = (8, 11, 10)
-DTYPES = ["u1", "u2", "i2", "f4", "f8", "c8", "b1"]
 ENCODINGS = {
     "none": [],
     "none crc32c": [Crc32cCodec()],
@@ -38,8 +37,6 @@ COMPRESSORS = {
     "blosc-lz4": numcodecs.Blosc("lz4"),
     "blosc-zstd": numcodecs.Blosc("zstd", shuffle=numcodecs.Blosc.BITSHUFFLE),
 }
-
-
 SHARDS = {
     "plain": None,
     "2x2": ((1, 2, 2), "end", True),
@@ -59,14 +56,7 @@ def whole(shape):
 
 
 WHOLE = whole(SHAPE)
-
-
-@pytest.fixture
-def zstd(tmp_path, create_v3, any_bits):
-    """An array of zstd chunks."""
-    array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS)
-    array[:] = any_bits("f4", SHAPE)
-    return array
+SIZE = (SHAPE, CHUNKS)
 
 
 @pytest.fixture
@@ -77,35 +67,15 @@ def cube(tmp_path, create_v3, any_bits):
     return array, voxels, tmp_path / "s.zarr/a/0/c/0/0/0"
 
 
-@pytest.mark.parametrize(
-    ("codecs", "shards", "dtype"),
-    [
-        *((codecs, shards, "f4") for codecs in ENCODINGS for shards in SHARDS),
-        *(("zstd crc32c", "2x2", dtype) for dtype in DTYPES),
-        *(("none", "plain", dtype) for dtype in DTYPES),
-    ],
-)
-def test_version_3_is_read_as_by_zarr(tmp_path, codecs, shards, dtype, create_v3, any_bits):
-    array = create_v3(
-        *(tmp_path / "s.zarr", ENCODINGS[codecs], SHAPE, CHUNKS),
-        shards=SHARDS[shards],
-        dtype=dtype,
-    )
-    array[:] = any_bits(dtype, SHAPE)
-    same(DirectReader(array).read(WHOLE), array[:])
-
-
-@pytest.mark.parametrize(
-    ("compressor", "dtype"),
-    [
-        *((compressor, "<f4") for compressor in COMPRESSORS),
-        *(("blosc-zstd", f"<{d}" if d[1] > "1" else f"|{d}") for d in DTYPES),
-    ],
-)
-def test_version_2_is_read_as_by_zarr(tmp_path, compressor, dtype, create_v2, any_bits):
-    array = create_v2(tmp_path / "s.zarr", COMPRESSORS[compressor], SHAPE, CHUNKS, dtype=dtype)
-    array[:] = any_bits(dtype, SHAPE)
-    same(DirectReader(array).read(WHOLE), array[:])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "i2", "f4", "f8", "c8", "b1"])
+def test_every_type_is_read_as_by_zarr(tmp_path, dtype, create_v3, create_v2, any_bits):
+    given = {"shape": SHAPE, "chunks": CHUNKS, "dtype": dtype}
+    sharded = create_v3(tmp_path / "s", ENCODINGS["zstd crc32c"], shards=SHARDS["2x2"], **given)
+    plain = create_v3(tmp_path / "p", [], **given)
+    old = create_v2(tmp_path / "o", COMPRESSORS["blosc-zstd"], **given)
+    for array in (sharded, plain, old):
+        array[:] = any_bits(dtype, SHAPE)
+        same(DirectReader(array).read(WHOLE), array[:])
 
 
 @pytest.mark.parametrize("name", ["default", "v2", "zarr v2"])
@@ -122,41 +92,26 @@ def test_chunks_are_found_however_their_keys_are_encoded(
     same(DirectReader(array).read(WHOLE), array[:])
 
 
-def test_an_array_that_is_the_store_itself_is_read(tmp_path, any_bits):
-    array = zarr.create_array(tmp_path / "a.zarr", shape=SHAPE, chunks=CHUNKS, dtype="f4")
-    array[:] = any_bits("f4", SHAPE)
-    same(DirectReader(array).read(WHOLE), array[:])
-
-
-@pytest.mark.parametrize(("shape", "chunks"), [((50,), (8,)), ((9, 14), (4, 5))])
-def test_any_number_of_axes_is_read(tmp_path, shape, chunks, create_v3, any_bits):
-    array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], shape, chunks)
-    array[:] = any_bits("f4", shape)
-    part = tuple(slice(1, n - 1) for n in shape)
-    same(DirectReader(array).read(part), array[part])
-
-
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory, create_v3, create_v2, any_bits):
     """One array of each kind, with chunks and inner chunks that are missing; read with filling."""
     folder = tmp_path_factory.mktemp("stores")
-    arrays = []
-    for index, (codecs, shards) in enumerate(
-        (c, s) for c in ENCODINGS.values() for s in SHARDS.values()
-    ):
-        arrays.append(
-            create_v3(folder / f"{index}.zarr", codecs, SHAPE, CHUNKS, shards=shards, fill_value=7)
-        )
-    for index, compressor in enumerate(COMPRESSORS.values()):
-        arrays.append(
-            create_v2(folder / f"v2-{index}.zarr", compressor, SHAPE, CHUNKS, fill_value=7)
-        )
+    arrays = [
+        create_v3(folder / f"{c} {s}", ENCODINGS[c], *SIZE, shards=SHARDS[s], fill_value=7)
+        for c, s in itertools.product(ENCODINGS, SHARDS)
+    ]
+    arrays += [create_v2(folder / c, COMPRESSORS[c], *SIZE, fill_value=7) for c in COMPRESSORS]
     for seed, array in enumerate(arrays):
         voxels = any_bits("f4", SHAPE, seed)
         voxels[:8, 33:55] = 7
         voxels[16:, :, 20:] = 7
         array[:] = voxels
     return [(array, array[:], DirectReader(array, fill_missing=True)) for array in arrays]
+
+
+def test_every_encoding_is_read_as_by_zarr(stores):
+    for _, expected, reader in stores:
+        same(reader.read(WHOLE), expected)
 
 
 regions = st.tuples(*(st.tuples(st.integers(0, n), st.integers(0, n)) for n in SHAPE)).map(
@@ -167,7 +122,7 @@ regions = st.tuples(*(st.tuples(st.integers(0, n), st.integers(0, n)) for n in S
 @settings(max_examples=100)
 @given(data=st.data(), region=regions, spare=st.booleans())
 def test_any_region_is_read_as_by_zarr(stores, data, region, spare):
-    _, expected, reader = stores[data.draw(st.integers(0, len(stores) - 1))]
+    _, expected, reader = data.draw(st.sampled_from(stores))
     shape = expected[region].shape
     # Memory within a larger array is not contiguous.
     around = np.full([n + 2 for n in shape], -1, np.float32)
@@ -262,8 +217,10 @@ def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch, create_v3, any_
         assert stream.left == 0
 
 
-def test_two_chunks_may_be_streamed_at_once(zstd):
-    reader, voxels = DirectReader(zstd), zstd[:]
+def test_two_chunks_may_be_streamed_at_once(tmp_path, create_v3, any_bits):
+    array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS)
+    array[:] = voxels = any_bits("f4", SHAPE)
+    reader = DirectReader(array)
     first, second = (np.empty((4, *CHUNKS[1:]), np.float32) for _ in range(2))
     with reader.stream((0, 0, 0)) as one, reader.stream((0, 1, 0)) as other:
         for start in (0, 4):
@@ -290,37 +247,30 @@ def test_a_chunk_is_streamed_without_being_held(tmp_path, codecs, create_v3, any
         tracemalloc.stop()
 
 
-def broken(array, key, words, region=None):
+def broken(array, key, region=None):
     with pytest.raises(CorruptChunkError) as caught:
         DirectReader(array).read(region or whole(array.shape))
     assert caught.value.key == key
-    assert words in caught.value.reason
 
 
-@pytest.mark.parametrize("codecs", ENCODINGS.values(), ids=ENCODINGS)
-@pytest.mark.parametrize("cut", [1, 100])
-def test_a_chunk_cut_short_is_found(tmp_path, codecs, cut, create_v3, any_bits):
-    array = create_v3(tmp_path / "s.zarr", codecs, SHAPE, CHUNKS)
-    array[:] = any_bits("f4", SHAPE)
-    file = tmp_path / "s.zarr/a/0/c/1/2/0"
-    file.write_bytes(file.read_bytes()[:-cut])
-    broken(array, "a/0/c/1/2/0", "")
-
-
-@pytest.mark.parametrize(
-    "name", ["none crc32c", "zstd checksum", "zstd crc32c", "blosc-zstd crc32c"]
-)
-@pytest.mark.parametrize("at", [0.2, 1])
-def test_one_flipped_bit_is_found(tmp_path, name, at, create_v3, any_bits):
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_a_chunk_that_is_cut_short_or_has_a_flipped_bit_is_found(
+    tmp_path, name, create_v3, any_bits
+):
     array = create_v3(tmp_path / "s.zarr", ENCODINGS[name], SHAPE, CHUNKS)
     array[:] = any_bits("f4", SHAPE)
     file = tmp_path / "s.zarr/a/0/c/1/2/0"
-    content = bytearray(file.read_bytes())
-    content[int(at * (len(content) - 1))] ^= 4
-    file.write_bytes(content)
-    broken(array, "a/0/c/1/2/0", "")
-    # Also when only planes before it are wanted.
-    broken(array, "a/0/c/1/2/0", "", (slice(8, 9), slice(22, 23), slice(0, 1)))
+    written = file.read_bytes()
+    for cut in (1, 100):
+        file.write_bytes(written[:-cut])
+        broken(array, "a/0/c/1/2/0")
+    for at in (0.2, 1) if name.endswith(("crc32c", "checksum")) else ():
+        content = bytearray(written)
+        content[int(at * (len(content) - 1))] ^= 4
+        file.write_bytes(content)
+        broken(array, "a/0/c/1/2/0")
+        # Also when only planes before it are wanted.
+        broken(array, "a/0/c/1/2/0", (slice(8, 9), slice(22, 23), slice(0, 1)))
 
 
 @pytest.mark.parametrize("checksum", [False, True])
@@ -339,25 +289,22 @@ def test_frames_cut_anywhere_are_refused(cube, checksum):
         same(DirectReader(array).read(whole((6, 6, 6))), voxels)
         for length in range(len(stored)):
             file.write_bytes(stored[:length])
-            broken(array, "a/0/c/0/0/0", "")
+            broken(array, "a/0/c/0/0/0")
 
 
 @pytest.mark.parametrize("change", [-17, -16, -1, 1, 16, 17])
 @pytest.mark.parametrize("codec", ["none", "zstd", "blosc"])
 def test_a_chunk_of_another_length_is_refused(tmp_path, codec, change, create_v3):
-    codecs = {"none": [], "zstd": [ZstdCodec()], "blosc": [BloscCodec()]}[codec]
+    codecs, encode = {
+        "none": ([], lambda raw: raw),
+        "zstd": ([ZstdCodec()], numcodecs.Zstd().encode),
+        "blosc": ([BloscCodec()], numcodecs.Blosc().encode),
+    }[codec]
     array = create_v3(tmp_path / "s.zarr", codecs, (6, 6, 6), (6, 6, 6), dtype="u1")
     array[:] = 1
-    content = bytes(200) + SENTINEL
-    content = content + SENTINEL * 2 if change > 0 else content
-    content = content[: 216 + change]
-    encode = {
-        "none": lambda raw: raw,
-        "zstd": numcodecs.Zstd().encode,
-        "blosc": numcodecs.Blosc().encode,
-    }[codec]
+    content = (bytes(200) + SENTINEL * (3 if change > 0 else 1))[: 216 + change]
     (tmp_path / "s.zarr/a/0/c/0/0/0").write_bytes(encode(content))
-    broken(array, "a/0/c/0/0/0", "")
+    broken(array, "a/0/c/0/0/0")
 
 
 def test_a_frame_with_a_large_window_is_read(cube):

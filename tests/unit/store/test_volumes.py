@@ -12,6 +12,7 @@ from octane.core.metrics import Metrics
 from octane.store import volumes
 from octane.store import writer as store_writer
 from octane.store.image import Image
+from octane.store.itk_files import FileVolume
 from octane.store.volumes import (
     as_given,
     bring_in,
@@ -29,18 +30,6 @@ def voxels(rng):
     return rng.random((7, 20, 33), np.float32)
 
 
-@pytest.fixture
-def write_file(tmp_path):
-    def write(name, voxels):
-        image = sitk.GetImageFromArray(voxels)
-        image.SetSpacing((0.001, 0.002, 0.0035))
-        image.SetOrigin((1.0, 2.0, 3.0))
-        sitk.WriteImage(image, tmp_path / name)
-        return tmp_path / name
-
-    return write
-
-
 def whole(shape):
     return tuple(slice(0, n) for n in shape)
 
@@ -49,8 +38,8 @@ def whole(shape):
 def test_a_file_is_read_in_micrometres_and_in_the_order_z_y_x(write_file, voxels, suffix):
     volume = open_volume(write_file(f"a{suffix}", voxels))
     assert volume.grid.shape == (7, 20, 33)
-    assert volume.grid.spacing == pytest.approx((3.5, 2.0, 1.0), rel=1e-6)
-    assert volume.grid.origin == pytest.approx((3000.0, 2000.0, 1000.0))
+    assert volume.grid.spacing == pytest.approx((40.0, 30.0, 25.0), rel=1e-6)
+    assert volume.grid.origin == pytest.approx((7250.0, -2000.0, 1500.0))
     assert volume.dtype == np.float32
     region = (slice(2, 5), slice(0, 20), slice(7, 9))
     np.testing.assert_array_equal(volume.read(region), voxels[region])
@@ -77,19 +66,6 @@ def test_a_file_is_brought_in_for_a_step_that_takes_all_of_it(write_file, write_
     assert list(metrics.seconds) == ["read"]
     path.unlink()
     np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
-
-
-@pytest.mark.parametrize("suffix", [".nii", ".mha", ".nrrd"])
-def test_what_is_made_of_a_file_lies_and_turns_as_it_does(write_file, voxels, tmp_path, suffix):
-    source = write_file(f"a{suffix}", voxels)
-    image = sitk.ReadImage(source)
-    image.SetDirection((0, 1, 0, 0, 0, -1, -1, 0, 0))
-    sitk.WriteImage(image, source)
-    with create_volume(tmp_path / f"b{suffix}", open_volume(source), "f4") as (writer, _size):
-        writer[whole(voxels.shape)] = voxels
-    image, made = sitk.ReadImage(source), sitk.ReadImage(tmp_path / f"b{suffix}")
-    for told in ("GetSpacing", "GetOrigin", "GetDirection"):
-        assert getattr(made, told)() == getattr(image, told)()
 
 
 def test_a_folder_is_a_store_whatever_its_name(tmp_path, write_image, voxels):
@@ -127,13 +103,17 @@ def test_what_is_no_volume_is_refused(tmp_path, name, content, words):
     assert str(path) in str(caught.value)
 
 
+@pytest.fixture(params=[".ome.zarr", ".nii.gz"])
+def like(request, write_image, write_file, voxels):
+    """A volume of either kind."""
+    if request.param == ".nii.gz":
+        return open_volume(write_file("a.nii.gz", voxels))
+    geometry = {"spacing": (3.5, 2.0, 1.0), "edge": (10.0, 20.0, 30.0)}
+    return open_volume(write_image("a.ome.zarr", voxels, **geometry, attributes={"k": 1}))
+
+
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".ome.zarr"])
-def test_what_is_written_lies_where_its_model_lies(write_image, voxels, tmp_path, suffix):
-    like = open_volume(
-        write_image(
-            "a.ome.zarr", voxels, (3.5, 2.0, 1.0), edge=(10.0, 20.0, 30.0), attributes={"k": 1}
-        )
-    )
+def test_what_is_written_lies_where_its_model_lies(like, voxels, tmp_path, suffix):
     destination = tmp_path / f"b{suffix}"
     with create_volume(destination, like, "uint16", attributes={"step": "n4"}) as (writer, size):
         for region in blocks(like.grid.shape, size):
@@ -145,8 +125,10 @@ def test_what_is_written_lies_where_its_model_lies(write_image, voxels, tmp_path
     assert written.grid.spacing == pytest.approx(like.grid.spacing, rel=1e-6)
     assert written.grid.origin == pytest.approx(like.grid.origin, rel=1e-6)
     np.testing.assert_array_equal(written.read(whole(voxels.shape)), np.rint(voxels * 1000))
+    if isinstance(like, FileVolume) and isinstance(written, FileVolume):
+        assert written.frame.GetDirection() == like.frame.GetDirection()
     if suffix == ".ome.zarr":
-        assert written.attributes == {"k": 1, "kind": "volume", "step": "n4"}
+        assert written.attributes == {**like.attributes, "kind": "volume", "step": "n4"}
 
 
 def test_blocks_that_may_be_written_at_once_are_whole_shards(
@@ -162,14 +144,6 @@ def test_blocks_that_may_be_written_at_once_are_whole_shards(
     with create_volume(tmp_path / "b.mha", like, "f4") as (writer, size):
         assert size == (4, 8, 8)
         writer[whole(voxels.shape)] = voxels
-
-
-@pytest.mark.parametrize("name", ["b.ome.zarr", "b.nii.gz"])
-def test_a_failure_leaves_nothing(write_image, voxels, tmp_path, name):
-    like = open_volume(write_image("a.ome.zarr", voxels))
-    with pytest.raises(RuntimeError), create_volume(tmp_path / name, like, "f4"):
-        raise RuntimeError
-    assert [p.name for p in tmp_path.iterdir()] == ["a.ome.zarr"]
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.core.geometry import blocks
-from octane.store.chunks import missing_keys
+from octane.store.chunks import missing_keys, owned_shape
 from octane.store.reader import DirectReader
 from octane.store.writer import DirectWriter
 
@@ -26,27 +26,15 @@ CODECS = {
     "blosc-lz4": [BloscCodec(cname="lz4")],
     "blosc-zstd": [BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")],
 }
-SHARDS = {"plain": None, "2x2": (8, 22, 20), "4x4": (16, 44, 40)}
+SHARDS = {"plain": None, "2x2": ((1, 2, 2), "end", True), "4x4": ((2, 4, 4), "end", True)}
 
 
 @pytest.fixture
-def create(tmp_path):
-    """Create an empty array as octane does, with any codecs."""
-
-    def make(name="a.zarr", codecs=(), shards=None, dtype="f4", **more):
-        group = zarr.open_group(tmp_path / name, mode="w", zarr_format=3)
-        return group.create_array(
-            "0",
-            shape=SHAPE,
-            chunks=CHUNKS,
-            shards=shards,
-            dtype=dtype,
-            compressors=list(codecs) or None,
-            config={"write_empty_chunks": True},
-            **more,
-        )
-
-    return make
+def create(tmp_path, create_v3):
+    """Create an empty array, with any codecs."""
+    return lambda name="a.zarr", codecs=(), **more: create_v3(
+        tmp_path / name, codecs, SHAPE, CHUNKS, **more
+    )
 
 
 @pytest.fixture
@@ -55,7 +43,7 @@ def voxels(rng):
 
 
 def files(array):
-    folder = array.store_path.store.root / "0/c"
+    folder = array.store_path.store.root / "a/0/c"
     return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
@@ -70,7 +58,7 @@ def test_zarr_reads_what_is_written(create, voxels, codecs, shards, dtype):
     array = create(codecs=CODECS[codecs], shards=SHARDS[shards], dtype=dtype, fill_value=1)
     values = voxels.astype(dtype)
     DirectWriter(array)[WHOLE] = values
-    again = zarr.open_array(array.store_path.store.root / "0", mode="r")
+    again = zarr.open_array(array.store_path.store.root / "a/0", mode="r")
     np.testing.assert_array_equal(again[:], values)
     np.testing.assert_array_equal(DirectReader(again).read(WHOLE), values)
     assert not list(missing_keys(array, array.store_path.store.root, WHOLE))
@@ -124,7 +112,7 @@ def test_big_endian_and_strided_blocks_are_written_by_value(create, voxels):
 def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shards):
     array = create(shards=shards)
     writer = DirectWriter(array)
-    owned = shards or CHUNKS
+    owned = owned_shape(array)
     counts = [-(-n // s) for n, s in zip(SHAPE, owned, strict=True)]
     start = threading.Barrier(int(np.prod(counts)))
 
@@ -164,7 +152,7 @@ def test_a_part_of_a_shard_is_refused(create, region):
     part = tuple(slice(a, b) for a, b in region)
     with pytest.raises(ValueError, match="whole objects"):
         DirectWriter(array)[part] = np.zeros([b - a for a, b in region], np.float32)
-    assert not (array.store_path.store.root / "0/c").exists()
+    assert not (array.store_path.store.root / "a/0/c").exists()
 
 
 def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
