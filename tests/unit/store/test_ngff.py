@@ -1,5 +1,6 @@
 """Metadata of others: read where it is right, refused in one sentence where it is not."""
 
+import json
 import os
 import shutil
 from math import nan
@@ -13,6 +14,20 @@ from octane.core.errors import OctaneError
 from octane.store.image import open_image
 
 VOXELS = np.ones((8, 8, 8), np.float32)
+
+
+@pytest.fixture
+def change_multiscale(write_foreign):
+    """Write an image of others, and change its metadata."""
+
+    def write(change):
+        path = write_foreign("a.zarr", VOXELS)
+        content = json.loads((path / ".zattrs").read_text())
+        change(content["multiscales"][0])
+        (path / ".zattrs").write_text(json.dumps(content))
+        return path
+
+    return write
 
 
 def scale(*values):
@@ -52,16 +67,14 @@ def test_a_unit_in_another_spelling_means_the_same(write_foreign, unit, micromet
     assert image.grid.spacing == pytest.approx([10 * micrometers] * 3)
 
 
-def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(write_foreign, change_multiscale):
-    path = write_foreign("a.zarr", VOXELS, version="0.5")
-    change_multiscale(path, lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
+def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multiscale):
+    path = change_multiscale(lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
     assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
 
 
 @pytest.mark.parametrize("axes", [["z", "y", "x"], [{"name": name} for name in "zyx"]])
-def test_no_unit_stops_the_run_and_asks_for_one(write_foreign, change_multiscale, axes):
-    path = write_foreign("a.zarr", VOXELS)
-    change_multiscale(path, lambda multiscale: multiscale.update(axes=axes))
+def test_no_unit_stops_the_run_and_asks_for_one(change_multiscale, axes):
+    path = change_multiscale(lambda multiscale: multiscale.update(axes=axes))
     refused(path, "--input-unit")
     assert open_image(path, input_unit="millimeter").grid.spacing == (10_000.0,) * 3
 
