@@ -70,7 +70,7 @@ def started(start_nextflow) -> Iterator[Callable[..., Started]]:
 
 
 @pytest.fixture
-def told(request) -> Callable[..., None]:
+def observed(request) -> Callable[..., None]:
     """Tell what was observed of a fault, for its row in the table.
 
     The test names places by ``plain``, so that its words do not change from run to run.

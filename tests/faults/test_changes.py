@@ -24,7 +24,9 @@ def on_source(volume, source):
 
 
 @pytest.mark.soak
-def test_the_input_changes_between_runs(succeeding, volume, phantom, undisturbed, told, tmp_path):
+def test_the_input_changes_between_runs(
+    succeeding, volume, phantom, undisturbed, observed, tmp_path
+):
     store = phantom / "truth" / "tissue.ome.zarr"
     chunk = store / "0" / "c" / "0" / "0" / "0"
     other = store.with_name("bias.ome.zarr") / chunk.relative_to(store)
@@ -38,7 +40,7 @@ def test_the_input_changes_between_runs(succeeding, volume, phantom, undisturbed
     again = succeeding(*given, outdir=tmp_path / "other")
     assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(again.tasks("CACHED"))
     assert checksums(again.outdir) == undisturbed.sums
-    told(
+    observed(
         f"with the other chunk {', '.join(ran)} ran; with the first one "
         f"{', '.join(again.tasks('CACHED'))} were cached"
     )
@@ -55,13 +57,15 @@ def touched(run, store):
     return words
 
 
-def test_the_input_changes_during_a_run(started, on_source, source, told, plain, tmp_path):
+def test_the_input_changes_during_a_run(started, on_source, source, observed, plain, tmp_path):
     words = touched(started(tmp_path, *on_source), source)
-    told(plain(words, INPUT=source))
+    observed(plain(words, INPUT=source))
 
 
 @pytest.mark.soak
-def test_a_mask_changes_during_a_run(started, succeeding, volume, phantom, told, plain, tmp_path):
+def test_a_mask_changes_during_a_run(
+    started, succeeding, volume, phantom, observed, plain, tmp_path
+):
     mask = shutil.copytree(phantom / "truth" / "bias.ome.zarr", tmp_path / "mask.ome.zarr")
     zarr.open_array(mask, path="0", mode="r+")[:] = 1
     given = [*volume, "--n4_mask", mask]
@@ -70,11 +74,11 @@ def test_a_mask_changes_during_a_run(started, succeeding, volume, phantom, told,
     assert "N4 (tissue)" in again.tasks("COMPLETED")
     straight = succeeding(tmp_path / "elsewhere", *given)
     assert checksums(again.outdir) == checksums(straight.outdir)
-    told(plain(words, MASK=mask))
+    observed(plain(words, MASK=mask))
 
 
 @pytest.mark.soak
-def test_the_clock_jumps(succeeding, on_source, source, undisturbed, told, tmp_path):
+def test_the_clock_jumps(succeeding, on_source, source, undisturbed, observed, tmp_path):
     def at(year, paths):
         second = datetime.datetime(year, 1, 1, tzinfo=datetime.UTC).timestamp()
         for path in paths:
@@ -89,7 +93,7 @@ def test_the_clock_jumps(succeeding, on_source, source, undisturbed, told, tmp_p
     again = succeeding(tmp_path, *on_source, "-resume")
     assert checksums(again.outdir) == undisturbed.sums
     assert "N4 (tissue)" in again.tasks("CACHED")
-    told(
+    observed(
         f"with `-resume`, {', '.join(again.tasks('CACHED'))} were cached and "
         f"{', '.join(again.tasks('COMPLETED')) or 'nothing'} ran again"
     )

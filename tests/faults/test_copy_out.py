@@ -16,7 +16,7 @@ LEFT = 50_000
 @pytest.mark.soak
 @pytest.mark.fault
 def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
-    nextflow, succeeding, volume, small_disk, undisturbed, told, tmp_path
+    nextflow, succeeding, volume, small_disk, undisturbed, observed, tmp_path
 ):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -52,7 +52,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     for store in (disk / "work").glob("*/*/*.ome.zarr"):
         assert verify(store) == 1
     assert checksums(resumed.outdir) == undisturbed.sums
-    told(f"exit {row['exit']}: {said[0]}")
+    observed(f"exit {row['exit']}: {said[0]}")
 
 
 def wrapper(folder, copies):
@@ -79,7 +79,7 @@ def wrapper(folder, copies):
         done
         unset IFS
     }}
-    echo told > .command.out
+    echo said > .command.out
     {copies}
     source {guard}
     exit $nxf_main_ret

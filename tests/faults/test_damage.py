@@ -25,7 +25,7 @@ def damaged(chunk, how):
     ids=["gone", "cut short"],
 )
 def test_a_chunk_of_the_input(
-    nextflow, succeeding, phantom, volume, undisturbed, told, plain, tmp_path, how, step, words
+    nextflow, succeeding, phantom, volume, undisturbed, observed, plain, tmp_path, how, step, words
 ):
     out = tmp_path / "out"
     chunk = phantom / "truth" / "tissue.ome.zarr" / "0" / "c" / "0" / "0" / "0"
@@ -39,7 +39,7 @@ def test_a_chunk_of_the_input(
     again = succeeding(undisturbed.folder, *volume, "-resume", outdir=out)
     assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(again.tasks("CACHED"))
     assert checksums(again.outdir) == undisturbed.sums
-    told(plain(said))
+    observed(plain(said))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_chunk_of_the_input(
     ],
 )
 def test_a_chunk_between_two_steps(
-    nextflow, succeeding, volume, undisturbed, told, plain, tmp_path, how, words
+    nextflow, succeeding, volume, undisturbed, observed, plain, tmp_path, how, words
 ):
     out = tmp_path / "out"
     made = undisturbed.n4
@@ -73,10 +73,10 @@ def test_a_chunk_between_two_steps(
     again = succeeding(undisturbed.folder, *volume, "-resume", outdir=out)
     assert "N4 (tissue)" in again.tasks("COMPLETED")
     assert checksums(again.outdir) == undisturbed.sums
-    told(plain(said, TASK=task))
+    observed(plain(said, TASK=task))
 
 
-def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, told, plain, tmp_path):
+def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, observed, plain, tmp_path):
     (tmp_path / "in").mkdir()
     for section in (phantom / "mosaics").iterdir():
         (tmp_path / "in" / section.name).symlink_to(section)
@@ -86,12 +86,12 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, told, pla
     words = last_words(run.output)
     assert "section_03.ome.zarr is a link to a file that is not there" in words
     assert run.processes() <= {"PREFLIGHT"}
-    told(plain(words, IN=tmp_path / "in"))
+    observed(plain(words, IN=tmp_path / "in"))
 
 
 @pytest.mark.soak
 def test_the_work_directory_is_deleted_after_a_run(
-    succeeding, volume, undisturbed, told, plain, tmp_path
+    succeeding, volume, undisturbed, observed, plain, tmp_path
 ):
     first = succeeding(tmp_path, *volume)
     shutil.rmtree(tmp_path / "work")
@@ -101,4 +101,4 @@ def test_the_work_directory_is_deleted_after_a_run(
     again = succeeding(tmp_path, *volume, "-resume")
     assert again.tasks("CACHED") == []
     assert checksums(again.outdir) == undisturbed.sums
-    told(next(line for line in plain(first.output).splitlines() if "links into" in line))
+    observed(next(line for line in plain(first.output).splitlines() if "links into" in line))

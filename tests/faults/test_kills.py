@@ -22,7 +22,7 @@ PARTS = {"python": "resample.py", ".command.sh": "stack.py", ".command.run": "n4
 
 
 @pytest.mark.soak
-def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_path):
+def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, observed, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     run = started(tmp_path, *mosaics, "--scratch_dir", scratch)
@@ -38,7 +38,7 @@ def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_pa
     # Also that of the wrapper, which could not remove it itself.
     waited(lambda: not list(scratch.iterdir()), "the end of the last task's folder in scratch")
     assert run.orphans() == []
-    told(
+    observed(
         f"{len(retried)} tasks ended with 137 and were tried again; no process, no half-written "
         "file and no scratch folder was left"
     )
@@ -46,7 +46,7 @@ def test_each_part_of_a_task(started, mosaics, undisturbed_mosaics, told, tmp_pa
 
 @pytest.mark.soak
 def test_nextflow_at_random_points(
-    started, succeeding, mosaics, undisturbed_mosaics, told, tmp_path
+    started, succeeding, mosaics, undisturbed_mosaics, observed, tmp_path
 ):
     chosen = random.Random(SEED)
     moments = []
@@ -66,14 +66,14 @@ def test_nextflow_at_random_points(
     # Six or more had begun before the last kill, and they need those before them.
     assert len(again.tasks("CACHED")) >= 3
     assert checksums(again.outdir) == undisturbed_mosaics.sums
-    told(
+    observed(
         f"killed {', '.join(moments)} began (seed {SEED}); in the last run "
         f"{len(again.tasks('CACHED'))} tasks were cached and {len(again.tasks('COMPLETED'))} ran"
     )
 
 
 def test_orphans_end_and_give_back_what_they_hold(
-    started, succeeding, volume, undisturbed, told, tmp_path
+    started, succeeding, volume, undisturbed, observed, tmp_path
 ):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -88,4 +88,4 @@ def test_orphans_end_and_give_back_what_they_hold(
     assert partial_files(tmp_path) == []
     again = succeeding(tmp_path, *given, "-resume")
     assert checksums(again.outdir) == undisturbed.sums
-    told("no process, no scratch folder, no half-written file")
+    observed("no process, no scratch folder, no half-written file")

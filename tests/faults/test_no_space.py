@@ -19,7 +19,7 @@ def fill(place):
 
 
 def test_the_work_directory_fills_up(
-    started, succeeding, small_disk, volume, undisturbed, told, plain, tmp_path
+    started, succeeding, small_disk, volume, undisturbed, observed, plain, tmp_path
 ):
     work = small_disk("work", "size=64m")
     run = started(tmp_path, *volume, "-w", work)
@@ -36,11 +36,11 @@ def test_the_work_directory_fills_up(
     again = succeeding(tmp_path, *volume, "-w", work, "-resume")
     assert "PREFLIGHT (tissue)" in again.tasks("CACHED")
     assert checksums(again.outdir) == undisturbed.sums
-    told(plain(words, WORK=work))
+    observed(plain(words, WORK=work))
 
 
 def test_the_scratch_folder_fills_up(
-    started, succeeding, small_disk, volume, undisturbed, told, plain, tmp_path
+    started, succeeding, small_disk, volume, undisturbed, observed, plain, tmp_path
 ):
     scratch = small_disk("scratch", "size=64m")
     run = started(tmp_path, *volume, "--scratch_dir", scratch)
@@ -58,11 +58,11 @@ def test_the_scratch_folder_fills_up(
     again = succeeding(tmp_path, *volume, "--scratch_dir", scratch, "-resume")
     assert checksums(again.outdir) == undisturbed.sums
     assert list(scratch.iterdir()) == []
-    told(plain(words, SCRATCH=scratch))
+    observed(plain(words, SCRATCH=scratch))
 
 
 def test_the_output_is_full_when_results_are_copied_there(
-    nextflow, succeeding, small_disk, volume, undisturbed, told, plain
+    nextflow, succeeding, small_disk, volume, undisturbed, observed, plain
 ):
     out = small_disk("out", "size=100k")
     # All tasks are cached: only the results are copied. PREFLIGHT would refuse so small a disk; one
@@ -80,4 +80,4 @@ def test_the_output_is_full_when_results_are_copied_there(
     assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(again.tasks("CACHED"))
     assert not any(path.is_symlink() for path in (out / "results").rglob("*"))
     assert checksums(out / "results") == undisturbed.sums
-    told(plain(words, OUT=out))
+    observed(plain(words, OUT=out))

@@ -39,7 +39,7 @@ def read_only(place):
         pytest.param("work", marks=pytest.mark.soak),
     ],
 )
-def test_a_place_is_read_only(nextflow, volume, told, plain, tmp_path, place):
+def test_a_place_is_read_only(nextflow, volume, observed, plain, tmp_path, place):
     folder = tmp_path / place
     folder.mkdir()
     option = {"output": "--outdir", "scratch": "--scratch_dir", "work": "-work-dir"}[place]
@@ -53,4 +53,4 @@ def test_a_place_is_read_only(nextflow, volume, told, plain, tmp_path, place):
     assert option in words
     assert run.tasks("COMPLETED") == []
     assert list(folder.iterdir()) == []
-    told(plain(words, **{place.upper(): folder}))
+    observed(plain(words, **{place.upper(): folder}))

@@ -8,7 +8,7 @@ from runs import last_words
 pytestmark = pytest.mark.fault
 
 
-def test_into_one_output(started, nextflow, volume, told, plain, tmp_path):
+def test_into_one_output(started, nextflow, volume, observed, plain, tmp_path):
     out = tmp_path / "out"
     run = started(tmp_path / "first", *volume, "-stub", outdir=out)
     run.says("Submitted process")
@@ -26,4 +26,4 @@ def test_into_one_output(started, nextflow, volume, told, plain, tmp_path):
     assert trace.startswith("task_id\t")
     assert trace.count("COMPLETED") == 3
     # Its name, process and host change from run to run.
-    told(plain(re.sub("the run .*?, launched", "the run NAME, launched", words), OUT=out))
+    observed(plain(re.sub("the run .*?, launched", "the run NAME, launched", words), OUT=out))
