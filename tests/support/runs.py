@@ -193,21 +193,14 @@ class Started:
 
         def found() -> int | None:
             lines = dict(self.processes())
-            inner = [p for p, words in lines.items() if words[1:2] and script in words[1]]
-            if not inner:
-                return None
-            chosen = inner[0]
-            while part != "python" and chosen in lines:
-                above = parent(chosen)
-                # The same script is called again inside, with the name of a function, and its
-                # subshells are called as it is: the outermost is the one.
-                if (
-                    lines[chosen][-1].endswith(part)
-                    and lines.get(above, [""])[-1] != lines[chosen][-1]
-                ):
-                    return chosen
-                chosen = above
-            return chosen if part == "python" else None
+            above = [p for p, words in lines.items() if words[1:2] and script in words[1]][:1]
+            if part == "python" or not above:
+                return above[0] if above else None
+            while parent(above[-1]) in lines:
+                above.append(parent(above[-1]))
+            # The same script is called again inside, with the name of a function, and its
+            # subshells are called as it is: the outermost is the one.
+            return next((p for p in reversed(above) if lines[p][-1].endswith(part)), None)
 
         pid = waited(found, f"the {part} of {script}")
         assert isinstance(pid, int)

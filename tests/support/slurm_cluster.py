@@ -13,16 +13,17 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-GPUS = ("/dev/null", "/dev/zero")
-"""Devices that stand for GPUs 0 and 1."""
+PROGRAMS = (
+    *("munged", "slurmctld", "slurmd"),
+    *("setpriv", "sbatch", "squeue", "scancel", "scontrol", "sinfo"),
+)
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+"""With the daemons, which are not on every user's."""
 
-DAEMONS = ("munged", "slurmctld", "slurmd")
-TOOLS = ("setpriv", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 PATIENCE = 30.0
 """Seconds, where one or two are usual, after which waiting for Slurm is an error."""
 
@@ -32,9 +33,7 @@ SlurmctldHost={node}(127.0.0.1)
 SlurmctldPort={controller_port}
 SlurmdPort={node_port}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
-AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
-CredType=cred/munge
 SlurmUser={user}
 SlurmdUser={user}
 StateSaveLocation={folder}/state
@@ -46,8 +45,6 @@ SlurmdLogFile={folder}/slurmd.log
 JobCompType=jobcomp/filetxt
 JobCompLoc={folder}/completed.txt
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
@@ -66,16 +63,9 @@ PartitionName=gpu Nodes={node} MaxTime=INFINITE
 """
 
 
-def _program(name: str) -> str | None:
-    # The daemons are not on every user's PATH.
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-
-
 def why_not() -> str | None:
     """Return why no cluster can be started here; None where it can."""
-    if not sys.platform.startswith("linux"):
-        return "Slurm runs on Linux alone"
-    missing = [name for name in (*DAEMONS, *TOOLS) if _program(name) is None]
+    missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     if missing:
         return f"{', '.join(missing)} not found (Debian: apt-get install slurm-wlm munge)"
     return None
@@ -106,10 +96,9 @@ class SlurmCluster:
             ports = {"controller_port": a.getsockname()[1], "node_port": b.getsockname()[1]}
         text = CONFIGURATION.format(folder=self.folder, node=self.node, user=_user(), **ports)
         self.configuration.write_text(text, encoding="utf-8")
-        (self.folder / "gres.conf").write_text(
-            "".join(f"NodeName={self.node} Name=gpu Type=fake File={file}\n" for file in GPUS),
-            encoding="utf-8",
-        )
+        gpu = f"NodeName={self.node} Name=gpu Type=fake File="
+        text = f"{gpu}/dev/null\n{gpu}/dev/zero\n"
+        (self.folder / "gres.conf").write_text(text, encoding="utf-8")
         place = f"{self.folder}/munge."
         self._launch(
             *("munged", "--foreground", "--force", "--num-threads=2", f"--socket={place}socket"),
@@ -130,16 +119,10 @@ class SlurmCluster:
         if "slurmctld" in self._daemons:
             with contextlib.suppress(RuntimeError, TimeoutError):
                 self.cancel_all()
-        for daemon in reversed(self._daemons.values()):
-            daemon.terminate()
         for daemon in self._daemons.values():
-            try:
-                daemon.wait(10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-        for pid in self._of_jobs():
-            _kill(pid)
+            daemon.kill()
+            daemon.wait()
+        self._kill_jobs()
 
     def command(self, *words: str, check: bool = True) -> str:
         """Return the output of a command of Slurm."""
@@ -182,10 +165,7 @@ class SlurmCluster:
         daemon = self._daemons.pop("slurmd")
         daemon.kill()
         daemon.wait()
-        # Again, as what is seen may start more before it is killed.
-        while found := self._of_jobs():
-            for pid in found:
-                _kill(pid)
+        self._kill_jobs()
         # What the controller says by itself when a node has not answered for long enough.
         self.set_state("down")
 
@@ -196,18 +176,14 @@ class SlurmCluster:
         self._wait(lambda: self.state() in ("idle", "mix", "alloc"), "the node")
 
     def _launch(self, name: str, *arguments: str) -> None:
-        program = _program(name)
-        setpriv = _program("setpriv")
-        assert program is not None
-        assert setpriv is not None
         with (self.folder / f"{name}.out").open("ab") as output:
             # So that they end with this process also when it is killed.
             self._daemons[name] = subprocess.Popen(
-                [setpriv, "--pdeathsig", "KILL", program, *arguments],
+                ["setpriv", "--pdeathsig", "KILL", name, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment, "PATH": PATH},
             )
 
     def _wait(self, there: Callable[[], bool], what: str) -> None:
@@ -220,6 +196,13 @@ class SlurmCluster:
             if time.monotonic() > limit:
                 raise TimeoutError(f"waited {PATIENCE:.0f} s for {what}")
             time.sleep(0.1)
+
+    def _kill_jobs(self) -> None:
+        # Again, as what is seen may start more before it is killed.
+        while found := self._of_jobs():
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _of_jobs(self) -> list[int]:
         """Processes of this cluster's jobs: all that has its configuration but is no daemon."""
@@ -237,8 +220,3 @@ class SlurmCluster:
 
 def _user() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -21,12 +21,12 @@ from octane.gpu.admission import (
     Request,
     decide,
     node_state,
-    slot_kind,
 )
 from octane.gpu.inventory import Gpu, GpuProcess
 from octane.gpu.lease_folder import Identity, LeaseFolder, LeaseRecord
 
 GB = 10**9
+MIG, SLOT = "MIG-GPU-1/2/0", "MIG-GPU-1_2_0"  # as old drivers name it
 
 
 def gpu(index=0, total=40, free=None, **other):
@@ -49,8 +49,9 @@ def chosen(loads, wanted, earlier=()):
     return None if found is None else found.index
 
 
-def shown(*processes):
-    return Gpu(0, "GPU-0", "A40", 100, 50, processes=tuple(GpuProcess(*p) for p in processes))
+def shown(processes=()):
+    listed = None if processes is None else tuple(GpuProcess(*p) for p in processes)
+    return Gpu(0, MIG, "A40", 100, 50, processes=listed)
 
 
 def held_by(pid, start=1, required=30, since=1.0, slots=3):
@@ -66,7 +67,7 @@ def account(tmp_path, monkeypatch):
 
     def look(gpu, *records, waiters=()):
         with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
-            taken.extend(folder.take("GPU-0", record) for record in records)
+            taken.extend(folder.take(SLOT, record) for record in records)
             taken.extend(folder.take(QUEUE, record) for record in waiters)
             return node_state(folder, [gpu])
 
@@ -89,13 +90,15 @@ def account(tmp_path, monkeypatch):
         ([(50, None)], [held_by(50)], [None], (), 20),
         # Without a lease; oneself does not count.
         ([(70, 1), (71, 1), (os.getpid(), 1)], [], [], (70, 71), 50),
+        # NVML lists no processes.
+        (None, [], [], (), 50),
     ],
 )
 def test_the_account_of_a_gpu(account, processes, records, allocated, others, available):
-    state = account(shown(*processes), *records)
+    state = account(shown(processes), *records)
     (load,) = state.loads
     assert [holder.allocated for holder in load.holders] == allocated
-    assert (state.others["GPU-0"], load.others) == (others, len(others))
+    assert (state.others[MIG], load.others) == (others, len(others))
     assert load.available == available
 
 
@@ -104,36 +107,27 @@ def test_a_lease_without_a_readable_record_is_closed_to_others(account):
     assert [holder.slots for holder in load.holders] == [1]
 
 
-def test_where_nvml_lists_no_processes_there_are_none(account):
-    (load,) = account(Gpu(0, "GPU-0", "A40", 100, 50, processes=None)).loads
-    assert load.others == 0
-
-
 def test_a_record_that_names_another_users_process_gets_nothing_of_it(account, monkeypatch):
     monkeypatch.setattr(admission, "identity", lambda pid: Identity(pid, 1, os.getuid() + 1))
-    state = account(shown((50, 10)), held_by(50, required=0))
-    assert state.others["GPU-0"] == (50,)
+    state = account(shown([(50, 10)]), held_by(50, required=0))
+    assert state.others[MIG] == (50,)
 
 
 def test_the_lease_that_a_command_runs_under_does_not_stand_in_its_way(account, monkeypatch):
     outer = held_by(50)
     assert len(account(shown(), outer, held_by(51)).loads[0].holders) == 2
-    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{Held('GPU-0.0', outer).mark}")
+    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{Held(f'{SLOT}.0', outer).mark}")
     state = account(shown())
     assert len(state.loads[0].holders) == 1
-    assert len(state.held["GPU-0"]) == 2
+    assert len(state.held[MIG]) == 2
     # An earlier lease of the same file gives nothing.
-    monkeypatch.setenv(HELD, Held("GPU-0.0", held_by(50, since=0.5)).mark)
+    monkeypatch.setenv(HELD, Held(f"{SLOT}.0", held_by(50, since=0.5)).mark)
     assert len(account(shown()).loads[0].holders) == 2
 
 
 def test_waiters_come_in_the_order_of_their_arrival(account):
     state = account(shown(), waiters=[held_by(5, since=3.0), held_by(6, since=1.0)])
     assert [record.pid for _, record in state.waiters] == [6, 5]
-
-
-def test_a_uuid_with_slashes_makes_no_folders():
-    assert "/" not in slot_kind("MIG-GPU-1/2/0")
 
 
 ALL = ("GPU-0", "GPU-1")

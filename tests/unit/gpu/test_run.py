@@ -156,15 +156,12 @@ def test_what_a_failed_try_had_on_the_device_is_dropped_before_the_pool_is_retur
             device.empty = lambda: seen.append([ref() is not None for ref in alive])
             return device
 
-    class Array:
-        pass
-
     def inner(array):
         raise NoMemoryError("full")
 
     def work(share):
         if share.batch > 1:
-            array = Array()
+            array = np.zeros(1)
             alive.append(weakref.ref(array))
             try:
                 inner(array)
@@ -276,15 +273,8 @@ def gpus(quick, tmp_path_factory):
     return LeaseParameters(gpu_lock_dir=tmp_path_factory.mktemp("leases"), gpu_timeout=5)
 
 
-@pytest.fixture
-def mosaic(rng, write_mosaic):
-    """Twelve tiles."""
-    voxels = rng.gamma(2.0, 300.0, (8, 60, 80)).astype(np.float32)
-    return write_mosaic("a.zarr", voxels, (8, 20, 20), (5.0, 5.0, 5.0))
-
-
-def resample(source, destination, reading, backend, sharing=None, workers=4):
-    execution = ExecutionParameters(backend=backend, workers=workers)
+def resample(source, destination, reading, backend, sharing=None):
+    execution = ExecutionParameters(backend=backend, workers=4)
     parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0))
     metrics = step_resample.resample_image(
         source, destination, parameters, reading, execution, sharing
@@ -294,8 +284,10 @@ def resample(source, destination, reading, backend, sharing=None, workers=4):
 
 @pytest.mark.parametrize("failures", [0, 2])
 def test_resample_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
-    mosaic, reading, gpus, tmp_path, monkeypatch, failures
+    rng, write_mosaic, reading, gpus, tmp_path, monkeypatch, failures
 ):
+    voxels = rng.gamma(2.0, 300.0, (8, 60, 80)).astype(np.float32)
+    mosaic = write_mosaic("a.zarr", voxels, (8, 20, 20), (5.0, 5.0, 5.0))  # twelve tiles
     expected, _ = resample(mosaic, tmp_path / "cpu.ome.zarr", reading, "cpu")
     real, done = step_resample._resampled, []
 
@@ -332,15 +324,15 @@ def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
             raise error
         return real(*args, **more)
 
-    made, recorded = [], {}
-    for backend in ("cpu", "gpu"):
-        if backend == "gpu":
-            monkeypatch.setattr(n4, "fit_bias_field", fit)
+    def correct(backend):
         destination = tmp_path / f"{backend}.ome.zarr"
         execution = ExecutionParameters(backend=backend, workers=2)
         metrics = n4.correct_bias(source, destination, parameters, reading, execution, gpus)
-        made.append(open_image(destination).array[:])
-        recorded = metrics.figures["gpu"]
-    np.testing.assert_array_equal(made[0], made[1])
-    assert isinstance(recorded, dict)
-    assert [a["outcome"] for a in recorded["attempts"]] == ["out of memory", "done"]
+        return open_image(destination).array[:], metrics
+
+    expected, _ = correct("cpu")
+    monkeypatch.setattr(n4, "fit_bias_field", fit)
+    found, metrics = correct("gpu")
+    np.testing.assert_array_equal(found, expected)
+    outcomes = [a["outcome"] for a in metrics.figures["gpu"]["attempts"]]
+    assert outcomes == ["out of memory", "done"]

@@ -73,14 +73,8 @@ def test_repeats_and_any_number_of_workers_give_the_same_bits_and_slabs_change_r
 
 
 def test_an_error_on_a_thread_is_raised():
-    def fail(slab):
-        raise ZeroDivisionError
-
-    with (
-        FitVoxels(IMAGE, None, None, 2, 1000) as grid,
-        pytest.raises(ZeroDivisionError),
-    ):
-        grid.each(fail)
+    with FitVoxels(IMAGE, None, None, 2, 1000) as grid, pytest.raises(ZeroDivisionError):
+        grid.each(lambda slab: 1 / 0)
 
 
 @pytest.mark.usefixtures("kind")
@@ -190,10 +184,6 @@ def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
 # The pieces
 
 
-def minimum(u):
-    return itk_minimum(u, u[1:].min())
-
-
 @given(
     st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=40).filter(
         lambda u: len(set(u)) > 1
@@ -208,7 +198,8 @@ def test_the_minimum_is_that_of_itk_s_scan(values):
             low = v
     if np.isinf(low):
         low = values[0]
-    assert minimum(np.array(values, np.float32)) == np.float32(low)
+    u = np.array(values, np.float32)
+    assert itk_minimum(u, u[1:].min()) == np.float32(low)
 
 
 def sequential(p):

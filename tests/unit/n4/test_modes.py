@@ -44,17 +44,5 @@ def test_fields_add_up_each_on_its_own_planes(model):
         np.testing.assert_array_equal(field[planes], whole[planes] + own)
 
 
-def test_a_part_is_cut_where_sections_meet_and_nowhere_else(model):
-    region = (slice(1, 12), slice(5, 9), slice(0, 28))
-    pieces = model.pieces(region)
-    assert [planes for planes, _ in pieces] == [slice(0, 1), slice(1, 8), slice(8, 11)]
-    assert [len(fields) for _, fields in pieces] == [1, 2, 2]
-    _, fields = pieces[2]
-    assert fields[0].region == (slice(9, 12), slice(5, 9), slice(0, 28))
-    assert fields[1].region == (slice(0, 3), slice(5, 9), slice(0, 28))
-    assert fields[1].shape == (11, 24, 28)
-    assert model.pieces((slice(10, 11), *region[1:]))[0][0] == slice(0, 1)
-
-
 def test_on_the_shrunk_grid_it_is_the_same_field(model):
     np.testing.assert_allclose(model.on_grid(KEEP), whole_field(model)[KEEP], atol=1e-6)

@@ -65,12 +65,6 @@ def difference(a, b):
     return np.abs(np.expm1(a.astype(np.float64) - b))
 
 
-def uncorrelated(a, b):
-    return (
-        1 - np.corrcoef(np.exp(a.ravel(), dtype=np.float64), np.exp(b.ravel(), dtype=float))[0, 1]
-    )
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 10, 11, 16, 17])
 def test_shrinking_takes_the_voxels_that_simpleitk_takes(n):
     line = np.arange(n, dtype=np.float32)
@@ -81,7 +75,7 @@ def test_shrinking_takes_the_voxels_that_simpleitk_takes(n):
         np.testing.assert_array_equal(volume[slices], shrunk)
 
 
-# name: shape, mask, shrink (z, y, x), iterations, control points (z, y, x)
+# name: shape, mask, shrink (z, y, x), iterations, control points and voxel size (z, y, x)
 CASES = {
     "cube": ((22, 22, 22), nothing, (1, 1, 1), (20, 20), (4, 4, 4)),
     "cube, tissue": ((24, 24, 24), tissue, (1, 1, 1), (50, 50, 50), (4, 4, 4)),
@@ -96,6 +90,7 @@ CASES = {
     "shrink 6": ((130, 151, 147), tissue, (6, 6, 6), (20, 20), (4, 4, 4)),
     "anisotropic": ((31, 62, 83), tissue, (2, 4, 3), (30, 30), (5, 4, 6)),
     "anisotropic, no mask": ((21, 43, 64), nothing, (1, 2, 3), (15, 15), (5, 4, 6)),
+    "voxel size": ((24, 27, 32), tissue, (1, 1, 1), (10, 10), (6, 5, 7), (2.0, 1.0, 2.2)),
 }
 
 
@@ -117,12 +112,8 @@ def check(volume, mask, shrink, iterations, control_points=(4, 4, 4), spacing=(1
         assert last.convergence[-1] == pytest.approx(runs[nearest].measure, rel=1e-2)
     assert np.median(errors[nearest]) <= 1e-4
     assert errors[nearest].max() <= 4e-4
-    assert uncorrelated(field, runs[nearest].field) <= 1e-8
-
-
-def test_the_size_of_voxels_does_not_matter():
-    volume = phantom((24, 27, 32))
-    check(volume, tissue(volume), (1, 1, 1), (10, 10), (6, 5, 7), (2.0, 1.0, 2.2))
+    fields = np.exp([field.ravel(), runs[nearest].field.ravel()], dtype=np.float64)
+    assert 1 - np.corrcoef(fields)[0, 1] <= 1e-8
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)

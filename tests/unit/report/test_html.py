@@ -297,10 +297,6 @@ def test_a_failure_leaves_nothing_behind(subject: Subject, monkeypatch: pytest.M
     assert list((subject.folder / "out").iterdir()) == []
 
 
-def broken_timeline(path: Path) -> None:
-    edit(path, timeline={"started": 1, "tracks": [{"name": "main", "stages": {"fit": "12"}}]})
-
-
 def flip(path: Path) -> None:
     """Change a byte of the first array's compressed values."""
     content = bytearray(path.read_bytes())
@@ -315,10 +311,11 @@ def cut(path: Path) -> None:
 
 RECORD, PREVIEW = "section_01_stitch_metrics.json", "section_01_stitch_preview.npz"
 NO_RECORD, NO_PREVIEW = f"{RECORD} is no record", f"{PREVIEW} is not a readable NPZ"
+BROKEN = {"started": 1, "tracks": [{"name": "main", "stages": {"fit": "12"}}]}
 HARMS: dict[str, tuple[Callable[[Subject], object], str]] = {
     "half a record": (lambda s: cut(s.records[0]), NO_RECORD),
     "no step": (lambda s: s.records[0].write_text("{}"), NO_RECORD),
-    "no pieces": (lambda s: broken_timeline(s.records[0]), NO_RECORD),
+    "no pieces": (lambda s: edit(s.records[0], timeline=BROKEN), NO_RECORD),
     "no file": (lambda s: s.records[0].unlink(), NO_RECORD),
     "no figure": (lambda s: edit(s.records[0], figures={}), "has no usable figure 'tiles'"),
     "no preview": (lambda s: s.previews.clear(), f"give {PREVIEW}"),
