@@ -80,6 +80,7 @@ class SlurmCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.node = socket.gethostname().partition(".")[0]
+        self.user = pwd.getpwuid(os.getuid()).pw_name
         self.configuration = folder / "slurm.conf"
         self.environment = {"SLURM_CONF": str(self.configuration)}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -94,7 +95,7 @@ class SlurmCluster:
         free = ("127.0.0.1", 0)
         with socket.create_server(free) as a, socket.create_server(free) as b:
             ports = {"controller_port": a.getsockname()[1], "node_port": b.getsockname()[1]}
-        text = CONFIGURATION.format(folder=self.folder, node=self.node, user=_user(), **ports)
+        text = CONFIGURATION.format(folder=self.folder, node=self.node, user=self.user, **ports)
         self.configuration.write_text(text, encoding="utf-8")
         gpu = f"NodeName={self.node} Name=gpu Type=fake File="
         text = f"{gpu}/dev/null\n{gpu}/dev/zero\n"
@@ -111,7 +112,7 @@ class SlurmCluster:
 
     def cancel_all(self) -> None:
         """End all jobs, and wait until there are none."""
-        self.command("scancel", f"--user={_user()}")
+        self.command("scancel", f"--user={self.user}")
         self._wait(lambda: not self.jobs(), "the jobs' end")
 
     def stop(self) -> None:
@@ -216,7 +217,3 @@ class SlurmCluster:
                 if ours and not ended and (started or b"\0SLURM_JOB_ID=" in environment):
                     found.append(int(folder.name))
         return sorted({*found} - {daemon.pid for daemon in self._daemons.values()})
-
-
-def _user() -> str:
-    return pwd.getpwuid(os.getuid()).pw_name

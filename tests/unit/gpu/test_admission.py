@@ -44,11 +44,6 @@ def holder(reserved, allocated=None, slots=1):
     return Holder(round(reserved * GB), None if allocated is None else round(allocated * GB), slots)
 
 
-def chosen(loads, wanted, earlier=()):
-    found = decide(loads, wanted, earlier).gpu
-    return None if found is None else found.index
-
-
 def shown(processes=()):
     listed = None if processes is None else tuple(GpuProcess(*p) for p in processes)
     return Gpu(0, MIG, "A40", 100, 50, processes=listed)
@@ -196,7 +191,8 @@ def test_beside_processes_without_a_lease_more_memory_and_idle_time_are_asked_fo
 ):
     load = Load(gpu(free=free, utilisation=utilisation), others=others)
     assert CROWDED == 1.5
-    assert chosen([load], request(10)) == granted
+    found = decide([load], request(10)).gpu
+    assert (found and found.index) == granted
 
 
 LEASED = Load(gpu(free=20), (holder(20, allocated=20, slots=4),))
@@ -225,9 +221,10 @@ HIDDEN = Load(gpu(free=18), (holder(20, slots=4), holder(2, allocated=2, slots=4
     ],
 )
 def test_an_earlier_request_goes_first_where_it_could_run(loads, wanted, earlier, granted):
-    assert chosen(loads, wanted, [earlier]) == granted
+    found = decide(loads, wanted, [earlier])
+    assert (found.gpu and found.gpu.index) == granted
     if granted is None:
-        assert "kept for an earlier request" in decide(loads, wanted, [earlier]).reasons.values()
+        assert "kept for an earlier request" in found.reasons.values()
 
 
 def test_a_gpu_whose_leases_have_ended():
