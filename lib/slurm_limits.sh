@@ -27,8 +27,9 @@ limit=$(sinfo --noheader --format='%P %l' | awk -v asked="$partition" '
     }
     END { if (most) print most, text }')
 for label in "$@"; do
+    name=${label#*:} name=${name%=*}
     if [[ $limit && ${label##*=} -gt ${limit% *} ]]; then
-        echo "Slurm will not start jobs of ${label%=*}: they ask for $((${label##*=} / 60)) minutes, and partition ${partition:-in use} allows ${limit#* }; set process { ${label%=*} { time = ... } } or resourceLimits = [time: ...] in a -c config, or another --slurm_queue."
+        echo "Slurm will not start jobs of ${label%=*}: they ask for $((${label##*=} / 60)) minutes, and partition ${partition:-in use} allows ${limit#* }; set process { ${label%%:*}: '$name' { time = ... } } or resourceLimits = [time: ...] in a -c config, or another --slurm_queue."
     fi
 done
 

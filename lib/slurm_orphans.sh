@@ -6,7 +6,7 @@
 # their session, which -resume keeps and which Nextflow locks: what has it when a run starts is left over.
 
 jobs() {
-    timeout 20 squeue --me --noheader --format='%i %k' | awk -v mark="octane:$1" '$2 == mark { print $1 }'
+    timeout 20 squeue --me --noheader --format='%i %k' 2>/dev/null | awk -v mark="octane:$1" '$2 == mark { print $1 }'
 }
 
 fail() {
@@ -20,7 +20,7 @@ left=$(jobs "$1") || fail "squeue gives no answer, so that nobody knows whether 
 [[ $left ]] || exit 0
 mapfile -t numbers <<<"$left"
 echo "${#numbers[@]} jobs were left by this run's last start, which was killed; they are cancelled, and their tasks start again: ${numbers[*]}"
-scancel "${numbers[@]}"
+timeout 20 scancel "${numbers[@]}" 2>/dev/null
 # Up to a minute: Slurm gives a job half of it to end by itself.
 for ((second = 0; second < 60; second++)); do
     left=$(jobs "$1") && [[ ! $left ]] && exit 0

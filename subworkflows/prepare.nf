@@ -156,7 +156,7 @@ def claimFolder(subject, plan) {
     def source = [input: made ? 'made by the run' : subject.input.toRealPath().toString(), fingerprint: made ? '' : subject.states[subject.input]]
     def folder = outputFolder().resolve(subject.meta.id)
     def record = folder.resolve('input.json')
-    def earlier = record.exists() ? read(record) : source
+    def earlier = record.exists() && record.size() > 0 ? read(record) : source
     if (earlier.input != source.input && earlier.fingerprint != source.fingerprint) {
         if (!switched('overwrite_subject')) {
             error("${folder} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject.")
