@@ -8,16 +8,17 @@ import re
 import shutil
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from ctypes import CDLL
 from pathlib import Path
+from platform import node
 
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
 logger = logging.getLogger(__name__)
 
-PARTIAL = ".partial-"
-"""Prefix of the names of unfinished files and folders."""
+PARTIAL, REPLACED = ".partial-", ".replaced-"
+"""Prefixes of the names of what is unfinished, and of what steps aside for its successor."""
 
 
 def task_folder(path: Path) -> Path | None:
@@ -66,22 +67,45 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         )
 
 
-def _clean(folder: int, destination: Path) -> None:
-    """Remove what killed processes left of an output, unless a process writes in its folder.
+# Descriptor and number of outputs being written, by folder.
+_writers: dict[Path, tuple[int, int]] = {}
+_opening = threading.Lock()
 
-    Every writer has a shared lock on the folder until the descriptor is closed.
-    """
-    left = re.compile(rf"{re.escape(PARTIAL)}\d+-(old-)?{re.escape(destination.name)}")
+
+@contextmanager
+def _writer_in(folder: Path, destination: Path) -> Generator[None]:
+    """Hold a shared lock on a folder, as every process does that writes an output in it."""
+    with _opening:
+        descriptor, outputs = _writers.get(folder) or (os.open(folder, os.O_RDONLY), 0)
+        _writers[folder] = descriptor, outputs + 1
+        _clean(descriptor, destination)
     try:
-        with suppress(BlockingIOError):
+        yield
+    finally:
+        with _opening:
+            descriptor, outputs = _writers.pop(folder)
+            if outputs > 1:
+                _writers[folder] = descriptor, outputs - 1
+            else:
+                os.close(descriptor)
+
+
+def _clean(folder: int, destination: Path) -> None:
+    """Remove what killed processes left of an output, unless a process writes in its folder."""
+    name = rf"{re.escape(node())}-\d+-{re.escape(destination.name)}"
+    try:
+        try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Of this machine alone: locks on folders of a network file system end there.
             for path in list(destination.parent.iterdir()):
-                found = left.fullmatch(path.name)
-                if found and found[1] and not _is_there(destination):
+                if re.fullmatch(f"[.]replaced-{name}", path.name) and not _is_there(destination):
                     path.rename(destination)
-                elif found:
+                elif re.fullmatch(f"[.](partial|replaced)-{name}", path.name):
                     remove(path)
-        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        finally:
+            fcntl.flock(folder, fcntl.LOCK_SH)
     except OSError as error:
         logger.debug("%s is not cleaned (%s)", destination.parent, error)
 
@@ -102,9 +126,13 @@ def _put(partial: Path, destination: Path) -> None:
         remove(partial)
     else:
         # A rename cannot replace a folder that is not empty: the old one steps aside first.
-        old = destination.with_name(f"{PARTIAL}{os.getpid()}-old-{destination.name}")
+        old = destination.with_name(f"{REPLACED}{node()}-{os.getpid()}-{destination.name}")
         destination.rename(old)
-        partial.rename(destination)
+        try:
+            partial.rename(destination)
+        except BaseException:
+            old.rename(destination)
+            raise
         remove(old)
 
 
@@ -128,13 +156,11 @@ def writing(
     NoSpaceError
         When there is no space left for it.
     """
-    partial = destination.with_name(f"{PARTIAL}{os.getpid()}-{destination.name}")
+    partial = destination.with_name(f"{PARTIAL}{node()}-{os.getpid()}-{destination.name}")
     with ExitStack() as stack:
         try:
             destination.parent.mkdir(parents=True, exist_ok=True)
-            folder = os.open(destination.parent, os.O_RDONLY)
-            stack.callback(os.close, folder)
-            _clean(folder, destination)
+            stack.enter_context(_writer_in(destination.parent.resolve(), destination))
             require_free(destination, overwrite=overwrite)
             remove(partial)
             partial.touch()

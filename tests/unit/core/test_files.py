@@ -1,15 +1,17 @@
 """A name that exists is whole, whatever happens while it is made."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
+from platform import node
 from typing import cast
 
 import pytest
 
 from octane.core import files
 from octane.core.errors import NoSpaceError, OctaneError
-from octane.core.files import PARTIAL, bring_to_disk, write_object, writing
+from octane.core.files import PARTIAL, REPLACED, bring_to_disk, write_object, writing
 
 
 def replace(folder):
@@ -106,21 +108,25 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     run_python(program, tmp_path / "a", check=False)
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(PARTIAL)
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_SH)
+    with writing(tmp_path / "a") as partial:
+        partial.touch()
+    assert left.exists()
+    os.close(other)
     with writing(tmp_path / "b") as living:
         living.touch()
-        with writing(tmp_path / "a") as partial:
-            partial.touch()
+        # A second output of the same process.
+        with writing(tmp_path / "a", overwrite=True) as partial:
+            partial.mkdir()
         assert living.exists()
-        assert left.exists()
-    with writing(tmp_path / "a", overwrite=True) as partial:
-        partial.mkdir()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
 def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
     # A file system that cannot swap names, and a kill between the two renames.
     monkeypatch.setattr(files, "_exchange", lambda *_: False)
-    store.rename(store.with_name(f"{PARTIAL}7-old-{store.name}"))
+    store.rename(store.with_name(f"{REPLACED}{node()}-7-{store.name}"))
     with pytest.raises(OctaneError, match="exists already"), writing(store):
         pytest.fail("the result was not there")
     assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
