@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from octane.core.arrays import working_type
 from octane.resample.operator import resampler
+from octane.resample.resampler import apply
 
 
 def voxels(shape, dtype, seed=5):
@@ -21,6 +23,14 @@ def voxels(shape, dtype, seed=5):
 def operators_of(shape, factors):
     """An operator per axis."""
     return [resampler(n, 1.0, f) for n, f in zip(shape, factors, strict=True)]
+
+
+def resample_arrays(array, operators):
+    """Resample by sums of taps of whole arrays: the oracle of the loops and kernels."""
+    values = array.astype(working_type(array.dtype), copy=False)
+    for axis in (1, 0, 2):
+        values = apply(operators[axis], values, axis)
+    return values
 
 
 def pushed(own, array, operators, dtype=None, batch=100):

@@ -166,6 +166,8 @@ def _read_yaml(text: str, sheet: Sheet) -> None:
         if not isinstance(entry, dict):
             sheet.problem(line, "this is no subject; begin it with '- subject: NAME'.")
             continue
+        if len(entry) < len(place.value):
+            sheet.problem(line, "a parameter is there twice in one subject; remove one.")
         lists = {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
         for key, values in lists.items():
             if not all(isinstance(value, str) for value in values):

@@ -580,7 +580,7 @@ change(const unsigned short *columns, const Int *starts, Int n_rows, Int cx, con
 // Every value of ITK's float32 running mean of p (positive): mean = float(mean * (1 - 1 / N) +
 // p / N), the product and the sum in double.
 //
-// As octane.n4.convergence.running_mean, without a voxel at a time: the means before a chunk's voxels
+// As kernels.follow, without a voxel at a time: the means before a chunk's voxels
 // are guessed, each voxel's step is computed from its guess, and the steps are summed up to the next
 // guess, until nothing changes; what no longer changes is the sequence itself, and each pass settles
 // one value at least. Steps are counted in units of the last place, which floats of one sign have in

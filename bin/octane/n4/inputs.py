@@ -112,6 +112,10 @@ def fit_mask(
             mask = tissue_mask(np.where(finite, shrunk, 0), shrunk_sections(plan, sections))
         else:
             mask = _read_mask(Path(p.mask), volume, plan, metrics)
+    if not mask.any() and p.mask == TISSUE:
+        raise OctaneError(
+            "No section has tissue (all are constant); give another volume, or a mask of your own."
+        )
     if not mask.any():
         raise OctaneError(
             f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "

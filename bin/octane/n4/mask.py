@@ -63,20 +63,9 @@ def enlarged(
     Outlines are interpolated linearly in y and x, so that they follow the tissue and not the
     shrunk voxels. Along z the nearest kept plane of the same section is taken.
 
-    Parameters
-    ----------
-    mask : ndarray, bool, (z, y, x)
-        On the shrunk grid.
-    keep : sequence of three slices
-        The voxels of the full grid that the shrunk grid has, with start and step.
-    region : sequence of three slices
-        The part wanted, with start and stop.
-    sections : sequence of (start, stop)
-        Planes of each section of the full grid; planes in none are outside.
-
-    Returns
-    -------
-    ndarray, bool, of the region's shape
+    ``keep`` are the voxels of the full grid that the shrunk grid has, slices with start and step;
+    ``region`` is the part wanted. ``sections`` are the planes, from start to stop, of each section
+    of the full grid; planes in none are outside.
     """
     planes = keep[0].start + keep[0].step * np.arange(len(mask))
     out = np.zeros([r.stop - r.start for r in region], bool)

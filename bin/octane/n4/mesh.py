@@ -77,19 +77,9 @@ def plan_mesh(
 ) -> Mesh:
     """Return the mesh that the parameters ask for, or one that the volume carries.
 
-    Parameters
-    ----------
-    shape, spacing
-        Voxels and micrometres of what is fitted, (z, y, x).
-    p, path
-        Parameters, and the volume as errors name it.
-    section
-        It is a section, whose thickness may be less than the distance of knots.
-
-    Raises
-    ------
-    OctaneError
-        For a distance of knots larger than the volume.
+    ``shape`` and ``spacing`` are voxels and micrometres of what is fitted, (z, y, x); errors name
+    ``path``. A distance of knots larger than the volume is an OctaneError, except along z of a
+    section.
     """
     extent = [(n - 1) * s for n, s in zip(shape, spacing, strict=True)]
     points = list(p.control_points[::-1])
@@ -128,16 +118,8 @@ def shrink_factors(
     that leaves fewer than 250,000 voxels; then larger again while there are more than
     `most_voxels`.
 
-    Parameters
-    ----------
-    shape, meshes
-        Voxels of the volume, and the meshes of all fits.
-    depth
-        Planes of the thinnest part that is fitted by itself.
-    most_voxels
-        Limit by the memory.
-    given
-        The parameter, (z, y, x), or None.
+    ``shape`` is in voxels, ``meshes`` are those of all fits, ``depth`` the planes of the thinnest
+    part that is fitted by itself, and ``most_voxels`` the limit by the memory.
     """
     if given is not None:
         return given

@@ -138,8 +138,8 @@ def read_blocks(
 ) -> list[Result]:
     """Run ``work`` on every block before the pipeline begins, and show the progress.
 
-    It reads one block, and returns its result and the bytes that it read; it times its stages by
-    :class:`octane.core.timing.span`. Other parameters are as for
+    ``work`` reads one block, and returns its result and the bytes that it read; it times its
+    stages by :class:`octane.core.timing.span`. Other parameters are as for
     :func:`octane.pipeline.lanes.run_pipeline`.
     """
     count = min(workers, len(blocks))

@@ -69,14 +69,6 @@ def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArr
     return resampler.finish()
 
 
-def resample_arrays(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
-    """:func:`resample` as sums of taps of whole arrays."""
-    values = array.astype(working_type(array.dtype), copy=False)
-    for axis in (1, 0, 2):
-        values = apply(operators[axis], values, axis)
-    return values
-
-
 def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
     """Apply ``operator`` along ``axis`` of ``array`` (z, y, x), in the array's floating type."""
     if operator.identity(array.shape[axis]):

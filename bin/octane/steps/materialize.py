@@ -22,8 +22,8 @@ from octane.store.image import Image, open_levels
 
 logger = logging.getLogger(__name__)
 
-COPYING = ".octane-copying-"
-"""Prefix of a copy; it is whole where its link is gone."""
+COPYING, COPIED = ".octane-copying-", ".octane-copied-"
+"""Prefixes of a copy that is being made, and of one that is whole."""
 
 READERS = 4
 """Chunks decoded at once: enough for a disk or a network, and no burden on a shared machine."""
@@ -157,10 +157,12 @@ def _gone(link: Path) -> str:
 
 def _tidy(paths: list[Path]) -> None:
     """Remove the copies that a killed call began, and put those that it finished into place."""
-    for copying in paths:
-        if copying.name.startswith(COPYING):
-            link = copying.with_name(copying.name.removeprefix(COPYING))
-            remove(copying) if os.path.lexists(link) else copying.rename(link)
+    for path in paths:
+        link = path.with_name(path.name.removeprefix(COPIED))
+        if link != path and not os.path.lexists(link):
+            path.rename(link)
+        elif path.name.startswith((COPYING, COPIED)):
+            remove(path)
 
 
 def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:
@@ -193,9 +195,10 @@ def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:
         remove(copying)
         raise
     # A folder cannot be renamed over a link.
-    if copying.is_dir():
+    copied = copying.rename(link.with_name(COPIED + link.name))
+    if copied.is_dir():
         link.unlink()
-    copying.replace(link)
+    copied.replace(link)
 
 
 def _sizes(path: Path) -> dict[str, int]:

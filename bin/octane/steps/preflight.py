@@ -318,7 +318,8 @@ def _check_volume(
         # Where they may be missing, it still finds those that are no files.
         lost = volume.missing_chunks()
         if lost and volume.missing == "error":
-            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            least = "at least " if len(lost) == 1000 else ""
+            more = f" and {least}{len(lost) - 1} more" if len(lost) > 1 else ""
             raise OctaneError(
                 f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
                 "--missing_chunks fill if empty chunks were left out on purpose."

@@ -266,6 +266,7 @@ def check_space(
     if problems and stop:
         raise OctaneError("\n".join(problems))
     parts = [f"{_range(*need)} in the {name} folder" for name, need in needs.items()]
+    parts = [f"{part} at a time" if "scratch" in part else part for part in parts]
     found = Space(summary=f"will write {', '.join(parts)}.", warnings=warnings + problems)
     logger.info("%s %s", subject, found["summary"])
     for line in found["warnings"]:
@@ -278,10 +279,22 @@ def _range(least: int, most: int) -> str:
 
 
 def require_links(work: Path, outdir: Path) -> None:
-    """Raise unless a hard link can lead from the output folder to the work directory."""
-    if _device(work) != _device(outdir):
+    """Raise unless a hard link can lead from the output folder to the work directory.
+
+    Two mounts of one file system have one device, and no link between them: it is tried.
+    """
+    file = work / f".octane-link-{os.getpid()}"
+    link = _existing(outdir) / file.name
+    try:
+        file.touch()
+        if link != file:
+            os.link(file, link)
+    except OSError as error:
         raise OctaneError(
-            f"--publish_dir_mode link: no hard link can lead from {_existing(outdir)} to the work "
-            "directory, which is on another file system; give symlink, rellink or copy, or an "
-            "--outdir on the work directory's file system."
-        )
+            f"--publish_dir_mode link: no hard link can lead from {link.parent} to the work "
+            f"directory ({error.strerror}); give symlink, rellink or copy, or an --outdir on the "
+            "work directory's file system."
+        ) from error
+    finally:
+        link.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)

@@ -110,25 +110,32 @@ class Image:
             with self.naming_chunks():
                 return self.reader.read(region, out)
         self.require_chunks(region)
+        # One object after the other, so that an error has its key.
+        objects = list(stored_objects(self.array, self.path, region))
+        if out is None and len(objects) == 1:
+            return self._decoded(objects[0].key, region)
         if out is None:
             out = np.empty([r.stop - r.start for r in region], self.dtype)
-        # One object after the other, so that an error has its key.
-        for stored in stored_objects(self.array, self.path, region):
+        for stored in objects:
             axes = list(zip(region, stored.region, strict=True))
             part = tuple(slice(max(r.start, h.start), min(r.stop, h.stop)) for r, h in axes)
             place = tuple(
                 slice(p.start - r.start, p.stop - r.start)
                 for p, r in zip(part, region, strict=True)
             )
-            try:
-                out[place] = self.array[part]
-            except DECODING_ERRORS as error:
-                # Codecs raise OSErrors as well, which have no number of the system's.
-                if isinstance(error, OSError) and error.errno is not None:
-                    reason = error.strerror or str(error)
-                    raise self._named(UnreadableChunkError(stored.key, reason)) from error
-                raise self._named(CorruptChunkError(stored.key, type(error).__name__)) from error
+            out[place] = self._decoded(stored.key, part)
         return out
+
+    def _decoded(self, key: str, region: Region) -> npt.NDArray:
+        """Voxels of a region in one object, as zarr gives them."""
+        try:
+            return np.asarray(self.array[region])
+        except DECODING_ERRORS as error:
+            # Codecs raise OSErrors as well, which have no number of the system's.
+            if isinstance(error, OSError) and error.errno is not None:
+                reason = error.strerror or str(error)
+                raise self._named(UnreadableChunkError(key, reason)) from error
+            raise self._named(CorruptChunkError(key, type(error).__name__)) from error
 
     @contextmanager
     def naming_chunks(self) -> Generator[None]:

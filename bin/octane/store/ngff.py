@@ -80,10 +80,14 @@ class Multiscale(BaseModel):
     coordinateTransformations: list[Transformation] | None = None
 
 
-class Multiscales(BaseModel):
-    """NGFF's part of the attributes."""
+def _first(entries: object) -> object:
+    return entries[:1] if isinstance(entries, list) else entries
 
-    multiscales: list[Multiscale] = []
+
+class Multiscales(BaseModel):
+    """NGFF's part of the attributes; the first image is read."""
+
+    multiscales: Annotated[list[Multiscale], BeforeValidator(_first)] = []
 
 
 class Facts(BaseModel):
@@ -97,7 +101,7 @@ class Facts(BaseModel):
     pitch: Annotated[list[Positive], Field(min_length=2, max_length=2)] = []
 
 
-class StackedSection(BaseModel, extra="forbid"):
+class StackedSection(BaseModel):
     """A section of a volume."""
 
     name: str

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -36,7 +36,8 @@ class Section:
 def read_sections(attributes: Attributes, planes: int) -> list[Section]:
     """Sections of a volume of ``planes`` planes; the whole of it as one where none are noted."""
     noted = cast("list[Mapping[str, object]]", attributes.get("sections", []))
-    found = [Section(**cast("dict[str, str | int]", dict(entry))) for entry in noted]  # ty: ignore
+    known = [field.name for field in fields(Section)]
+    found = [Section(**{k: entry[k] for k in known if k in entry}) for entry in noted]  # ty: ignore
     return found or [Section("volume", 1, 0, planes)]
 
 

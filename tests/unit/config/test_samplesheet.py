@@ -106,10 +106,11 @@ UNEVEN = "cells and 3 columns; fill it up, and put a cell that holds the separat
         ("s.yaml", '- subject: "0\\n1"', [f"line 1: subject {CONTROL}"]),
         (
             "s.yaml",
-            "- subject: 01\n- nothing\n- input: {a: b}\n",
+            "- subject: 01\n- nothing\n- input: {a: b}\n- subject: 02\n  subject: 03\n",
             [
                 "line 2: this is no subject; begin it with '- subject: NAME'.",
                 "line 3: input is neither a value nor a list of values; correct it.",
+                "line 4: a parameter is there twice in one subject; remove one.",
             ],
         ),
     ],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from resampling import operators_of, pushed, voxels
+from resampling import operators_of, pushed, resample_arrays, voxels
 
 from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
@@ -22,7 +22,7 @@ from octane.gpu.run import Share
 from octane.pipeline.lanes import run_pipeline
 from octane.resample.gpu import TYPES, CudaResampler, device_bytes
 from octane.resample.operator import AxisOperator, resampled
-from octane.resample.resampler import resample, resample_arrays
+from octane.resample.resampler import resample
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resampling import operators_of, voxels
+from resampling import operators_of, resample_arrays, voxels
 
 from octane.core.arrays import as_dtype
 from octane.resample.cpu import CompiledResampler
 from octane.resample.operator import AxisOperator, interpolator
-from octane.resample.resampler import resample_arrays
 
 REAL = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
 OTHERS = ["?", "f2", ">u2", ">f4", ">c8", "c8", "c16"]

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from resampling import resample_arrays
 
 from octane.core.arrays import as_dtype
 from octane.core.geometry import Grid
 from octane.resample.operator import resampled
-from octane.resample.resampler import resample, resample_arrays
+from octane.resample.resampler import resample
 
 # Of the largest magnitude.
 TOLERANCE = 5e-7

@@ -1,5 +1,7 @@
 """Bounds of what a run writes, against what steps wrote and what is free."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -228,8 +230,14 @@ def test_sizes_are_spelled_as_people_do(size, text):
     assert format_bytes(size) == text
 
 
-def test_hard_links_to_another_file_system_are_refused(disks):
-    work, outdir = disks("w", 1), disks("o", 1)
-    require_links(work, work / "out" / "sub")
-    with pytest.raises(OctaneError, match=r"link: no hard link can lead from .*another file"):
-        require_links(work, outdir / "sub")
+def test_hard_links_are_tried_and_leave_nothing(tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    require_links(tmp_path / "work", tmp_path / "out" / "sub")
+
+    def link(source, target):
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(OctaneError, match=r"link: no hard link can lead from .*cross-device"):
+        require_links(tmp_path / "work", tmp_path / "out")
+    assert [p.name for p in tmp_path.rglob("*")] == ["work"]
