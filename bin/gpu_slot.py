@@ -68,6 +68,8 @@ def main(
         gpu, lines = node.preview(required)
         sys.stdout.write("\n".join(lines) + "\n")
         raise SystemExit(0 if gpu is not None else 1)
+    if sys.platform != "linux":
+        raise OctaneError("gpu_slot.py runs commands on Linux alone; start the command itself.")
     if not words:
         raise OctaneError("There is no command; write it after --.")
     node.run(list(words), required, backend, timeout, subject)

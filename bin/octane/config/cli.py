@@ -97,6 +97,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
             threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
             return
         caller = caller.f_back
+    # A second one would break off what the first one clears up.
+    for other in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(other, lambda *_: None)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 

@@ -321,6 +321,8 @@ class LeaseFolder(AbstractContextManager):
             fd = os.open(name, flags, OWN_FILE, dir_fd=self._fd)
         except FileExistsError:
             return None
+        except FileNotFoundError as error:
+            raise LeaseFolderBusyError(f"{self.path} was replaced; it is opened again.") from error
         except OSError as error:
             raise self._refused(error) from error
         if _lock(fd):

@@ -216,7 +216,8 @@ def run_command(words: list[str], environment: Mapping[str, str], slot: Locked |
     found = identity(command)
     if slot is not None and found is not None:
         # The memory that NVML shows is the command's.
-        slot.write(replace(slot.record, pid=found.pid, start=found.start))
+        with suppress(OSError):
+            slot.write(replace(slot.record, pid=found.pid, start=found.start))
     code: int | None = None
     while True:
         try:
