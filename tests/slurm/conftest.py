@@ -22,13 +22,7 @@ executor {
 
 
 class OnSlurm:
-    """The workflow through the slurm profile, from one folder.
-
-    Attributes
-    ----------
-    given
-        Arguments of each run: the small phantom.
-    """
+    """The workflow through the slurm profile, from one folder, on the small phantom."""
 
     def __init__(self, cluster: SlurmCluster, folder: Path, start, given: list[object]) -> None:
         self.cluster = cluster

@@ -1,13 +1,9 @@
 """A storm of SIGKILLs among takers of leases, perhaps beside a hostile user, and what it left.
 
-Takers wait for, hold and give back shares of two made-up GPUs, with real locks, while one of them
-after the other is killed at a random moment: waiting, deciding, holding, giving back. Each writes
-down when it had a share, from after the grant to before the release; a killed one had it until just
-before the kill. So two such spans of one slot that overlap are one share given twice.
-
-Beside a hostile user, which needs root, half of the takers are a second user's.
-
-As a script it prints its counts as JSON: a separate process, because it forks.
+Takers share two made-up GPUs with real locks, and are killed one after the other. Each writes down
+when it had a share; two such spans of one slot that overlap are one share given twice. Beside a
+hostile user, which needs root, half of the takers are a second user's. As a script, because it
+forks, it prints its counts as JSON.
 """
 
 import fcntl

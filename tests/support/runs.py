@@ -39,7 +39,7 @@ def voxels(store: Path, level: str = "0") -> np.ndarray:
 def checksums(outdir: Path, subject: str = "*") -> dict[str, str]:
     """Of the decoded voxels of every level of every volume that is a result."""
     found = {}
-    for store in sorted(outdir.glob(f"{subject}/*.ome.zarr")):
+    for store in sorted(outdir.glob(f"{subject}/[!.]*.ome.zarr")):
         for level in sorted(p.parent.name for p in store.glob("*/zarr.json")):
             values = voxels(store, level)
             found[f"{store.name}/{level}"] = hashlib.sha256(

@@ -2,8 +2,7 @@
 
 The daemons are the real ones of the packages slurm-wlm and munge, started by hand: they listen on
 the loopback alone, keep all that they write in one folder, and end with the process that started
-them. No root is needed. A GPU is a character device to Slurm, and which one does not matter, so
-that two harmless ones stand for two GPUs.
+them. No root is needed. Two harmless character devices stand for two GPUs.
 """
 
 import contextlib

@@ -132,7 +132,9 @@ def frame(*modules):
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
 )
-def test_a_signal_that_interrupts_zarr_comes_again_when_it_is_done(monkeypatch, number, error):
+def test_a_signal_that_interrupts_zarr_comes_again_when_it_is_done(
+    own_signals, monkeypatch, number, error
+):
     sent, came = [], threading.Event()
     monkeypatch.setattr(os, "kill", lambda *given: (sent.append(given), came.set()))
     cli._stop(number, frame("threading", "zarr.core.sync", "octane.store.image", "__main__"))

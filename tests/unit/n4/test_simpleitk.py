@@ -1,12 +1,9 @@
 """Agreement with SimpleITK's N4, run live.
 
 One iteration gives the same field except for units in the last place. Later the fields differ in
-small jumps: the voxel of the largest value falls on the edge of the histogram's last bin, and
-the last bit of a float32 division decides whether it is counted. It does so in ITK too, whose
-field moves by as much (up to 1.4e-4 median, 1.7e-4 maximum on these volumes of some 1e4 voxels;
-less on larger ones) when its number of threads changes, and by an iteration where the measure
-happens to be at the threshold. So each case runs ITK with two numbers of threads, and the bounds
-are what ITK keeps from itself.
+small jumps: the last bit of a float32 division decides whether the largest value is counted in the
+histogram. ITK's own field moves by as much when its number of threads changes. So each case runs
+ITK with two numbers of threads, and the bounds are what ITK keeps from itself.
 """
 
 import numpy as np
