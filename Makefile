@@ -3,7 +3,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-# How many tests run at once, and what else pytest is to be told: make test PYTEST='-k lease'
+# How many tests run at once, and more for pytest: make test PYTEST='-k lease'
 WORKERS ?= 2
 PYTEST ?=
 
@@ -61,7 +61,7 @@ generate: setup ## write what is generated from the parameter models
 	@$(ENV) python tools/generate.py
 
 # One version for every Python, so that what is tested on one is what runs on another. The run
-# set is cut from the test set, not resolved anew, so that the two never differ.
+# set is cut from the test set, not resolved again, so that the two never differ.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade
 

@@ -1,7 +1,7 @@
 """The profiles docker and apptainer, with stand-ins that see no more than what is mounted.
 
-No daemon and no image are needed: the stand-in runs what it is told to in a mount namespace where
-the tests' own folders are hidden but for the mounts, and with no variables but those handed over.
+No daemon and no image are needed: the stand-in runs its command in a mount namespace where the
+tests' own folders are hidden except the mounts, with no variables except those handed over.
 """
 
 import json

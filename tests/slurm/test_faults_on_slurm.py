@@ -101,7 +101,7 @@ def test_jobs_of_a_killed_nextflow_are_cancelled_by_the_run_that_goes_on(
     killed.process.kill()
     killed.wait()
     assert sorted(cluster.jobs("RUNNING"), key=int) == [finished, orphan]
-    # One ends by itself, with nobody to see it; both tasks start anew, in their old folders.
+    # One ends by itself, with nobody to see it; both tasks start again, in their old folders.
     held.let_one_go(finished)
     on_slurm.gone(finished)
     started = on_slurm.start(*SECTIONS_ALONE, "-resume")

@@ -1,7 +1,6 @@
 """Rows of the table of faults in docs/reliability.md, one for each fault test, in a JSON file.
 
-What a fault is and what octane does about it is written there by hand; what was observed, by the
-tests, with OCTANE_RELIABILITY=write.
+Its prose is written by hand; what was observed, by the tests with OCTANE_RELIABILITY=write.
 """
 
 import fcntl
