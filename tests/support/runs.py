@@ -178,11 +178,9 @@ class Started:
                         yield int(entry.name), line.rstrip("\0").split("\0")
 
     def launcher(self) -> int:
-        """Number of Nextflow's Java."""
-        (found,) = (
-            pid for pid, words in self.processes() if words[0].endswith("java") and len(words) > 5
-        )
-        return found
+        """Number of Nextflow's Java; a child that it is just starting has the same words."""
+        found = (pid for pid, w in self.processes() if w[0].endswith("java") and len(w) > 5)
+        return min(found)
 
     def of_task(self, part: str, script: str) -> int:
         """Wait for a process of the task of a program, ``n4.py``.
