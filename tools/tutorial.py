@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Data of docs/tutorial.md: a brain cut into sections of overlapping tiles, and the comparison.
+
+tools/tutorial.py cut FOLDER                        makes FOLDER/mosaics and FOLDER/original.nii.gz
+tools/tutorial.py compare FOLDER VOLUME PICTURE     draws both and prints how near they are
+
+The brain is the MNI152 T1 template in the package nilearn. Its voxels are multiplied by a smooth
+field, as coils and lenses have it, so that there is something to correct and the truth is known.
+"""
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import SimpleITK as sitk
+import zarr
+from scipy import ndimage
+
+TEMPLATE = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
+VOXEL_UM = 1000.0
+SECTIONS, THICKNESS, DEPTH = 4, 46, 50
+"""Planes from one section to the next, and planes that are imaged of each: more than were cut."""
+TILE, OVERLAP = (96, 80), 0.25
+"""Voxels of a tile in y and x, and the part of it that its neighbour shows as well."""
+
+
+def template() -> np.ndarray:
+    """Voxels of the template, (z, y, x); only the file is read, nilearn itself is not imported."""
+    package = importlib.util.find_spec("nilearn")
+    if package is None or package.origin is None:
+        raise SystemExit(
+            "error: nilearn is not installed; run "
+            "pip install --no-deps --require-hashes -r requirements/tutorial.txt"
+        )
+    image = sitk.ReadImage(str(Path(package.origin).parent / TEMPLATE))
+    return sitk.GetArrayFromImage(image)[: (SECTIONS - 1) * THICKNESS + DEPTH]
+
+
+def field(shape: tuple[int, ...]) -> np.ndarray:
+    """Smooth factor between about 0.6 and 1.7 at every voxel."""
+    z, y, x = np.ogrid[tuple(slice(-1, 1, n * 1j) for n in shape)]
+    return np.exp(0.3 * np.sin(1.5 * x + 0.4) + 0.25 * np.cos(2 * y - 0.6) - 0.2 * z * x)
+
+
+def mosaic(section: np.ndarray) -> np.ndarray:
+    """Tiles of a section (z, y, x) side by side; what two tiles share is there twice."""
+    for axis, size in zip((1, 2), TILE, strict=True):
+        pitch = round(size * (1 - OVERLAP))
+        starts = range(0, section.shape[axis] - (size - pitch), pitch)
+        tiles = [np.arange(s, min(s + size, section.shape[axis])) for s in starts]
+        section = section.take(np.concatenate(tiles), axis)
+    return section
+
+
+def write(store: Path, voxels: np.ndarray) -> None:
+    """Write a mosaic grid as OME-Zarr 0.5: a tile is a chunk over the full Z."""
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
+    scale = [{"type": "scale", "scale": [VOXEL_UM] * 3}]
+    level = {"path": "0", "coordinateTransformations": scale}
+    ome = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [level]}]}
+    group = zarr.create_group(store, attributes={"ome": ome}, overwrite=True)
+    group.create_array(
+        "0", data=voxels, chunks=(len(voxels), *TILE), dimension_names=["z", "y", "x"]
+    )
+
+
+def cut(folder: Path) -> None:
+    """Write the mosaic grids of all sections, and the brain as it was."""
+    brain = template()
+    imaged = np.rint(brain * field(brain.shape)).astype(np.uint16)
+    for number in range(SECTIONS):
+        planes = slice(number * THICKNESS, number * THICKNESS + DEPTH)
+        write(folder / "mosaics" / f"section_{number + 1:02d}.ome.zarr", mosaic(imaged[planes]))
+    sitk.WriteImage(sitk.GetImageFromArray(brain), str(folder / "original.nii.gz"))
+
+
+def difference(values: np.ndarray, truth: np.ndarray) -> str:
+    """Correlation with the truth, and the RMS of what the best single factor leaves, in percent."""
+    factor = (values * truth).sum() / (values**2).sum()
+    rms = np.sqrt(np.mean((factor * values - truth) ** 2)) / truth.mean()
+    return f"correlation {np.corrcoef(values, truth)[0, 1]:.3f}, rms difference {100 * rms:.1f} %"
+
+
+def compare(folder: Path, volume: Path, picture: Path) -> None:
+    """Compare a result with the brain on the result's grid, and draw both."""
+    original = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "original.nii.gz")))
+    group = zarr.open_group(volume, mode="r")
+    (level, *_) = group.attrs["ome"]["multiscales"][0]["datasets"]
+    scale, shift = (np.array(t[t["type"]]) / VOXEL_UM for t in level["coordinateTransformations"])
+    result = group[level["path"]][:].astype(np.float32)
+    # The first voxel of the original has its edge at 0.
+    places = [shift[k] - 0.5 + scale[k] * np.arange(n) for k, n in enumerate(result.shape)]
+    grid = np.meshgrid(*places, indexing="ij")
+
+    def on_grid(voxels: np.ndarray) -> np.ndarray:
+        smooth = ndimage.gaussian_filter(voxels.astype(np.float32), (scale - 1) / 2)
+        return ndimage.map_coordinates(smooth, grid, order=1, mode="nearest")
+
+    truth, before = on_grid(original), on_grid(original * field(original.shape))
+    tissue = truth > 40
+    print("as imaged:", difference(before[tissue], truth[tissue]))
+    print("result:   ", difference(result[tissue], truth[tissue]))
+    first = zarr.open_group(folder / "mosaics" / "section_02.ome.zarr", mode="r")["0"][25]
+    plane = round((THICKNESS + 25) / scale[0])
+    panels = {
+        "one plane of a mosaic grid": first,
+        "as imaged": before[plane],
+        "result": result[plane],
+        "original": truth[plane],
+    }
+    figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained")
+    for axis, (title, image) in zip(axes, panels.items(), strict=True):
+        axis.imshow(image, cmap="gray", origin="lower", vmin=0, vmax=np.quantile(image, 0.995))
+        axis.set_title(title, fontsize=10)
+        axis.set_axis_off()
+    figure.savefig(picture, dpi=80)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, words in (("cut", ["folder"]), ("compare", ["folder", "volume", "picture"])):
+        command = commands.add_parser(name)
+        for word in words:
+            command.add_argument(word, type=Path)
+    given = vars(parser.parse_args())
+    {"cut": cut, "compare": compare}[given.pop("command")](**given)
+
+
+if __name__ == "__main__":
+    main()
