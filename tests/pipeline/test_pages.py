@@ -1,0 +1,194 @@
+"""The commands and examples of README and docs/ are run; those that are not are named here.
+
+The blocks of a page are run in their order, in a copy of the project with data of the names that
+the pages use. `make` and `nextflow` are stand-ins there, which note their words: these are held
+against the Makefile, the profiles and the definition of the parameters. Real runs of the same
+commands are in test_new_subject.py (a config), test_cohort.py (a samplesheet), test_stub.py
+(--input), test_containers.py and tests/slurm; those of the tutorial are run here.
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from runs import voxels
+
+from octane.config.schema import WorkflowModel
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+RUN = ("bash", "python")
+SHOWN = ("text", "csv", "yaml", "groovy")
+"""Languages of blocks that are run, and of what is only shown."""
+
+WHY_NOT = {
+    ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
+    ("gpu.md", ".venv/bin/pip install 'cupy-cuda12x[ctk]'     # CUDA 12"): "needs a GPU",
+    ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
+    ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
+    ("hpc.md", "squeue --me --noheader --format='%i %Z' |"): "needs Slurm: tests/slurm",
+    ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
+    ("output.md", "python -m pip install 'napari[all]' napari-ome-zarr"): "needs a display",
+}
+
+STAND_IN = """#!/bin/bash
+{ printf '%s\\0' "${0##*/}" "$@"; echo; } >> "$NOTED"
+"""
+
+
+def blocks(page):
+    """Language and text of each fenced block of a page."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [
+        (language, re.sub(f"^{indent}", "", block, flags=re.M)) for indent, language, block in found
+    ]
+
+
+def first_line(block):
+    """What a block is named by."""
+    return block.split("\n", 1)[0]
+
+
+def test_each_block_is_run_shown_or_named():
+    named = set()
+    for page in PAGES:
+        for language, block in blocks(page):
+            assert language in RUN + SHOWN, (page.name, block)
+            named |= {(page.name, first_line(block))} & WHY_NOT.keys()
+    assert named == WHY_NOT.keys()
+
+
+def script_of(page):
+    """One shell script of all that is run of a page."""
+    lines = ["set -euo pipefail"]
+    for language, block in blocks(page):
+        if language not in RUN or (page.name, first_line(block)) in WHY_NOT:
+            continue
+        lines += [block] if language == "bash" else [f"python - <<'PYTHON'\n{block}PYTHON"]
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+@pytest.fixture(scope="module")
+def place(copy_project, phantom, command):
+    """A copy of the project, with data of the names that the pages use."""
+    folder = copy_project("pages")
+    shutil.copytree(PROJECT / "tools", folder / "tools")
+    shutil.copytree(PROJECT / "requirements", folder / "requirements")
+    # The tests' environment is on the PATH already.
+    (folder / "tools" / "env.sh").write_text("", encoding="utf-8")
+    for source in ("mosaics", "truth/tissue.ome.zarr"):
+        name = source.removeprefix("truth/").replace("tissue", "volume")
+        shutil.copytree(phantom / source, folder / name)
+    volume = sitk.GetImageFromArray(voxels(folder / "volume.ome.zarr"))
+    sitk.WriteImage(volume, str(folder / "volume.nii.gz"))
+    sitk.WriteImage(volume > 100, str(folder / "mask.nii.gz"))
+    (folder / "cohort.csv").write_text("subject,input\n01,mosaics\n", encoding="utf-8")
+    (folder / "train.py").write_text("", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_page(place, environment, tmp_path_factory):
+    """Run what a page says, with stand-ins for some commands; gives the output and their words."""
+
+    def run(name, *stand_ins):
+        folder = tmp_path_factory.mktemp(name)
+        for stand_in in stand_ins:
+            (folder / stand_in).write_text(STAND_IN, encoding="utf-8")
+            (folder / stand_in).chmod(0o755)
+        (noted := folder / "noted").touch()
+        (page,) = (page for page in PAGES if page.stem == name)
+        env = environment | {"NOTED": str(noted), "MPLBACKEND": "agg"}
+        for variable, first in (("PATH", folder), ("PYTHONPATH", place / "bin")):
+            env[variable] = f"{first}{os.pathsep}{env.get(variable, '')}"
+        made = subprocess.run(
+            ["bash", "-x", "-c", script_of(page)],
+            cwd=place, env=env, capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stderr
+        lines = noted.read_text(encoding="utf-8").splitlines()
+        return made.stdout, [line.split("\0")[:-1] for line in lines]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def tutorial(run_page):
+    """Output of the tutorial, whose results other pages show."""
+    output, noted = run_page("tutorial", "make")
+    assert noted == [["make", "setup"]]
+    return output
+
+
+def check_run(words, place):
+    """See that a run has parameters, profiles and files that are there."""
+    assert words[:2] == ["run", "main.nf"]
+    config = (place / "nextflow.config").read_text(encoding="utf-8")
+    given = {}
+    rest = iter(words[2:])
+    for word in rest:
+        if word.startswith("--"):
+            given[word[2:]] = True if word == "--help" else next(rest)
+        elif word == "-profile":
+            assert all(re.search(rf"^    {p} \{{$", config, re.M) for p in next(rest).split(","))
+        elif word == "-c":
+            assert (place / next(rest)).is_file()
+        else:
+            assert word == "-work-dir"
+            assert next(rest)
+    for name in {"input", "samplesheet"} & given.keys():
+        assert (place / given[name]).exists()
+    WorkflowModel.model_validate(given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p.stem for p in PAGES if script_of(p) and p.stem != "tutorial"])
+def test_what_a_page_says_works(run_page, place, page, request):
+    if page == "output":
+        request.getfixturevalue("tutorial")
+    targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.M)
+    for command, *words in run_page(page, "make", "nextflow")[1]:
+        if command == "make":
+            assert set(words) <= set(targets)
+        else:
+            check_run(words, place)
+
+
+@pytest.mark.slow
+def test_the_tutorial_gives_what_it_shows(tutorial, place):
+    (page,) = (page for page in PAGES if page.stem == "tutorial")
+    (shown,) = (block for language, block in blocks(page) if language == "text")
+    assert shown in tutorial
+    made, expected = (
+        plt.imread(path) for path in (place / "comparison.png", page.with_name("tutorial.png"))
+    )
+    assert made.shape == expected.shape
+    assert np.abs(made - expected).mean() < 0.01
+
+
+def sentences():
+    """Every text of the package and of the workflow, with … for what is filled in."""
+    for path in (PROJECT / "subworkflows").glob("*.nf"):
+        yield re.sub(r"\$\{[^}]*\}", "…", path.read_text(encoding="utf-8"))
+    for path in (PROJECT / "bin" / "octane").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [p.value if isinstance(p, ast.Constant) else "…" for p in parts]
+            if isinstance(node, ast.JoinedStr | ast.Constant) and isinstance(texts[0], str):
+                yield re.sub("…+", "…", "".join(map(str, texts)))
+
+
+def test_the_errors_that_are_explained_are_those_of_the_code():
+    known = "\n".join(sentences())
+    text = (PROJECT / "docs" / "faq.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^\*\*`(.+)`\*\*$", text, re.MULTILINE)
+    assert len(quoted) > 10
+    assert [q for q in quoted if q not in known] == []
