@@ -24,9 +24,8 @@ from octane.config.schema import WorkflowModel
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
-RUN = ("bash", "python")
-SHOWN = ("text", "csv", "yaml", "groovy")
-"""Languages of blocks that are run, and of what is only shown."""
+SHOWN = {"text", "csv", "yaml", "groovy"}
+"""Languages of blocks that are no commands and no examples of Python."""
 
 WHY_NOT = {
     ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
@@ -44,49 +43,36 @@ STAND_IN = """#!/bin/bash
 
 
 def blocks(page):
-    """Language and text of each fenced block of a page."""
+    """Language, name and text of each fenced block of a page."""
     text = page.read_text(encoding="utf-8")
-    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
-    return [
-        (language, re.sub(f"^{indent}", "", block, flags=re.M)) for indent, language, block in found
-    ]
-
-
-def first_line(block):
-    """What a block is named by."""
-    return block.split("\n", 1)[0]
-
-
-def test_each_block_is_run_shown_or_named():
-    named = set()
-    for page in PAGES:
-        for language, block in blocks(page):
-            assert language in RUN + SHOWN, (page.name, block)
-            named |= {(page.name, first_line(block))} & WHY_NOT.keys()
-    assert named == WHY_NOT.keys()
+    for indent, language, block in re.findall(r"(?ms)^( *)```(\w*)\n(.*?)^\1```$", text):
+        block = re.sub(f"(?m)^{indent}", "", block)
+        yield language, (page.name, block.partition("\n")[0]), block
 
 
 def script_of(page):
-    """One shell script of all that is run of a page."""
-    lines = ["set -euo pipefail"]
-    for language, block in blocks(page):
-        if language not in RUN or (page.name, first_line(block)) in WHY_NOT:
-            continue
-        lines += [block] if language == "bash" else [f"python - <<'PYTHON'\n{block}PYTHON"]
-    return "\n".join(lines) if len(lines) > 1 else ""
+    """One shell script of all that is run of a page; empty where nothing is."""
+    script = ""
+    for language, name, block in blocks(page):
+        if language not in SHOWN and name not in WHY_NOT:
+            script += {"bash": block, "python": f"python - <<'PYTHON'\n{block}PYTHON\n"}[language]
+    return script
+
+
+def test_what_is_not_run_is_in_the_pages():
+    assert {name for page in PAGES for _, name, _ in blocks(page)} >= WHY_NOT.keys()
 
 
 @pytest.fixture(scope="module")
-def place(copy_project, phantom, command):
+def place(copy_project, phantom):
     """A copy of the project, with data of the names that the pages use."""
     folder = copy_project("pages")
-    shutil.copytree(PROJECT / "tools", folder / "tools")
-    shutil.copytree(PROJECT / "requirements", folder / "requirements")
+    for name in ("tools", "requirements"):
+        shutil.copytree(PROJECT / name, folder / name)
     # The tests' environment is on the PATH already.
     (folder / "tools" / "env.sh").write_text("", encoding="utf-8")
-    for source in ("mosaics", "truth/tissue.ome.zarr"):
-        name = source.removeprefix("truth/").replace("tissue", "volume")
-        shutil.copytree(phantom / source, folder / name)
+    shutil.copytree(phantom / "mosaics", folder / "mosaics")
+    shutil.copytree(phantom / "truth" / "tissue.ome.zarr", folder / "volume.ome.zarr")
     volume = sitk.GetImageFromArray(voxels(folder / "volume.ome.zarr"))
     sitk.WriteImage(volume, str(folder / "volume.nii.gz"))
     sitk.WriteImage(volume > 100, str(folder / "mask.nii.gz"))
@@ -110,7 +96,7 @@ def run_page(place, environment, tmp_path_factory):
         for variable, first in (("PATH", folder), ("PYTHONPATH", place / "bin")):
             env[variable] = f"{first}{os.pathsep}{env.get(variable, '')}"
         made = subprocess.run(
-            ["bash", "-x", "-c", script_of(page)],
+            ["bash", "-euxo", "pipefail", "-c", script_of(page)],
             cwd=place, env=env, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         assert made.returncode == 0, made.stderr
@@ -165,12 +151,9 @@ def test_what_a_page_says_works(run_page, place, page, request):
 @pytest.mark.slow
 def test_the_tutorial_gives_what_it_shows(tutorial, place):
     (page,) = (page for page in PAGES if page.stem == "tutorial")
-    (shown,) = (block for language, block in blocks(page) if language == "text")
+    (shown,) = (block for language, _, block in blocks(page) if language == "text")
     assert shown in tutorial
-    made, expected = (
-        plt.imread(path) for path in (place / "comparison.png", page.with_name("tutorial.png"))
-    )
-    assert made.shape == expected.shape
+    made, expected = (plt.imread(p) for p in (place / "comparison.png", page.with_suffix(".png")))
     assert np.abs(made - expected).mean() < 0.01
 
 
