@@ -114,24 +114,60 @@ class Figures(BaseModel):
     model_config = ConfigDict(extra="allow", validate_by_name=True)
 
 
+class OverlapFigures(Figures):
+    """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
+
+    ``found`` is None where too few of the ``pairs`` of neighbours have structure to compare;
+    ``better`` says that it fits clearly better than the given one.
+    """
+
+    axis: str
+    given: float
+    found: float | None = None
+    pairs: int = 0
+    better: bool = False
+
+
+class MisplacedFigures(Figures):
+    """A tile that does not fit its neighbours, and where it fits.
+
+    ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place fits.
+    """
+
+    row: int
+    column: int
+    shift: tuple[float, float] | None = None
+    swapped: tuple[int, int] | None = None
+
+
 class StitchFigures(Figures):
     """A stitched section."""
 
     section: int | None = None
     seam_median: float | None = None
     seam_max: float | None = None
+    seam_y: float | None = None
+    seam_x: float | None = None
+    overlaps: list[OverlapFigures] = []
+    misplaced: list[MisplacedFigures] = []
     uncovered_pixels: int = 0
     tiles: int
     shape: Shape
 
 
 class SectionFigures(Figures):
-    """One section of a stack."""
+    """One section of a stack.
+
+    ``brightness`` is that of its tissue over its neighbours'; ``flipped`` names the axes along
+    which it must be turned over to fit them. Both are None where nothing could be compared.
+    """
 
     number: int
     start: int
     stop: int
     missing: bool = False
+    brightness: float | None = None
+    flipped: str | None = None
 
 
 class StackFigures(Figures):
@@ -139,6 +175,7 @@ class StackFigures(Figures):
 
     sections: list[SectionFigures]
     missing_sections: list[int] = []
+    planes_not_imaged: int = 0
     shape: Shape
     voxel_size: Vector
 

@@ -1,0 +1,37 @@
+"""The verdict on a subject: checks of its records, each with its limit and, if needed, a remedy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from octane.core.records import N4Figures, StackFigures, StitchFigures
+from octane.report.summary import SectionQuality
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of a subject.
+
+    ``value`` and ``limit`` have their units; ``sentence`` says where to look and what to do, and is
+    empty for what is good.
+    """
+
+    name: str
+    value: str
+    limit: str
+    state: Literal["good", "warning", "not checked"]
+    sentence: str = ""
+
+
+def checks(
+    quality: Sequence[SectionQuality],
+    stitched: Mapping[str, StitchFigures],
+    stack: StackFigures | None,
+    n4: N4Figures | None,
+    threshold: float | None = None,
+) -> list[Check]:
+    """List all checks of a subject in the order of the workflow.
+
+    ``stitched`` has the names of the records, ``threshold`` is N4's of convergence.
+    """
+    return []
