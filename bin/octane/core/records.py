@@ -178,6 +178,7 @@ class StackFigures(Figures):
     planes_not_imaged: int = 0
     shape: Shape
     voxel_size: Vector
+    preview_spacing: Vector | None = None
 
 
 class LevelFigures(Figures):
@@ -220,7 +221,7 @@ class N4Figures(Figures):
     mask_fraction: float
     shrunk_shape: Shape
     shrunk_spacing: Vector
-    preview_spacing: Vector | None = None
+    preview_spacing: Vector
     shape: Shape | None = None
     voxel_size: Vector | None = None
     truth: dict[str, float] | None = None
@@ -231,6 +232,7 @@ class ResampleFigures(Figures):
 
     voxel_size: Vector
     source_voxel_size: Vector
+    preview_spacing: Vector | None = None
 
 
 class ResolutionFigures(Figures):

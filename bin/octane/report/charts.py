@@ -146,7 +146,7 @@ def _scale_bar(axes: Axes, scale: Scale, size: float, *, named: bool = True) -> 
     (line,) = axes.plot([x, x + bar], [y, y], color=ink, linewidth=size / 5, path_effects=outline)
     line.set_solid_capstyle("butt")
     if named:
-        text = axes.text(x + bar / 2, y - 0.012 * width, length(bar), ha="center", va="bottom")
+        text = axes.text(x, y - 0.015 * width, length(bar), va="bottom")
         text.set(color=ink, fontsize=size, path_effects=outline)
 
 
@@ -179,7 +179,7 @@ def panel(
     axes.set_aspect("auto")
     if bar:
         # In a flat picture the text would hide the tissue; the page names the length as well.
-        _scale_bar(axes, scale, pixels[0] / 34, named=pixels[1] >= pixels[0] / 3)
+        _scale_bar(axes, scale, pixels[0] / 22, named=pixels[1] >= pixels[0] / 3)
     return _encode(figure, png=png)
 
 
@@ -250,15 +250,17 @@ def profile_chart(
     unit, scale = ("mm", 1000.0) if z.size and z.max() >= 5000 else ("µm", 1.0)
     figure, axes = _chart(theme, f"z ({unit})", "mean in tissue", size=WIDE)
     for k, (begin, end) in enumerate(band[:2] for band in bands if band[2]):
-        label = None if k else "missing section"
+        label = None if k else "missing section (blank)"
         span = (begin / scale, end / scale)
         axes.axvspan(*span, color=theme.alarm, alpha=0.2, linewidth=0, label=label)
     edges = sorted({edge for band in bands for edge in band[:2]})
     for k, edge in enumerate(edges[1:-1]):
-        label = None if k else "section boundary"
+        label = None if k else "boundary of two sections"
         axes.axvline(edge / scale, color=theme.muted, linewidth=0.7, linestyle=":", label=label)
-    axes.plot(z / scale, before, color=theme.before, linewidth=1.4, linestyle="--", label="before")
-    axes.plot(z / scale, after, color=theme.after, linewidth=1.6, label="after")
+    axes.plot(
+        z / scale, before, color=theme.before, linewidth=1.4, linestyle="--", label="before N4"
+    )
+    axes.plot(z / scale, after, color=theme.after, linewidth=1.6, label="after N4")
     values = np.concatenate([v[np.isfinite(v)] for v in (before, after)])
     if values.size and values.min() >= 0 and values.max() > 0:
         # The axis begins at zero, so that a flat profile looks flat.
@@ -273,8 +275,8 @@ def histogram_chart(
     figure, axes = _chart(theme, "intensity", "voxels in tissue")
     axes.stairs(before, edges, fill=True, color=theme.before, alpha=0.16)
     axes.stairs(after, edges, fill=True, color=theme.after, alpha=0.16)
-    axes.stairs(before, edges, color=theme.before, linewidth=1.4, linestyle="--", label="before")
-    axes.stairs(after, edges, color=theme.after, linewidth=1.4, label="after")
+    axes.stairs(before, edges, color=theme.before, linewidth=1.4, linestyle="--", label="before N4")
+    axes.stairs(after, edges, color=theme.after, linewidth=1.4, label="after N4")
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
     axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=8)
     return _legend(figure, theme)
@@ -302,7 +304,7 @@ def convergence_chart(
             text.set(color=theme.ink, fontsize=8)
         start = stop
     if threshold:
-        label = f"threshold {threshold:g}"
+        label = f"N4 ends a level below {threshold:g}"
         axes.axhline(threshold, color=theme.alarm, linewidth=1.2, linestyle="--", label=label)
     if np.isfinite(values).any():
         axes.set_yscale("log")
@@ -325,9 +327,11 @@ def seam_chart(
     figure, axes = _chart(theme, "section", "mismatch at seams (%)", size=WIDE)
     n, middle, top = np.array(numbers), 100 * np.array(medians), 100 * np.array(largest)
     axes.vlines(n, middle, top, color=theme.muted, linewidth=0.9, alpha=0.7)
-    axes.plot(n, top, "_", color=theme.muted, markersize=6, label="largest seam")
+    axes.plot(n, top, "_", color=theme.muted, markersize=6, label="largest seam of the section")
     far = middle > 100 * limit
-    axes.plot(n[~far], middle[~far], "o", color=theme.after, markersize=4.5, label="median seam")
+    axes.plot(
+        n[~far], middle[~far], "o", color=theme.after, markersize=4.5, label="median of its seams"
+    )
     if far.any():
         axes.plot(n[far], middle[far], "D", color=theme.alarm, markersize=5.5, label="outlier")
     for x, y in zip(n[far], middle[far], strict=True):

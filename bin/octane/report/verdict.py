@@ -35,3 +35,15 @@ def checks(
     ``stitched`` has the names of the records, ``threshold`` is N4's of convergence.
     """
     return []
+
+
+def verdict(found: Sequence[Check], notes: int) -> str:
+    """Say in one sentence what to look at; ``notes`` counts the remarks of tasks."""
+    warned = [check.name for check in found if check.state == "warning"]
+    made = [check for check in found if check.state != "not checked"]
+    beside = f" {notes} {'note' if notes == 1 else 'notes'} of the tasks." if notes else ""
+    if warned:
+        return f"Look at {len(warned)} of {len(made)} checks: {', '.join(warned)}.{beside}"
+    if not made:
+        return f"Nothing could be checked.{beside}"
+    return f"Good: {len(made)} checks, nothing to look at.{beside}"

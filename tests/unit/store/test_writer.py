@@ -13,9 +13,9 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.core.geometry import blocks
 from octane.core.metrics import Metrics
+from octane.store import writer
 from octane.store.chunks import missing_keys, owned_shape
 from octane.store.reader import DirectReader
-from octane.store import writer
 from octane.store.writer import Cuts, DirectWriter
 
 SHAPE = (20, 50, 25)
