@@ -143,7 +143,7 @@ class _Gallery:
         for axis, (down, across) in CUTS.items():
             here = (spacing[down], spacing[across])
             slices = [(t, arrays[f"{kind}_{axis}"], scale) for kind, (t, scale) in kinds.items()]
-            self.files[f"{name}_{axis}.png"] = pictures.comparison(slices, here)
+            self.files[f"{name}_{axis}.png"] = pictures.comparison([(slices, here)])
             drawn = [(title, pictures.panel(array, here, scale)) for title, array, scale in slices]
             bar = pictures.round_length(slices[0][1].shape[1] * here[1])
             row: Context = {"axis": axis, "down": "zyx"[down], "across": "zyx"[across]}

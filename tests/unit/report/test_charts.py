@@ -114,7 +114,7 @@ def test_a_comparison_is_a_png() -> None:
         ("before", np.random.default_rng(0).random((20, 30)), Scale(0, 1, "gray")),
         ("field", np.ones((20, 30)), Scale(0.5, 2, "RdBu_r", True)),
     ]
-    pixels = decoded(charts.comparison(slices, (10, 10)), "png")
+    pixels = decoded(charts.comparison([(slices, (10, 10))]), "png")
     assert pixels.shape[1] > pixels.shape[0]
     # The field's colour bar shows both of its ends.
     assert (pixels[..., 0] - pixels[..., 2]).max() > 0.2
