@@ -214,8 +214,9 @@ def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes
         below = [axes for axes, own in zip(grid[-1], scales, strict=True) if own == scale]
         ticks = [scale.low, 1.0, scale.high] if scale.logarithmic else [scale.low, scale.high]
         colours = figure.colorbar(
-            below[0].images[0], ax=below, location="bottom", ticks=ticks, format="%.3g", aspect=40
+            below[0].images[0], ax=below, location="bottom", ticks=ticks, aspect=40
         )
+        colours.set_ticklabels([f"{t:.3g}" if t < 1000 else f"{t:.0f}" for t in ticks])
         name = "field (blue: the image was too dark)" if scale.logarithmic else "intensity"
         colours.set_label(name, fontsize=FONT)
         colours.ax.tick_params(labelsize=FONT)
