@@ -38,6 +38,7 @@ from octane.report.summary import (
     title_of,
 )
 from octane.report.tables import tables
+from octane.report.verdict import Check, checks
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
@@ -47,6 +48,8 @@ PREVIEWED = {
     "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
 }
 """Arrays that the report needs, by the step that makes them."""
+JUDGED = ("stitch", "stack")
+"""Steps whose warnings are all about what a check finds."""
 THUMBNAIL = 160
 """Longest edge of the volume's picture for the page of a cohort, pixels."""
 ROOMY = 12
@@ -172,6 +175,12 @@ def _bands(stack: StackFigures | None) -> list[Band]:
     return [((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]
 
 
+def _threshold(entry: Entry) -> float | None:
+    """Change of the field below which N4 stops."""
+    given = entry.record.settings.get("convergence_threshold")
+    return float(given) if isinstance(given, int | float) else None
+
+
 def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
     """Pictures and charts of the bias field correction."""
     arrays = dict(entry.previews)
@@ -180,8 +189,7 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     diverging = pictures.field_scale(arrays[f"{k}_{a}"] for k in fields for a in CUTS)
     kinds = {"before": ("before", grey), "after": ("after", grey)}
     kinds |= {kind: (title, diverging) for kind, title in fields.items()}
-    given = entry.record.settings.get("convergence_threshold")
-    threshold = float(given) if isinstance(given, int | float) else None
+    threshold = _threshold(entry)
     series = [level.convergence for level in n4.levels]
     charts: list[Context] = []
 
@@ -246,36 +254,22 @@ def _sections(
     return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 
-def _notices(
-    entries: Sequence[Entry], n4: N4Figures | None, quality: Sequence[SectionQuality]
-) -> list[Notice]:
-    """List what the reader must not overlook, the worst first."""
-    found: list[Notice] = []
-    gaps = any(section.state == "missing" for section in quality)
-    for severe, source, flag, text in (
-        (True, "stitch", "unrecorded", "in the volume, but without a record."),
-        (False, "stitch", "seam outlier", "seams above median + 3 MAD of all sections."),
-        (False, "n4", "CV outlier", "variation in tissue above median + 3 MAD of all sections."),
-    ):
-        listed = ", ".join(section.title for section in quality if flag in section.flags)
-        if listed:
-            found.append(Notice(severe, source, f"{listed}: {text}"))
-    if n4 and n4.cv_after > n4.cv_before:
-        text = "The variation in tissue rose; check the mask and the settings."
-        found.append(Notice(True, "n4", text))
+def _notices(entries: Sequence[Entry], found: Sequence[Check]) -> list[Notice]:
+    """List what the reader must not overlook: checks that failed, then remarks of the tasks."""
+    notices = [Notice(True, c.name, c.sentence) for c in found if c.state == "warning"]
     for name, record in ((entry.name, entry.record) for entry in entries):
         if record.attempt > 1:
             text = f"done at attempt {record.attempt}; "
             text += "Nextflow's log says what stopped those before."
-            found.append(Notice(False, name, text))
-        # STACK warns of missing sections.
-        found += [Notice(gaps and record.step == "stack", name, t) for t in record.warnings]
+            notices.append(Notice(False, name, text))
+        if record.step not in JUDGED:
+            notices += [Notice(False, name, text) for text in record.warnings]
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
             text = f"{package} was not the same for all tasks: {', '.join(versions)}."
-            found.append(Notice(False, "versions", text))
-    return sorted(found, key=lambda notice: not notice.severe)
+            notices.append(Notice(False, "versions", text))
+    return notices
 
 
 def build(
@@ -294,6 +288,7 @@ def build(
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
     corrected = next(iter(_of(entries, "n4", N4Figures)), None)
     n4 = corrected[1] if corrected else None
+    threshold = _threshold(corrected[0]) if corrected else None
     pyramid = next(iter(_of(entries, "pyramid", PyramidFigures)), None)
     resampled = next((figures for _, figures in _of(entries, "resample", ResampleFigures)), None)
     grids = (stack, n4, pyramid[1].levels[0] if pyramid else None, resampled)
@@ -305,7 +300,8 @@ def build(
         kinds = {"slice": ("volume", grey)}
         slices = gallery.cuts("volume", pyramid[1].preview_spacing, kinds, arrays)
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
-    notices = _notices(entries, n4, quality)
+    found = checks(quality, {entry.name: own for entry, own in stitched}, stack, n4, threshold)
+    notices = _notices(entries, found)
     records = [entry.record for entry in entries]
     html = rendered(
         "report.html.j2",

@@ -19,7 +19,7 @@ from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
 from octane.stitch.blending import accumulate, seam
-from octane.stitch.checks import Neighbours
+from octane.stitch.checks import Neighbours, coarse
 from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
 from octane.store.image import Image, open_image
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 PASSES = 2
 """Passes of refinement: a third one gains little."""
+SMOOTH = 4
+"""Pixels in y and x whose mean is compared for the seams of an axis; the narrowest overlap."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
 
@@ -263,11 +265,14 @@ def stitch_section(
             metrics.figures["refinement_micrometer"] = noted
             positions = refined
             placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
-        seams = {
-            (first, second): seam(*common)
-            for first, second in neighbours(list(positions))
-            if (common := _common(placement, projections, first, second)) is not None
-        }
+        seams: dict[tuple[Tile, Tile], float] = {}
+        along: tuple[list[float], list[float]] = ([], [])
+        for first, second in neighbours(list(positions)):
+            if (common := _common(placement, projections, first, second)) is not None:
+                seams[first, second] = seam(*common)
+                # Without most of the speckle, that no overlap could mend.
+                smooth = seam(*(coarse(part, SMOOTH) for part in common))
+                along[second[0] == first[0]].append(smooth)
     with metrics.timed("check"):
         overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
     del projections
@@ -279,7 +284,6 @@ def stitch_section(
             "check --overlap or --positions."
         )
     values = list(seams.values())
-    along = [[v for (a, b), v in seams.items() if b[axis] > a[axis]] for axis in (0, 1)]
     seam_y, seam_x = (float(np.median(own)) if own else None for own in along)
     found = StitchFigures(
         section=number_of(image),
