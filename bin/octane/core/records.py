@@ -3,6 +3,7 @@
 A step may note more figures than its model lists; they are kept as they are.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -128,6 +129,11 @@ class OverlapFigures(Figures):
     better: bool = False
 
 
+def fitting(overlaps: Sequence[OverlapFigures]) -> str:
+    """Overlaps as ``--overlap`` takes them, y before x: those found where they fit better."""
+    return ",".join(f"{own.found if own.better else own.given:g}" for own in overlaps)
+
+
 class MisplacedFigures(Figures):
     """A tile that does not fit its neighbours, and where it fits.
 
@@ -138,6 +144,15 @@ class MisplacedFigures(Figures):
     column: int
     shift: tuple[float, float] | None = None
     swapped: tuple[int, int] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The tile in words."""
+        name = f"row {self.row}, column {self.column}"
+        if self.swapped is not None:
+            return f"{name} fits in the place of row {self.swapped[0]}, column {self.swapped[1]}"
+        y, x = self.shift or (0.0, 0.0)
+        return f"{name} fits {y:+.0f} µm in y and {x:+.0f} µm in x from its place"
 
 
 class StitchFigures(Figures):

@@ -362,7 +362,12 @@ def seam_chart(
     for x, y in zip(n[far], middle[far], strict=True):
         text = axes.annotate(str(x), (x, y), (6, 0), textcoords="offset points", va="center")
         text.set(color=theme.alarm, fontsize=FONT, weight="bold")
-    axes.axhline(100 * limit, color=theme.before, linestyle="--", label="median + 3 MAD")
+    axes.axhline(
+        100 * limit,
+        color=theme.before,
+        linestyle="--",
+        label="limit for a section unlike the others",
+    )
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _legend(figure, theme)

@@ -49,6 +49,8 @@ PREVIEWED = {
     "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
 }
 """Arrays that the report needs, by the step that makes them."""
+JUDGED = ("stitch", "stack")
+"""Steps whose warnings are all about what a check finds."""
 THUMBNAIL = 160
 """Longest edge of the volume's picture for the page of a cohort, pixels."""
 ROOMY = 12
@@ -254,28 +256,16 @@ def _sections(
     return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 
-def _notices(
-    entries: Sequence[Entry], n4: N4Figures | None, quality: Sequence[SectionQuality]
-) -> list[Notice]:
-    """List what the reader must not overlook."""
+def _notices(entries: Sequence[Entry]) -> list[Notice]:
+    """List the remarks of the tasks that no check makes."""
     found: list[Notice] = []
-    for source, flag, text in (
-        ("stitch", "unrecorded", "in the volume, but without a record."),
-        ("stitch", "seam outlier", "seams above median + 3 MAD of all sections."),
-        ("n4", "CV outlier", "variation in tissue above median + 3 MAD of all sections."),
-    ):
-        listed = ", ".join(section.title for section in quality if flag in section.flags)
-        if listed:
-            found.append(Notice(source, f"{listed}: {text}"))
-    if n4 and n4.cv_after > n4.cv_before:
-        text = "The variation in tissue rose; check the mask and the settings."
-        found.append(Notice("n4", text))
     for name, record in ((entry.name, entry.record) for entry in entries):
         if record.attempt > 1:
             text = f"done at attempt {record.attempt}; "
             text += "Nextflow's log says what stopped those before."
             found.append(Notice(name, text))
-        found += [Notice(name, text) for text in record.warnings]
+        if record.step not in JUDGED:
+            found += [Notice(name, text) for text in record.warnings]
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
@@ -313,7 +303,7 @@ def build(
         arrays = {f"volume_{axis}": cut for axis, cut in volume.cuts.items()}
         slices = gallery.cuts("volume", volume.spacing, {"volume": ("volume", grey)}, arrays)
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
-    notices = _notices(entries, n4, quality)
+    notices = _notices(entries)
     checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold)
     warned = [check for check in checked if check.state == "warning"]
     sentence = verdict(checked, len(notices))

@@ -20,6 +20,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import plan_workers
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
+from octane.stitch.faces import Faces, brightness, flips
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
     Section,
@@ -228,19 +229,27 @@ def stack_sections(
             f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
         )
     attributes: Attributes = {"kind": "volume", "step": "stack", "sections": sections}
-    _write(destination, slabs, grid, first.dtype, attributes, execution, metrics)
-    if any(
-        len(_imaged(slab, slab.planes, grid)) < len(slab.planes)
-        for slab in slabs
-        if slab.image is not None
-    ):
+    imaged = {s.number: _imaged(s, s.planes, grid) for s in slabs if s.image is not None}
+    faces = Faces(imaged, grid.shape[1:])
+    _write(destination, slabs, grid, first.dtype, attributes, faces, execution, metrics)
+    beyond = sum(len(s.planes) - len(imaged[s.number]) for s in slabs if s.number in imaged)
+    if beyond:
         metrics.warn(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section-thickness."
         )
+    with metrics.timed("check"):
+        pairs = [*faces.sums.values()]
+        found = {
+            number: {"brightness": bright, "flipped": flipped}
+            for number, bright, flipped in zip(
+                faces.sums, brightness([a + b for a, b in pairs]), flips(pairs), strict=True
+            )
+        }
     figures = {
-        "sections": sections,
+        "sections": [section | found.get(section["number"], {}) for section in sections],
         "missing_sections": missing,
+        "planes_not_imaged": beyond,
         "shape": grid.shape,
         "voxel_size": grid.spacing,
     }
@@ -254,10 +263,11 @@ def _write(
     grid: Grid,
     dtype: np.dtype,
     attributes: Attributes,
+    faces: Faces,
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> None:
-    """Interpolate and write the volume block by block."""
+    """Interpolate and write the volume block by block, and keep the faces of its sections."""
     level = Level.volume(grid)
     need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, dtype.itemsize)
     regions = blocks(grid.shape, level.owned)
@@ -273,6 +283,7 @@ def _write(
             result[...] = 0
             for slab in slabs:
                 _paste(result, region, slab, grid, lane)
+            faces.add(result, region)
             with lane.timed("write"):
                 cuts[region] = result
             metrics.count("written", result.nbytes)

@@ -159,7 +159,7 @@ def test_headline_figures_and_gaps_stand_out(whole: Path) -> None:
         "Voxel size 10 µm",
         "0.6 × 0.96 × 1.44 mm",
         "limit of iterations",
-        "Sections 2, 3 are missing",
+        "Sections 2, 3: missing, blank slabs stand there",
         "2 of 4",
     ):
         assert words in page.text
@@ -260,10 +260,10 @@ def test_every_warning_is_shown_before_anything_else(subject: Subject) -> None:
     subject.stitch(1)
     subject.stack(2)
     subject.n4(after=0.4)
-    edit(subject.records[1], warnings=["Something <odd> happened."])
+    edit(subject.records[2], warnings=["Something <odd> happened."])
     text = Page(subject.report()).text
     said = (
-        "Section 2: in the volume, but without a record.",
+        "Section 2: in the volume, but without a record of STITCH.",
         "The variation in tissue rose",
         "higher after N4",
         "Something <odd> happened.",
@@ -283,8 +283,8 @@ def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     # On the card and in the table.
     for flag in ("seam outlier", "12 pixels uncovered", "CV outlier"):
         assert text.count(f"▲ {flag}") == 2
-    assert "Section 4: seams above median" in text
-    assert "Section 2: variation in tissue above median" in text
+    assert "Section 4: seams far above those of the other sections" in text
+    assert "Section 2: variation far above those of the other sections" in text
     twin = json.loads(path.with_suffix(".json").read_text())
     assert twin["summary"]["flagged"] == ["Section 2", "Section 4", "Section 5"]
 
@@ -330,7 +330,9 @@ def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> Non
     assert [entry["name"] for entry in twin["records"]] == ["n4", "stack"]
     assert twin["records"][0]["figures"]["odd"] is None
     assert twin["records"][0]["bytes"] == record["bytes"]
-    assert twin["warnings"] == ["Sections 1 are missing: blank slabs stand there."]
+    assert twin["warnings"] == [
+        "Section 1: missing, blank slabs stand there, as --allow_missing_sections permits."
+    ]
 
 
 def test_the_same_records_make_the_same_page(tmp_path: Path) -> None:
