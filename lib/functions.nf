@@ -21,7 +21,7 @@ def codeVersion(step) {
         preflight: 'core config store gpu pipeline resample stitch steps/preflight.py steps/space.py steps/stack.py steps/stitch.py',
         resample: 'core config store gpu pipeline resample steps/resample.py',
         stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',
-        stack: 'core config store gpu pipeline resample steps/stack.py',
+        stack: 'core config store gpu pipeline resample stitch steps/stack.py',
         n4: 'core config store gpu pipeline n4 steps/n4.py',
         pyramid: 'core config store gpu pipeline resample steps/pyramid.py',
         report: 'core config report steps/report.py',

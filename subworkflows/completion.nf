@@ -18,11 +18,10 @@ def succeeded(results) {
         log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")
     }
     found*.parent.unique().sort().each { folder ->
-        def record = folder.resolve('metrics/stack_metrics.json')
-        def missing = record.exists() && record.size() > 0 ? read(record).figures?.missing_sections : null
-        if (missing) {
-            log.warn("${folder.name} lacks section ${missing.join(', ')}: blank slabs stand there, as --allow_missing_sections permits.")
-        }
+        // The verdict of the report; without a report, what STACK warns of.
+        def records = ["${folder.name}_report.json", 'metrics/stack_metrics.json'].collect { name -> folder.resolve(name) }
+        def record = records.find { file -> file.exists() && file.size() > 0 }
+        (record ? read(record).warnings : []).each { text -> log.warn("${folder.name}: ${text}") }
     }
 }
 

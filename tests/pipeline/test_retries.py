@@ -184,7 +184,9 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
         *(tmp_path, "-c", "fault.config", "--input", mosaics, "--allow_missing_sections", "1"),
         *("--skip_resample", "--skip_n4", "--skip_pyramid"),
     )
-    gap = "mosaics lacks section 2: blank slabs stand there, as --allow_missing_sections permits."
+    gap = (
+        "mosaics: Section 2: missing, blank slabs stand there, as --allow_missing_sections permits."
+    )
     assert gap in run.output.partition("Results:\n")[2]
     assert run.tasks("FAILED") == ["STITCH (mosaics:section_03)"]
     folder = run.outdir / "mosaics"

@@ -66,9 +66,14 @@ class Subject:
         speckle = self.rng.gamma(4, 0.25, shape)
         return (1000 * np.hypot(*np.indices(shape)) / max(shape) * speckle).astype(np.float32)
 
-    def resample(self, number: int) -> None:
+    def resample(self, number: int, *, volume: bool = False) -> None:
         figures = {"voxel_size": [10.0] * 3, "source_voxel_size": [3.5, 4.0, 4.0]}
-        self.save(f"section_{number:02d}_resample", figures, settings={"resolution": 10})
+        figures |= {"preview_spacing": [10.0] * 3} if volume else {}
+        previews = self.slices() if volume else None
+        self.save(f"section_{number:02d}_resample", figures, previews, {"resolution": 10})
+
+    def slices(self) -> dict[str, np.ndarray]:
+        return {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
 
     def stitch(self, number: int, seam: float | None = None, uncovered: int = 0) -> None:
         seam = 0.06 + 0.0001 * number if seam is None else seam
@@ -99,10 +104,11 @@ class Subject:
             "missing_sections": list(missing),
             "shape": [15 * sections, 96, 144],
             "voxel_size": [10.0] * 3,
+            "preview_spacing": [10.0] * 3,
         }
         gaps = ", ".join(map(str, missing))
         warning = f"Sections {gaps} are missing: blank slabs stand there." if missing else ""
-        self.save("stack", figures, warning=warning)
+        self.save("stack", figures, self.slices(), warning=warning)
 
     def n4(
         self,
@@ -126,6 +132,7 @@ class Subject:
             "mask_fraction": 0.4,
             "shrunk_shape": [16, self.edge, self.edge],
             "shrunk_spacing": [40.0] * 3,
+            "preview_spacing": [40.0] * 3,
             "variation": [
                 {"number": k, "cv_before": before, "cv_after": after + 0.001 * k} for k in sections
             ],
@@ -173,8 +180,7 @@ class Subject:
 
     def pyramid(self) -> None:
         levels = [{"voxel_size": [v] * 3, "shape": [60, 96, 144], "bytes": 1e6} for v in (10, 25)]
-        arrays = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
-        self.save("pyramid", {"levels": levels, "preview_spacing": [10.0] * 3}, arrays)
+        self.save("pyramid", {"levels": levels, "preview_spacing": [10.0] * 3}, self.slices())
 
     def whole(
         self, sections: int, missing: tuple[int, ...] = (), outlier: int | None = None

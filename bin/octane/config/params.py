@@ -318,6 +318,11 @@ class StitchParameters(StepParameters):
     max_shift: PositiveFloat = parameter(
         50.0, "Largest correction that refinement may make to a tile.", unit="micrometer"
     )
+    check_overlap: Literal["error", "warning"] = parameter(
+        "error",
+        "Where most tiles correlate with their neighbours at another overlap, and not as they are "
+        "placed. error: stop and name it; warning: go on. A doubtful case is a warning.",
+    )
     blend: Literal["linear", "none"] = parameter(
         "linear",
         "linear: weights taper across the overlap; none: each voxel comes from the tile whose "

@@ -3,6 +3,7 @@
 A step may note more figures than its model lists; they are kept as they are.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -114,24 +115,74 @@ class Figures(BaseModel):
     model_config = ConfigDict(extra="allow", validate_by_name=True)
 
 
+class OverlapFigures(Figures):
+    """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
+
+    ``found`` is None where too few of the ``pairs`` of neighbours have structure to compare;
+    ``better`` says that it fits clearly better than the given one.
+    """
+
+    axis: str
+    given: float
+    found: float | None = None
+    pairs: int = 0
+    better: bool = False
+
+
+def fitting(overlaps: Sequence[OverlapFigures]) -> str:
+    """Overlaps as ``--overlap`` takes them, y before x: those found where they fit better."""
+    return ",".join(f"{own.found if own.better else own.given:g}" for own in overlaps)
+
+
+class MisplacedFigures(Figures):
+    """A tile that does not fit its neighbours, and where it fits.
+
+    ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place fits.
+    """
+
+    row: int
+    column: int
+    shift: tuple[float, float] | None = None
+    swapped: tuple[int, int] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The tile in words."""
+        name = f"row {self.row}, column {self.column}"
+        if self.swapped is not None:
+            return f"{name} fits in the place of row {self.swapped[0]}, column {self.swapped[1]}"
+        y, x = self.shift or (0.0, 0.0)
+        return f"{name} fits {y:+.0f} µm in y and {x:+.0f} µm in x from its place"
+
+
 class StitchFigures(Figures):
     """A stitched section."""
 
     section: int | None = None
     seam_median: float | None = None
     seam_max: float | None = None
+    seam_y: float | None = None
+    seam_x: float | None = None
+    overlaps: list[OverlapFigures] = []
+    misplaced: list[MisplacedFigures] = []
     uncovered_pixels: int = 0
     tiles: int
     shape: Shape
 
 
 class SectionFigures(Figures):
-    """One section of a stack."""
+    """One section of a stack.
+
+    ``brightness`` is that of its tissue over its neighbours'; ``flipped`` names the axes along
+    which it must be turned over to fit them. Both are None where nothing could be compared.
+    """
 
     number: int
     start: int
     stop: int
     missing: bool = False
+    brightness: float | None = None
+    flipped: str | None = None
 
 
 class StackFigures(Figures):
@@ -139,8 +190,10 @@ class StackFigures(Figures):
 
     sections: list[SectionFigures]
     missing_sections: list[int] = []
+    planes_not_imaged: int = 0
     shape: Shape
     voxel_size: Vector
+    preview_spacing: Vector | None = None
 
 
 class LevelFigures(Figures):
@@ -183,7 +236,7 @@ class N4Figures(Figures):
     mask_fraction: float
     shrunk_shape: Shape
     shrunk_spacing: Vector
-    preview_spacing: Vector | None = None
+    preview_spacing: Vector
     shape: Shape | None = None
     voxel_size: Vector | None = None
     truth: dict[str, float] | None = None
@@ -194,6 +247,7 @@ class ResampleFigures(Figures):
 
     voxel_size: Vector
     source_voxel_size: Vector
+    preview_spacing: Vector | None = None
 
 
 class ResolutionFigures(Figures):

@@ -18,6 +18,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 GREY, DIVERGING = "gray", "RdBu_r"
+FONT = 9
+"""Size of all letters in pictures, points."""
 Band = tuple[float, float, bool]
 """Begin and end of a section along z, micrometres, and whether it is missing."""
 DPI = 200
@@ -77,6 +79,10 @@ class Scale:
     def colours(self) -> list[str]:
         """Eleven colours from low to high, evenly spaced along the scale."""
         return [to_hex(colormaps[self.cmap](k / 10)) for k in range(11)]
+
+
+Slice = tuple[str, npt.NDArray, Scale]
+"""Title, values and colours of a picture."""
 
 
 def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
@@ -146,7 +152,7 @@ def _scale_bar(axes: Axes, scale: Scale, size: float, *, named: bool = True) -> 
     (line,) = axes.plot([x, x + bar], [y, y], color=ink, linewidth=size / 5, path_effects=outline)
     line.set_solid_capstyle("butt")
     if named:
-        text = axes.text(x + bar / 2, y - 0.012 * width, length(bar), ha="center", va="bottom")
+        text = axes.text(x, y - 0.015 * width, length(bar), va="bottom")
         text.set(color=ink, fontsize=size, path_effects=outline)
 
 
@@ -179,22 +185,41 @@ def panel(
     axes.set_aspect("auto")
     if bar:
         # In a flat picture the text would hide the tissue; the page names the length as well.
-        _scale_bar(axes, scale, pixels[0] / 34, named=pixels[1] >= pixels[0] / 3)
+        _scale_bar(axes, scale, pixels[0] / 22, named=pixels[1] >= pixels[0] / 3)
     return _encode(figure, png=png)
 
 
-def comparison(slices: Sequence[tuple[str, npt.NDArray, Scale]], spacing: Sequence[float]) -> bytes:
-    """Put slices side by side, with titles and colour bars, as a PNG that stands alone."""
-    height, width = (n * s for n, s in zip(slices[0][1].shape, spacing, strict=True))
-    tall = min(max(4 * height / width, 0.8), 8)
-    figure = Figure(figsize=(4.6 * len(slices), tall + 1), dpi=120, layout="constrained")
-    row = figure.subplots(1, len(slices), squeeze=False)[0]
-    for axes, (title, array, scale) in zip(row, slices, strict=True):
-        _draw(axes, array, spacing, scale)
-        _scale_bar(axes, scale, 9)
-        axes.set_title(title, fontsize=11)
+def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes:
+    """Draw rows of slices, each row with its spacing, as a PNG that stands alone.
+
+    Titles stand over the first row, and below the last one a colour bar for each scale.
+    """
+    flat = [
+        shown.shape[0] * down / shown.shape[1] / across
+        for ((_, shown, _), *_), (down, across) in rows
+    ]
+    tall = [min(max(aspect, 0.2), 2) for aspect in flat]
+    count = len(rows[0][0])
+    size = (2.4 * count, 2.4 * sum(tall) + 0.8)
+    figure = Figure(figsize=size, dpi=120, layout="constrained")
+    grid = figure.subplots(len(rows), count, squeeze=False, height_ratios=tall)
+    for panels, (slices, spacing) in zip(grid, rows, strict=True):
+        for axes, (_, array, scale) in zip(panels, slices, strict=True):
+            _draw(axes, array, spacing, scale)
+            _scale_bar(axes, scale, FONT)
+    titles, _, scales = zip(*rows[0][0], strict=True)
+    for axes, title in zip(grid[0], titles, strict=True):
+        axes.set_title(title, fontsize=FONT)
+    for scale in dict.fromkeys(scales):
+        below = [axes for axes, own in zip(grid[-1], scales, strict=True) if own == scale]
         ticks = [scale.low, 1.0, scale.high] if scale.logarithmic else [scale.low, scale.high]
-        colours = figure.colorbar(axes.images[0], ax=axes, shrink=0.8, ticks=ticks, format="%.4g")
+        colours = figure.colorbar(
+            below[0].images[0], ax=below, location="bottom", ticks=ticks, aspect=40
+        )
+        colours.set_ticklabels([f"{t:.3g}" if t < 1000 else f"{t:.0f}" for t in ticks])
+        name = "field (blue: the image was too dark)" if scale.logarithmic else "intensity"
+        colours.set_label(name, fontsize=FONT)
+        colours.ax.tick_params(labelsize=FONT)
         colours.minorticks_off()
     return _encode(figure, png=True).data
 
@@ -211,9 +236,9 @@ def _chart(
 ) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, dpi=DPI, facecolor=theme.surface, layout="constrained")
     axes = figure.add_subplot(facecolor=theme.surface)
-    axes.set_xlabel(x, color=theme.ink)
-    axes.set_ylabel(y, color=theme.ink)
-    axes.tick_params(colors=theme.muted, which="both", labelsize=9, length=3)
+    axes.set_xlabel(x, color=theme.ink, fontsize=FONT)
+    axes.set_ylabel(y, color=theme.ink, fontsize=FONT)
+    axes.tick_params(colors=theme.muted, which="both", labelsize=FONT, length=3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(theme.muted)
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)
@@ -232,7 +257,7 @@ def _legend(figure: Figure, theme: Theme) -> Figure:
             ncols=4,
             frameon=False,
             borderpad=0.1,
-            fontsize=9,
+            fontsize=FONT,
             labelcolor=theme.ink,
             handlelength=1.8,
             columnspacing=1.2,
@@ -250,15 +275,17 @@ def profile_chart(
     unit, scale = ("mm", 1000.0) if z.size and z.max() >= 5000 else ("µm", 1.0)
     figure, axes = _chart(theme, f"z ({unit})", "mean in tissue", size=WIDE)
     for k, (begin, end) in enumerate(band[:2] for band in bands if band[2]):
-        label = None if k else "missing section"
+        label = None if k else "missing section (blank)"
         span = (begin / scale, end / scale)
         axes.axvspan(*span, color=theme.alarm, alpha=0.2, linewidth=0, label=label)
     edges = sorted({edge for band in bands for edge in band[:2]})
     for k, edge in enumerate(edges[1:-1]):
-        label = None if k else "section boundary"
+        label = None if k else "boundary of two sections"
         axes.axvline(edge / scale, color=theme.muted, linewidth=0.7, linestyle=":", label=label)
-    axes.plot(z / scale, before, color=theme.before, linewidth=1.4, linestyle="--", label="before")
-    axes.plot(z / scale, after, color=theme.after, linewidth=1.6, label="after")
+    axes.plot(
+        z / scale, before, color=theme.before, linewidth=1.4, linestyle="--", label="before N4"
+    )
+    axes.plot(z / scale, after, color=theme.after, linewidth=1.6, label="after N4")
     values = np.concatenate([v[np.isfinite(v)] for v in (before, after)])
     if values.size and values.min() >= 0 and values.max() > 0:
         # The axis begins at zero, so that a flat profile looks flat.
@@ -273,10 +300,10 @@ def histogram_chart(
     figure, axes = _chart(theme, "intensity", "voxels in tissue")
     axes.stairs(before, edges, fill=True, color=theme.before, alpha=0.16)
     axes.stairs(after, edges, fill=True, color=theme.after, alpha=0.16)
-    axes.stairs(before, edges, color=theme.before, linewidth=1.4, linestyle="--", label="before")
-    axes.stairs(after, edges, color=theme.after, linewidth=1.4, label="after")
+    axes.stairs(before, edges, color=theme.before, linewidth=1.4, linestyle="--", label="before N4")
+    axes.stairs(after, edges, color=theme.after, linewidth=1.4, label="after N4")
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
-    axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=8)
+    axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=FONT)
     return _legend(figure, theme)
 
 
@@ -299,10 +326,10 @@ def convergence_chart(
             # Along the data, but at the top of the axes whatever their range.
             x, across = (start + stop + 1) / 2, axes.get_xaxis_transform()
             text = axes.text(x, 0.985, name, transform=across, ha="center", va="top")
-            text.set(color=theme.ink, fontsize=8)
+            text.set(color=theme.ink, fontsize=FONT)
         start = stop
     if threshold:
-        label = f"threshold {threshold:g}"
+        label = f"N4 ends a level below {threshold:g}"
         axes.axhline(threshold, color=theme.alarm, linewidth=1.2, linestyle="--", label=label)
     if np.isfinite(values).any():
         axes.set_yscale("log")
@@ -325,15 +352,22 @@ def seam_chart(
     figure, axes = _chart(theme, "section", "mismatch at seams (%)", size=WIDE)
     n, middle, top = np.array(numbers), 100 * np.array(medians), 100 * np.array(largest)
     axes.vlines(n, middle, top, color=theme.muted, linewidth=0.9, alpha=0.7)
-    axes.plot(n, top, "_", color=theme.muted, markersize=6, label="largest seam")
+    axes.plot(n, top, "_", color=theme.muted, markersize=6, label="largest seam of the section")
     far = middle > 100 * limit
-    axes.plot(n[~far], middle[~far], "o", color=theme.after, markersize=4.5, label="median seam")
+    axes.plot(
+        n[~far], middle[~far], "o", color=theme.after, markersize=4.5, label="median of its seams"
+    )
     if far.any():
         axes.plot(n[far], middle[far], "D", color=theme.alarm, markersize=5.5, label="outlier")
     for x, y in zip(n[far], middle[far], strict=True):
         text = axes.annotate(str(x), (x, y), (6, 0), textcoords="offset points", va="center")
-        text.set(color=theme.alarm, fontsize=9, weight="bold")
-    axes.axhline(100 * limit, color=theme.before, linestyle="--", label="median + 3 MAD")
+        text.set(color=theme.alarm, fontsize=FONT, weight="bold")
+    axes.axhline(
+        100 * limit,
+        color=theme.before,
+        linestyle="--",
+        label="limit for a section unlike the others",
+    )
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _legend(figure, theme)

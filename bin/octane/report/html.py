@@ -6,6 +6,7 @@ Only templates are read; :mod:`octane.steps.report` reads and writes the files.
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -38,6 +39,7 @@ from octane.report.summary import (
     title_of,
 )
 from octane.report.tables import tables
+from octane.report.verdict import Check, checks, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
@@ -47,6 +49,8 @@ PREVIEWED = {
     "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
 }
 """Arrays that the report needs, by the step that makes them."""
+JUDGED = ("stitch", "stack")
+"""Steps whose warnings are all about what a check finds."""
 THUMBNAIL = 160
 """Longest edge of the volume's picture for the page of a cohort, pixels."""
 ROOMY = 12
@@ -65,7 +69,6 @@ class Entry:
 class Notice(NamedTuple):
     """A text that the reader must not overlook, and the step or task that it is about."""
 
-    severe: bool
     source: str
     text: str
 
@@ -79,6 +82,8 @@ class Report:
 
     html: str
     pictures: dict[str, bytes]
+    verdict: str
+    checks: list[Check]
     warnings: list[str]
     sections: list[SectionQuality]
     summary: Summary
@@ -140,7 +145,7 @@ class _Gallery:
         for axis, (down, across) in CUTS.items():
             here = (spacing[down], spacing[across])
             slices = [(t, arrays[f"{kind}_{axis}"], scale) for kind, (t, scale) in kinds.items()]
-            self.files[f"{name}_{axis}.png"] = pictures.comparison(slices, here)
+            self.files[f"{name}_{axis}.png"] = pictures.comparison([(slices, here)])
             drawn = [(title, pictures.panel(array, here, scale)) for title, array, scale in slices]
             bar = pictures.round_length(slices[0][1].shape[1] * here[1])
             row: Context = {"axis": axis, "down": "zyx"[down], "across": "zyx"[across]}
@@ -172,6 +177,12 @@ def _bands(stack: StackFigures | None) -> list[Band]:
     return [((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]
 
 
+def _threshold(entry: Entry) -> float | None:
+    """Change of the field below which N4 stops."""
+    given = entry.record.settings.get("convergence_threshold")
+    return float(given) if isinstance(given, int | float) else None
+
+
 def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
     """Pictures and charts of the bias field correction."""
     arrays = dict(entry.previews)
@@ -180,8 +191,7 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     diverging = pictures.field_scale(arrays[f"{k}_{a}"] for k in fields for a in CUTS)
     kinds = {"before": ("before", grey), "after": ("after", grey)}
     kinds |= {kind: (title, diverging) for kind, title in fields.items()}
-    given = entry.record.settings.get("convergence_threshold")
-    threshold = float(given) if isinstance(given, int | float) else None
+    threshold = _threshold(entry)
     series = [level.convergence for level in n4.levels]
     charts: list[Context] = []
 
@@ -206,7 +216,7 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     return {
         "figures": n4,
         "charts": charts,
-        "rows": gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays),
+        "rows": gallery.cuts("cut", n4.preview_spacing, kinds, arrays),
         "threshold": threshold,
         "grey": grey,
         "field": diverging,
@@ -246,36 +256,22 @@ def _sections(
     return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 
-def _notices(
-    entries: Sequence[Entry], n4: N4Figures | None, quality: Sequence[SectionQuality]
-) -> list[Notice]:
-    """List what the reader must not overlook, the worst first."""
+def _notices(entries: Sequence[Entry]) -> list[Notice]:
+    """List the remarks of the tasks that no check makes."""
     found: list[Notice] = []
-    gaps = any(section.state == "missing" for section in quality)
-    for severe, source, flag, text in (
-        (True, "stitch", "unrecorded", "in the volume, but without a record."),
-        (False, "stitch", "seam outlier", "seams above median + 3 MAD of all sections."),
-        (False, "n4", "CV outlier", "variation in tissue above median + 3 MAD of all sections."),
-    ):
-        listed = ", ".join(section.title for section in quality if flag in section.flags)
-        if listed:
-            found.append(Notice(severe, source, f"{listed}: {text}"))
-    if n4 and n4.cv_after > n4.cv_before:
-        text = "The variation in tissue rose; check the mask and the settings."
-        found.append(Notice(True, "n4", text))
     for name, record in ((entry.name, entry.record) for entry in entries):
         if record.attempt > 1:
             text = f"done at attempt {record.attempt}; "
             text += "Nextflow's log says what stopped those before."
-            found.append(Notice(False, name, text))
-        # STACK warns of missing sections.
-        found += [Notice(gaps and record.step == "stack", name, t) for t in record.warnings]
+            found.append(Notice(name, text))
+        if record.step not in JUDGED:
+            found += [Notice(name, text) for text in record.warnings]
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
             text = f"{package} was not the same for all tasks: {', '.join(versions)}."
-            found.append(Notice(False, "versions", text))
-    return sorted(found, key=lambda notice: not notice.severe)
+            found.append(Notice("versions", text))
+    return found
 
 
 def build(
@@ -288,57 +284,98 @@ def build(
 ) -> Report:
     """Make the page from the records of all tasks with their previews.
 
-    ``run`` has facts of a run of the workflow, ``files`` descriptions of the files beside the page.
+    ``run`` has facts of a run of the workflow, such as its ``input`` and ``command``, ``files``
+    descriptions of the files beside the page.
     """
     gallery = _Gallery()
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
     corrected = next(iter(_of(entries, "n4", N4Figures)), None)
     n4 = corrected[1] if corrected else None
+    threshold = _threshold(corrected[0]) if corrected else None
     pyramid = next(iter(_of(entries, "pyramid", PyramidFigures)), None)
     resampled = next((figures for _, figures in _of(entries, "resample", ResampleFigures)), None)
     grids = (stack, n4, pyramid[1].levels[0] if pyramid else None, resampled)
     stitched = _of(entries, "stitch", StitchFigures)
+    volume = _volume(entries)
+    grey = pictures.grey_scale(volume.cuts.values()) if volume else None
     slices: list[Context] = []
-    if pyramid:
-        arrays = pyramid[0].previews
-        grey = pictures.grey_scale(arrays[f"slice_{axis}"] for axis in CUTS)
-        kinds = {"slice": ("volume", grey)}
-        slices = gallery.cuts("volume", pyramid[1].preview_spacing, kinds, arrays)
+    if volume and grey:
+        arrays = {f"volume_{axis}": cut for axis, cut in volume.cuts.items()}
+        slices = gallery.cuts("volume", volume.spacing, {"volume": ("volume", grey)}, arrays)
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
-    notices = _notices(entries, n4, quality)
+    notices = _notices(entries)
+    checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold)
+    warned = [check for check in checked if check.state == "warning"]
+    sentence = verdict(checked, len(notices))
     records = [entry.record for entry in entries]
     html = rendered(
         "report.html.j2",
         heading=heading,
         subject=subject,
-        run={name: value for name, value in (run or {}).items() if value},
+        run={"input": "", "command": "", **(run or {})},
+        when=_when(records),
         grid=next((grid for grid in grids if grid and grid.voxel_size), None),
         notices=notices,
+        checks=checked,
+        warned=warned,
+        verdict=sentence,
         stack=stack,
         n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,
         slices=slices,
+        grey=grey,
         sections=_sections(stitched, stack or resampled, gallery) if stitched else None,
         quality=quality,
         **tables(records, workflow=run is not None),
         files=files,
         entries=entries,
     )
-    last = pyramid or corrected
     return Report(
         html,
         gallery.files,
-        [notice.text for notice in notices],
+        sentence,
+        checked,
+        [check.sentence for check in warned] + [notice.text for notice in notices],
         quality,
         summary_of(records, quality, n4),
-        _thumbnail(last[0]) if last else None,
+        _thumbnail(volume.cuts["z"]) if volume else None,
     )
 
 
-def _thumbnail(entry: Entry) -> str:
+class _Volume(NamedTuple):
+    """Central cuts of a volume by the axis across them, and the spacing of their pixels."""
+
+    cuts: dict[str, npt.NDArray]
+    spacing: Vector
+
+
+def _volume(entries: Sequence[Entry]) -> _Volume | None:
+    """Find the cuts of the last volume that was made."""
+    models = {"pyramid": PyramidFigures, "n4": N4Figures, "stack": StackFigures}
+    for step, model in {**models, "resample": ResampleFigures}.items():
+        kind = "after" if step == "n4" else "slice"
+        for entry, figures in _of(entries, step, model):
+            if figures.preview_spacing and f"{kind}_z" in entry.previews:
+                cuts = {axis: entry.previews[f"{kind}_{axis}"] for axis in CUTS}
+                return _Volume(cuts, figures.preview_spacing)
+    return None
+
+
+def _when(records: Sequence[Record]) -> str:
+    """Begin and end of the work; empty without any times."""
+    spans = [(r.timeline.started, r.timeline.started + r.total) for r in records if r.timeline]
+    if not spans:
+        return ""
+    begin, end = (
+        datetime.fromtimestamp(at, UTC) for at in (min(spans)[0], max(s[1] for s in spans))
+    )
+    form = "%H:%M" if begin.date() == end.date() else "%Y-%m-%d %H:%M"
+    return f"{begin:%Y-%m-%d %H:%M} to {end:{form}} UTC"
+
+
+def _thumbnail(plane: npt.NDArray) -> str:
     """Draw the central plane of the finished volume, small, as a URI."""
-    plane = entry.previews["slice_z" if entry.record.step == "pyramid" else "after_z"]
     step = max(1, -(-max(plane.shape) // THUMBNAIL))
     grey = pictures.grey_scale([plane])
     drawn = pictures.panel(plane[::step, ::step], (1.0, 1.0), grey, bar=False, longest=THUMBNAIL)

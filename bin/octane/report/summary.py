@@ -11,6 +11,12 @@ from pydantic import BaseModel
 
 from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
 
+FLOOR = (0.1, 0.005)
+"""Least deviation from the median that counts as one, relative and absolute: sections that are
+alike to a tenth are no outliers of each other."""
+BRIGHTNESS = (0.5, 2.0)
+"""Brightness over that of neighbouring sections: refocusing and staining change it by less."""
+
 
 class SectionQuality(BaseModel):
     """Quality of one section.
@@ -75,14 +81,17 @@ class Summary(BaseModel):
 
 
 def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
-    """Find the median + 3 median absolute deviations, and the known values above it."""
+    """Find the median + 3 median absolute deviations, and the known values above it.
+
+    A deviation is at least that of ``FLOOR``.
+    """
     known = np.array([v for v in values if v is not None and math.isfinite(v)])
     if known.size == 0:
         return math.nan, [False] * len(values)
     middle = float(np.median(known))
-    limit = middle + 3 * float(np.median(np.abs(known - middle)))
-    # Equal values may differ in their last digit; they are no outliers.
-    return limit, [v is not None and v > limit * (1 + 1e-9) for v in values]
+    deviation = float(np.median(np.abs(known - middle)))
+    limit = middle + 3 * max(deviation, FLOOR[0] * middle, FLOOR[1])
+    return limit, [v is not None and v > limit for v in values]
 
 
 def title_of(name: str, number: int | None) -> str:
@@ -125,11 +134,20 @@ def qualities(
     found.sort(key=lambda s: (s.number is None, s.number or 0))
     seams = outliers([s.seam_median for s in found])[1]
     variations = outliers([s.cv_after for s in found])[1]
+    own = {title_of(name, s.section): s for name, s in stitched.items()}
+    placed = {s.number: s for s in stack.sections} if stack else {}
     for section, seam, variation in zip(found, seams, variations, strict=True):
+        tiles, slab = own.get(section.title), placed.get(section.number)
+        bright = slab.brightness if slab else None
         marks = {
             "seam outlier": seam,
+            "another overlap fits": tiles and any(o.better for o in tiles.overlaps),
+            "tiles out of place": tiles and tiles.misplaced,
             "CV outlier": variation,
             f"{section.uncovered} pixels uncovered": section.uncovered,
+            f"{bright or 1:.2g} of its neighbours' brightness": bright
+            and not BRIGHTNESS[0] <= bright <= BRIGHTNESS[1],
+            f"flipped in {slab and slab.flipped}": slab and slab.flipped,
             section.state: section.state in ("missing", "unrecorded"),
         }
         section.flags = [mark for mark, given in marks.items() if given]

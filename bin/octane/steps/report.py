@@ -4,6 +4,7 @@ import logging
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -109,6 +110,8 @@ def _twin(
     return {
         "subject": subject,
         "run": run,
+        "verdict": report.verdict,
+        "checks": [asdict(check) for check in report.checks],
         "warnings": report.warnings,
         "summary": report.summary.model_dump(mode="json"),
         "sections": [section.model_dump(mode="json") for section in report.sections],
@@ -188,4 +191,4 @@ def write_report(
         (partial := stack.enter_context(folder)).mkdir()
         for name, data in report.pictures.items():
             (partial / name).write_bytes(data)
-    logger.info("Report of %s: %s (%d warnings)", subject, destination, len(report.warnings))
+    logger.info("Report of %s: %s. %s", subject, destination, report.verdict)

@@ -20,9 +20,18 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import plan_workers
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
+from octane.stitch.faces import Faces, brightness, flips
 from octane.store.image import Attributes, Image, open_image
-from octane.store.sections import Section, gaps, noted_sections, number_of, require_alike
-from octane.store.writer import Level, create_image
+from octane.store.sections import (
+    Section,
+    gaps,
+    imaged_plane,
+    noted_sections,
+    number_of,
+    read_sections,
+    require_alike,
+)
+from octane.store.writer import Cuts, Level, create_image
 
 logger = logging.getLogger(__name__)
 
@@ -220,19 +229,27 @@ def stack_sections(
             f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
         )
     attributes: Attributes = {"kind": "volume", "step": "stack", "sections": sections}
-    _write(destination, slabs, grid, first.dtype, attributes, execution, metrics)
-    if any(
-        len(_imaged(slab, slab.planes, grid)) < len(slab.planes)
-        for slab in slabs
-        if slab.image is not None
-    ):
+    imaged = {s.number: _imaged(s, s.planes, grid) for s in slabs if s.image is not None}
+    faces = Faces(imaged, grid.shape[1:])
+    _write(destination, slabs, grid, first.dtype, attributes, faces, execution, metrics)
+    beyond = sum(len(s.planes) - len(imaged[s.number]) for s in slabs if s.number in imaged)
+    if beyond:
         metrics.warn(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section-thickness."
         )
+    with metrics.timed("check"):
+        pairs = [*faces.sums.values()]
+        found = {
+            number: {"brightness": bright, "flipped": flipped}
+            for number, bright, flipped in zip(
+                faces.sums, brightness([a + b for a, b in pairs]), flips(pairs), strict=True
+            )
+        }
     figures = {
-        "sections": sections,
+        "sections": [section | found.get(section["number"], {}) for section in sections],
         "missing_sections": missing,
+        "planes_not_imaged": beyond,
         "shape": grid.shape,
         "voxel_size": grid.spacing,
     }
@@ -246,10 +263,11 @@ def _write(
     grid: Grid,
     dtype: np.dtype,
     attributes: Attributes,
+    faces: Faces,
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> None:
-    """Interpolate and write the volume block by block."""
+    """Interpolate and write the volume block by block, and keep the faces of its sections."""
     level = Level.volume(grid)
     need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, dtype.itemsize)
     regions = blocks(grid.shape, level.owned)
@@ -257,14 +275,17 @@ def _write(
     with create_image(
         destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
     ) as (writer,):
+        sections = read_sections(attributes, grid.shape[0])
+        cuts = Cuts(writer, imaged_plane(sections, grid.shape[0]))
 
         def work(region: Region, lane: Lane) -> int:
             result = lane.buffer("result", [r.stop - r.start for r in region], dtype)
             result[...] = 0
             for slab in slabs:
                 _paste(result, region, slab, grid, lane)
+            faces.add(result, region)
             with lane.timed("write"):
-                writer[region] = result
+                cuts[region] = result
             metrics.count("written", result.nbytes)
             return result.nbytes
 
@@ -276,3 +297,4 @@ def _write(
             metrics=metrics,
             describe=lambda region: f"block {region} of {destination}",
         )
+    cuts.note(metrics, grid.spacing)

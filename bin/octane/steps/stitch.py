@@ -13,12 +13,13 @@ from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
-from octane.core.records import StitchFigures
+from octane.core.records import MisplacedFigures, OverlapFigures, StitchFigures, fitting
 from octane.core.timing import span
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
 from octane.stitch.blending import accumulate, seam
+from octane.stitch.checks import Neighbours, coarse
 from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
 from octane.store.image import Image, open_image
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 PASSES = 2
 """Passes of refinement: a third one gains little."""
+SMOOTH = 4
+"""Pixels in y and x whose mean is compared for the seams of an axis; the narrowest overlap."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
 
@@ -165,6 +168,62 @@ def _refined(
     return {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
 
 
+def _checked(
+    run: Run,
+    projections: dict[Tile, npt.NDArray],
+    positions: dict[Tile, Position],
+    placement: TilePlacement,
+    table: Path | None,
+) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
+    """Compare the overlaps with those at which tiles correlate, and find tiles out of place.
+
+    Raises
+    ------
+    OctaneError
+        Where most pairs of tiles correlate at another overlap, and not at the given one.
+    """
+    starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
+    compared = Neighbours(projections, starts)
+    swapped = compared.swapped()
+    shifted = {} if swapped else compared.shifted()
+    odd = {*shifted, *(tile for pair in swapped for tile in pair)}
+    spacing, extent = run.tiling.spacing[1:], run.tiling.tile_extent[1:]
+    overlaps, certain = [], False
+    for axis, name in enumerate("yx"):
+        pitches = [
+            positions[b][axis] - positions[a][axis]
+            for a, b in neighbours(list(positions))
+            if b[axis] > a[axis]
+        ]
+        if not pitches:
+            continue
+        given = 1 - float(np.median(pitches)) / extent[axis]
+        own = OverlapFigures(axis=name, given=round(given, 3))
+        if found := compared.overlap(axis, odd):
+            own.found = round(given - found.moved * spacing[axis] / extent[axis], 3)
+            own.pairs, own.better = found.pairs, found.better
+            certain |= found.certain
+        overlaps.append(own)
+    if wrong := [own for own in overlaps if own.better]:
+        # Where all tiles lie wrong in the same way, none is out of place.
+        shifted = {}
+        text = " and ".join(f"by {o.found:g} along {o.axis}, not {o.given:g}" for o in wrong)
+        text = f"{run.image.path.name}: its tiles correlate where they overlap {text}; "
+        text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
+        if certain and run.parameters.check_overlap == "error":
+            raise OctaneError(f"{text}, or --check-overlap warning to leave them as they are.")
+        run.metrics.warn(f"{text}.")
+    moved = [
+        (tile, {"shift": (y * spacing[0], x * spacing[1])}) for tile, (y, x) in shifted.items()
+    ]
+    moved += [(a, {"swapped": b}) for pair in swapped for a, b in (pair, pair[::-1])]
+    misplaced = [MisplacedFigures(row=r, column=c, **where) for (r, c), where in moved]
+    if misplaced:
+        names = ", ".join(tile.sentence for tile in misplaced)
+        run.metrics.warn(f"{run.image.path.name}: {names}.")
+    return overlaps, misplaced
+
+
 def stitch_section(
     source: Path,
     destination: Path,
@@ -206,11 +265,16 @@ def stitch_section(
             metrics.figures["refinement_micrometer"] = noted
             positions = refined
             placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
-        seams = {
-            f"{first[0]},{first[1]}-{second[0]},{second[1]}": seam(*common)
-            for first, second in neighbours(list(positions))
-            if (common := _common(placement, projections, first, second)) is not None
-        }
+        seams: dict[tuple[Tile, Tile], float] = {}
+        along: tuple[list[float], list[float]] = ([], [])
+        for first, second in neighbours(list(positions)):
+            if (common := _common(placement, projections, first, second)) is not None:
+                seams[first, second] = seam(*common)
+                # Without most of the speckle, that no overlap could mend.
+                smooth = seam(*(coarse(part, SMOOTH) for part in common))
+                along[second[0] == first[0]].append(smooth)
+    with metrics.timed("check"):
+        overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
     del projections
     _write(run, placement, voxels, destination)
     uncovered = placement.uncovered()
@@ -220,16 +284,21 @@ def stitch_section(
             "check --overlap or --positions."
         )
     values = list(seams.values())
+    seam_y, seam_x = (float(np.median(own)) if own else None for own in along)
     found = StitchFigures(
         section=number_of(image),
         shape=placement.grid.shape,
         tiles=len(tiling.tiles),
         seam_median=float(np.median(values)) if values else None,
         seam_max=max(values, default=None),
+        seam_y=seam_y,
+        seam_x=seam_x,
+        overlaps=overlaps,
+        misplaced=misplaced,
         uncovered_pixels=uncovered,
     )
     metrics.note(found)
-    metrics.figures["seams"] = seams
+    metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in seams.items()}
     metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in positions.items()}
     return metrics
 

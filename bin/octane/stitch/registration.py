@@ -38,24 +38,26 @@ def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
     ]
 
 
-def _band_passed(image: npt.NDArray) -> npt.NDArray:
+def band_passed(image: npt.NDArray) -> npt.NDArray[np.float64]:
+    """Difference of Gaussians: without the finest speckle and without shading."""
     fine, coarse = (ndimage.gaussian_filter(image.astype(np.float64), s) for s in BAND)
     return fine - coarse
 
 
-def _correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
+def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
     """Normalised cross-correlation at every shift, over what overlaps at that shift."""
     shape = [2 * n for n in first.shape]
-    ones = np.ones(first.shape)
+    one = fft.rfft2(np.ones(first.shape, first.dtype), shape)
+    a, a2, b, b2 = (fft.rfft2(v, shape) for v in (first, first**2, second, second**2))
 
     def correlate(a: npt.NDArray, b: npt.NDArray) -> npt.NDArray:
-        return fft.irfft2(fft.rfft2(a, shape).conj() * fft.rfft2(b, shape), shape)
+        return fft.irfft2(a.conj() * b, shape)
 
-    count = np.maximum(correlate(ones, ones), 1)
-    mean_a, mean_b = correlate(first, ones) / count, correlate(ones, second) / count
-    var_a = correlate(first**2, ones) / count - mean_a**2
-    var_b = correlate(ones, second**2) / count - mean_b**2
-    covariance = correlate(first, second) / count - mean_a * mean_b
+    count = np.maximum(correlate(one, one), 1)
+    mean_a, mean_b = correlate(a, one) / count, correlate(one, b) / count
+    var_a = correlate(a2, one) / count - mean_a**2
+    var_b = correlate(one, b2) / count - mean_b**2
+    covariance = correlate(a, b) / count - mean_a * mean_b
     return covariance / np.sqrt(np.maximum(var_a * var_b, 1e-30))
 
 
@@ -76,19 +78,19 @@ def overlap_shift(
     shift, peak
         Displacement (y, x) in pixels to a fraction of one, and the correlation there (0 to 1).
     """
-    scores = _correlation(_band_passed(first), _band_passed(second))
+    scores = correlation(band_passed(first), band_passed(second))
     # Half of the overlap must remain in common, or the correlation is of too little to mean much.
     reach = [int(min(np.ceil(m), n // 2)) for m, n in zip(max_shift, first.shape, strict=True)]
     window = scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
     peak = np.unravel_index(int(window.argmax()), window.shape)
     shift = tuple(
-        float(p) - r + _vertex(window, peak, axis)
+        float(p) - r + vertex(window, peak, axis)
         for axis, (p, r) in enumerate(zip(peak, reach, strict=True))
     )
     return (shift[0], shift[1]), float(max(window[peak], 0.0))
 
 
-def _vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
+def vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
     """Offset of a parabola's vertex through the peak and its two neighbours along ``axis``."""
     at = int(peak[axis])
     if at in (0, scores.shape[axis] - 1):

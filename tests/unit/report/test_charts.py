@@ -114,7 +114,7 @@ def test_a_comparison_is_a_png() -> None:
         ("before", np.random.default_rng(0).random((20, 30)), Scale(0, 1, "gray")),
         ("field", np.ones((20, 30)), Scale(0.5, 2, "RdBu_r", True)),
     ]
-    pixels = decoded(charts.comparison(slices, (10, 10)), "png")
+    pixels = decoded(charts.comparison([(slices, (10, 10))]), "png")
     assert pixels.shape[1] > pixels.shape[0]
     # The field's colour bar shows both of its ends.
     assert (pixels[..., 0] - pixels[..., 2]).max() > 0.2
@@ -165,9 +165,9 @@ def test_the_profile_marks_boundaries_and_gaps() -> None:
     axes = figure.axes[0]
     assert {np.asarray(line.get_xdata())[0] for line in axes.lines[:2]} == {50, 100}
     assert len(axes.patches) == 1
-    assert drawn(figure, "missing section") == 1
+    assert drawn(figure, "missing section (blank)") == 1
     figure = charts.profile_chart(Z * 1000, GAPPY, GAPPY, [], LIGHT)
-    assert drawn(figure, "missing section") == 0
+    assert drawn(figure, "missing section (blank)") == 0
     assert figure.axes[0].get_xlabel() == "z (mm)"
     assert np.asarray(figure.axes[0].lines[0].get_xdata())[-1] == pytest.approx(190)
 

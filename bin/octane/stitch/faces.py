@@ -1,0 +1,108 @@
+"""Faces of sections: which section is darker than its neighbours, and which lies upside down."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.geometry import Region
+from octane.stitch.checks import CLEAR, LIKELY, fisher
+from octane.stitch.registration import band_passed, correlation
+
+EDGE = 64
+"""Longest edge of a face as it is compared, pixels."""
+DEPTH = 4
+"""Planes whose mean is a face: speckle is lower in it."""
+NEIGHBOURS = 4
+"""Nearest sections that a section's brightness is compared with: one dark one among them does not
+count."""
+ASIDE = 0.15
+"""Largest displacement of a section against the one before it, fraction of a face."""
+FLIPS = ("", "y", "x", "yx")
+"""Axes along which a face may be turned over."""
+
+Face = npt.NDArray[np.float64]
+
+
+class Faces:
+    """First and last planes of sections, gathered from blocks of the volume.
+
+    Parameters
+    ----------
+    planes
+        Planes of the volume that each section imaged, by its number.
+    shape
+        Pixels of the volume (y, x).
+    """
+
+    def __init__(self, planes: Mapping[int, npt.NDArray[np.int64]], shape: Sequence[int]) -> None:
+        self.step = max(1, -(-max(shape) // EDGE))
+        self.ends = {k: (own[:DEPTH], own[-DEPTH:]) for k, own in planes.items() if len(own)}
+        size = [-(-n // self.step) for n in shape]
+        self.sums: dict[int, tuple[Face, Face]] = {
+            number: (np.zeros(size), np.zeros(size)) for number in self.ends
+        }
+        self._lock = Lock()
+
+    def add(self, block: npt.NDArray, region: Region) -> None:
+        """Add the planes that a block of the volume holds; any thread may call it."""
+        pixels = [np.arange(r.start, r.stop) // self.step for r in region[1:]]
+        (rows, first), (columns, left) = (np.unique(p, return_index=True) for p in pixels)
+        for number, ends in self.ends.items():
+            for planes, total in zip(ends, self.sums[number], strict=True):
+                own = planes[(planes >= region[0].start) & (planes < region[0].stop)]
+                if len(own):
+                    mean = np.abs(block[own - region[0].start]).mean(axis=0, dtype=np.float64)
+                    part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
+                    with self._lock:
+                        total[np.ix_(rows, columns)] += part * len(own) / len(planes)
+
+
+def brightness(faces: Sequence[Face]) -> list[float | None]:
+    """Brightness of each section over its neighbours', where both have tissue."""
+    found: list[float | None] = []
+    for k, own in enumerate(faces):
+        nearest = sorted((j for j in range(len(faces)) if j != k), key=lambda j: abs(j - k))
+        logs = []
+        for other in (faces[j] for j in nearest[:NEIGHBOURS]):
+            both = (own > own.mean()) & (other > other.mean())
+            if both.sum() >= 16:
+                logs.append(float(np.median(np.log(own[both] / other[both]))))
+        logs.sort(key=abs)
+        found.append(float(np.exp(logs[(len(logs) - 1) // 2])) if logs else None)
+    return found
+
+
+def flips(faces: Sequence[tuple[Face, Face]]) -> list[str | None]:
+    """Axes along which each section must be turned over to fit its neighbours; mostly none.
+
+    ``faces`` are the first and last planes of each section. None stands where a section fits
+    neither neighbour in any way. What most sections have in common is right.
+    """
+    turned, known = [frozenset[str]()], [False] * len(faces)
+    for k, ((_, above), (below, _)) in enumerate(pairwise(faces)):
+        scores = {flip: _likeness(above, _flipped(below, flip)) for flip in FLIPS}
+        best = max(FLIPS, key=lambda flip: scores[flip])
+        if scores[best] >= LIKELY:
+            known[k] = known[k + 1] = True
+        clear = scores[best] >= LIKELY and fisher(scores[best]) - fisher(scores[""]) >= CLEAR
+        turned.append(turned[-1] ^ frozenset(best if clear else ""))
+    common = Counter(turned).most_common(1)[0][0]
+    return [
+        "".join(sorted(own ^ common, reverse=True)) if seen else None
+        for own, seen in zip(turned, known, strict=True)
+    ]
+
+
+def _flipped(face: Face, flip: str) -> Face:
+    return np.flip(face, tuple("yx".index(axis) for axis in flip))
+
+
+def _likeness(first: Face, second: Face) -> float:
+    """Highest correlation of two faces within the displacement that sections may have."""
+    scores = correlation(band_passed(first), band_passed(second))
+    reach = [int(n * ASIDE) for n in first.shape]
+    return float(scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))].max())
