@@ -27,7 +27,7 @@ TEMPLATE = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 VOXEL_UM = 1000.0
 TISSUE = 40
 """Grey level of the template below which there is no brain."""
-SECTIONS, THICKNESS, DEPTH = 4, 46, 50
+SECTIONS, THICKNESS, DEPTH = 3, 62, 64
 """Planes from one section to the next, and planes that are imaged of each: more than were cut."""
 SHAPE = ((SECTIONS - 1) * THICKNESS + DEPTH, 232, 196)
 """Voxels that are taken: all but a border, so that voxels of 2 mm divide each tile."""
