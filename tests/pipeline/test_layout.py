@@ -25,7 +25,7 @@ OTHERS_FLAGS = {
     *("--batch", "--comment", "--constraint", "--cpus-per-task", "--format", "--job-name", "--me"),
     *("--mem", "--noheader", "--output", "--signal", "--time", "--trace"),
 }
-"""Flags of other programs that the documents may mention: Java, Slurm, Docker, pip, nsys, napari."""
+"""Flags of other programs in the documents: Java, Slurm, Docker, pip, nsys, napari."""
 
 
 def lines_of(path):
