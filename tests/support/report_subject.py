@@ -205,8 +205,6 @@ class Subject:
         }
         record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
         record["device"] = {"backend": "gpu", "device": "Some GPU"}
-        copies = {"to_device": {"bytes": 4_000_000, "seconds": 0.001}}
-        record["figures"]["pipeline"] = {"RESAMPLE": {"transfers": copies}}
         record["attempt"] = 2
         self.records[0].write_text(json.dumps(record), encoding="utf-8")
 

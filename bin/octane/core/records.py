@@ -54,19 +54,6 @@ class LeaseFigures(BaseModel):
     attempts: list[AttemptFigures] = []
 
 
-class CopyFigures(BaseModel):
-    """All copies in one direction; each copy has its own seconds, also beside others."""
-
-    bytes: int
-    seconds: float
-
-
-class PipelineFigures(BaseModel):
-    """A pipeline of a task, with its copies ``to_device`` and ``to_host``."""
-
-    transfers: dict[str, CopyFigures] = {}
-
-
 class Record(BaseModel):
     """The record of a task, as :meth:`octane.core.metrics.Metrics.record` writes it."""
 
@@ -101,12 +88,6 @@ class Record(BaseModel):
     def lease(self) -> LeaseFigures | None:
         """Lease of the task; None for steps that take none."""
         return TypeAdapter(LeaseFigures | None).validate_python(self.figures.get("gpu"))
-
-    @property
-    def pipelines(self) -> dict[str, PipelineFigures]:
-        """Pipelines of the task by their labels."""
-        model = TypeAdapter(dict[str, PipelineFigures])
-        return model.validate_python(self.figures.get("pipeline", {}))
 
 
 class Figures(BaseModel):
