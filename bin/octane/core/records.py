@@ -3,7 +3,8 @@
 A step may note more figures than its model lists; they are kept as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from statistics import median
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -110,9 +111,15 @@ class OverlapFigures(Figures):
     better: bool = False
 
 
-def fitting(overlaps: Sequence[OverlapFigures]) -> str:
-    """Overlaps as ``--overlap`` takes them, y before x: those found where they fit better."""
-    return ",".join(f"{own.found if own.better else own.given:g}" for own in overlaps)
+def fitting(overlaps: Collection[OverlapFigures]) -> str:
+    """Overlaps as ``--overlap`` takes them, y before x: found ones where these fit better."""
+    values = []
+    for axis in "yx":
+        own = [overlap for overlap in overlaps if overlap.axis == axis]
+        better = [o.found for o in own if o.better and o.found is not None]
+        if own:
+            values.append(median(better or [o.given for o in own]))
+    return ",".join(f"{value:.2g}" for value in values)
 
 
 class MisplacedFigures(Figures):
