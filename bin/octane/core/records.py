@@ -181,7 +181,6 @@ class StackFigures(Figures):
     planes_not_imaged: int = 0
     shape: Shape
     voxel_size: Vector
-    preview_spacing: Vector | None = None
 
 
 class LevelFigures(Figures):
@@ -224,7 +223,7 @@ class N4Figures(Figures):
     mask_fraction: float
     shrunk_shape: Shape
     shrunk_spacing: Vector
-    preview_spacing: Vector
+    preview_spacing: Vector | None = None
     shape: Shape | None = None
     voxel_size: Vector | None = None
     truth: dict[str, float] | None = None
@@ -235,7 +234,6 @@ class ResampleFigures(Figures):
 
     voxel_size: Vector
     source_voxel_size: Vector
-    preview_spacing: Vector | None = None
 
 
 class ResolutionFigures(Figures):
@@ -250,4 +248,3 @@ class PyramidFigures(Figures):
     """A pyramid."""
 
     levels: list[ResolutionFigures]
-    preview_spacing: Vector

@@ -18,8 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 from octane.config.validation import place_of
 from octane.core.errors import OctaneError
-from octane.core.geometry import Vector
+from octane.core.geometry import Vector, vector
 from octane.core.records import (
+    ORDER,
     Context,
     N4Figures,
     PyramidFigures,
@@ -212,7 +213,7 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     return {
         "figures": n4,
         "charts": charts,
-        "rows": gallery.cuts("cut", n4.preview_spacing, kinds, arrays),
+        "rows": gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays),
         "threshold": threshold,
         "grey": grey,
         "field": diverging,
@@ -344,13 +345,10 @@ def build(
 
 def _volume(entries: Sequence[Entry]) -> tuple[dict[str, npt.NDArray], Vector] | None:
     """Find the central cuts of the last volume by their axes, and the spacing of their pixels."""
-    models = {"pyramid": PyramidFigures, "n4": N4Figures, "stack": StackFigures}
-    for step, model in {**models, "resample": ResampleFigures}.items():
-        kind = "after" if step == "n4" else "slice"
-        for entry, figures in _of(entries, step, model):
-            if figures.preview_spacing and f"{kind}_z" in entry.previews:
-                cuts = {axis: entry.previews[f"{kind}_{axis}"] for axis in CUTS}
-                return cuts, figures.preview_spacing
+    for step in reversed(ORDER):
+        for arrays in (e.previews for e in entries if e.record.step == step):
+            if "slice_spacing" in arrays:
+                return {a: arrays[f"slice_{a}"] for a in CUTS}, vector(*arrays["slice_spacing"])
     return None
 
 
