@@ -68,12 +68,12 @@ class Subject:
 
     def resample(self, number: int, *, volume: bool = False) -> None:
         figures = {"voxel_size": [10.0] * 3, "source_voxel_size": [3.5, 4.0, 4.0]}
-        figures |= {"preview_spacing": [10.0] * 3} if volume else {}
         previews = self.slices() if volume else None
         self.save(f"section_{number:02d}_resample", figures, previews, {"resolution": 10})
 
     def slices(self) -> dict[str, np.ndarray]:
-        return {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
+        slices = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
+        return slices | {"slice_spacing": np.full(3, 10.0)}
 
     def stitch(self, number: int, seam: float | None = None, uncovered: int = 0) -> None:
         seam = 0.06 + 0.0001 * number if seam is None else seam
@@ -104,7 +104,6 @@ class Subject:
             "missing_sections": list(missing),
             "shape": [15 * sections, 96, 144],
             "voxel_size": [10.0] * 3,
-            "preview_spacing": [10.0] * 3,
         }
         gaps = ", ".join(map(str, missing))
         warning = f"Sections {gaps} are missing: blank slabs stand there." if missing else ""
@@ -132,7 +131,6 @@ class Subject:
             "mask_fraction": 0.4,
             "shrunk_shape": [16, self.edge, self.edge],
             "shrunk_spacing": [40.0] * 3,
-            "preview_spacing": [40.0] * 3,
             "variation": [
                 {"number": k, "cv_before": before, "cv_after": after + 0.001 * k} for k in sections
             ],
@@ -160,7 +158,7 @@ class Subject:
                 "cv_against_truth_after": 0.06,
                 "field_correlation": 0.98765,
             }
-        arrays: dict[str, np.ndarray] = {}
+        arrays = self.slices()
         for axis, shape in {
             "z": (self.edge,) * 2,
             "y": (16, self.edge),
@@ -180,7 +178,7 @@ class Subject:
 
     def pyramid(self) -> None:
         levels = [{"voxel_size": [v] * 3, "shape": [60, 96, 144], "bytes": 1e6} for v in (10, 25)]
-        self.save("pyramid", {"levels": levels, "preview_spacing": [10.0] * 3}, self.slices())
+        self.save("pyramid", {"levels": levels}, self.slices())
 
     def whole(
         self, sections: int, missing: tuple[int, ...] = (), outlier: int | None = None
@@ -205,8 +203,6 @@ class Subject:
         }
         record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
         record["device"] = {"backend": "gpu", "device": "Some GPU"}
-        copies = {"to_device": {"bytes": 4_000_000, "seconds": 0.001}}
-        record["figures"]["pipeline"] = {"RESAMPLE": {"transfers": copies}}
         record["attempt"] = 2
         self.records[0].write_text(json.dumps(record), encoding="utf-8")
 

@@ -3,7 +3,8 @@
 A step may note more figures than its model lists; they are kept as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from statistics import median
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -54,19 +55,6 @@ class LeaseFigures(BaseModel):
     attempts: list[AttemptFigures] = []
 
 
-class CopyFigures(BaseModel):
-    """All copies in one direction; each copy has its own seconds, also beside others."""
-
-    bytes: int
-    seconds: float
-
-
-class PipelineFigures(BaseModel):
-    """A pipeline of a task, with its copies ``to_device`` and ``to_host``."""
-
-    transfers: dict[str, CopyFigures] = {}
-
-
 class Record(BaseModel):
     """The record of a task, as :meth:`octane.core.metrics.Metrics.record` writes it."""
 
@@ -102,12 +90,6 @@ class Record(BaseModel):
         """Lease of the task; None for steps that take none."""
         return TypeAdapter(LeaseFigures | None).validate_python(self.figures.get("gpu"))
 
-    @property
-    def pipelines(self) -> dict[str, PipelineFigures]:
-        """Pipelines of the task by their labels."""
-        model = TypeAdapter(dict[str, PipelineFigures])
-        return model.validate_python(self.figures.get("pipeline", {}))
-
 
 class Figures(BaseModel):
     """Figures of a step."""
@@ -129,9 +111,15 @@ class OverlapFigures(Figures):
     better: bool = False
 
 
-def fitting(overlaps: Sequence[OverlapFigures]) -> str:
-    """Overlaps as ``--overlap`` takes them, y before x: those found where they fit better."""
-    return ",".join(f"{own.found if own.better else own.given:g}" for own in overlaps)
+def fitting(overlaps: Collection[OverlapFigures]) -> str:
+    """Overlaps as ``--overlap`` takes them, y before x: found ones where these fit better."""
+    values = []
+    for axis in "yx":
+        own = [overlap for overlap in overlaps if overlap.axis == axis]
+        better = [o.found for o in own if o.better and o.found is not None]
+        if own:
+            values.append(median(better or [o.given for o in own]))
+    return ",".join(f"{value:.2g}" for value in values)
 
 
 class MisplacedFigures(Figures):
@@ -193,7 +181,6 @@ class StackFigures(Figures):
     planes_not_imaged: int = 0
     shape: Shape
     voxel_size: Vector
-    preview_spacing: Vector | None = None
 
 
 class LevelFigures(Figures):
@@ -236,7 +223,7 @@ class N4Figures(Figures):
     mask_fraction: float
     shrunk_shape: Shape
     shrunk_spacing: Vector
-    preview_spacing: Vector
+    preview_spacing: Vector | None = None
     shape: Shape | None = None
     voxel_size: Vector | None = None
     truth: dict[str, float] | None = None
@@ -247,7 +234,6 @@ class ResampleFigures(Figures):
 
     voxel_size: Vector
     source_voxel_size: Vector
-    preview_spacing: Vector | None = None
 
 
 class ResolutionFigures(Figures):
@@ -262,4 +248,3 @@ class PyramidFigures(Figures):
     """A pyramid."""
 
     levels: list[ResolutionFigures]
-    preview_spacing: Vector

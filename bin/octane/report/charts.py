@@ -194,33 +194,27 @@ def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes
 
     Titles stand over the first row, and below the last one a colour bar for each scale.
     """
-    flat = [
-        shown.shape[0] * down / shown.shape[1] / across
-        for ((_, shown, _), *_), (down, across) in rows
-    ]
-    tall = [min(max(aspect, 0.2), 2) for aspect in flat]
-    count = len(rows[0][0])
-    size = (2.4 * count, 2.4 * sum(tall) + 0.8)
+    titles, _, scales = zip(*rows[0][0], strict=True)
+    tall = [s[0][1].shape[0] * down / s[0][1].shape[1] / across for s, (down, across) in rows]
+    tall = [min(max(aspect, 0.2), 2) for aspect in tall]
+    size = (2.4 * len(titles), 2.4 * sum(tall) + 0.8)
     figure = Figure(figsize=size, dpi=120, layout="constrained")
-    grid = figure.subplots(len(rows), count, squeeze=False, height_ratios=tall)
+    grid = figure.subplots(len(rows), len(titles), squeeze=False, height_ratios=tall)
     for panels, (slices, spacing) in zip(grid, rows, strict=True):
         for axes, (_, array, scale) in zip(panels, slices, strict=True):
             _draw(axes, array, spacing, scale)
             _scale_bar(axes, scale, FONT)
-    titles, _, scales = zip(*rows[0][0], strict=True)
     for axes, title in zip(grid[0], titles, strict=True):
         axes.set_title(title, fontsize=FONT)
     for scale in dict.fromkeys(scales):
         below = [axes for axes, own in zip(grid[-1], scales, strict=True) if own == scale]
         ticks = [scale.low, 1.0, scale.high] if scale.logarithmic else [scale.low, scale.high]
-        colours = figure.colorbar(
-            below[0].images[0], ax=below, location="bottom", ticks=ticks, aspect=40
-        )
-        colours.set_ticklabels([f"{t:.3g}" if t < 1000 else f"{t:.0f}" for t in ticks])
-        name = "field (blue: the image was too dark)" if scale.logarithmic else "intensity"
-        colours.set_label(name, fontsize=FONT)
-        colours.ax.tick_params(labelsize=FONT)
-        colours.minorticks_off()
+        named = [f"{tick:.3g}" if tick < 1000 else f"{tick:.0f}" for tick in ticks]
+        bar = figure.colorbar(below[0].images[0], ax=below, location="bottom", aspect=40)
+        bar.set_ticks(ticks, labels=named, fontsize=FONT)
+        bar.minorticks_off()
+        label = "field (blue: the image was too dark)" if scale.logarithmic else "intensity"
+        bar.set_label(label, fontsize=FONT)
     return _encode(figure, png=True).data
 
 
@@ -304,40 +298,6 @@ def histogram_chart(
     axes.stairs(after, edges, color=theme.after, linewidth=1.4, label="after N4")
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
     axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=FONT)
-    return _legend(figure, theme)
-
-
-def convergence_chart(
-    levels: Sequence[Sequence[float]], threshold: float | None, theme: Theme
-) -> Figure:
-    """Draw the stopping measure after every iteration, level after level."""
-    figure, axes = _chart(theme, "iteration, all levels", "change of the field")
-    values = np.array([v for level in levels for v in level], np.float64)
-    values[~(values > 0)] = np.nan
-    start = 0
-    for k, level in enumerate(levels):
-        stop = start + len(level)
-        x = np.arange(start, stop) + 1
-        axes.plot(x, values[start:stop], "o-", color=theme.after, linewidth=1.3, markersize=2.6)
-        if k % 2:
-            axes.axvspan(start + 0.5, stop + 0.5, color=theme.grid, alpha=0.5, linewidth=0)
-        if level:
-            name = f"level {k + 1}" if len(levels) <= 4 else str(k + 1)
-            # Along the data, but at the top of the axes whatever their range.
-            x, across = (start + stop + 1) / 2, axes.get_xaxis_transform()
-            text = axes.text(x, 0.985, name, transform=across, ha="center", va="top")
-            text.set(color=theme.ink, fontsize=FONT)
-        start = stop
-    if threshold:
-        label = f"N4 ends a level below {threshold:g}"
-        axes.axhline(threshold, color=theme.alarm, linewidth=1.2, linestyle="--", label=label)
-    if np.isfinite(values).any():
-        axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        # Room for the levels' names.
-        axes.set_ylim(low, high * (high / low) ** 0.12)
-    axes.set_xlim(0.5, max(start, 1) + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _legend(figure, theme)
 
 

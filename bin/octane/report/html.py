@@ -18,8 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 from octane.config.validation import place_of
 from octane.core.errors import OctaneError
-from octane.core.geometry import Vector
+from octane.core.geometry import Vector, vector
 from octane.core.records import (
+    ORDER,
     Context,
     N4Figures,
     PyramidFigures,
@@ -192,7 +193,6 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     kinds = {"before": ("before", grey), "after": ("after", grey)}
     kinds |= {kind: (title, diverging) for kind, title in fields.items()}
     threshold = _threshold(entry)
-    series = [level.convergence for level in n4.levels]
     charts: list[Context] = []
 
     def add(name: str, title: str, alt: str, draw: Callable[..., Figure], *data: object) -> None:
@@ -210,13 +210,10 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
         )
         counts = [arrays[f"histogram_{k}"] for k in ("edges", "before", "after")]
         add("histogram", "Histogram in tissue", alt, pictures.histogram_chart, *counts)
-    if series:
-        alt = "Change of the field after each iteration; the table holds the last of each level."
-        add("convergence", "Convergence", alt, pictures.convergence_chart, series, threshold)
     return {
         "figures": n4,
         "charts": charts,
-        "rows": gallery.cuts("cut", n4.preview_spacing, kinds, arrays),
+        "rows": gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays),
         "threshold": threshold,
         "grey": grey,
         "field": diverging,
@@ -296,12 +293,15 @@ def build(
     resampled = next((figures for _, figures in _of(entries, "resample", ResampleFigures)), None)
     grids = (stack, n4, pyramid[1].levels[0] if pyramid else None, resampled)
     stitched = _of(entries, "stitch", StitchFigures)
-    volume = _volume(entries)
-    grey = pictures.grey_scale(volume.cuts.values()) if volume else None
     slices: list[Context] = []
-    if volume and grey:
-        arrays = {f"volume_{axis}": cut for axis, cut in volume.cuts.items()}
-        slices = gallery.cuts("volume", volume.spacing, {"volume": ("volume", grey)}, arrays)
+    grey = thumbnail = None
+    if volume := _volume(entries):
+        cuts, spacing = volume
+        grey = pictures.grey_scale(cuts.values())
+        arrays = {f"volume_{axis}": cut for axis, cut in cuts.items()}
+        slices = gallery.cuts("volume", spacing, {"volume": ("volume", grey)}, arrays)
+        small = pictures.panel(cuts["z"], spacing[1:], grey, bar=False, longest=THUMBNAIL)
+        thumbnail = small.uri
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
     notices = _notices(entries)
     checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold)
@@ -339,26 +339,16 @@ def build(
         [check.sentence for check in warned] + [notice.text for notice in notices],
         quality,
         summary_of(records, quality, n4),
-        _thumbnail(volume.cuts["z"]) if volume else None,
+        thumbnail,
     )
 
 
-class _Volume(NamedTuple):
-    """Central cuts of a volume by the axis across them, and the spacing of their pixels."""
-
-    cuts: dict[str, npt.NDArray]
-    spacing: Vector
-
-
-def _volume(entries: Sequence[Entry]) -> _Volume | None:
-    """Find the cuts of the last volume that was made."""
-    models = {"pyramid": PyramidFigures, "n4": N4Figures, "stack": StackFigures}
-    for step, model in {**models, "resample": ResampleFigures}.items():
-        kind = "after" if step == "n4" else "slice"
-        for entry, figures in _of(entries, step, model):
-            if figures.preview_spacing and f"{kind}_z" in entry.previews:
-                cuts = {axis: entry.previews[f"{kind}_{axis}"] for axis in CUTS}
-                return _Volume(cuts, figures.preview_spacing)
+def _volume(entries: Sequence[Entry]) -> tuple[dict[str, npt.NDArray], Vector] | None:
+    """Find the central cuts of the last volume by their axes, and the spacing of their pixels."""
+    for step in reversed(ORDER):
+        for arrays in (e.previews for e in entries if e.record.step == step):
+            if "slice_spacing" in arrays:
+                return {a: arrays[f"slice_{a}"] for a in CUTS}, vector(*arrays["slice_spacing"])
     return None
 
 
@@ -372,11 +362,3 @@ def _when(records: Sequence[Record]) -> str:
     )
     form = "%H:%M" if begin.date() == end.date() else "%Y-%m-%d %H:%M"
     return f"{begin:%Y-%m-%d %H:%M} to {end:{form}} UTC"
-
-
-def _thumbnail(plane: npt.NDArray) -> str:
-    """Draw the central plane of the finished volume, small, as a URI."""
-    step = max(1, -(-max(plane.shape) // THUMBNAIL))
-    grey = pictures.grey_scale([plane])
-    drawn = pictures.panel(plane[::step, ::step], (1.0, 1.0), grey, bar=False, longest=THUMBNAIL)
-    return drawn.uri

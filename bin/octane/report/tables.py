@@ -46,7 +46,7 @@ def performance(records: Sequence[Record]) -> Context:
 
 
 def _gpu_use(records: Sequence[Record]) -> Context | None:
-    """Sum up seconds of waiting, failed tries, and GB/s ``to_device`` and ``to_host``.
+    """Sum up seconds of waiting and failed tries.
 
     None is returned for a step that never requested a GPU, or found none in the machine.
     """
@@ -61,11 +61,7 @@ def _gpu_use(records: Sequence[Record]) -> Context | None:
     )
     if not (waited or failed or any(lease.backend == "gpu" for lease in leases)):
         return None
-    copies = [p.transfers for record in records for p in record.pipelines.values()]
-    size = summed({way: of.bytes for way, of in one.items()} for one in copies)
-    seconds = summed({way: of.seconds for way, of in one.items()} for one in copies)
-    rates = {way: size[way] / of / 1e9 for way, of in seconds.items() if of > 0}
-    return {"waited": waited, "failed": dict(failed), "rates": rates}
+    return {"waited": waited, "failed": dict(failed)}
 
 
 def _shown(value: object) -> str:

@@ -107,22 +107,21 @@ def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
 
 def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     name = f"Overlap along {axis}"
-    own = {title: [o for o in s.overlaps if o.axis == axis] for title, s in sections.items()}
-    known = {t: o[0] for t, o in own.items() if o and o[0].found is not None}
-    if not known:
+    known = {t: o for t, own in sections.items() for o in own.overlaps if o.axis == axis}
+    measured = [own for own in known.values() if own.found is not None]
+    if not measured:
         text = "Too few neighbouring tiles have structure in common."
         return _judged(name, None, "as given", text)
-    given, found = (np.median([getattr(o, k) for o in known.values()]) for k in ("given", "found"))
-    other = [title for title, overlap in known.items() if overlap.better]
-    text = None
-    if other:
-        given, found = known[other[0]].given, known[other[0]].found
-        text = (
-            f"{_named(other)}: tiles correlate where they overlap by {found:g} of a tile along "
-            f"{axis}, not {given:g}; give --overlap {fitting(sections[other[0]].overlaps)}, or "
-            "correct --positions."
-        )
-    return _judged(name, f"{found:.3g} of a tile", f"{given:.3g}, as given", text)
+    given, found = (float(np.median([getattr(o, k) for o in measured])) for k in ("given", "found"))
+    other = [title for title, own in known.items() if own.better]
+    every = [overlap for own in sections.values() for overlap in own.overlaps]
+    text = (
+        f"{_named(other)}: tiles correlate where they overlap by {found:.2g} of a tile along "
+        f"{axis}, not {given:.2g}; give --overlap {fitting(every)}, or correct --positions."
+    )
+    return _judged(
+        name, f"{found:.3f} of a tile", f"{given:.3g}, as given", text if other else None
+    )
 
 
 def _places(sections: Mapping[str, StitchFigures]) -> Check:

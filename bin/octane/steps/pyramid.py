@@ -27,8 +27,8 @@ from octane.store.sections import (
     read_sections,
     rescaled,
 )
-from octane.store.volumes import Volume, bring_in, open_volume
-from octane.store.writer import CUT, Cuts, DirectWriter, Level, create_image
+from octane.store.volumes import CUT, Cuts, Volume, bring_in, open_volume
+from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def build_pyramid(
         _preview(writers, [level.grid for level in levels], sections, metrics)
     with metrics.timed("to disk"):
         bring_to_disk(destination)
-    metrics.figures["levels"] = [
+    levels = [
         {
             "voxel_size": grid.spacing,
             "shape": grid.shape,
@@ -110,7 +110,7 @@ def build_pyramid(
         }
         for i, (grid, _) in enumerate(planned)
     ]
-    metrics.note(PyramidFigures.model_validate(metrics.figures))
+    metrics.note(PyramidFigures.model_validate({"levels": levels}))
     return metrics
 
 
@@ -150,9 +150,9 @@ def _preview(
     grid, array = grids[index], writers[index].array
     planes = grid.shape[0]
     sections = rescaled(sections, grid.spacing[0] / grids[0].spacing[0], planes)
-    cuts = Cuts(writers[index], imaged_plane(sections, planes))
+    cuts = Cuts(writers[index], grid, array.dtype, imaged_plane(sections, planes))
     for axis, at in enumerate(cuts.centre):
         whole = [slice(0, n) for n in grid.shape]
         region: Region = (*whole[:axis], slice(at, at + 1), *whole[axis + 1 :])
         cuts.take(region, np.asarray(array[region]))
-    cuts.note(metrics, grid.spacing)
+    cuts.note(metrics)

@@ -31,7 +31,8 @@ from octane.store.sections import (
     read_sections,
     require_alike,
 )
-from octane.store.writer import Cuts, Level, create_image
+from octane.store.volumes import Cuts
+from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
 
@@ -276,7 +277,7 @@ def _write(
         destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
     ) as (writer,):
         sections = read_sections(attributes, grid.shape[0])
-        cuts = Cuts(writer, imaged_plane(sections, grid.shape[0]))
+        cuts = Cuts(writer, grid, dtype, imaged_plane(sections, grid.shape[0]))
 
         def work(region: Region, lane: Lane) -> int:
             result = lane.buffer("result", [r.stop - r.start for r in region], dtype)
@@ -297,4 +298,4 @@ def _write(
             metrics=metrics,
             describe=lambda region: f"block {region} of {destination}",
         )
-    cuts.note(metrics, grid.spacing)
+    cuts.note(metrics)

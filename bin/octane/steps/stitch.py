@@ -19,7 +19,7 @@ from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
 from octane.stitch.blending import accumulate, seam
-from octane.stitch.checks import Neighbours, coarse
+from octane.stitch.checks import Neighbours, seam_without_speckle
 from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
 from octane.store.image import Image, open_image
@@ -31,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 PASSES = 2
 """Passes of refinement: a third one gains little."""
-SMOOTH = 4
-"""Pixels in y and x whose mean is compared for the seams of an axis; the narrowest overlap."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
 
@@ -207,7 +205,7 @@ def _checked(
     if wrong := [own for own in overlaps if own.better]:
         # Where all tiles lie wrong in the same way, none is out of place.
         shifted = {}
-        text = " and ".join(f"by {o.found:g} along {o.axis}, not {o.given:g}" for o in wrong)
+        text = " and ".join(f"by {o.found:.2g} along {o.axis}, not {o.given:.2g}" for o in wrong)
         text = f"{run.image.path.name}: its tiles correlate where they overlap {text}; "
         text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
         if certain and run.parameters.check_overlap == "error":
@@ -270,9 +268,7 @@ def stitch_section(
         for first, second in neighbours(list(positions)):
             if (common := _common(placement, projections, first, second)) is not None:
                 seams[first, second] = seam(*common)
-                # Without most of the speckle, that no overlap could mend.
-                smooth = seam(*(coarse(part, SMOOTH) for part in common))
-                along[second[0] == first[0]].append(smooth)
+                along[second[0] == first[0]].append(seam_without_speckle(*common))
     with metrics.timed("check"):
         overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
     del projections

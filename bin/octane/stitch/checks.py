@@ -12,7 +12,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from octane.stitch.registration import band_passed, correlation, neighbours, vertex
+from octane.stitch.blending import seam
+from octane.stitch.registration import band_passed, correlation, neighbours, overlap_shift
 from octane.store.mosaic_grid import Position, Tile
 
 EDGE = 96
@@ -31,6 +32,8 @@ LIKELY, SURE = 0.4, 0.6
 0.5 in a narrow overlap."""
 CLEAR = 0.3
 """Advantage in Fisher's z: in good phantoms, no pair fits elsewhere by more than 0.2 better."""
+BLOCK = 4
+"""Edge in pixels of the blocks by which speckle is told from a mismatch."""
 MOST_TRIED = 10
 """Tiles that are tried in each other's place, those that fit worst."""
 
@@ -47,6 +50,31 @@ def coarse(image: npt.NDArray, factor: int) -> npt.NDArray:
     rows, columns = (n // factor for n in image.shape)
     whole = image[: rows * factor, : columns * factor]
     return whole.reshape(rows, factor, columns, factor).mean(axis=(1, 3))
+
+
+def seam_without_speckle(first: npt.NDArray, second: npt.NDArray) -> float:
+    """Mismatch of two tiles where both saw the same, less what differs from pixel to pixel.
+
+    The mean of a block of pixels keeps a mismatch of structure or brightness, and of the variance
+    of speckle one part in as many as it has pixels.
+    """
+    fine = seam(first, second) ** 2
+    blocks = seam(coarse(first, BLOCK), coarse(second, BLOCK)) ** 2
+    return float(np.sqrt(max(0.0, (BLOCK**2 * blocks - fine) / (BLOCK**2 - 1))))
+
+
+def _shared(
+    first: npt.NDArray, second: npt.NDArray, offset: npt.NDArray
+) -> tuple[npt.NDArray, npt.NDArray] | None:
+    """The area that two tiles share where the second lies at ``offset``; None if too little."""
+    by = np.round(offset).astype(int)
+    low, high = np.maximum(by, 0), np.minimum(first.shape, by + second.shape)
+    if (high - low).min() < LEAST:
+        return None
+    return (
+        first[low[0] : high[0], low[1] : high[1]],
+        second[low[0] - by[0] : high[0] - by[0], low[1] - by[1] : high[1] - by[1]],
+    )
 
 
 @dataclass(frozen=True)
@@ -105,9 +133,9 @@ class Neighbours:
         longest = np.max([tile.shape for tile in tiles.values()], axis=0)
         self.factor = max(1, -(-int(longest.max()) // EDGE))
         self.longest = longest // self.factor
+        self.coarse = {tile: coarse(image, self.factor) for tile, image in tiles.items()}
         self.tiles: dict[Tile, npt.NDArray[np.float32]] = {
-            tile: band_passed(coarse(image, self.factor)).astype(np.float32)
-            for tile, image in tiles.items()
+            tile: band_passed(image).astype(np.float32) for tile, image in self.coarse.items()
         }
         self.starts = {tile: np.asarray(starts[tile]) / self.factor for tile in tiles}
         self.pairs: list[Pair] = []
@@ -128,15 +156,10 @@ class Neighbours:
 
     def _placed(self, first: Tile, second: Tile, tiles: Images) -> float:
         """Correlation of what two tiles share as they are placed; 0 where that is too little."""
-        a, b = tiles[first], tiles[second]
-        offset = np.round(self.starts[second] - self.starts[first]).astype(int)
-        low, high = np.maximum(offset, 0), np.minimum(a.shape, offset + b.shape)
-        if (high - low).min() < LEAST:
+        shared = _shared(tiles[first], tiles[second], self.starts[second] - self.starts[first])
+        if shared is None:
             return 0.0
-        seen = [
-            image[tuple(map(slice, low - by, high - by))] for image, by in ((a, 0), (b, offset))
-        ]
-        one, other = (part - part.mean() for part in seen)
+        one, other = (part - part.mean() for part in shared)
         norm = float(np.sqrt((one**2).sum() * (other**2).sum()))
         return float((one * other).sum()) / norm if norm > 0 else 0.0
 
@@ -155,13 +178,14 @@ class Neighbours:
         # A narrow overlap correlates by chance; only samples some pixels apart are independent.
         samples = overlaps[:, None] * (side - np.abs(sideways)) / 16
         scores -= 0.5 / np.sqrt(samples)
-        peak = np.unravel_index(int(scores.argmax()), scores.shape)
-        along = len(a) - overlaps[peak[0]] - vertex(scores, peak, 0)
-        aside = -sideways[peak[1]] - vertex(scores, peak, 1)
-        placed = self.starts[pair.second] - self.starts[pair.first]
-        moved = (float(along - placed[pair.axis]), float(aside - placed[across]))
-        best = float(by_shift[overlaps[peak[0]] - most, sideways[peak[1]]])
-        return replace(pair, best=best, moved=moved if pair.axis == 0 else moved[::-1])
+        row, column = np.unravel_index(int(scores.argmax()), scores.shape)
+        place = np.array([len(a) - overlaps[row], -sideways[column]])[[pair.axis, across]]
+        best = float(by_shift[overlaps[row] - most, sideways[column]])
+        # The filter sees the borders of whole tiles; what both share alone gives the exact place.
+        shared = _shared(self.coarse[pair.first], self.coarse[pair.second], place)
+        fine = overlap_shift(*shared, (2, 2))[0] if shared is not None else (0.0, 0.0)
+        y, x = place - fine - (self.starts[pair.second] - self.starts[pair.first])
+        return replace(pair, best=best, moved=(float(y), float(x)))
 
     def overlap(self, axis: int, without: Collection[Tile] = ()) -> FoundOverlap | None:
         """Find the overlap along an axis on which most pairs agree; None without such.

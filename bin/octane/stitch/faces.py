@@ -22,7 +22,7 @@ count."""
 ASIDE = 0.15
 """Largest displacement of a section against the one before it, fraction of a face."""
 FLIPS = ("", "y", "x", "yx")
-"""Axes along which a face may be turned over."""
+"""Axes along which a face may be turned over, by number."""
 
 Face = npt.NDArray[np.float64]
 
@@ -79,22 +79,32 @@ def brightness(faces: Sequence[Face]) -> list[float | None]:
 def flips(faces: Sequence[tuple[Face, Face]]) -> list[str | None]:
     """Axes along which each section must be turned over to fit its neighbours; mostly none.
 
-    ``faces`` are the first and last planes of each section. None stands where a section fits
-    neither neighbour in any way. What most sections have in common is right.
+    ``faces`` are the first and last planes of each section. Tissue is nearly symmetric, so that the
+    boundaries are judged together: the flips are those with the highest sum of Fisher's z, less
+    ``CLEAR`` where a flipped section begins. None stands where a section fits neither neighbour in
+    any way. What most sections have in common is right.
     """
-    turned, known = [frozenset[str]()], [False] * len(faces)
+    known = [False] * len(faces)
+    flip = np.arange(len(FLIPS))
+    # The number of a flip has one bit per axis: two flips together are the number of their sum.
+    both = np.bitwise_xor.outer(flip, flip)
+    begins = CLEAR * ((both != 0) & (flip != 0))
+    total, before = -begins[0], []
     for k, ((_, above), (below, _)) in enumerate(pairwise(faces)):
-        scores = {flip: _likeness(above, _flipped(below, flip)) for flip in FLIPS}
-        best = max(FLIPS, key=lambda flip: scores[flip])
-        if scores[best] >= LIKELY:
+        scores = np.nan_to_num([_likeness(above, _flipped(below, name)) for name in FLIPS])
+        if scores.max() >= LIKELY:
             known[k] = known[k + 1] = True
-        clear = scores[best] >= LIKELY and fisher(scores[best]) - fisher(scores[""]) >= CLEAR
-        turned.append(turned[-1] ^ frozenset(best if clear else ""))
+        else:
+            scores[:] = 0
+        reached = total[:, None] + fisher(scores)[both] - begins
+        before.append(reached.argmax(axis=0))
+        total = reached.max(axis=0)
+    turned = [int(total.argmax())]
+    for origin in reversed(before):
+        turned.append(int(origin[turned[-1]]))
+    turned.reverse()
     common = Counter(turned).most_common(1)[0][0]
-    return [
-        "".join(sorted(own ^ common, reverse=True)) if seen else None
-        for own, seen in zip(turned, known, strict=True)
-    ]
+    return [FLIPS[own ^ common] if seen else None for own, seen in zip(turned, known, strict=True)]
 
 
 def _flipped(face: Face, flip: str) -> Face:

@@ -84,13 +84,13 @@ def overlap_shift(
     window = scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
     peak = np.unravel_index(int(window.argmax()), window.shape)
     shift = tuple(
-        float(p) - r + vertex(window, peak, axis)
+        float(p) - r + _vertex(window, peak, axis)
         for axis, (p, r) in enumerate(zip(peak, reach, strict=True))
     )
     return (shift[0], shift[1]), float(max(window[peak], 0.0))
 
 
-def vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
+def _vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
     """Offset of a parabola's vertex through the peak and its two neighbours along ``axis``."""
     at = int(peak[axis])
     if at in (0, scores.shape[axis] - 1):

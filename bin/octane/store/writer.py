@@ -21,8 +21,7 @@ from zarr.core.common import JSON
 
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region, Vector
-from octane.core.metrics import Metrics
+from octane.core.geometry import Grid, Region
 from octane.core.timing import span
 from octane.store.chunks import chunk_key, owned_shape
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, Encoding, crc32c
@@ -40,8 +39,6 @@ CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
 SHARD = 256
 """Edge of a volume's shards: a volume is some thousand files."""
-CUT = 256
-"""Longest edge of the cuts for a preview, pixels."""
 
 
 @dataclass(frozen=True)
@@ -179,45 +176,6 @@ class DirectWriter:
         key = chunk_key(self.array, position)
         with span("write"):
             write_object(self._encoding.folder / key, shard.contents())
-
-
-class Cuts:
-    """A writer of a volume that keeps its cuts across z at ``plane``, and across y and x.
-
-    Cuts are taken from the blocks, so that no chunk is read again; they keep every ``step``-th
-    pixel. ``plane`` is the middle one when unset, as those across y and x are.
-    """
-
-    def __init__(self, writer: DirectWriter, plane: int | None = None) -> None:
-        shape, dtype = writer.array.shape, writer.array.dtype
-        self._writer = writer
-        self.centre = [n // 2 for n in shape]
-        if plane is not None:
-            self.centre[0] = plane
-        self.step = max(1, -(-max(shape) // CUT))
-        counts = [-(-n // self.step) for n in shape]
-        self._planes = [np.zeros(counts[:a] + counts[a + 1 :], dtype) for a in range(3)]
-
-    def __setitem__(self, region: Region, block: npt.NDArray) -> None:
-        """Write a region, as a DirectWriter does, and take its part of each cut."""
-        self._writer[region] = block
-        self.take(region, block)
-
-    def take(self, region: Region, block: npt.NDArray) -> None:
-        """Take a block's part of each cut."""
-        kept = [slice(-r.start % self.step, None, self.step) for r in region]
-        first = [-(-r.start // self.step) for r in region]
-        for axis, (plane, at, r) in enumerate(zip(self._planes, self.centre, region, strict=True)):
-            if r.start <= at < r.stop:
-                part = block[(*kept[:axis], at - r.start, *kept[axis + 1 :])]
-                places = zip(first[:axis] + first[axis + 1 :], part.shape, strict=True)
-                plane[tuple(slice(start, start + n) for start, n in places)] = part
-
-    def note(self, metrics: Metrics, spacing: Vector) -> None:
-        """Add the cuts, complex ones by modulus, and the spacing of their pixels to a record."""
-        for name, plane in zip("zyx", self._planes, strict=True):
-            metrics.previews[f"slice_{name}"] = np.abs(plane) if plane.dtype.kind == "c" else plane
-        metrics.figures["preview_spacing"] = [s * self.step for s in spacing]
 
 
 @contextmanager

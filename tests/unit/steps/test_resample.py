@@ -122,7 +122,7 @@ def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
     assert image.grid == grid
     assert image.attributes["kind"] == "volume"
     np.testing.assert_array_equal(metrics.previews["slice_y"], image.array[:, 8])
-    assert metrics.figures["preview_spacing"] == [10.0] * 3
+    assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
     assert [(s["start"], s["stop"]) for s in image.attributes["sections"]] == [(0, 4), (4, 11)]
 
 

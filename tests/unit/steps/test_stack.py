@@ -118,7 +118,7 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     # The middle plane is blank; the picture for the report is of the imaged plane beside it.
     assert (metrics.previews["slice_z"] == 2).all()
     np.testing.assert_array_equal(metrics.previews["slice_x"], image.array[:, :, 3])
-    assert metrics.figures["preview_spacing"] == [10.0] * 3
+    assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.core.geometry import blocks
-from octane.core.metrics import Metrics
-from octane.store import writer
 from octane.store.chunks import missing_keys, owned_shape
 from octane.store.reader import DirectReader
-from octane.store.writer import Cuts, DirectWriter
+from octane.store.writer import DirectWriter
 
 SHAPE = (20, 50, 25)
 CHUNKS = (8, 11, 10)
@@ -47,21 +45,6 @@ def voxels(rng):
 def files(array):
     folder = array.store_path.store.root / "a/0/c"
     return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-
-@pytest.mark.parametrize("longest", [256, 20])
-def test_cuts_are_the_planes_of_what_was_written(create, voxels, monkeypatch, longest):
-    monkeypatch.setattr(writer, "CUT", longest)
-    complex_voxels = (voxels * 1j).astype("c8")
-    cuts, metrics = Cuts(DirectWriter(create(dtype="c8")), 3), Metrics("stack")
-    for region in blocks(SHAPE, CHUNKS):
-        cuts[region] = complex_voxels[region]
-    cuts.note(metrics, (2.0, 1.0, 1.0))
-    step = 1 if longest > 50 else 3
-    for axis, at in zip("zyx", (3, 25, 12), strict=True):
-        plane = voxels.take(at, "zyx".index(axis))[::step, ::step]
-        np.testing.assert_array_equal(metrics.previews[f"slice_{axis}"], plane)
-    assert metrics.figures["preview_spacing"] == [2.0 * step, step, step]
 
 
 @pytest.mark.parametrize(
