@@ -24,7 +24,7 @@ from octane.config.schema import WorkflowModel
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
-SHOWN = {"text", "csv", "yaml", "groovy"}
+SHOWN = {"text", "csv", "groovy"}
 """Languages of blocks that are no commands and no examples of Python."""
 
 WHY_NOT = {
