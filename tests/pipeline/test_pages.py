@@ -97,7 +97,7 @@ def run_page(place, environment, tmp_path_factory):
             env[variable] = f"{first}{os.pathsep}{env.get(variable, '')}"
         made = subprocess.run(
             ["bash", "-euxo", "pipefail", "-c", script_of(page)],
-            cwd=place, env=env, capture_output=True, text=True, check=False, timeout=300,
+            cwd=place, env=env, capture_output=True, text=True, check=False, timeout=540,
         )  # fmt: skip
         assert made.returncode == 0, made.stderr
         lines = noted.read_text(encoding="utf-8").splitlines()
