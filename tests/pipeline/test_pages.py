@@ -56,7 +56,8 @@ def script_of(page):
     for language, name, block in blocks(page):
         if language not in SHOWN and name not in WHY_NOT:
             script += {"bash": block, "python": f"python - <<'PYTHON'\n{block}PYTHON\n"}[language]
-    return script
+    # Examples with no command between them are one program.
+    return script.replace("PYTHON\npython - <<'PYTHON'\n", "")
 
 
 def test_what_is_not_run_is_in_the_pages():
