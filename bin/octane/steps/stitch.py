@@ -186,7 +186,10 @@ def _checked(
         text = f"{name}: its tiles correlate where they overlap {text}; "
         text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
         if any(o.certain for o in wrong) and run.parameters.check_overlap == "error":
-            raise OctaneError(f"{text}, or --check-overlap warning to leave them as they are.")
+            raise OctaneError(
+                f"{text}, or --check-overlap warning (in the workflow --stitch_check_overlap) to "
+                "leave them as they are."
+            )
         run.metrics.warn(f"{text}.")
     if misplaced:
         run.metrics.warn(f"{name}: {', '.join(tile.sentence for tile in misplaced)}.")
