@@ -51,6 +51,11 @@ def gain(before: float, after: float) -> float:
     return float(fisher(after) - fisher(before))
 
 
+def finite(image: npt.NDArray) -> npt.NDArray:
+    """Replace NaN and Inf by 0, so that they do not spread."""
+    return np.nan_to_num(image, posinf=0, neginf=0)
+
+
 def coarse(image: npt.NDArray, factor: int) -> npt.NDArray:
     """Mean of every ``factor`` x ``factor`` pixels; those beyond the last whole block are left."""
     rows, columns = (n // factor for n in image.shape)
@@ -119,16 +124,20 @@ class Neighbours:
         longest = np.max([tile.shape for tile in tiles.values()], axis=0)
         self.factor = max(1, -(-int(longest.max()) // EDGE))
         self.longest = longest // self.factor
-        self.coarse = {tile: coarse(image, self.factor) for tile, image in tiles.items()}
+        small = {tile: coarse(finite(image), self.factor) for tile, image in tiles.items()}
+        small = {tile: image for tile, image in small.items() if min(image.shape) >= LEAST}
+        # Variances of what is small or large as it is stored might leave the range of float32.
+        scale = max((float(np.abs(image).max()) for image in small.values()), default=0) or 1
+        self.coarse = {tile: image / scale for tile, image in small.items()}
         self.tiles: dict[Tile, npt.NDArray[np.float32]] = {
             tile: band_passed(image).astype(np.float32) for tile, image in self.coarse.items()
         }
-        self.starts = {tile: np.asarray(starts[tile]) / self.factor for tile in tiles}
+        self.starts = {tile: np.asarray(starts[tile]) / self.factor for tile in self.tiles}
         structure = {tile: float(image.std()) for tile, image in self.tiles.items()}
         self.pairs: tuple[list[Pair], ...] = ([], [])
-        for a, b in neighbours(list(tiles)):
+        for a, b in neighbours(list(self.tiles)):
             self.pairs[a[0] == b[0]].append(Pair(a, b, self._placed(a, b, self.tiles)))
-        self.of: dict[Tile, list[Pair]] = {tile: [] for tile in tiles}
+        self.of: dict[Tile, list[Pair]] = {tile: [] for tile in self.tiles}
         for axis, own in enumerate(self.pairs):
             own.sort(key=lambda pair: -min(structure[pair.first], structure[pair.second]))
             doubtful = [k for k, p in enumerate(own) if k >= SEARCHED and p.placed < SURE]
