@@ -101,7 +101,8 @@ class OverlapFigures(Figures):
     """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
 
     ``found`` is None where too few of the ``pairs`` of neighbours have structure to compare;
-    ``better`` says that it fits clearly better than the given one.
+    ``better`` says that it fits clearly better than the given one, ``certain`` that most tiles do
+    not fit as they are placed.
     """
 
     axis: str
@@ -109,6 +110,7 @@ class OverlapFigures(Figures):
     found: float | None = None
     pairs: int = 0
     better: bool = False
+    certain: bool = False
 
 
 def fitting(overlaps: Collection[OverlapFigures]) -> str:

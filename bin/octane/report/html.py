@@ -47,7 +47,7 @@ CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 PREVIEWED = {
     "stitch": ("thumbnail",),
     "n4": tuple(f"{kind}_{axis}" for kind in ("before", "after", "field") for axis in CUTS),
-    "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
+    "pyramid": (*(f"slice_{axis}" for axis in CUTS), "slice_spacing"),
 }
 """Arrays that the report needs, by the step that makes them."""
 JUDGED = ("stitch", "stack")
