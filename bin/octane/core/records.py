@@ -40,19 +40,10 @@ class Recorded(BaseModel):
     tracks: list[RecordedTrack]
 
 
-class AttemptFigures(BaseModel):
-    """One try on a device."""
-
-    gpu: str | None = None
-    outcome: str
-
-
 class LeaseFigures(BaseModel):
     """The lease of a task."""
 
-    backend: str
     slot_wait_seconds: float = 0.0
-    attempts: list[AttemptFigures] = []
 
 
 class Record(BaseModel):
