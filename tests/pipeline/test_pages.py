@@ -118,7 +118,7 @@ def tutorial(run_page):
 def check_run(words, place):
     """See that a run has parameters, profiles and files that are there; each has one value."""
     assert words[:2] == ["run", "main.nf"]
-    given = dict(zip_longest(words[2::2], words[3::2], fillvalue=True))
+    given = dict(zip_longest(words[2::2], words[3::2], fillvalue="true"))
     profiles = re.findall(r"(?m)^    (\w+) \{$", (place / "nextflow.config").read_text("utf-8"))
     assert {*given.pop("-profile", "standard").split(",")} <= {*profiles}
     for name in {"-c", "--input", "--samplesheet"} & given.keys():

@@ -40,19 +40,10 @@ class Recorded(BaseModel):
     tracks: list[RecordedTrack]
 
 
-class AttemptFigures(BaseModel):
-    """One try on a device."""
-
-    gpu: str | None = None
-    outcome: str
-
-
 class LeaseFigures(BaseModel):
     """The lease of a task."""
 
-    backend: str
     slot_wait_seconds: float = 0.0
-    attempts: list[AttemptFigures] = []
 
 
 class Record(BaseModel):
@@ -101,7 +92,8 @@ class OverlapFigures(Figures):
     """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
 
     ``found`` is None where too few of the ``pairs`` of neighbours have structure to compare;
-    ``better`` says that it fits clearly better than the given one.
+    ``better`` says that it fits clearly better than the given one, ``certain`` that most tiles do
+    not fit as they are placed.
     """
 
     axis: str
@@ -109,6 +101,7 @@ class OverlapFigures(Figures):
     found: float | None = None
     pairs: int = 0
     better: bool = False
+    certain: bool = False
 
 
 def fitting(overlaps: Collection[OverlapFigures]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 PREVIEWED = {
     "stitch": ("thumbnail",),
     "n4": tuple(f"{kind}_{axis}" for kind in ("before", "after", "field") for axis in CUTS),
-    "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
+    "pyramid": (*(f"slice_{axis}" for axis in CUTS), "slice_spacing"),
 }
 """Arrays that the report needs, by the step that makes them."""
 JUDGED = ("stitch", "stack")
@@ -65,13 +65,6 @@ class Entry:
     name: str
     record: Record
     previews: Mapping[str, npt.NDArray] = field(default_factory=dict)
-
-
-class Notice(NamedTuple):
-    """A text that the reader must not overlook, and the step or task that it is about."""
-
-    source: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -253,21 +246,21 @@ def _sections(
     return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 
-def _notices(entries: Sequence[Entry]) -> list[Notice]:
-    """List the remarks of the tasks that no check makes."""
-    found: list[Notice] = []
+def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """List the remarks of tasks that no check makes, each after its step or task."""
+    found: list[tuple[str, str]] = []
     for name, record in ((entry.name, entry.record) for entry in entries):
         if record.attempt > 1:
             text = f"done at attempt {record.attempt}; "
             text += "Nextflow's log says what stopped those before."
-            found.append(Notice(name, text))
+            found.append((name, text))
         if record.step not in JUDGED:
-            found += [Notice(name, text) for text in record.warnings]
+            found += [(name, text) for text in record.warnings]
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
             text = f"{package} was not the same for all tasks: {', '.join(versions)}."
-            found.append(Notice("versions", text))
+            found.append(("versions", text))
     return found
 
 
@@ -336,7 +329,7 @@ def build(
         gallery.files,
         sentence,
         checked,
-        [check.sentence for check in warned] + [notice.text for notice in notices],
+        [check.sentence for check in warned] + [text for _, text in notices],
         quality,
         summary_of(records, quality, n4),
         thumbnail,

@@ -64,7 +64,8 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
             raise OctaneError(f"{path} has no preview; give {stem}{PREVIEW} as well.")
         arrays = _read_preview(pictured[stem]) if stem in pictured else {}
         for name in needed:
-            if name not in arrays or arrays[name].ndim != 2 or arrays[name].size == 0:
+            axes = 1 if name == "slice_spacing" else 2
+            if name not in arrays or arrays[name].ndim != axes or arrays[name].size == 0:
                 raise OctaneError(
                     f"{pictured[stem]} has no usable picture '{name}'; "
                     f"run {record.step.upper()} again with this version of octane."

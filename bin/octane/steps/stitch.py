@@ -167,11 +167,7 @@ def _refined(
 
 
 def _checked(
-    run: Run,
-    projections: dict[Tile, npt.NDArray],
-    positions: dict[Tile, Position],
-    placement: TilePlacement,
-    table: Path | None,
+    run: Run, projections: dict[Tile, npt.NDArray], placement: TilePlacement, table: Path | None
 ) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
     """Compare the overlaps with those at which tiles correlate, and find tiles out of place.
 
@@ -180,45 +176,23 @@ def _checked(
     OctaneError
         Where most pairs of tiles correlate at another overlap, and not at the given one.
     """
+    tiling, name = run.tiling, run.image.path.name
     starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
     compared = Neighbours(projections, starts)
-    swapped = compared.swapped()
-    shifted = {} if swapped else compared.shifted()
-    odd = {*shifted, *(tile for pair in swapped for tile in pair)}
-    spacing, extent = run.tiling.spacing[1:], run.tiling.tile_extent[1:]
-    overlaps, certain = [], False
-    for axis, name in enumerate("yx"):
-        pitches = [
-            positions[b][axis] - positions[a][axis]
-            for a, b in neighbours(list(positions))
-            if b[axis] > a[axis]
-        ]
-        if not pitches:
-            continue
-        given = 1 - float(np.median(pitches)) / extent[axis]
-        own = OverlapFigures(axis=name, given=round(given, 3))
-        if found := compared.overlap(axis, odd):
-            own.found = round(given - found.moved * spacing[axis] / extent[axis], 3)
-            own.pairs, own.better = found.pairs, found.better
-            certain |= found.certain
-        overlaps.append(own)
-    if wrong := [own for own in overlaps if own.better]:
-        # Where all tiles lie wrong in the same way, none is out of place.
-        shifted = {}
+    overlaps, misplaced = compared.findings(tiling.tile_extent[1:], tiling.spacing[1:])
+    wrong = [own for own in overlaps if own.better and own.found is not None]
+    if wrong:
         text = " and ".join(f"by {o.found:.2g} along {o.axis}, not {o.given:.2g}" for o in wrong)
-        text = f"{run.image.path.name}: its tiles correlate where they overlap {text}; "
+        text = f"{name}: its tiles correlate where they overlap {text}; "
         text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
-        if certain and run.parameters.check_overlap == "error":
-            raise OctaneError(f"{text}, or --check-overlap warning to leave them as they are.")
+        if any(o.certain for o in wrong) and run.parameters.check_overlap == "error":
+            raise OctaneError(
+                f"{text}, or --check-overlap warning (in the workflow --stitch_check_overlap) to "
+                "leave them as they are."
+            )
         run.metrics.warn(f"{text}.")
-    moved = [
-        (tile, {"shift": (y * spacing[0], x * spacing[1])}) for tile, (y, x) in shifted.items()
-    ]
-    moved += [(a, {"swapped": b}) for pair in swapped for a, b in (pair, pair[::-1])]
-    misplaced = [MisplacedFigures(row=r, column=c, **where) for (r, c), where in moved]
     if misplaced:
-        names = ", ".join(tile.sentence for tile in misplaced)
-        run.metrics.warn(f"{run.image.path.name}: {names}.")
+        run.metrics.warn(f"{name}: {', '.join(tile.sentence for tile in misplaced)}.")
     return overlaps, misplaced
 
 
@@ -270,7 +244,7 @@ def stitch_section(
                 seams[first, second] = seam(*common)
                 along[second[0] == first[0]].append(seam_without_speckle(*common))
     with metrics.timed("check"):
-        overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
+        overlaps, misplaced = _checked(run, projections, placement, positions_table)
     del projections
     _write(run, placement, voxels, destination)
     uncovered = placement.uncovered()

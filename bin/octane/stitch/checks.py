@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from octane.core.records import MisplacedFigures, OverlapFigures
 from octane.stitch.blending import seam
 from octane.stitch.registration import band_passed, correlation, neighbours, overlap_shift
 from octane.store.mosaic_grid import Position, Tile
@@ -22,7 +23,7 @@ REACH, ASIDE = 0.65, 0.3
 """Largest overlap and displacement sideways that are looked for, fractions of a tile."""
 LEAST = 4
 """Narrowest overlap that is compared, pixels: less correlates by chance."""
-SEARCHED = 12
+SEARCHED = 8
 """Pairs with most structure along an axis, which are searched for a better displacement; of the
 others, as many of those that do not correlate as they are placed."""
 CLOSE = 1.5
@@ -43,6 +44,16 @@ Images = Mapping[Tile, npt.NDArray[np.float32]]
 def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Fisher's z of correlations."""
     return np.arctanh(np.clip(correlations, -0.999, 0.999))
+
+
+def gain(before: float, after: float) -> float:
+    """Difference of two correlations in Fisher's z."""
+    return float(fisher(after) - fisher(before))
+
+
+def finite(image: npt.NDArray) -> npt.NDArray:
+    """Replace NaN and Inf by 0, so that they do not spread."""
+    return np.nan_to_num(image, posinf=0, neginf=0)
 
 
 def coarse(image: npt.NDArray, factor: int) -> npt.NDArray:
@@ -79,7 +90,7 @@ def _shared(
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbours along an axis, compared.
+    """Two neighbours, compared.
 
     ``placed`` is their correlation as placed; ``best`` the highest one, where ``second`` is moved
     by ``moved`` (y, x) coarse pixels. ``moved`` is None where no other place was looked for.
@@ -87,35 +98,15 @@ class Pair:
 
     first: Tile
     second: Tile
-    axis: int
-    structure: float
     placed: float
     best: float = 0.0
-    moved: tuple[float, float] | None = None
+    moved: Position | None = None
 
     @property
     def elsewhere(self) -> bool:
         """True where both fit clearly better at another displacement."""
-        return (
-            self.moved is not None
-            and max(map(abs, self.moved)) > CLOSE
-            and self.best >= SURE
-            and bool(fisher(self.best) - fisher(self.placed) >= CLEAR)
-        )
-
-
-@dataclass(frozen=True)
-class FoundOverlap:
-    """Overlap at which the neighbours along an axis correlate.
-
-    ``moved`` are voxels by which each tile must move away from the one before it, ``better`` says
-    that it then fits clearly better, ``certain`` that most do not fit as they are placed.
-    """
-
-    moved: float
-    pairs: int
-    better: bool
-    certain: bool
+        far = self.moved is not None and max(map(abs, self.moved)) > CLOSE
+        return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
 class Neighbours:
@@ -133,26 +124,53 @@ class Neighbours:
         longest = np.max([tile.shape for tile in tiles.values()], axis=0)
         self.factor = max(1, -(-int(longest.max()) // EDGE))
         self.longest = longest // self.factor
-        self.coarse = {tile: coarse(image, self.factor) for tile, image in tiles.items()}
+        small = {tile: coarse(finite(image), self.factor) for tile, image in tiles.items()}
+        small = {tile: image for tile, image in small.items() if min(image.shape) >= LEAST}
+        # Variances of what is small or large as it is stored might leave the range of float32.
+        scale = max((float(np.abs(image).max()) for image in small.values()), default=0) or 1
+        self.coarse = {tile: image / scale for tile, image in small.items()}
         self.tiles: dict[Tile, npt.NDArray[np.float32]] = {
             tile: band_passed(image).astype(np.float32) for tile, image in self.coarse.items()
         }
-        self.starts = {tile: np.asarray(starts[tile]) / self.factor for tile in tiles}
-        self.pairs: list[Pair] = []
-        for axis in (0, 1):
-            found = [
-                Pair(a, b, axis, self._structure(a, b), self._placed(a, b, self.tiles))
-                for a, b in neighbours(list(tiles))
-                if b[axis] > a[axis]
-            ]
-            found.sort(key=lambda pair: -pair.structure)
-            doubtful = [k for k, p in enumerate(found) if k >= SEARCHED and p.placed < SURE]
-            for k in (*range(min(SEARCHED, len(found))), *doubtful[:SEARCHED]):
-                found[k] = self._searched(found[k])
-            self.pairs += found
+        self.starts = {tile: np.asarray(starts[tile]) / self.factor for tile in self.tiles}
+        structure = {tile: float(image.std()) for tile, image in self.tiles.items()}
+        self.pairs: tuple[list[Pair], ...] = ([], [])
+        for a, b in neighbours(list(self.tiles)):
+            self.pairs[a[0] == b[0]].append(Pair(a, b, self._placed(a, b, self.tiles)))
+        self.of: dict[Tile, list[Pair]] = {tile: [] for tile in self.tiles}
+        for axis, own in enumerate(self.pairs):
+            own.sort(key=lambda pair: -min(structure[pair.first], structure[pair.second]))
+            doubtful = [k for k, p in enumerate(own) if k >= SEARCHED and p.placed < SURE]
+            for k in (*range(min(SEARCHED, len(own))), *doubtful[:SEARCHED]):
+                own[k] = self._searched(own[k], axis)
+            for pair in own:
+                self.of[pair.first].append(pair)
+                self.of[pair.second].append(pair)
 
-    def _structure(self, *tiles: Tile) -> float:
-        return min(float(self.tiles[tile].std()) for tile in tiles)
+    def findings(
+        self, extent: Position, spacing: Position
+    ) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
+        """Overlaps along y and x as placed and as found, and the tiles out of place.
+
+        ``extent`` and ``spacing`` are those of a full tile, in micrometres.
+        """
+        swapped = self.swapped()
+        shifted = {} if swapped else self.shifted()
+        odd = {*shifted, *(tile for pair in swapped for tile in pair)}
+        found = (self._overlap(axis, odd, extent, spacing) for axis in (0, 1))
+        overlaps = [overlap for overlap in found if overlap is not None]
+        if any(overlap.better for overlap in overlaps):
+            # Where all tiles lie wrong in the same way, none is out of place.
+            shifted = {}
+        misplaced = [
+            MisplacedFigures(row=a[0], column=a[1], swapped=b)
+            for pair in swapped
+            for a, b in (pair, pair[::-1])
+        ]
+        for (row, column), (y, x) in shifted.items():
+            shift = (y * self.factor * spacing[0], x * self.factor * spacing[1])
+            misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
+        return overlaps, misplaced
 
     def _placed(self, first: Tile, second: Tile, tiles: Images) -> float:
         """Correlation of what two tiles share as they are placed; 0 where that is too little."""
@@ -163,11 +181,10 @@ class Neighbours:
         norm = float(np.sqrt((one**2).sum() * (other**2).sum()))
         return float((one * other).sum()) / norm if norm > 0 else 0.0
 
-    def _searched(self, pair: Pair) -> Pair:
-        """Find the displacement at which a pair correlates best."""
-        across = 1 - pair.axis
-        a, b = (np.moveaxis(self.tiles[t], pair.axis, 0) for t in (pair.first, pair.second))
-        most = min(int(self.longest[pair.axis] * REACH), len(a), len(b))
+    def _searched(self, pair: Pair, axis: int) -> Pair:
+        """Find the displacement at which two neighbours along an axis correlate best."""
+        a, b = (np.moveaxis(self.tiles[t], axis, 0) for t in (pair.first, pair.second))
+        most = min(int(self.longest[axis] * REACH), len(a), len(b))
         side = min(a.shape[1], b.shape[1])
         wide = int(side * ASIDE)
         if most < LEAST:
@@ -179,7 +196,7 @@ class Neighbours:
         samples = overlaps[:, None] * (side - np.abs(sideways)) / 16
         scores -= 0.5 / np.sqrt(samples)
         row, column = np.unravel_index(int(scores.argmax()), scores.shape)
-        place = np.array([len(a) - overlaps[row], -sideways[column]])[[pair.axis, across]]
+        place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
         best = float(by_shift[overlaps[row] - most, sideways[column]])
         # The filter sees the borders of whole tiles; what both share alone gives the exact place.
         shared = _shared(self.coarse[pair.first], self.coarse[pair.second], place)
@@ -187,46 +204,53 @@ class Neighbours:
         y, x = place - fine - (self.starts[pair.second] - self.starts[pair.first])
         return replace(pair, best=best, moved=(float(y), float(x)))
 
-    def overlap(self, axis: int, without: Collection[Tile] = ()) -> FoundOverlap | None:
-        """Find the overlap along an axis on which most pairs agree; None without such.
-
-        Pairs of the tiles ``without`` are left out.
-        """
-        pairs = [p for p in self.pairs if p.axis == axis and not {p.first, p.second} & {*without}]
-        own = [p for p in pairs if p.moved is not None and p.best >= LIKELY]
+    def _overlap(
+        self, axis: int, odd: Collection[Tile], extent: Position, spacing: Position
+    ) -> OverlapFigures | None:
+        """Find the overlap along an axis on which most pairs agree, without those of odd tiles."""
+        pairs = self.pairs[axis]
+        if not pairs:
+            return None
+        unit = self.factor * spacing[axis] / extent[axis]
+        pitches = [self.starts[p.second][axis] - self.starts[p.first][axis] for p in pairs]
+        given = 1 - float(np.median(pitches)) * unit
+        found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
+        known = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
+        own = [p for p in known if p.best >= LIKELY]
         if len(own) < 3:
             own = [p for p in own if p.best >= SURE]
         if len(own) < 2:
-            return None
-        moves = np.array([p.moved[axis] for p in own if p.moved is not None])
+            return found
+        moves = np.array([p.moved[axis] for p in own if p.moved])
         middle = float(np.median(moves))
         agree = float((np.abs(moves - middle) <= CLOSE).mean())
-        if agree <= 0.5:
-            return None
-        best, placed = (float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed"))
-        better = abs(middle) > CLOSE and bool(fisher(best) - fisher(placed) >= CLEAR)
-        certain = better and len(own) >= 4 and agree >= 0.75 and placed < best / 2
-        return FoundOverlap(middle * self.factor, len(own), better, certain and best >= SURE)
+        if agree > 0.5:
+            best, placed = (
+                float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
+            )
+            found.found, found.pairs = round(given - middle * unit, 3), len(own)
+            found.better = abs(middle) > CLOSE and gain(placed, best) >= CLEAR
+            most = len(own) >= 4 and agree >= 0.75
+            found.certain = found.better and most and best >= SURE and placed < best / 2
+        return found
 
     def swapped(self) -> list[tuple[Tile, Tile]]:
         """Pairs of tiles that fit in each other's place, and not in their own."""
         tiles = dict(self.tiles)
-        of = {t: [p for p in self.pairs if t in (p.first, p.second)] for t in tiles}
-        fit = {t: float(np.median([p.placed for p in own])) for t, own in of.items() if own}
+        fit = {t: np.median([p.placed for p in own]) for t, own in self.of.items() if own}
         tried = sorted((t for t in fit if fit[t] < SURE), key=lambda t: fit[t])[:MOST_TRIED]
         found: list[tuple[Tile, Tile]] = []
         while True:
             gains: list[tuple[float, Tile, Tile]] = []
             for one, other in combinations(tried, 2):
                 changed = {**tiles, one: tiles[other], other: tiles[one]}
-                both = {(p.first, p.second) for p in of[one] + of[other]}
+                both = {(p.first, p.second) for p in self.of[one] + self.of[other]}
                 before, after = (
                     float(np.median([self._placed(*pair, images) for pair in both]))
                     for images in (tiles, changed)
                 )
-                gain = float(fisher(after) - fisher(before))
-                if len(both) > 1 and after >= SURE and gain >= 2 * CLEAR:
-                    gains.append((gain, one, other))
+                if len(both) > 1 and after >= SURE and gain(before, after) >= 2 * CLEAR:
+                    gains.append((gain(before, after), one, other))
             if not gains:
                 return found
             _, one, other = max(gains)
@@ -235,27 +259,25 @@ class Neighbours:
             found.append((one, other))
 
     def shifted(self) -> dict[Tile, Position]:
-        """Voxels (y, x) by which most of a tile's neighbours, and at least two, would move it."""
-        left = list(self.pairs)
+        """Coarse pixels (y, x) by which most of a tile's neighbours, and two at least, move it."""
         found: dict[Tile, Position] = {}
         while True:
-            votes: dict[Tile, tuple[int, Position]] = {}
-            for tile in self.tiles:
-                own = [p for p in left if tile in (p.first, p.second)]
+            worst: tuple[int, Tile, Position] | None = None
+            for tile, pairs in self.of.items():
+                own = [p for p in pairs if not {p.first, p.second} & {*found}]
                 moves = [
                     np.multiply(p.moved, 1 if p.second == tile else -1)
                     for p in own
-                    if p.elsewhere and p.moved is not None
+                    if p.elsewhere and p.moved
                 ]
                 if len(moves) < 2:
                     continue
-                y, x = np.median(moves, axis=0)
-                agree = sum(np.abs(move - (y, x)).max() <= CLOSE for move in moves)
+                y, x = (float(v) for v in np.median(moves, axis=0))
+                agree = sum(bool(np.abs(move - (y, x)).max() <= CLOSE) for move in moves)
                 known = sum(p.elsewhere or p.placed >= SURE for p in own)
-                if agree >= 2 and 2 * agree > known and max(abs(y), abs(x)) > CLOSE:
-                    votes[tile] = (int(agree), (float(y * self.factor), float(x * self.factor)))
-            if not votes:
+                clear = agree >= 2 and 2 * agree > known and max(abs(y), abs(x)) > CLOSE
+                if clear and (worst is None or agree > worst[0]):
+                    worst = (agree, tile, (y, x))
+            if worst is None:
                 return found
-            worst = max(votes, key=lambda tile: votes[tile][0])
-            found[worst] = votes[worst][1]
-            left = [p for p in left if worst not in (p.first, p.second)]
+            found[worst[1]] = worst[2]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Region
-from octane.stitch.checks import CLEAR, LIKELY, fisher
+from octane.stitch.checks import CLEAR, LIKELY, finite, fisher
 from octane.stitch.registration import band_passed, correlation
 
 EDGE = 64
@@ -55,7 +55,8 @@ class Faces:
             for planes, total in zip(ends, self.sums[number], strict=True):
                 own = planes[(planes >= region[0].start) & (planes < region[0].stop)]
                 if len(own):
-                    mean = np.abs(block[own - region[0].start]).mean(axis=0, dtype=np.float64)
+                    seen = finite(np.abs(block[own - region[0].start]))
+                    mean = seen.mean(axis=0, dtype=np.float64)
                     part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
                     with self._lock:
                         total[np.ix_(rows, columns)] += part * len(own) / len(planes)
@@ -113,6 +114,7 @@ def _flipped(face: Face, flip: str) -> Face:
 
 def _likeness(first: Face, second: Face) -> float:
     """Highest correlation of two faces within the displacement that sections may have."""
-    scores = correlation(band_passed(first), band_passed(second))
+    images = (band_passed(face / (face.max() or 1)) for face in (first, second))
+    scores = correlation(*images)
     reach = [int(n * ASIDE) for n in first.shape]
     return float(scores[np.ix_(*(np.arange(-r, r + 1) for r in reach))].max())

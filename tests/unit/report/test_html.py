@@ -174,7 +174,8 @@ def test_the_page_opens_with_the_volume_and_tells_what_was_run(whole: Path) -> N
     assert ids[:3] == ["volume", "checks", "run"]
     assert ids[3:7] == ["sections", "bias", "pyramid", "steps"]
     assert "bar" in page.text[page.text.index("XY plane : x to the right, y down") :][:50]
-    ran = page.text[page.text.index("Input /data/01") : page.text.index("Sections and seams")]
+    begin, end = (page.text.index(words) for words in ("Input /data/01", "Sections and seams"))
+    ran = " ".join(page.text[begin:end].split())
     # The first task starts at 1.7e9 seconds, the last one 16 later.
     assert "Computed 2023-11-14 22:13 to 22:13 UTC Command nextflow run x Steps" in ran
     assert page.text.index("/data/01") == page.text.rindex("/data/01")
@@ -222,7 +223,7 @@ def test_the_verdict_stands_first_and_its_checks_follow(
     page, twin = Page(path), json.loads(path.with_suffix(".json").read_text())
     assert page.text.index(sentence) < page.text.index("XY plane")
     assert all(f"{c.name} {c.value}".strip() in page.text for c in checks)
-    assert page.text.count("▲ look at it Give --overlap 0.25,0.2.") == (len(checks) == 3)
+    assert page.text.count("▲ look") == page.text.count(CHECKS[1].sentence) == (len(checks) == 3)
     assert [p for p in page.of("p") if "look" in p.get("class", "")] == [
         {"class": "verdict look"}
     ] * (len(checks) == 3)
@@ -282,8 +283,8 @@ def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     # On the card and in the table.
     for flag in ("seam outlier", "12 pixels uncovered", "CV outlier"):
         assert text.count(f"▲ {flag}") == 2
-    assert "Section 4: seams far above those of the other sections" in text
-    assert "Section 2: variation far above those of the other sections" in text
+    assert "Section 4: far above the other sections" in text
+    assert "Section 2: far above the other sections" in text
     twin = json.loads(path.with_suffix(".json").read_text())
     assert twin["summary"]["flagged"] == ["Section 2", "Section 4", "Section 5"]
 
@@ -299,8 +300,10 @@ def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
     assert "1 h 1 min in 2 tasks" in text
     row = text[text.index("Resample 2 3 700") :]
     # Two tasks of 3 MB read and 1 MB written.
-    assert row.startswith("Resample 2 3 700 0.00216 ")
-    assert "CPU; Some GPU, waited 1 min 15 s, 1 × out of memory cores (decode)" in row
+    assert " ".join(row.split()).startswith(
+        "Resample 2 3 700 75 of them waiting for a GPU 0.00216 "
+    )
+    assert "cores (decode)" in row
     assert "section_01_resample: done at attempt 2" in text
     assert "numpy was not the same for all tasks: 0, " in text
 

@@ -140,9 +140,17 @@ def test_a_good_subject_raises_nothing(judge, subject):
 
 def n4(**given):
     level = LevelFigures(iterations=50, convergence=[0.1, 0.002])
-    known = {"levels": [level], "cv_before": 0.3, "cv_after": 0.1, "mask_fraction": 0.5}
-    known |= {"field_min": 0.5, "field_max": 2.0, "shrunk_shape": (1, 2, 3)}
-    return N4Figures.model_validate({**known, "shrunk_spacing": (1.0, 1.0, 1.0), **given})
+    known = N4Figures(
+        levels=[level],
+        cv_before=0.3,
+        cv_after=0.1,
+        field_min=0.5,
+        field_max=2.0,
+        mask_fraction=0.5,
+        shrunk_shape=(1, 2, 3),
+        shrunk_spacing=(1.0, 1.0, 1.0),
+    )
+    return known.model_copy(update=given)
 
 
 @pytest.mark.parametrize(
