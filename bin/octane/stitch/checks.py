@@ -31,8 +31,10 @@ CLOSE = 1.5
 LIKELY, SURE = 0.4, 0.6
 """Correlation of tiles that fit if others agree, and of those that certainly do: chance gives up to
 0.5 in a narrow overlap."""
-CLEAR = 0.3
-"""Advantage in Fisher's z: in good phantoms, no pair fits elsewhere by more than 0.2 better."""
+CLEAR, ENOUGH = 0.3, 0.8
+"""Advantage in Fisher's z of one comparison, and times the root of the number of pairs: in good
+phantoms, single narrow overlaps with much speckle fit elsewhere by up to 0.45 better, and medians
+of four pairs by 0.37; an overlap that is wrong by 0.05 costs each pair 0.4 and more."""
 BLOCK = 4
 """Edge in pixels of the blocks by which speckle is told from a mismatch."""
 MOST_TRIED = 10
@@ -197,12 +199,17 @@ class Neighbours:
         scores -= 0.5 / np.sqrt(samples)
         row, column = np.unravel_index(int(scores.argmax()), scores.shape)
         place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
-        best = float(by_shift[overlaps[row] - most, sideways[column]])
-        # The filter sees the borders of whole tiles; what both share alone gives the exact place.
-        shared = _shared(self.coarse[pair.first], self.coarse[pair.second], place)
-        fine = overlap_shift(*shared, (2, 2))[0] if shared is not None else (0.0, 0.0)
-        y, x = place - fine - (self.starts[pair.second] - self.starts[pair.first])
-        return replace(pair, best=best, moved=(float(y), float(x)))
+        start = self.starts[pair.second] - self.starts[pair.first]
+        # The filter saw beyond the borders of what both tiles share; that alone is compared fairly.
+        fine, best = self._exact(pair, place)
+        moved = place - fine - start
+        placed = self._exact(pair, start)[1] if np.abs(moved).max() > CLOSE else best
+        return replace(pair, placed=placed, best=best, moved=(float(moved[0]), float(moved[1])))
+
+    def _exact(self, pair: Pair, offset: npt.NDArray) -> tuple[Position, float]:
+        """Displacement and correlation of what two tiles share, near an offset of the second."""
+        shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
+        return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)
 
     def _overlap(
         self, axis: int, odd: Collection[Tile], extent: Position, spacing: Position
@@ -229,7 +236,8 @@ class Neighbours:
                 float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
             )
             found.found, found.pairs = round(given - middle * unit, 3), len(own)
-            found.better = abs(middle) > CLOSE and gain(placed, best) >= CLEAR
+            clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
+            found.better = abs(middle) > CLOSE and gain(placed, best) >= clear
             most = len(own) >= 4 and agree >= 0.75
             found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
