@@ -26,15 +26,16 @@ LEAST = 4
 SEARCHED = 8
 """Pairs with most structure along an axis, which are searched for a better displacement; of the
 others, as many of those that do not correlate as they are placed."""
-CLOSE = 1.5
-"""Pixels within which displacements agree: those of good phantoms are wrong by up to one."""
+CLOSE, FAR = 1.5, 2.0
+"""Pixels up to which displacements agree, and beyond which one is an error: those of good phantoms
+are wrong by up to 1.6."""
 LIKELY, SURE = 0.4, 0.6
 """Correlation of tiles that fit if others agree, and of those that certainly do: chance gives up to
 0.5 in a narrow overlap."""
 CLEAR, ENOUGH = 0.3, 0.8
-"""Advantage in Fisher's z of one comparison, and times the root of the number of pairs: in good
-phantoms, single narrow overlaps with much speckle fit elsewhere by up to 0.45 better, and medians
-of four pairs by 0.37; an overlap that is wrong by 0.05 costs each pair 0.4 and more."""
+"""Advantage in Fisher's z, and that times the root of the number of pairs that show it: in good
+phantoms, medians of four pairs are up to 0.37 better elsewhere, where overlaps are narrow and full
+of speckle; an overlap that is wrong by 0.05 costs 0.4 and more."""
 BLOCK = 4
 """Edge in pixels of the blocks by which speckle is told from a mismatch."""
 MOST_TRIED = 10
@@ -107,8 +108,9 @@ class Pair:
     @property
     def elsewhere(self) -> bool:
         """True where both fit clearly better at another displacement."""
-        far = self.moved is not None and max(map(abs, self.moved)) > CLOSE
-        return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
+        far = self.moved is not None and max(map(abs, self.moved)) > FAR
+        # At least two pairs must agree.
+        return far and self.best >= SURE and gain(self.placed, self.best) >= ENOUGH / 2**0.5
 
 
 class Neighbours:
@@ -237,7 +239,7 @@ class Neighbours:
             )
             found.found, found.pairs = round(given - middle * unit, 3), len(own)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
-            found.better = abs(middle) > CLOSE and gain(placed, best) >= clear
+            found.better = len(own) > 2 and abs(middle) > FAR and gain(placed, best) >= clear
             most = len(own) >= 4 and agree >= 0.75
             found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
@@ -283,7 +285,7 @@ class Neighbours:
                 y, x = (float(v) for v in np.median(moves, axis=0))
                 agree = sum(bool(np.abs(move - (y, x)).max() <= CLOSE) for move in moves)
                 known = sum(p.elsewhere or p.placed >= SURE for p in own)
-                clear = agree >= 2 and 2 * agree > known and max(abs(y), abs(x)) > CLOSE
+                clear = agree >= 2 and 2 * agree > known and max(abs(y), abs(x)) > FAR
                 if clear and (worst is None or agree > worst[0]):
                     worst = (agree, tile, (y, x))
             if worst is None:
