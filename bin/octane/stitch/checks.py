@@ -106,11 +106,17 @@ class Pair:
     moved: Position | None = None
 
     @property
+    def stays(self) -> bool:
+        """True where both fit as they are placed."""
+        if self.moved is None:
+            return self.placed >= SURE
+        return self.best >= LIKELY and max(map(abs, self.moved)) <= FAR
+
+    @property
     def elsewhere(self) -> bool:
         """True where both fit clearly better at another displacement."""
         far = self.moved is not None and max(map(abs, self.moved)) > FAR
-        # At least two pairs must agree.
-        return far and self.best >= SURE and gain(self.placed, self.best) >= ENOUGH / 2**0.5
+        return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
 class Neighbours:
@@ -224,8 +230,8 @@ class Neighbours:
         pitches = [self.starts[p.second][axis] - self.starts[p.first][axis] for p in pairs]
         given = 1 - float(np.median(pitches)) * unit
         found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
-        known = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
-        own = [p for p in known if p.best >= LIKELY]
+        seen = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
+        own = [p for p in seen if p.best >= LIKELY]
         if len(own) < 3:
             own = [p for p in own if p.best >= SURE]
         if len(own) < 2:
@@ -239,7 +245,9 @@ class Neighbours:
             )
             found.found, found.pairs = round(given - middle * unit, 3), len(own)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
-            found.better = len(own) > 2 and abs(middle) > FAR and gain(placed, best) >= clear
+            # Of two pairs that share too little as they are placed, nothing is known.
+            known = len(own) > 2 or placed > 0
+            found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
             most = len(own) >= 4 and agree >= 0.75
             found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
@@ -284,9 +292,9 @@ class Neighbours:
                     continue
                 y, x = (float(v) for v in np.median(moves, axis=0))
                 agree = sum(bool(np.abs(move - (y, x)).max() <= CLOSE) for move in moves)
-                known = sum(p.elsewhere or p.placed >= SURE for p in own)
-                clear = agree >= 2 and 2 * agree > known and max(abs(y), abs(x)) > FAR
-                if clear and (worst is None or agree > worst[0]):
+                if agree < 2 or agree <= sum(p.stays for p in own) or max(abs(y), abs(x)) <= FAR:
+                    continue
+                if worst is None or agree > worst[0]:
                     worst = (agree, tile, (y, x))
             if worst is None:
                 return found
