@@ -116,6 +116,8 @@ def existing():
 
 NOT_FINITE = np.where(np.arange(np.prod(SHAPE)).reshape(SHAPE) == 4805, np.nan, values())
 CUT_IN_Z = {"chunks": (4, 16, 16)}
+CHANNELS = {"axes": "czyx", "voxels": np.ones((2, *SHAPE)), "chunks": (1, *TILE)}
+CHANNELS |= {"scale": (1, 5, 5, 5)}
 EMPTY = np.zeros(SHAPE)
 TARGET = ("--resolution", "10")
 
@@ -127,10 +129,13 @@ CASES = [
     ("n4", plain(unit="furlong"), "in.zarr has the unit 'furlong'", "correct it"),
     (
         "stitch",
-        plain(axes="czyx", voxels=values()[None], chunks=(1, *TILE), scale=(1, 5, 5, 5)),
-        "in.zarr has the axes c z y x",
-        "extract one channel",
+        plain(axes="cyx", voxels=values(), scale=(1, 5, 5)),
+        "in.zarr has the axes c y x",
+        "extract one",
     ),
+    ("resample", plain(*TARGET, **CHANNELS), "in.zarr has 2 channels: 0, 1", "with --channel"),
+    ("n4", plain("--channel", "x", **CHANNELS), "in.zarr has no channel 'x', but 0, 1", "give one"),
+    ("pyramid", plain("--timepoint", "1"), "in.zarr has no time point 1, but 1", "--timepoint"),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
     (
         "resample",
@@ -244,6 +249,7 @@ HOSTILE = {
         "multiscales.0.datasets.0.path": PATHS,
         "multiscales.0.datasets.0.coordinateTransformations.0.scale": SCALES,
         "multiscales.0.axes.0.unit": ["a\nb", 5],
+        "multiscales.0.axes": [["c", "z", "y"], ["z", "y", "x"] * 99, ["c"] * 2 + ["zyx"], 5],
         "multiscales.0.datasets": [None, [], 5],
         "multiscales": [None, [], 5],
     },

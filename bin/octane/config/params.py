@@ -14,7 +14,7 @@ itself says so (``per_subject``); the others are read once for the whole run.
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 import cyclopts
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -115,6 +115,12 @@ def _auto(value: object) -> object:
     return None if words == [AUTO] else value
 
 
+def _text(value: object) -> object:
+    """A number where a text stands, as params files and Nextflow's command line have it."""
+    value = _or_none(value)
+    return str(value) if isinstance(value, int) else value
+
+
 def _switched(value: object) -> object:
     # As `switched` in lib/functions.nf: the command line's values are text to Nextflow 26.04.
     text = str(value).strip().lower()
@@ -169,6 +175,21 @@ class StepParameters(BaseModel):
         }
 
 
+class Choice(NamedTuple):
+    """Channel and time point that are to be read; None: the only one."""
+
+    channel: str | None = None
+    timepoint: int | None = None
+
+
+class Opening(TypedDict):
+    """Arguments of the functions that open an image."""
+
+    input_unit: Unit | None
+    missing: Literal["error", "fill"]
+    choice: Choice
+
+
 class InputParameters(StepParameters):
     """Reading of input files."""
 
@@ -181,6 +202,22 @@ class InputParameters(StepParameters):
         "What a chunk that is not in the store means: an error, or the array's fill value. Choose "
         "fill for stores whose writer leaves empty chunks out.",
     )
+    channel: Annotated[str | None, BeforeValidator(_text)] = parameter(
+        None,
+        "Channel of input that has several: its number from 0, or else its name in the metadata.",
+    )
+    timepoint: int | None = parameter(
+        None, "Time point of input that has several: its number from 0.", ge=0
+    )
+
+    @property
+    def opening(self) -> Opening:
+        """These as arguments of the functions that open an image."""
+        return {
+            "input_unit": self.input_unit,
+            "missing": self.missing_chunks,
+            "choice": Choice(self.channel, self.timepoint),
+        }
 
 
 class ExecutionParameters(StepParameters):

@@ -194,7 +194,7 @@ def plan_mosaic(
     )
     level = _level(tiling, target, operators, parameters.tiles_per_shard)
     pieces = _pieces(tiling, level)
-    _, cy, cx = image.array.chunks
+    _, cy, cx = image.chunks
     plane_bytes = cy * cx * image.dtype.itemsize
     batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
     batch = max(1, min(tiling.tile[0], batch_bytes // plane_bytes))

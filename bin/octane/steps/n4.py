@@ -138,7 +138,7 @@ def prepare(
 ) -> Run:
     """Check the input and plan the run, before any voxel is read; as :func:`correct_bias`."""
     p = parameters
-    volume = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    volume = open_volume(source, **reading.opening)
     if volume.dtype.kind not in "fiu":
         raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
     metrics = Metrics("n4", settings=p.recorded(reading, execution))

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, cast
 
 from pydantic import BaseModel, ConfigDict
 
-from octane.config.params import Fractions2, Lengths3, PositiveFloat, Unit, parameter
+from octane.config.params import Choice, Fractions2, Lengths3, PositiveFloat, Unit, parameter
 from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
@@ -66,6 +66,10 @@ class Wishes(BaseModel):
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
         "auto", "Kind of the data, where their metadata do not say it."
     )
+    channel: str | None = parameter(
+        None, "Channel of data that have several: number from 0, or name."
+    )
+    timepoint: int | None = parameter(None, "Time point of data that have several, from 0.", ge=0)
 
 
 class Survey(NamedTuple):
@@ -137,7 +141,10 @@ def survey(source: Path, wishes: Wishes) -> Survey:
     for path in find_inputs(source):
         try:
             # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
-            volumes.append(open_volume(path, input_unit=wishes.input_unit, missing="fill"))
+            choice = Choice(wishes.channel, wishes.timepoint)
+            volumes.append(
+                open_volume(path, input_unit=wishes.input_unit, missing="fill", choice=choice)
+            )
         except OctaneError as error:
             problems.append(str(error))
     if problems:

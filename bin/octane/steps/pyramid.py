@@ -57,7 +57,7 @@ def build_pyramid(
     OctaneError
         For input, resolutions or output that is not usable; nothing is left half-written.
     """
-    image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    image = open_volume(source, **reading.opening)
     planned = plan_levels(image.grid, parameters.resolutions)
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.recorded(reading))

@@ -202,10 +202,7 @@ def stack_sections(
         For sections that do not fit together, gaps, and output that is not usable.
     """
     require_cpu(execution.backend, "STACK")
-    images = [
-        open_image(path, input_unit=reading.input_unit, missing=reading.missing_chunks)
-        for path in sources
-    ]
+    images = [open_image(path, **reading.opening) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = _volume(_slabs(images, parameters), first.grid.spacing)

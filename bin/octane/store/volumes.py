@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
+from octane.config.params import Choice
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
+from octane.store.channels import place_of
 from octane.store.chunks import is_store
 from octane.store.image import Attributes, Image, open_image
 from octane.store.itk_files import (
@@ -96,15 +98,18 @@ def open_volume(
     *,
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
+    choice: Choice | None = None,
 ) -> Volume:
     """Open an OME-Zarr store, or a file of which voxels are read when they are asked for.
 
     Parameters and errors are those of :func:`octane.store.image.open_image`.
     """
     if is_ome_zarr(path):
-        return open_image(path, input_unit=input_unit, missing=missing)
+        return open_image(path, input_unit=input_unit, missing=missing, choice=choice)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
+    # A file has one channel and one time point.
+    place_of(path, [], [], [], choice)
     return open_file(path, input_unit=input_unit)
 
 

@@ -1,0 +1,156 @@
+"""Images of several channels and time points: one is read, and it is the one that was chosen."""
+
+import itertools
+
+import numpy as np
+import pytest
+from zarr.codecs import GzipCodec
+
+from octane.config.params import Choice
+from octane.core.errors import OctaneError
+from octane.steps.materialize import verify
+from octane.store.image import open_image
+from octane.store.volumes import open_volume
+
+SHAPE = (6, 10, 9)
+WHOLE = tuple(slice(0, n) for n in SHAPE)
+PART = (slice(1, 6), slice(3, 9), slice(4, 5))
+LABELS = ["DAPI", "GFP", "488"]
+
+STORES = {
+    "0.4 .": {"version": "0.4", "chunks": (1, 1, 4, 4, 4)},
+    "0.4 /": {"version": "0.4", "chunk_key_encoding": {"name": "v2", "separator": "/"}},
+    "0.4 uncompressed": {"version": "0.4", "chunks": (2, 2, 4, 4, 4), "compressors": None},
+    "0.5": {"chunks": (1, 1, 6, 5, 5)},
+    "0.5 v2 keys": {"chunk_key_encoding": {"name": "v2", "separator": "."}},
+    "channels together": {"chunks": (2, 3, 4, 4, 4)},
+    "shards": {"chunks": (1, 1, 3, 4, 4), "shards": (1, 2, 6, 8, 8)},
+    "channels together in shards": {"chunks": (1, 2, 3, 4, 4), "shards": (2, 4, 6, 8, 8)},
+    "by zarr": {"chunks": (2, 2, 4, 4, 4), "compressors": GzipCodec()},
+}
+"""Two time points of three channels, by the way that they are stored."""
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.random((2, 3, *SHAPE), np.float32)
+
+
+@pytest.fixture
+def write(write_foreign, voxels):
+    """Write an image of two time points of three channels."""
+
+    def write(name="a.zarr", **options):
+        given = {"version": "0.5", "axes": "tczyx", "labels": LABELS, "chunks": (1, 1, 4, 4, 4)}
+        return write_foreign(name, voxels, **{**given, **options})
+
+    return write
+
+
+def opened(path, channel=None, timepoint=None, **more):
+    return open_volume(path, choice=Choice(channel, timepoint), **more)
+
+
+@pytest.mark.parametrize("options", STORES.values(), ids=STORES)
+def test_each_channel_and_time_point_is_read_however_it_is_stored(write, voxels, options):
+    path = write(**options)
+    for t, c in itertools.product(range(2), range(3)):
+        image = opened(path, str(c), t)
+        assert image.grid.shape == SHAPE
+        assert image.grid.spacing == (10.0, 10.0, 10.0)
+        assert image.missing_chunks() == []
+        np.testing.assert_array_equal(image.read(WHOLE), voxels[t, c])
+        out = np.empty((5, 6, 1), np.float32)
+        np.testing.assert_array_equal(image.read(PART, out), voxels[t, c][PART])
+    assert verify(path) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "chunk", "holds", "others"),
+    [
+        ("0.5", "1/1/0/0/0", ("1", 1), [("1", 0), ("2", 1)]),
+        ("by zarr", "0/1/0/0/0", ("2", 0), [("0", 0), ("1", 1)]),
+        ("shards", "1/0/0/0/0", ("1", 1), [("1", 0), ("2", 1)]),
+    ],
+)
+def test_only_what_is_read_must_be_there(write, voxels, name, chunk, holds, others):
+    path = write(**STORES[name])
+    (path / "0/c" / chunk).unlink()
+    for channel, t in others:
+        image = opened(path, channel, t)
+        assert image.missing_chunks() == []
+        np.testing.assert_array_equal(image.read(WHOLE), voxels[t, int(channel)])
+    lost = opened(path, *holds)
+    assert lost.missing_chunks() == [f"0/c/{chunk}"]
+    with pytest.raises(OctaneError, match=f"chunk 0/c/{chunk} is missing"):
+        lost.read(WHOLE)
+    filled = opened(path, *holds, missing="fill").read(WHOLE)
+    assert not filled[:4, :4, :4].any()
+    assert filled[:, 8:, 8:].all()
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape"), [("tczyx", (1, 1)), ("czyx", (1,)), ("tzyx", (1,)), ("qczyx", (1, 1))]
+)
+@pytest.mark.parametrize("choice", [None, Choice(), Choice("0", 0)])
+def test_axes_of_one_place_are_left_out(write_foreign, voxels, axes, shape, choice):
+    path = write_foreign("a.zarr", voxels[0, 0].reshape(*shape, *SHAPE), axes=axes)
+    image = open_image(path, choice=choice)
+    np.testing.assert_array_equal(image.read(WHOLE), voxels[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "channel"), [("0", 0), ("GFP", 1), ("488", 2), ("2", 2), ("DAPI", 0)]
+)
+def test_a_channel_has_a_number_and_a_name(write, voxels, asked, channel):
+    image = opened(write(), asked, 1)
+    np.testing.assert_array_equal(image.read(WHOLE), voxels[1, channel])
+    assert image.attributes == {"channel": LABELS[channel]}
+
+
+@pytest.mark.parametrize(
+    ("choice", "labels", "says"),
+    [
+        (Choice(None, 0), LABELS, "has 3 channels: 0 'DAPI', 1 'GFP', 2 '488'; give one with --ch"),
+        (Choice("RFP", 0), LABELS, "has no channel 'RFP', but 0 'DAPI', 1 'GFP', 2 '488'; give"),
+        (Choice("3", 0), None, "has no channel '3', but 0, 1, 2; give one with --channel"),
+        (Choice("a", 0), ["a", "a\nb", "a", 5], "has several channels 'a', but 0 'a', 1, 2 'a';"),
+        (Choice("0"), LABELS, "has 2 time points, from 0 to 1; give one with --timepoint"),
+        (Choice("0", 2), LABELS, "has no time point 2, but 2, from 0 to 1; give one with --time"),
+        (None, ["x" * 500], f"has 3 channels: 0 '{'x' * 24}', 1, 2; write the one that is meant"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_there_is(write, choice, labels, says):
+    path = write(labels=labels)
+    with pytest.raises(OctaneError) as caught:
+        open_image(path, choice=choice)
+    assert str(caught.value).startswith(f"{path} {says}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_many_channels_is_short(write_foreign):
+    path = write_foreign("a.zarr", np.zeros((300, 1, 1, 1), "u1"), axes="czyx")
+    with pytest.raises(OctaneError, match=r"300 channels: 0, 1, .* 15 and 284 more; give one"):
+        opened(path)
+
+
+@pytest.mark.parametrize("axes", ["tcyx", "cczyx", "tczyx", "qtzyx", "zyxc", "tcazyx"])
+def test_other_axes_are_refused(write_foreign, axes):
+    # Of the third, the array has one axis less than the metadata say.
+    shape = (2,) * (4 if axes == "tczyx" else len(axes))
+    path = write_foreign("a.zarr", np.zeros(shape, "u1"), axes=axes)
+    with pytest.raises(OctaneError, match=f"{path} .*(axes|axis)"):
+        opened(path, "0", 0)
+
+
+@pytest.mark.parametrize("write_it", ["write_image", "write_file"])
+def test_an_image_of_one_channel_has_no_other(request, write_it, voxels):
+    name = "a.nii.gz" if write_it == "write_file" else "a.ome.zarr"
+    path = request.getfixturevalue(write_it)(name, voxels[0, 0])
+    assert opened(path, "0", 0).grid.shape == SHAPE
+    for choice, words in (
+        (("1",), "no channel '1', but 0;"),
+        ((None, 3), "no time point 3, but 1"),
+    ):
+        with pytest.raises(OctaneError, match=words):
+            opened(path, *choice)
