@@ -134,8 +134,18 @@ CASES = [
         "extract one",
     ),
     ("resample", plain(*TARGET, **CHANNELS), "in.zarr has 2 channels: 0, 1", "with --channel"),
-    ("n4", plain("--channel", "x", **CHANNELS), "in.zarr has no channel 'x', but 0, 1", "give one"),
-    ("pyramid", plain("--timepoint", "1"), "in.zarr has no time point 1, but 1", "--timepoint"),
+    (
+        "n4",
+        plain("--channel", "x", **CHANNELS),
+        "in.zarr has no single channel 'x' but 2: 0, 1",
+        "give one",
+    ),
+    (
+        "pyramid",
+        plain("--timepoint", "1"),
+        "in.zarr has no single timepoint '1' but 1: 0",
+        "--timepoint",
+    ),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
     (
         "resample",

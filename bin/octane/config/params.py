@@ -14,7 +14,7 @@ itself says so (``per_subject``); the others are read once for the whole run.
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypedDict, TypeVar, cast
+from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 import cyclopts
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -116,9 +116,8 @@ def _auto(value: object) -> object:
 
 
 def _text(value: object) -> object:
-    """A number where a text stands, as params files and Nextflow's command line have it."""
-    value = _or_none(value)
-    return str(value) if isinstance(value, int) else value
+    """Let a number stand for a text, as Nextflow reads one on its command line."""
+    return str(value) if isinstance(value, int) else _or_none(value)
 
 
 def _switched(value: object) -> object:
@@ -175,21 +174,6 @@ class StepParameters(BaseModel):
         }
 
 
-class Choice(NamedTuple):
-    """Channel and time point that are to be read; None: the only one."""
-
-    channel: str | None = None
-    timepoint: int | None = None
-
-
-class Opening(TypedDict):
-    """Arguments of the functions that open an image."""
-
-    input_unit: Unit | None
-    missing: Literal["error", "fill"]
-    choice: Choice
-
-
 class InputParameters(StepParameters):
     """Reading of input files."""
 
@@ -209,15 +193,6 @@ class InputParameters(StepParameters):
     timepoint: int | None = parameter(
         None, "Time point of input that has several: its number from 0.", ge=0
     )
-
-    @property
-    def opening(self) -> Opening:
-        """These as arguments of the functions that open an image."""
-        return {
-            "input_unit": self.input_unit,
-            "missing": self.missing_chunks,
-            "choice": Choice(self.channel, self.timepoint),
-        }
 
 
 class ExecutionParameters(StepParameters):

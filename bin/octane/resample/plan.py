@@ -256,7 +256,9 @@ def plan_levels(
     """Grid of each level, and the operators that make it from the level before.
 
     ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
-    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`.
+    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All begin at one edge and end
+    within half a voxel of their own from the volume's. Along an axis where that is thinner than
+    half a voxel, a level has one voxel of its thickness.
 
     Raises
     ------
@@ -279,7 +281,15 @@ def plan_levels(
                 f"--resolutions asks for {steps[0][0]:g} micrometre and the volume has "
                 f"{coarsest:g}; leave out what is finer."
             )
-    planned: list[tuple[Grid, list[AxisOperator]]] = []
-    for step in steps:
-        planned.append(resampled(planned[-1][0] if planned else grid, step))
+    steps = [
+        vector(*(t if e >= t / 2 else e for t, e in zip(step, grid.extent, strict=True)))
+        for step in steps
+    ]
+    planned = [resampled(grid, step) for step in steps[:1]]
+    for step in steps[1:]:
+        before, edge = planned[-1][0], planned[0][0].edge
+        extent = (a + n - e for a, n, e in zip(grid.edge, grid.extent, edge, strict=True))
+        level = Grid.covering(edge, vector(*extent), step)
+        axes = zip(before.shape, before.spacing, step, level.shape, strict=True)
+        planned.append((level, [resampler(*axis) for axis in axes]))
     return planned

@@ -67,29 +67,18 @@ class Plan:
 
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow takes it; ``flags`` are words of each step's command."""
-        first = _first_step(self.kind, self.settings)
-        flags = {step: shlex.join(_flags(step, self.settings, first)) for step in MODELS}
+        # The first step reads the input; what it writes has one channel and one time point.
+        first = [step.name.lower() for step in self.steps[:1]]
+        flags = {step: shlex.join(_flags(step, self.settings, step in first)) for step in MODELS}
         steps = [asdict(step) for step in self.steps]
         return {"kind": self.kind, "items": self.items, "flags": flags, "steps": steps}
 
 
-def _first_step(kind: str, settings: Settings) -> str:
-    """The step that reads the input."""
-    workflow = settings["workflow"]
-    resolution = None if workflow["skip_resample"] else settings["resample"]["resolution"]
-    if resolution is not None and kind != "section":
-        return "resample"
-    if kind != "volume":
-        return "stitch" if kind == "mosaic" and not workflow["skip_stitch"] else "stack"
-    return "pyramid" if workflow["skip_n4"] else "n4"
-
-
-def _flags(step: str, settings: Settings, first: str) -> list[str]:
+def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     words: list[str] = []
     for name in MODELS[step]:
         values = dict(settings[name])
-        # What a step writes has one channel and one time point.
-        if name == "input" and step != first:
+        if name == "input" and not first:
             values |= {"channel": None, "timepoint": None}
         # Only these two have the label gpu_slot, without which a task is given no GPU.
         if name == "execution" and step not in ("resample", "n4"):
@@ -209,7 +198,7 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
         files = find_inputs(source)
         for path in files:
             with _noted(problems):
-                volumes.append(open_volume(as_given(source, path), **reading.opening))
+                volumes.append(open_volume(as_given(source, path), reading))
         if volumes:
             kind = kind_of(volumes, str(workflow["input_kind"]))
             _check_volumes(volumes, kind, settings, positions, problems)

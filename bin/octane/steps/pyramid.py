@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from octane import __version__
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.core.arrays import require_cpu
 from octane.core.files import bring_to_disk
@@ -30,6 +31,13 @@ logger = logging.getLogger(__name__)
 
 OLD_MANIFEST = "octane-manifest.tsv"
 """List of files that stores of earlier versions carry."""
+
+DOWNSCALING = {
+    "description": "Each level is made from the one before: along each axis a Gaussian of "
+    "(f - 1) / 2 voxels, where f is the ratio of the voxel sizes, and linear interpolation.",
+    "method": "octane.resample.resampler.resample",
+    "version": __version__,
+}
 
 PREVIEW = 256
 """Longest edge of the preview's slices, pixels."""
@@ -57,7 +65,7 @@ def build_pyramid(
     OctaneError
         For input, resolutions or output that is not usable; nothing is left half-written.
     """
-    image = open_volume(source, **reading.opening)
+    image = open_volume(source, reading)
     planned = plan_levels(image.grid, parameters.resolutions)
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.recorded(reading))
@@ -77,6 +85,7 @@ def build_pyramid(
         image.dtype,
         codec=parameters.codec,
         attributes=attributes,
+        method=("gaussian", DOWNSCALING) if len(levels) > 1 else None,
         overwrite=execution.overwrite,
     ) as writers:
         before: Volume = image
@@ -91,7 +100,7 @@ def build_pyramid(
             stream_resample(
                 plan_stream(before, level, operators, image.dtype, execution),
                 writer,
-                label=f"PYRAMID {grid.spacing[0]:g} um",
+                label=f"PYRAMID {max(grid.spacing):g} um",
                 metrics=metrics,
             )
             before = Image(destination, writer.array, grid, "fill")

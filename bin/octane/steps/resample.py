@@ -64,7 +64,7 @@ def resample_image(
     OctaneError
         For input, target or output that is not usable; nothing is left half-written.
     """
-    image = open_volume(source, **reading.opening)
+    image = open_volume(source, reading)
     target = target_of(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
         raise OctaneError(

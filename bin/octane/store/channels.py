@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from octane.config.params import Choice
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
-"""Names of the two axes along which one place may be chosen."""
+"""Axes along which one place may be chosen."""
 
-LISTED = 16
-"""Channels that an error lists."""
-SHOWN = 24
-"""Characters of a channel's name in it."""
+LISTED, SHOWN = 16, 24
+"""Places that an error lists, and characters of a name in it."""
 
 
 def place_of(
@@ -20,70 +18,33 @@ def place_of(
     axes: Sequence[str],
     sizes: Sequence[int],
     labels: Sequence[str],
-    choice: Choice | None,
+    reading: InputParameters | None,
 ) -> tuple[int, ...]:
-    """Place of a 3-D image along the other axes of an array.
+    """Place of a 3-D image along the other axes of its array, which have these sizes.
 
-    Parameters
-    ----------
-    axes, sizes
-        Axes other than z, y and x, and their lengths. Those that are not :data:`CHANNEL` or
-        :data:`TIMEPOINT` must have length one.
-    labels
-        Names of the first channels; empty for one without.
-    choice
-        Wishes of a person; None where there is no way to choose, as for a mask.
+    ``labels`` are names of the first channels, empty where one has none; ``reading`` is None where
+    there is no way to choose, as for a mask.
 
     Raises
     ------
     OctaneError
-        When there are several and none is chosen, or the one that is chosen does not exist; lists
-        what there is.
+        When there are several and none is chosen, or not the one that is chosen; lists them.
     """
-    found = dict(zip(axes, sizes, strict=True))
-    count, times = found.get(CHANNEL, 1), found.get(TIMEPOINT, 1)
-    places = {
-        CHANNEL: _channel(path, count, labels[:count], choice),
-        TIMEPOINT: _timepoint(path, times, choice),
-    }
-    for axis, size in found.items():
-        if axis not in places and size > 1:
-            raise OctaneError(
-                f"{path} has {size} places along the axis {axis}; octane takes 3-D images: "
-                "extract one."
-            )
-    return tuple(places.get(axis, 0) for axis in axes)
-
-
-def _channel(path: Path, count: int, labels: Sequence[str], choice: Choice | None) -> int:
-    asked = choice.channel if choice else None
-    matching = [place for place, label in enumerate(labels) if label == asked]
-    if asked is None and count == 1:
-        return 0
-    # No array has so many channels that the number has ten digits.
-    if asked is not None and asked.isdecimal() and len(asked) < 10 and int(asked) < count:
-        return int(asked)
-    if asked and len(matching) == 1:
-        return matching[0]
-    names = [f" '{label[:SHOWN]}'" if label else "" for label in labels[:LISTED]]
-    names += [""] * (min(count, LISTED) - len(names))
-    listed = ", ".join(f"{place}{name}" for place, name in enumerate(names))
-    listed += f" and {count - LISTED} more" if count > LISTED else ""
-    has = f"{count} channels: {listed}"
-    if asked is not None:
-        has = f"{'several channels' if matching else 'no channel'} '{asked}', but {listed}"
-    raise OctaneError(f"{path} has {has}; {_remedy(choice, '--channel')}.")
-
-
-def _timepoint(path: Path, count: int, choice: Choice | None) -> int:
-    asked = choice.timepoint if choice else None
-    if asked is None and count == 1:
-        return 0
-    if asked is not None and asked < count:
-        return asked
-    has = f"{count} time points" if asked is None else f"no time point {asked}, but {count}"
-    raise OctaneError(f"{path} has {has}, from 0 to {count - 1}; {_remedy(choice, '--timepoint')}.")
-
-
-def _remedy(choice: Choice | None, flag: str) -> str:
-    return "write the one that is meant alone" if choice is None else f"give one with {flag}"
+    wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
+    places = {}
+    for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
+        names, asked = labels[:count] if axis == CHANNEL else [], wishes.get(axis)
+        number = "0" if asked is None and count == 1 else str(asked)
+        found = [place for place, name in enumerate(names) if name == asked]
+        # No array has so many places that the number of one has ten digits.
+        if number.isdecimal() and len(number) < 10 and int(number) < count:
+            found = [int(number)]
+        if len(found) != 1:
+            has = f"{count} {axis}s" if asked is None else f"no single {axis} '{asked}' but {count}"
+            shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
+            listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
+            more = f" and {count - LISTED} more" if count > LISTED else ""
+            remedy = f"give one with --{axis}" if axis in wishes else "write one of them alone"
+            raise OctaneError(f"{path} has {has}: {listed}{more}; {remedy}.")
+        places[axis] = found[0]
+    return tuple(places[axis] for axis in axes)

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import zarr
 import zarr.errors
 
-from octane.config.params import Choice
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region
@@ -37,7 +37,7 @@ from octane.store.chunks import (
     stored_objects,
 )
 from octane.store.encoding import Encoding, NotDirectError
-from octane.store.ngff import read_json, read_metadata
+from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 
 Attributes = dict[str, object]
@@ -196,31 +196,31 @@ def _restore(path: Path) -> str:
 
 def open_image(
     path: Path,
+    reading: InputParameters | None = None,
     *,
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
-    choice: Choice | None = None,
 ) -> Image:
-    """Open the finest level of an OME-Zarr image; ``input_unit`` is for axes that state none.
+    """Open the finest level of an OME-Zarr image, as ``reading`` says.
 
-    ``choice`` is for images of several channels or time points; without, they are refused.
+    Without it the other parameters hold, ``input_unit`` for axes that state none, and there may be
+    one channel and one time point.
 
     Raises
     ------
     OctaneError
         When it is not an OME-Zarr image of axes z, y, x with scale and unit; says what to do.
     """
+    if reading is not None:
+        input_unit, missing = reading.input_unit, reading.missing_chunks
     metadata = read_metadata(path, input_unit)
-    axes, labels = metadata.axes, metadata.labels
-    array = _array(path, metadata.datasets[0], len(axes))
-    place = place_of(path, axes, array.shape[:-3], labels, choice)
+    array, place = _array(path, metadata.datasets[0], metadata, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
-    attributes = metadata.octane or {}
-    if metadata.octane is None:
-        channel = dict(zip(axes, place, strict=True)).get(CHANNEL, 0)
-        named = "".join(labels[channel : channel + 1])
-        attributes |= {"channel": named} if named else {}
-    return Image(path, array, grid, missing, attributes, place)
+    channel = dict(zip(metadata.axes, place, strict=True)).get(CHANNEL, 0)
+    label = "".join(metadata.labels[channel : channel + 1])
+    foreign: Attributes = {"channel": label} if label else {}
+    own = foreign if metadata.octane is None else metadata.octane
+    return Image(path, array, grid, missing, own, place)
 
 
 def _shape(array: zarr.Array) -> tuple[int, int, int]:
@@ -230,24 +230,21 @@ def _shape(array: zarr.Array) -> tuple[int, int, int]:
 def open_levels(path: Path) -> list[Image]:
     """Open every level of an OME-Zarr image, finest first, all with the voxel size of the finest.
 
-    Of several channels or time points one is opened for each chunk along their axes. Chunks that
-    are absent are errors in images of octane's own, which store every chunk.
+    Chunks that are absent are errors in images of octane's own, which store every chunk.
     """
     metadata = read_metadata(path, "micrometer")
     missing = "fill" if metadata.octane is None else "error"
-    before = len(metadata.axes)
-    return [
-        Image(path, array, Grid(_shape(array), metadata.spacing), missing, place=place)
-        for array in [_array(path, name, before, every=True) for name in metadata.datasets]
-        for place in product(*map(range, [0] * before, array.shape, array.chunks[:before]))
-    ]
+    images = []
+    for name in metadata.datasets:
+        array, place = _array(path, name, metadata, None)
+        images.append(Image(path, array, Grid(_shape(array), metadata.spacing), missing, {}, place))
+    return images
 
 
-def _array(path: Path, name: str, before: int, *, every: bool = False) -> zarr.Array:
-    """The array of one dataset, which has ``before`` axes before z, y and x.
-
-    Its size is that of one image, or with ``every`` of all.
-    """
+def _array(
+    path: Path, name: str, metadata: Metadata, reading: InputParameters | None
+) -> tuple[zarr.Array, tuple[int, ...]]:
+    """The array of one dataset, and the image's place in it."""
     found = {file: read_json(path / name / file) for file in METADATA}
     content = found["zarr.json"] or found[".zarray"]
     if not content:
@@ -263,26 +260,24 @@ def _array(path: Path, name: str, before: int, *, every: bool = False) -> zarr.A
             f"{path} has metadata of the dataset {name} that cannot be read "
             f"({_wrong_field(content)}: {reason}); {_restore(path)}"
         ) from error
-    if array.ndim != before + 3 or min(array.shape) < 1 or array.dtype.kind not in "biufc":
+    count = len(metadata.axes) + 3
+    if array.ndim != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
         raise OctaneError(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
-            f"images of numbers, here of {before + 3} axes."
+            f"images of numbers, here of {count} axes."
         )
-    shape, chunks = array.shape, array.chunks
-    read = slice(0 if every else before, None)
+    shape, chunks = _shape(array), array.chunks
     if (
         min(*chunks, *owned_shape(array)) < 1
-        or math.prod(-(-n // c) for n, c in zip(shape[read], chunks[read], strict=True))
-        > MOST_CHUNKS
-        or math.prod(shape[read]) > MOST_VOXELS[0]
-        or math.prod(chunks) > MOST_VOXELS[1]
+        or math.prod(-(-n // c) for n, c in zip(shape, chunks[-3:], strict=True)) > MOST_CHUNKS
+        or any(math.prod(n) > most for n, most in zip((shape, chunks), MOST_VOXELS, strict=True))
     ):
         raise OctaneError(
             f"{path} holds an array of shape {shape} in chunks of {chunks}; octane takes up to "
             f"{MOST_CHUNKS} chunks of up to {MOST_VOXELS[1]} voxels: correct the metadata of "
             f"dataset {name}, or rechunk it."
         )
-    return array
+    return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
 
 
 def _wrong_field(content: dict[str, object]) -> str:

@@ -61,11 +61,6 @@ class Axis(BaseModel):
     type: Word | None = None
     unit: Word | None = None
 
-    @property
-    def meaning(self) -> str:
-        """One of :data:`MEANINGS`, or the axis's own name."""
-        return MEANINGS.get(self.type or "") or MEANINGS.get(self.name, self.name)
-
 
 class Transformation(BaseModel):
     """A scale, a translation, or one of others that are not read."""
@@ -95,7 +90,7 @@ def _first(entries: object) -> object:
 
 
 def _labels(omero: object) -> list[str]:
-    """Names of the channels; empty for one without, or with one that cannot be shown."""
+    """Names of channels, empty where there is none to show: nothing in ``omero`` is an error."""
     channels = omero.get("channels") if isinstance(omero, dict) else None
     listed = channels if isinstance(channels, list) else []
     names = [channel.get("label") if isinstance(channel, dict) else None for channel in listed]
@@ -103,11 +98,7 @@ def _labels(omero: object) -> list[str]:
 
 
 class Multiscales(BaseModel):
-    """NGFF's part of the attributes; the first image is read.
-
-    ``omero`` is of use to viewers: of it the names of the channels are read, and nothing in it
-    makes an image unreadable.
-    """
+    """NGFF's part of the attributes; the first image is read, and the names of its channels."""
 
     multiscales: Annotated[list[Multiscale], BeforeValidator(_first)] = []
     omero: Annotated[list[str], BeforeValidator(_labels)] = []
@@ -141,7 +132,6 @@ class Noted(BaseModel):
     mosaic: Facts = Facts()
     section: Facts = Facts()
     sections: list[StackedSection] = []
-    channel: Word | None = None
 
 
 class GroupAttributes(Multiscales):
@@ -205,7 +195,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
         raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
     multiscale = described.multiscales[0]
     names = [axis.name for axis in multiscale.axes]
-    axes = [axis.meaning for axis in multiscale.axes[:-3]]
+    axes = [MEANINGS.get(a.type or a.name, a.name) for a in multiscale.axes[:-3]]
     if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
         raise OctaneError(
             f"{path} has the axes {' '.join(names)[:100] or '(none)'}; octane takes 3-D images of "

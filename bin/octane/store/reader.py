@@ -59,13 +59,12 @@ class DirectReader:
         self._fill_missing = fill_missing
         known = len(place)
         self._shape, self._chunks = array.shape[known:], array.chunks[known:]
-        self._outer = tuple(p // c for p, c in zip(place, array.chunks, strict=False))
         self._image_bytes = prod(self._chunks) * self.encoding.dtype.itemsize
+        self._outer, self._before = (), 0
         # A chunk holds one image after the other, in C order.
-        before = 0
         for p, c in zip(place, array.chunks, strict=False):
-            before = before * c + p % c
-        self._before = before * self._image_bytes
+            self._outer += (p // c,)
+            self._before = self._before * c + p % c * self._image_bytes
         # A shard is written once, so that its index is the same for as long as this reader lives.
         self._index = lru_cache(INDICES)(self._read_index)
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
-from octane.config.params import Choice
+from octane.config.params import InputParameters
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region
@@ -95,22 +95,22 @@ def is_ome_zarr(path: Path) -> bool:
 
 def open_volume(
     path: Path,
+    reading: InputParameters | None = None,
     *,
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
-    choice: Choice | None = None,
 ) -> Volume:
     """Open an OME-Zarr store, or a file of which voxels are read when they are asked for.
 
     Parameters and errors are those of :func:`octane.store.image.open_image`.
     """
     if is_ome_zarr(path):
-        return open_image(path, input_unit=input_unit, missing=missing, choice=choice)
+        return open_image(path, reading, input_unit=input_unit, missing=missing)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
     # A file has one channel and one time point.
-    place_of(path, [], [], [], choice)
-    return open_file(path, input_unit=input_unit)
+    place_of(path, [], [], [], reading)
+    return open_file(path, input_unit=reading.input_unit if reading else input_unit)
 
 
 def find_inputs(source: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from zarr.core.common import JSON
 
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region
+from octane.core.geometry import Grid, Region, blocks
 from octane.core.timing import span
 from octane.store.chunks import chunk_key, owned_shape
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, Encoding, crc32c
@@ -39,6 +39,11 @@ CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
 SHARD = 256
 """Edge of a volume's shards: a volume is some thousand files."""
+
+PERCENTILES = (0, 0.5, 99.5, 100)
+"""Of the display window: its lower limit, start, end and upper limit."""
+SAMPLED, SAMPLE_VOXELS = 27, 1 << 17
+"""Chunks that they are taken from, and voxels of each, at most."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +191,7 @@ def create_image(
     *,
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
+    method: tuple[str, dict[str, str]] | None = None,
     overwrite: bool = False,
 ) -> Generator[list[DirectWriter]]:
     """Create an OME-Zarr 0.5 image, and name it when the block ends well.
@@ -195,7 +201,10 @@ def create_image(
     levels
         Finest first.
     attributes
-        Noted under ``octane``; may be filled until the block ends.
+        Noted under ``octane``; may be filled until the block ends. ``channel`` is the name that
+        viewers show, without it the image's own.
+    method
+        NGFF's ``type`` and ``metadata``: how a level is made from the one before.
 
     Yields
     ------
@@ -210,8 +219,11 @@ def create_image(
     """
     if not destination.name.endswith(".zarr"):
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
+    name, (kind, how) = destination.name.split(".")[0], method or (None, None)
     multiscale = v05.Multiscale(
-        name=destination.name.split(".")[0],
+        name=name,
+        type=kind,
+        metadata=how,
         axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
         datasets=[
             v05.Dataset(
@@ -224,7 +236,6 @@ def create_image(
             for index, level in enumerate(levels)
         ],
     )
-    metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
     with writing(destination, overwrite=overwrite) as partial:
         group = zarr.open_group(partial, mode="w", zarr_format=3)
         writers = [
@@ -243,11 +254,39 @@ def create_image(
             for index, level in enumerate(levels)
         ]
         yield writers
-        for writer, level in zip(writers, levels, strict=True):
-            lost = Image(partial, writer.array, level.grid).missing_chunks()
+        images = [Image(partial, w.array, k.grid) for w, k in zip(writers, levels, strict=True)]
+        for image in images:
+            lost = image.missing_chunks()
             if lost:
                 raise OctaneError(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )
-        group.attrs.update({"ome": metadata, "octane": cast("JSON", dict(attributes or {}))})
+        noted = dict(attributes or {})
+        # A mosaic is for the next step, and its chunks may be large.
+        mosaic = noted.get("kind") == "mosaic"
+        omero = None if mosaic else _omero(images, str(noted.get("channel", name)))
+        metadata = v05.Image(multiscales=[multiscale], omero=omero)
+        ome = metadata.model_dump(mode="json", exclude_none=True)
+        group.attrs.update({"ome": ome, "octane": cast("JSON", noted)})
+
+
+def _omero(levels: Sequence[Image], label: str) -> v05.Omero:
+    """Name and display window for viewers, from voxels of the finest level that is small."""
+    cut = [(level, blocks(level.grid.shape, level.chunks)) for level in levels]
+    image, regions = next((c for c in cut if len(c[1]) <= SAMPLED), cut[-1])
+    found = []
+    # Of a level that is large, chunks all over it.
+    for region in regions[:: -(-len(regions) // SAMPLED)]:
+        voxels = image.read(region).ravel()
+        voxels = voxels[:: -(-voxels.size // SAMPLE_VOXELS)]
+        shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
+        found.append(shown[np.isfinite(shown)].astype(np.float64))
+    values = np.concatenate(found)
+    low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
+    end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
+    window = v05.OmeroWindow(min=low, max=max(high, end), start=start, end=end)
+    channel = v05.OmeroChannel(label=label, color="FFFFFF", active=True, window=window)
+    middle = levels[0].grid.shape[0] // 2
+    defaults = v05.OmeroRenderingDefs(model="greyscale", defaultT=0, defaultZ=middle)
+    return v05.Omero(channels=[channel], rdefs=defaults)

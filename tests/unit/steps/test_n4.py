@@ -194,7 +194,7 @@ def test_a_mask_has_one_channel(volume, write_image, write_foreign, correct, bia
     found = correct(volume, "b.ome.zarr", mask=str(path))[0]
     np.testing.assert_array_equal(read(found), expected)
     path = write_foreign("two.zarr", np.stack([mask, mask]), axes="czyx")
-    with pytest.raises(OctaneError, match="2 channels: 0, 1; write the one that is meant alone"):
+    with pytest.raises(OctaneError, match="2 channels: 0, 1; write one of them alone"):
         correct(volume, "c.ome.zarr", mask=str(path))
 
 

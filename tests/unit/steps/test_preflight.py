@@ -134,7 +134,7 @@ def test_several_channels_are_listed(problems, write_foreign):
     (line,) = problems(source)
     assert line == f"{source} has 2 channels: 0 'a', 1 'b'; give one with --channel."
     (line,) = problems(source, channel=2)
-    assert line.endswith("has no channel '2', but 0 'a', 1 'b'; give one with --channel.")
+    assert line.endswith("has no single channel '2' but 2: 0 'a', 1 'b'; give one with --channel.")
 
 
 @pytest.mark.parametrize(
