@@ -92,10 +92,10 @@ def piped():
     return arguments
 
 
-def masked(mask):
+def masked(mask, **how):
     def make():
         store("in.zarr")
-        store("mask.zarr", mask.astype(np.uint8))
+        store("mask.zarr", mask.astype(np.uint8), **how)
         return ["in.zarr", "out.zarr", "--mask", "mask.zarr"]
 
     return make
@@ -116,8 +116,8 @@ def existing():
 
 NOT_FINITE = np.where(np.arange(np.prod(SHAPE)).reshape(SHAPE) == 4805, np.nan, values())
 CUT_IN_Z = {"chunks": (4, 16, 16)}
-CHANNELS = {"axes": "czyx", "voxels": np.ones((2, *SHAPE)), "chunks": (1, *TILE)}
-CHANNELS |= {"scale": (1, 5, 5, 5)}
+CHANNELS = {"axes": "czyx", "chunks": (1, *TILE), "scale": (1, 5, 5, 5)}
+TWO = np.ones((2, *SHAPE))
 EMPTY = np.zeros(SHAPE)
 TARGET = ("--resolution", "10")
 
@@ -133,10 +133,15 @@ CASES = [
         "in.zarr has the axes c y x",
         "extract one",
     ),
-    ("resample", plain(*TARGET, **CHANNELS), "in.zarr has 2 channels: 0, 1", "with --channel"),
+    (
+        "resample",
+        plain(*TARGET, voxels=TWO, **CHANNELS),
+        "in.zarr has 2 channels: 0, 1",
+        "with --channel",
+    ),
     (
         "n4",
-        plain("--channel", "x", **CHANNELS),
+        plain("--channel", "x", voxels=TWO, **CHANNELS),
         "in.zarr has no single channel 'x' but 2: 0, 1",
         "give one",
     ),
@@ -171,6 +176,8 @@ CASES = [
     ),
     ("n4", plain(voxels=np.full(SHAPE, 7.0)), "in.zarr holds the one value 7", "check the input"),
     ("n4", plain(voxels=np.zeros(SHAPE, "c8")), "in.zarr holds complex64 voxels", "needs real"),
+    ("n4", masked(TWO, **CHANNELS), "mask.zarr has 2 channels: 0, 1", "write one of them alone"),
+    ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY + 255), "mask.zarr holds the value 255", "a mask is 0 and 1"),
     ("n4", masked(EMPTY[:, :16]), "mask.zarr has the shape", "on the volume's grid"),

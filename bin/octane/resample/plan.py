@@ -258,7 +258,7 @@ def plan_levels(
     ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
     its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All begin at one edge and end
     within half a voxel of their own from the volume's. Along an axis where that is thinner than
-    half a voxel, a level has one voxel of its thickness.
+    half a voxel, a level has one of its thickness, or as thick as that of the level before.
 
     Raises
     ------
@@ -281,15 +281,20 @@ def plan_levels(
                 f"--resolutions asks for {steps[0][0]:g} micrometre and the volume has "
                 f"{coarsest:g}; leave out what is finer."
             )
-    steps = [
-        vector(*(t if e >= t / 2 else e for t, e in zip(step, grid.extent, strict=True)))
-        for step in steps
-    ]
-    planned = [resampled(grid, step) for step in steps[:1]]
-    for step in steps[1:]:
-        before, edge = planned[-1][0], planned[0][0].edge
-        extent = (a + n - e for a, n, e in zip(grid.edge, grid.extent, edge, strict=True))
-        level = Grid.covering(edge, vector(*extent), step)
-        axes = zip(before.shape, before.spacing, step, level.shape, strict=True)
-        planned.append((level, [resampler(*axis) for axis in axes]))
+    planned: list[tuple[Grid, list[AxisOperator]]] = []
+    before, edge, extent = grid, grid.edge, grid.extent
+    for step in steps:
+        axes = zip(step, extent, before.spacing, strict=True)
+        target = vector(*(t if n >= t / 2 else max(n, s) for t, n, s in axes))
+        level, operators = resampled(grid, target)
+        if planned:
+            level = Grid.covering(edge, extent, target)
+            axes = zip(before.shape, before.spacing, target, level.shape, strict=True)
+            operators = [resampler(*axis) for axis in axes]
+        else:
+            edge = level.edge
+            far = zip(grid.edge, grid.extent, edge, strict=True)
+            extent = vector(*(a + n - e for a, n, e in far))
+        planned.append((level, operators))
+        before = level
     return planned

@@ -195,7 +195,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
         raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
     multiscale = described.multiscales[0]
     names = [axis.name for axis in multiscale.axes]
-    axes = [MEANINGS.get(a.type or a.name, a.name) for a in multiscale.axes[:-3]]
+    axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in multiscale.axes[:-3]]
     if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
         raise OctaneError(
             f"{path} has the axes {' '.join(names)[:100] or '(none)'}; octane takes 3-D images of "

@@ -201,8 +201,7 @@ def create_image(
     levels
         Finest first.
     attributes
-        Noted under ``octane``; may be filled until the block ends. ``channel`` is the name that
-        viewers show, without it the image's own.
+        Noted under ``octane``; may be filled until the block ends. ``channel`` is for viewers.
     method
         NGFF's ``type`` and ``metadata``: how a level is made from the one before.
 
@@ -219,9 +218,9 @@ def create_image(
     """
     if not destination.name.endswith(".zarr"):
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
-    name, (kind, how) = destination.name.split(".")[0], method or (None, None)
+    kind, how = method or (None, None)
     multiscale = v05.Multiscale(
-        name=name,
+        name=destination.name.split(".")[0],
         type=kind,
         metadata=how,
         axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
@@ -264,14 +263,13 @@ def create_image(
                 )
         noted = dict(attributes or {})
         # A mosaic is for the next step, and its chunks may be large.
-        mosaic = noted.get("kind") == "mosaic"
-        omero = None if mosaic else _omero(images, str(noted.get("channel", name)))
+        omero = None if noted.get("kind") == "mosaic" else _omero(images, noted.get("channel"))
         metadata = v05.Image(multiscales=[multiscale], omero=omero)
         ome = metadata.model_dump(mode="json", exclude_none=True)
         group.attrs.update({"ome": ome, "octane": cast("JSON", noted)})
 
 
-def _omero(levels: Sequence[Image], label: str) -> v05.Omero:
+def _omero(levels: Sequence[Image], label: object) -> v05.Omero:
     """Name and display window for viewers, from voxels of the finest level that is small."""
     cut = [(level, blocks(level.grid.shape, level.chunks)) for level in levels]
     image, regions = next((c for c in cut if len(c[1]) <= SAMPLED), cut[-1])
@@ -286,7 +284,9 @@ def _omero(levels: Sequence[Image], label: str) -> v05.Omero:
     low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
     window = v05.OmeroWindow(min=low, max=max(high, end), start=start, end=end)
-    channel = v05.OmeroChannel(label=label, color="FFFFFF", active=True, window=window)
+    channel = v05.OmeroChannel(
+        label=str(label or "intensity"), color="FFFFFF", active=True, window=window
+    )
     middle = levels[0].grid.shape[0] // 2
     defaults = v05.OmeroRenderingDefs(model="greyscale", defaultT=0, defaultZ=middle)
     return v05.Omero(channels=[channel], rdefs=defaults)

@@ -187,17 +187,6 @@ def test_many_blocks_give_the_bits_of_one(
     assert metrics.bytes["written"] == biased.astype(dtype).nbytes + biased.size * 4
 
 
-def test_a_mask_has_one_channel(volume, write_image, write_foreign, correct, biased):
-    mask = (biased > 100).astype(np.uint8)
-    expected = read(correct(volume, "a.ome.zarr", mask=str(write_image("m.zarr", mask)))[0])
-    path = write_foreign("one.zarr", mask[None, None], axes="tczyx")
-    found = correct(volume, "b.ome.zarr", mask=str(path))[0]
-    np.testing.assert_array_equal(read(found), expected)
-    path = write_foreign("two.zarr", np.stack([mask, mask]), axes="czyx")
-    with pytest.raises(OctaneError, match="2 channels: 0, 1; write one of them alone"):
-        correct(volume, "c.ome.zarr", mask=str(path))
-
-
 @pytest.mark.parametrize(
     ("role", "voxels", "words"),
     [

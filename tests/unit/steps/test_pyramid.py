@@ -88,7 +88,7 @@ def test_the_levels_are_those_asked_for_and_valid(volume, build):
     assert levels.attributes["octane"]["kind"] == "volume"
     assert levels.multiscale["type"] == "gaussian"
     assert levels.multiscale["metadata"]["version"] == octane.__version__
-    assert levels.attributes["ome"]["omero"]["channels"][0]["label"] == "brain"
+    assert levels.attributes["ome"]["omero"]["channels"][0]["label"] == "intensity"
     assert metrics.previews["slice_z"].shape == (43, 52)
     assert metrics.previews["slice_x"].shape == (34, 43)
     assert metrics.figures["preview_spacing"] == [10.0, 10.0, 10.0]
@@ -121,7 +121,7 @@ def test_the_levels_lie_where_their_metadata_says(write_image, build, n):
 
 @pytest.mark.parametrize("spacing", [(10.0, 10.0, 10.0), (3.5, 4.0, 4.0), (9.0, 2.9, 10.0)])
 @pytest.mark.parametrize("resolutions", [None, (10, 25, 50, 100), (24, 31)])
-@pytest.mark.parametrize("shape", [(1, 7, 300), (34, 43, 52), (35, 101, 257)])
+@pytest.mark.parametrize("shape", [(1, 7, 300), (4, 43, 52), (35, 101, 257)])
 def test_no_level_overhangs_the_volume(spacing, resolutions, shape):
     volume = Grid(shape, spacing, (1000.0, -3.0, 0.0))
     (first, _), *others = plan_levels(volume, resolutions)
@@ -134,6 +134,7 @@ def test_no_level_overhangs_the_volume(spacing, resolutions, shape):
             for edge, extent, own, length, step in zip(*axes, strict=True):
                 assert abs(own - edge) <= step / 4 + 1e-9
                 assert abs(own + length - edge - extent) <= step / 2 + 1e-9
+        assert all(a <= b for a, b in zip(first.spacing, level.spacing, strict=True))
         if resolutions is None:
             moved = np.subtract(level.origin, volume.origin)
             assert moved == pytest.approx(np.subtract(level.spacing, volume.spacing) / 2)
@@ -156,7 +157,6 @@ def test_the_display_window_is_robust(write_image, values, window):
     (channel,) = Levels(path).attributes["ome"]["omero"]["channels"]
     found = [channel["window"][name] for name in ("min", "start", "end", "max")]
     assert found == pytest.approx(window, rel=1e-2)
-    assert (channel["label"], channel["active"]) == ("v", True)
 
 
 @pytest.mark.parametrize(
