@@ -258,7 +258,8 @@ def plan_levels(
     ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
     its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All begin at one edge and end
     within half a voxel of their own from the volume's. Along an axis where that is thinner than
-    half a voxel, a level has one of its thickness, or as thick as that of the level before.
+    half a voxel, a level has one of its thickness, or as thick as that of the level before; one
+    that repeats the level before is left out.
 
     Raises
     ------
@@ -286,6 +287,8 @@ def plan_levels(
     for step in steps:
         axes = zip(step, extent, before.spacing, strict=True)
         target = vector(*(t if n >= t / 2 else max(n, s) for t, n, s in axes))
+        if planned and target == before.spacing:
+            break
         level, operators = resampled(grid, target)
         if planned:
             level = Grid.covering(edge, extent, target)

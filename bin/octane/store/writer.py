@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Literal, cast
 
@@ -21,7 +22,7 @@ from zarr.core.common import JSON
 
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region, blocks
+from octane.core.geometry import Grid, Region
 from octane.core.timing import span
 from octane.store.chunks import chunk_key, owned_shape
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, Encoding, crc32c
@@ -271,12 +272,14 @@ def create_image(
 
 def _omero(levels: Sequence[Image], label: object) -> v05.Omero:
     """Name and display window for viewers, from voxels of the finest level that is small."""
-    cut = [(level, blocks(level.grid.shape, level.chunks)) for level in levels]
-    image, regions = next((c for c in cut if len(c[1]) <= SAMPLED), cut[-1])
-    found = []
+    sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
+    at = next((at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED), -1)
     # Of a level that is large, chunks all over it.
-    for region in regions[:: -(-len(regions) // SAMPLED)]:
-        voxels = image.read(region).ravel()
+    spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLED)).astype(int)
+    found = []
+    for place in np.transpose(np.unravel_index(spread, sizes[at])).tolist():
+        axes = zip(place, levels[at].chunks, strict=True)
+        voxels = levels[at].read(tuple(slice(p * c, (p + 1) * c) for p, c in axes)).ravel()
         voxels = voxels[:: -(-voxels.size // SAMPLE_VOXELS)]
         shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
         found.append(shown[np.isfinite(shown)].astype(np.float64))

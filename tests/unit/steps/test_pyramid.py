@@ -144,6 +144,8 @@ def test_no_level_overhangs_the_volume(spacing, resolutions, shape):
     ("values", "window"),
     [
         (np.arange(1000.0), (0, 5, 994, 999)),
+        # Of more chunks than are read: the first and the last, and those between.
+        (np.arange(1e5), (0, 134, 99864, 99999)),
         (np.where(np.arange(1000) < 997, 7, 5e4), (7, 7, 5e4, 5e4)),
         (np.full(1000, -3), (-3, -3, 7, 7)),
         (np.array([np.nan, np.inf, 1e-6]), (1e-6, 1e-6, 1, 1)),
@@ -153,7 +155,8 @@ def test_no_level_overhangs_the_volume(spacing, resolutions, shape):
 )
 def test_the_display_window_is_robust(write_image, values, window):
     dtype = "c8" if values.dtype.kind == "c" else "f4"
-    path = write_image("v.ome.zarr", values.astype(dtype).reshape(1, 1, -1))
+    voxels = values.astype(dtype).reshape(1, 1, -1)
+    path = write_image("v.ome.zarr", voxels, chunks=(1, 1, min(1000, values.size)))
     (channel,) = Levels(path).attributes["ome"]["omero"]["channels"]
     found = [channel["window"][name] for name in ("min", "start", "end", "max")]
     assert found == pytest.approx(window, rel=1e-2)
