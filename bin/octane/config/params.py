@@ -72,6 +72,8 @@ def _repeated(count: int) -> Callable[[object], object]:
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+# Nextflow reads a number as one.
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Integers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
 Lengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)]
@@ -113,11 +115,6 @@ def _auto(value: object) -> object:
     """Let 'auto' stand for a value that follows from the data."""
     words = list(value) if isinstance(value, list | tuple) else [value]
     return None if words == [AUTO] else value
-
-
-def _text(value: object) -> object:
-    """Let a number stand for a text, as Nextflow reads one on its command line."""
-    return str(value) if isinstance(value, int) else _or_none(value)
 
 
 def _switched(value: object) -> object:
@@ -186,7 +183,7 @@ class InputParameters(StepParameters):
         "What a chunk that is not in the store means: an error, or the array's fill value. Choose "
         "fill for stores whose writer leaves empty chunks out.",
     )
-    channel: Annotated[str | None, BeforeValidator(_text)] = parameter(
+    channel: Text | None = parameter(
         None,
         "Channel of input that has several: its number from 0, or else its name in the metadata.",
     )

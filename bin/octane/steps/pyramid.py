@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from octane import __version__
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.core.arrays import require_cpu
 from octane.core.files import bring_to_disk
@@ -31,13 +30,6 @@ logger = logging.getLogger(__name__)
 
 OLD_MANIFEST = "octane-manifest.tsv"
 """List of files that stores of earlier versions carry."""
-
-DOWNSCALING = {
-    "description": "Each level is made from the one before: along each axis a Gaussian of "
-    "(f - 1) / 2 voxels, where f is the ratio of the voxel sizes, and linear interpolation.",
-    "method": "octane.resample.resampler.resample",
-    "version": __version__,
-}
 
 PREVIEW = 256
 """Longest edge of the preview's slices, pixels."""
@@ -85,7 +77,6 @@ def build_pyramid(
         image.dtype,
         codec=parameters.codec,
         attributes=attributes,
-        method=("gaussian", DOWNSCALING) if len(levels) > 1 else None,
         overwrite=execution.overwrite,
     ) as writers:
         before: Volume = image

@@ -20,6 +20,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.common import JSON
 
+from octane import __version__
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region
@@ -40,6 +41,14 @@ CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
 SHARD = 256
 """Edge of a volume's shards: a volume is some thousand files."""
+
+DOWNSCALING = {
+    "description": "Each level is made from the one before: along each axis a Gaussian of "
+    "(f - 1) / 2 voxels, where f is the ratio of the voxel sizes, and linear interpolation.",
+    "method": "octane.resample.resampler.resample",
+    "version": __version__,
+}
+"""Origin of a volume's coarser levels."""
 
 PERCENTILES = (0, 0.5, 99.5, 100)
 """Of the display window: its lower limit, start, end and upper limit."""
@@ -192,7 +201,6 @@ def create_image(
     *,
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
-    method: tuple[str, dict[str, str]] | None = None,
     overwrite: bool = False,
 ) -> Generator[list[DirectWriter]]:
     """Create an OME-Zarr 0.5 image, and name it when the block ends well.
@@ -203,8 +211,6 @@ def create_image(
         Finest first.
     attributes
         Noted under ``octane``; may be filled until the block ends. ``channel`` is for viewers.
-    method
-        NGFF's ``type`` and ``metadata``: how a level is made from the one before.
 
     Yields
     ------
@@ -219,11 +225,11 @@ def create_image(
     """
     if not destination.name.endswith(".zarr"):
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
-    kind, how = method or (None, None)
+    coarser = len(levels) > 1
     multiscale = v05.Multiscale(
         name=destination.name.split(".")[0],
-        type=kind,
-        metadata=how,
+        type="gaussian" if coarser else None,
+        metadata=DOWNSCALING if coarser else None,
         axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
         datasets=[
             v05.Dataset(
