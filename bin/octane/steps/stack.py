@@ -202,10 +202,7 @@ def stack_sections(
         For sections that do not fit together, gaps, and output that is not usable.
     """
     require_cpu(execution.backend, "STACK")
-    images = [
-        open_image(path, input_unit=reading.input_unit, missing=reading.missing_chunks)
-        for path in sources
-    ]
+    images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = _volume(_slabs(images, parameters), first.grid.spacing)
@@ -219,7 +216,8 @@ def stack_sections(
         metrics.warn(
             f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
         )
-    attributes: Attributes = {"kind": "volume", "step": "stack", "sections": sections}
+    named = {k: v for k, v in first.attributes.items() if k == "channel"}
+    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": sections}
     _write(destination, slabs, grid, first.dtype, attributes, execution, metrics)
     if any(
         len(_imaged(slab, slab.planes, grid)) < len(slab.planes)
