@@ -185,7 +185,7 @@ def panel(
     axes.set_aspect("auto")
     if bar:
         # In a flat picture the text would hide the tissue; the page names the length as well.
-        _scale_bar(axes, scale, pixels[0] / 22, named=pixels[1] >= pixels[0] / 3)
+        _scale_bar(axes, scale, pixels[0] / 26, named=pixels[1] >= pixels[0] / 3)
     return _encode(figure, png=png)
 
 

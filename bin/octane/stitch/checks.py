@@ -26,13 +26,16 @@ LEAST = 4
 SEARCHED = 8
 """Pairs with most structure along an axis, which are searched for a better displacement; of the
 others, as many of those that do not correlate as they are placed."""
-CLOSE = 1.5
-"""Pixels within which displacements agree: those of good phantoms are wrong by up to one."""
+CLOSE, FAR = 1.5, 2.0
+"""Pixels up to which displacements agree, and beyond which one is an error: those of good phantoms
+are wrong by up to 1.6."""
 LIKELY, SURE = 0.4, 0.6
 """Correlation of tiles that fit if others agree, and of those that certainly do: chance gives up to
 0.5 in a narrow overlap."""
-CLEAR = 0.3
-"""Advantage in Fisher's z: in good phantoms, no pair fits elsewhere by more than 0.2 better."""
+CLEAR, ENOUGH = 0.3, 0.8
+"""Advantage in Fisher's z, and that times the root of the number of pairs that show it: in good
+phantoms, medians of four pairs are up to 0.37 better elsewhere, where overlaps are narrow and full
+of speckle; an overlap that is wrong by 0.05 costs 0.4 and more."""
 BLOCK = 4
 """Edge in pixels of the blocks by which speckle is told from a mismatch."""
 MOST_TRIED = 10
@@ -103,9 +106,16 @@ class Pair:
     moved: Position | None = None
 
     @property
+    def stays(self) -> bool:
+        """True where both fit as they are placed."""
+        if self.moved is None:
+            return self.placed >= SURE
+        return self.best >= LIKELY and max(map(abs, self.moved)) <= FAR
+
+    @property
     def elsewhere(self) -> bool:
         """True where both fit clearly better at another displacement."""
-        far = self.moved is not None and max(map(abs, self.moved)) > CLOSE
+        far = self.moved is not None and max(map(abs, self.moved)) > FAR
         return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
@@ -197,12 +207,17 @@ class Neighbours:
         scores -= 0.5 / np.sqrt(samples)
         row, column = np.unravel_index(int(scores.argmax()), scores.shape)
         place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
-        best = float(by_shift[overlaps[row] - most, sideways[column]])
-        # The filter sees the borders of whole tiles; what both share alone gives the exact place.
-        shared = _shared(self.coarse[pair.first], self.coarse[pair.second], place)
-        fine = overlap_shift(*shared, (2, 2))[0] if shared is not None else (0.0, 0.0)
-        y, x = place - fine - (self.starts[pair.second] - self.starts[pair.first])
-        return replace(pair, best=best, moved=(float(y), float(x)))
+        start = self.starts[pair.second] - self.starts[pair.first]
+        # The filter saw beyond the borders of what both tiles share; that alone is compared fairly.
+        fine, best = self._exact(pair, place)
+        moved = place - fine - start
+        placed = self._exact(pair, start)[1] if np.abs(moved).max() > CLOSE else best
+        return replace(pair, placed=placed, best=best, moved=(float(moved[0]), float(moved[1])))
+
+    def _exact(self, pair: Pair, offset: npt.NDArray) -> tuple[Position, float]:
+        """Displacement and correlation of what two tiles share, near an offset of the second."""
+        shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
+        return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)
 
     def _overlap(
         self, axis: int, odd: Collection[Tile], extent: Position, spacing: Position
@@ -215,8 +230,8 @@ class Neighbours:
         pitches = [self.starts[p.second][axis] - self.starts[p.first][axis] for p in pairs]
         given = 1 - float(np.median(pitches)) * unit
         found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
-        known = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
-        own = [p for p in known if p.best >= LIKELY]
+        seen = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
+        own = [p for p in seen if p.best >= LIKELY]
         if len(own) < 3:
             own = [p for p in own if p.best >= SURE]
         if len(own) < 2:
@@ -229,7 +244,10 @@ class Neighbours:
                 float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
             )
             found.found, found.pairs = round(given - middle * unit, 3), len(own)
-            found.better = abs(middle) > CLOSE and gain(placed, best) >= CLEAR
+            clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
+            # Of two pairs that share too little as they are placed, nothing is known.
+            known = len(own) > 2 or placed > 0
+            found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
             most = len(own) >= 4 and agree >= 0.75
             found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
@@ -274,9 +292,9 @@ class Neighbours:
                     continue
                 y, x = (float(v) for v in np.median(moves, axis=0))
                 agree = sum(bool(np.abs(move - (y, x)).max() <= CLOSE) for move in moves)
-                known = sum(p.elsewhere or p.placed >= SURE for p in own)
-                clear = agree >= 2 and 2 * agree > known and max(abs(y), abs(x)) > CLOSE
-                if clear and (worst is None or agree > worst[0]):
+                if agree < 2 or agree <= sum(p.stays for p in own) or max(abs(y), abs(x)) <= FAR:
+                    continue
+                if worst is None or agree > worst[0]:
                     worst = (agree, tile, (y, x))
             if worst is None:
                 return found
