@@ -169,7 +169,7 @@ CASES = [
     ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY + 255), "mask.zarr holds the value 255", "a mask is 0 and 1"),
-    ("n4", masked(EMPTY[:, :16]), "mask.zarr has the shape", "on the volume's grid"),
+    ("n4", masked(EMPTY[:, :16]), "mask.zarr lies on another grid", "SimpleITK.Resample"),
     ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
     ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),
     ("n4", plain("--spline-distance-mm", "50"), "in.zarr: --spline-distance-mm asks", "at most"),

@@ -22,7 +22,9 @@ from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.inputs import (
+    Beside,
     block_mask,
+    files_beside,
     fit_mask,
     kept,
     read_strided,
@@ -36,14 +38,14 @@ from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.store.sections import Section
-from octane.store.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
+from octane.store.volumes import Volume, bring_in, create_volume, is_whole, open_volume
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One volume that is corrected, its output and, for figures, the truth folder of a phantom."""
+    """One volume that is corrected, the files beside it (mask, weights, truth) and its output."""
 
     volume: Volume
     sections: list[Section]
@@ -53,7 +55,7 @@ class Run:
     metrics: Metrics
     destination: Path
     field_path: Path | None
-    truth: Path | None
+    beside: Beside
 
 
 def correct_bias(
@@ -151,11 +153,12 @@ def prepare(
     if p.outside == "zero" and p.mask is None:
         raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))
-    whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
-    whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
+    whole = voxels * volume.dtype.itemsize * is_whole(source)
+    whole += sum(voxels * 4 for path in outputs if is_whole(path))
     sections = sections_of(volume, p)
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
-    return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, truth)
+    beside = files_beside(volume, p, truth)
+    return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, beside)
 
 
 def _warn(run: Run) -> None:
@@ -174,7 +177,8 @@ def _read(run: Run) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_]
     """Read the volume: the run, with the volume in memory if planned, shrunk voxels and mask."""
     plan, metrics = run.plan, run.metrics
     finite = run.parameters.nonfinite == "error"
-    bring_in(run.volume, metrics)
+    for volume in (run.volume, *run.beside.values()):
+        bring_in(volume, metrics, run.destination.parent)
     if plan.kept:
         run = replace(run, volume=kept(run.volume, plan, finite, metrics))
         finite = False  # every voxel has been checked
@@ -183,7 +187,7 @@ def _read(run: Run) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_]
             run.volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
             label="N4: shrinking" if plan.kept else "N4: reading",
         )  # fmt: skip
-    mask = fit_mask(run.volume, shrunk, plan, run.sections, run.parameters, metrics)
+    mask = fit_mask(run.beside, shrunk, plan, run.sections, run.parameters, metrics)
     values = shrunk[mask]
     if values.size and values.min() == values.max():
         raise OctaneError(
@@ -214,8 +218,8 @@ def _fit(
 ) -> BiasModel:
     p, plan, metrics, xp = run.parameters, run.plan, run.metrics, share.xp
     weights = None
-    if p.weights is not None:
-        weights = read_weights(Path(p.weights), run.volume, plan, metrics)
+    if "weights" in run.beside:
+        weights = read_weights(run.beside["weights"], plan, metrics)
     log = IterationLog("N4")
 
     def fit(
@@ -273,9 +277,8 @@ def _record(
     after = before + (mapped / field - before) * np.float32(run.parameters.strength)
     field /= gain.astype(np.float32)[:, None, None]
     known = None
-    if run.truth is not None:
-        paths = [run.truth / f"{name}.ome.zarr" for name in ("tissue", "bias")]
-        known = [read_truth(path, volume, plan, metrics) for path in paths]
+    if "tissue" in run.beside:
+        known = [read_truth(run.beside[name], plan, metrics) for name in ("tissue", "bias")]
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
     shown = Shown(before, after, field, mask, spacing, known)
     found = {
@@ -302,7 +305,7 @@ def _apply(
     """Read, correct and write the whole volume, and the field where it is wanted."""
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
-    mask = block_mask(volume, inside, run.sections, plan, p)
+    mask = block_mask(run.beside, inside, run.sections, plan, p)
     create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
     with ExitStack() as stack:
         writer, size = stack.enter_context(

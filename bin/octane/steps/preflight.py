@@ -79,7 +79,7 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     for name in MODELS[step]:
         values = dict(settings[name])
         if name == "input" and not first:
-            values |= {"channel": None, "timepoint": None}
+            values |= {"channel": None, "timepoint": None, "voxel_size": None}
         # Only these two have the label gpu_slot, without which a task is given no GPU.
         if name == "execution" and step not in ("resample", "n4"):
             values["backend"] = "cpu"
