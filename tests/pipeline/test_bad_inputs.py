@@ -313,7 +313,16 @@ def test_hostile_metadata(call, monkeypatch, tmp_path, file, place, value):
     parameters = {"outdir": "out", "overlap": 0, "resolution": 10, "missing_chunks": "fill"}
     request = {"parameters": parameters, "subjects": [{"id": "a"}]}
     Path("request.json").write_text(json.dumps(request))
-    words = ["input", "plans.json", "--request", "request.json", "--positions", "positions"]
+    words = [
+        "input",
+        "plans.json",
+        "--request",
+        "request.json",
+        "--positions",
+        ".",
+        "--beside",
+        ".",
+    ]
     for command, *arguments in (
         ("preflight", *words),
         ("resample", source, "out.zarr", "--resolution", "10"),

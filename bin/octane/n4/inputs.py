@@ -1,7 +1,6 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +14,9 @@ from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.workers import read_blocks
 from octane.store.sections import Section, read_sections, sections_from
-from octane.store.volumes import ArrayVolume, Volume, open_beside
+from octane.store.volumes import ArrayVolume, Volume
 
 TISSUE = "tissue"
-
-Beside = dict[str, Volume]
-"""Mask, weights, and tissue and bias of a phantom, those that are given."""
-
-
-def files_beside(volume: Volume, p: N4Parameters, truth: Path | None) -> Beside:
-    """Open the files beside a volume; an error for one that lies on another grid."""
-    found = {"weights": p.weights, "mask": None if p.mask == TISSUE else p.mask}
-    beside = {name: open_beside(Path(path), volume) for name, path in found.items() if path}
-    if truth is not None:
-        remedy = "make the phantom with --truth-resolution as the run's --resolution"
-        for name in ("tissue", "bias"):
-            beside[name] = open_beside(truth / f"{name}.ome.zarr", volume, remedy)
-    return beside
 
 
 def read_strided(
@@ -109,14 +94,14 @@ def kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVol
 
 
 def fit_mask(
-    beside: Beside,
+    beside: dict[str, Volume],
     shrunk: npt.NDArray[np.float32],
     plan: Plan,
     sections: list[Section],
     p: N4Parameters,
     metrics: Metrics,
 ) -> npt.NDArray[np.bool_]:
-    """Voxels that are fitted, on the shrunk grid; ``beside`` are those of :func:`files_beside`."""
+    """Voxels that are fitted, on the shrunk grid; a mask file is one of ``beside``."""
     finite = np.isfinite(shrunk)
     with metrics.timed("mask"):
         if p.mask is None:
@@ -184,7 +169,7 @@ def read_truth(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray:
 
 
 def block_mask(
-    beside: Beside,
+    beside: dict[str, Volume],
     inside: npt.NDArray[np.bool_],
     sections: list[Section],
     plan: Plan,

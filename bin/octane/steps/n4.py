@@ -22,9 +22,8 @@ from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.inputs import (
-    Beside,
+    TISSUE,
     block_mask,
-    files_beside,
     fit_mask,
     kept,
     read_strided,
@@ -38,7 +37,7 @@ from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.store.sections import Section
-from octane.store.volumes import Volume, bring_in, create_volume, is_whole, open_volume
+from octane.store.volumes import Volume, bring_in, create_volume, is_whole, open_beside, open_volume
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class Run:
     metrics: Metrics
     destination: Path
     field_path: Path | None
-    beside: Beside
+    beside: dict[str, Volume]
 
 
 def correct_bias(
@@ -157,7 +156,9 @@ def prepare(
     whole += sum(voxels * 4 for path in outputs if is_whole(path))
     sections = sections_of(volume, p)
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
-    beside = files_beside(volume, p, truth)
+    mask = None if p.mask in (None, TISSUE) else Path(p.mask)
+    weights = None if p.weights is None else Path(p.weights)
+    beside = open_beside(volume, mask, weights, truth)
     return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, beside)
 
 

@@ -131,8 +131,26 @@ RESAMPLE_IT = (
 )
 
 
-def open_beside(path: Path, volume: Volume, remedy: str = RESAMPLE_IT) -> Volume:
-    """Open a mask or the like, which lies on a volume's grid as far as both files state one."""
+def open_beside(
+    volume: Volume,
+    mask: Path | None = None,
+    weights: Path | None = None,
+    truth: Path | None = None,
+) -> dict[str, Volume]:
+    """Open what is given of ``mask``, ``weights``, and ``tissue`` and ``bias`` of a truth folder.
+
+    One that does not lie on the volume's grid, as far as both files state one, is an error.
+    """
+    paths = {"mask": mask, "weights": weights}
+    found = {name: _on_grid(path, volume, RESAMPLE_IT) for name, path in paths.items() if path}
+    if truth is not None:
+        remedy = "make the phantom with --truth-resolution as the run's --resolution"
+        for name in ("tissue", "bias"):
+            found[name] = _on_grid(truth / f"{name}.ome.zarr", volume, remedy)
+    return found
+
+
+def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
     beside = open_volume(path, input_unit="micrometer", missing="fill", like=volume.grid)
     ours, theirs = beside.grid, volume.grid
     # A TIFF states no origin, and axes in space are stated by ITK's formats alone.
