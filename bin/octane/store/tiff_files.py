@@ -290,9 +290,9 @@ def _voxel_size(
     shown = [(f"{n:g}" if isinstance(n, float) else str(n), str(unit or "")) for n, unit in stated]
     sizes = ", ".join(" ".join(filter(None, length)) for length in shown)
     raise OctaneError(
-        f"{path} is a TIFF that states no voxel size along all axes (z y x: {sizes}); give "
-        "--voxel-size Z Y X in micrometres, for example --voxel-size 2 0.65 0.65, or --input-unit "
-        "where only the unit is missing."
+        f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {sizes}); "
+        "give it with --voxel-size, in micrometres in this order, or --input-unit where only the "
+        "unit is missing."
     )
 
 

@@ -52,8 +52,10 @@ def write_tiff(tmp_path):
 
     def write(name, voxels, z=10):
         sizes = {"PhysicalSizeX": 10, "PhysicalSizeY": 10, **({"PhysicalSizeZ": z} if z else {})}
-        options = {"compression": "zlib", "photometric": "minisblack", "ome": True}
-        tifffile.imwrite(tmp_path / name, voxels, **options, metadata={"axes": "ZYX", **sizes})
+        tifffile.imwrite(
+            tmp_path / name, voxels, ome=True, compression="zlib", photometric="minisblack",
+            metadata={"axes": "ZYX", **sizes},
+        )  # fmt: skip
         return tmp_path / name
 
     return write

@@ -91,7 +91,7 @@ def test_the_voxel_size_is_what_the_file_states_or_else_what_is_given(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, r"no voxel size .*z y x: None, .*--voxel-size Z Y X"),
+        ({}, "does not state .*z y x: None, .*--voxel-size, in micro"),
         (DPI, "z y x: None in, 0.00333333 in, .*--voxel-size"),
         (imagej(unit="um"), "z y x: None um, 0.25 um, 0.5 um.*--voxel-size"),
         (imagej(spacing=3), "z y x: 3.*--input-unit"),
@@ -272,3 +272,32 @@ def test_a_full_disk_is_named_while_planes_are_decoded(write, tmp_path, monkeypa
     monkeypatch.setattr(RawPlanes, "__setitem__", full)
     with pytest.raises(NoSpaceError, match=r"a\.tif cannot be decoded .*choose another place"):
         volume.load(tmp_path)
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_a_stack_is_larger_than_the_memory_that_it_takes(tmp_path, run_python, compression):
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from octane.core.geometry import blocks\n"
+        "from octane.core.metrics import Metrics, peak_memory\n"
+        "from octane.store.volumes import bring_in, create_volume, open_volume\n"
+        "source, made = map(Path, sys.argv[1:])\n"
+        "before = peak_memory()\n"
+        "volume = open_volume(source)\n"
+        "bring_in(volume, Metrics('test'), made.parent)\n"
+        "with create_volume(made, volume, volume.dtype) as (writer, size):\n"
+        "    for region in blocks(volume.grid.shape, size):\n"
+        "        writer[region] = volume.read(region)\n"
+        "print(peak_memory() - before)\n"
+    )
+    plane = np.arange(500_000, dtype=np.uint16).reshape(500, 1000)
+    path, made = tmp_path / "a.tif", tmp_path / "b.ome.tif"
+    tifffile.imwrite(
+        path, (plane for _ in range(150)), shape=(150, *plane.shape), dtype=plane.dtype,
+        compression=compression, ome=True, metadata={"axes": "ZYX", **SIZES},
+    )  # fmt: skip
+    assert int(run_python(code, path, made)) < 90e6 < 150 * plane.nbytes
+    np.testing.assert_array_equal(tifffile.imread(made, key=149), plane)
+    for file in (path, made):
+        file.unlink()
