@@ -245,7 +245,8 @@ def plan_of(
 
 def _stem(path: Path) -> str:
     endings = (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True))
-    return path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
+    name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
+    return name.removesuffix(".ome")
 
 
 def check_places(plans: Sequence[Plan], work: Path) -> list[str]:

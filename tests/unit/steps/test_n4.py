@@ -1,5 +1,7 @@
 """N4 end to end: equal to SimpleITK, the same bits however it is cut, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tifffile
@@ -187,18 +189,10 @@ def test_blocks_give_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch
     ],
 )
 def test_many_blocks_give_the_bits_of_one(
-    write_image,
-    write_file,
-    write_tiff,
-    correct,
-    biased,
-    tmp_path,
-    monkeypatch,
-    suffix,
-    dtype,
-    settings,
+    request, correct, biased, tmp_path, monkeypatch, suffix, dtype, settings
 ):
-    write = {".ome.zarr": write_image, ".mha": write_file, ".tif": write_tiff}[suffix]
+    writers = {".ome.zarr": "write_image", ".mha": "write_file", ".tif": "write_tiff"}
+    write = request.getfixturevalue(writers[suffix])
     source = write(f"v{suffix}", biased.astype(dtype))
     given = {"mask": "tissue", "outside": "zero", "section_starts": STARTS, **settings}
     fields = [tmp_path / f"field_{n}.ome.zarr" for n in ("one", "many")]
@@ -216,11 +210,7 @@ def test_many_blocks_give_the_bits_of_one(
     ("role", "voxels", "words"),
     [
         ("mask", np.full(SHAPE, 255, np.uint8), "255"),
-        (
-            "mask",
-            np.ones((26, 37, 43), np.uint8),
-            r"26 x 37 x 43 voxels .*26 x 37 x 44 voxels .*SimpleITK.Resample",
-        ),
+        ("mask", np.ones((26, 37, 43), np.uint8), "26 x 37 x 43 .* 26 x 37 x 44 .*resample it"),
         ("mask", np.zeros(SHAPE, np.uint8), "no voxel"),
         ("weights", np.full(SHAPE, -1, np.float32), "below 0"),
         ("weights", np.full(SHAPE, np.nan, np.float32), "below 0 or NaN"),
@@ -516,12 +506,11 @@ FAR = {"origin": (81.23456789,) * 3}
     ],
 )
 def test_what_lies_on_another_grid_is_refused(
-    write_image, write_file, write_tiff, biased, tmp_path, reading, execution, role, volume, other,
-    words,
-):  # fmt: skip
+    request, biased, tmp_path, reading, execution, role, volume, other, words
+):
     def write(name, voxels, options):
-        writers = {"zarr": write_image, "tif": write_tiff}
-        return writers.get(name.rpartition(".")[2], write_file)(name, voxels, **options)
+        writer = {".zarr": "write_image", ".tif": "write_tiff"}.get(Path(name).suffix, "write_file")
+        return request.getfixturevalue(writer)(name, voxels, **options)
 
     source = write(volume[0], biased, volume[1])
     beside = write(other[0], np.ones(SHAPE, np.uint8), other[1])

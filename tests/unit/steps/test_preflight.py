@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import tifffile
 
 from octane.core.errors import OctaneError
 from octane.steps.preflight import check_places, make_plans, plan_of
@@ -83,6 +84,18 @@ def test_a_volume_is_planned_by_the_name_of_its_link(plan, volume, tmp_path):
         assert made["kind"] == "volume"
         assert made["items"] == [{"id": name, "file": ""}]
         assert made["settings"]["resample"]["layout"] == "volume"
+
+
+def test_the_first_step_gets_the_voxel_size_of_a_tiff(plan, problems, tmp_path):
+    path = tmp_path / "brain.ome.tif"
+    tifffile.imwrite(path, ONES, metadata={"axes": "ZYX"})
+    (line,) = problems(path, input_unit="micrometer")
+    assert "give it with --voxel_size, in micrometres" in line
+    made = plan(path, voxel_size="3 2 2", resolution=4)
+    assert [step for step, flags in made["flags"].items() if "--voxel-size 3 2 2" in flags] == [
+        "resample"
+    ]
+    assert made["items"] == [{"id": "brain", "file": ""}]
 
 
 def test_each_step_gets_its_own_flags(plan, mosaics):
