@@ -92,7 +92,7 @@ def correct_bias(
     for line in plan.lines():
         logger.info("N4: %s", line)
     _warn(run)
-    run, shrunk, mask = _read(run)
+    run, shrunk, mask, weights = _read(run)
     with metrics.timed("level"):
         own = _intensity_maps(run, shrunk, mask)
         sections = [(s.start, s.stop) for s in run.sections]
@@ -107,7 +107,7 @@ def correct_bias(
         if share.device is None:
             arrays.clear()
         shared = replace(run, plan=replace(plan, workers=min(plan.workers, share.batch)))
-        model = _fit(shared, mapped, mask, share)
+        model = _fit(shared, mapped, mask, weights, share)
         _record(shared, model, own.gain, before, mapped, mask)
         del before, mapped
         _apply(shared, model, maps, mask, share)
@@ -174,8 +174,10 @@ def _warn(run: Run) -> None:
             )
 
 
-def _read(run: Run) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Read the volume: the run, with the volume in memory if planned, shrunk voxels and mask."""
+def _read(
+    run: Run,
+) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.float32] | None]:
+    """Read the volume: the run, with it in memory if planned, shrunk voxels, mask and weights."""
     plan, metrics = run.plan, run.metrics
     finite = run.parameters.nonfinite == "error"
     for volume in (run.volume, *run.beside.values()):
@@ -195,7 +197,12 @@ def _read(run: Run) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_]
             f"{run.volume.path} holds the one value {values[0]:g} everywhere that is to be fitted; "
             "there is no field to find: check the input and the mask."
         )
-    return run, shrunk, mask
+    beside = dict(run.beside)
+    weights = read_weights(beside.pop("weights"), plan, metrics) if "weights" in beside else None
+    if run.parameters.outside == "keep":
+        beside.pop("mask", None)
+    # What was read whole and is not used again goes with its file.
+    return replace(run, beside=beside), shrunk, mask, weights
 
 
 def _intensity_maps(
@@ -215,12 +222,13 @@ def _intensity_maps(
 
 
 def _fit(
-    run: Run, mapped: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], share: Share
+    run: Run,
+    mapped: npt.NDArray[np.float32],
+    mask: npt.NDArray[np.bool_],
+    weights: npt.NDArray[np.float32] | None,
+    share: Share,
 ) -> BiasModel:
     p, plan, metrics, xp = run.parameters, run.plan, run.metrics, share.xp
-    weights = None
-    if "weights" in run.beside:
-        weights = read_weights(run.beside["weights"], plan, metrics)
     log = IterationLog("N4")
 
     def fit(

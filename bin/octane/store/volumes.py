@@ -151,6 +151,7 @@ def open_beside(
 
 
 def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
+    """One file beside a volume."""
     beside = open_volume(path, input_unit="micrometer", missing="fill", like=volume.grid)
     ours, theirs = beside.grid, volume.grid
     # A TIFF states no origin, and axes in space are stated by ITK's formats alone.
