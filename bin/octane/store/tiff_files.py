@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import IO, TYPE_CHECKING, cast
 from uuid import NAMESPACE_URL, uuid5
@@ -154,8 +154,9 @@ class TiffVolume:
                     raw[slice(z, z + 1), slice(0, ny), slice(0, nx)] = plane[None]
         except OSError as error:
             raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
-                f"{self.path} cannot be decoded into a file in {folder} ({error.strerror}); choose "
-                "another place for the output, or give the TIFF without compression."
+                f"{self.path} cannot be decoded into a file in {folder or gettempdir()} "
+                f"({error.strerror}); choose another place for the output, or give the TIFF "
+                "without compression."
             ) from error
         return raw
 

@@ -67,6 +67,8 @@ def refused(path, words, **given):
         (ome(**SIZES, PhysicalSizeZUnit="nm", PhysicalSizeYUnit="Å"), {}, (7e-3, 3e-4, 2)),
         (ome(**SIZES, PhysicalSizeZUnit="mm", PhysicalSizeXUnit="thou"), {}, (7000, 3, 50.8)),
         (imagej(spacing=3, unit="micron"), {}, (3, 0.25, 0.5)),
+        # As of more than 4 GB: one page, and its planes after it.
+        ({**imagej(spacing=3, unit="um"), "truncate": True}, {}, (3, 0.25, 0.5)),
         (imagej(spacing=3, unit="\\u00B5m"), {}, (3, 0.25, 0.5)),
         (imagej(spacing=0.3, unit="cm"), {}, (3000, 2500, 5000)),
         (imagej(spacing=1, unit="inch"), {}, (25400, 6350, 12700)),
