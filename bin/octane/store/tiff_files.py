@@ -19,7 +19,7 @@ from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from typing import IO, TYPE_CHECKING, cast
 from uuid import NAMESPACE_URL, uuid5
-from xml.etree import ElementTree
+from xml.etree.ElementTree import ParseError, fromstring
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ UNITS = {
 }
 """Units of length of OME-XML and ImageJ in micrometres; pixels and reference frames are none."""
 
-FAULTS = (*DECODING_ERRORS, struct.error, AssertionError, AttributeError, ElementTree.ParseError)
+FAULTS = (*DECODING_ERRORS, struct.error, AssertionError, AttributeError, ImportError, ParseError)
 """Exceptions of tifffile and its codecs for a file that is wrong."""
 PIECE_BYTES = 32_000_000
 """Most that is read or written at once."""
@@ -193,8 +193,8 @@ def open_tiff(
             dtype = series.dtype.newbyteorder(file.byteorder)
             raw = RawPlanes(path.open("rb"), starts, (ny, nx), dtype)
         else:
-            # Raises for what tifffile cannot decode.
-            key.decode(None, 0)
+            # One piece tells whether the codec is there.
+            next(key.segments(maxworkers=1))
     size = _voxel_size(path, stated, reading or InputParameters(), like)
     return TiffVolume(path, Grid((len(numbers), ny, nx), size), series.dtype, numbers, raw)
 
@@ -212,8 +212,8 @@ def _naming_faults(path: Path) -> Generator[None]:
             raise unreadable(error) from error
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         remedy = "restore or convert it"
-        if "imagecodecs" in reason:
-            remedy = "install that with pip, or write the file with deflate or no compression"
+        if "imagecodecs" in reason or isinstance(error, ImportError):
+            remedy = "install imagecodecs with pip, or write it with deflate or no compression"
         raise OctaneError(f"{path} cannot be read as an image ({reason}); {remedy}.") from error
 
 
@@ -272,7 +272,7 @@ def _planes(
 def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:
     """Voxel size along z, y and x as the file states it, and names of channels."""
     if series.kind == "ome":
-        root = ElementTree.fromstring(file.ome_metadata or "")
+        root = fromstring(file.ome_metadata or "")
         found = [element for element in root.iter() if element.tag.endswith("}Pixels")]
         pixels = found[file.series.index(series)]
         names = [e.get("Name", "") for e in pixels if e.tag.endswith("}Channel")]

@@ -219,7 +219,7 @@ def test_a_file_cut_short_is_refused_before_voxels_are_read(write, options, part
 def test_voxels_that_are_damaged_name_the_file(write, voxels):
     path = write(compression="zlib")
     content = bytearray(path.read_bytes())
-    content[2000:3000] = bytes(1000)
+    content[9000:9500] = bytes(500)
     path.write_bytes(content)
     volume = opened(path, voxel_size=GIVEN)
     with pytest.raises(OctaneError, match=r"a\.tif cannot be read as an image"):
@@ -231,12 +231,17 @@ def test_voxels_that_are_damaged_name_the_file(write, voxels):
         whole(volume)
 
 
-def test_a_codec_that_is_not_there_is_named(write):
+@pytest.mark.parametrize(
+    "missing", [KeyError("LZW requires the 'imagecodecs' package"), ModuleNotFoundError("zstd")]
+)
+def test_a_codec_that_is_not_there_is_named_before_the_work(write, monkeypatch, missing):
     path = write(compression="zlib")
-    with tifffile.TiffFile(path, mode="r+") as file:
-        for page in file.pages:
-            page.aspage().tags["Compression"].overwrite(5)
-    refused(path, "LZW.*imagecodecs.*; install that with pip", voxel_size=GIVEN)
+
+    def decode(*_, **__):
+        raise missing
+
+    monkeypatch.setattr(tifffile.TiffPage, "decode", decode)
+    refused(path, "install imagecodecs with pip, or write it with deflate", voxel_size=GIVEN)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex64"])
