@@ -55,7 +55,7 @@ def main(
     """
     given = (source, destination, parameters, reading, execution)
     if dry_run:
-        planned = prepare(*given, save_bias_field=files.save_bias_field)
+        planned = prepare(*given, save_bias_field=files.save_bias_field, truth=files.truth)
         sys.stdout.write("\n".join(planned.plan.lines()) + "\n")
         return
     made = correct_bias(*given, sharing, save_bias_field=files.save_bias_field, truth=files.truth)

@@ -7,7 +7,7 @@ from octane.config.cli import run
 from octane.steps.preflight import make_plans
 
 
-def main(sources: Path, output: Path, /, *, request: Path, positions: Path) -> None:
+def main(sources: Path, output: Path, /, *, request: Path, positions: Path, beside: Path) -> None:
     """Check a run's parameters and inputs before any work is queued, and write its plans.
 
     Parameters
@@ -20,8 +20,10 @@ def main(sources: Path, output: Path, /, *, request: Path, positions: Path) -> N
         JSON: the run's parameters and its subjects.
     positions
         A folder with the tables of tile positions, each in a folder of its number from 1.
+    beside
+        A folder with the masks and truths, in the same way.
     """
-    make_plans(request, sources, output, positions)
+    make_plans(request, sources, output, positions, beside)
 
 
 if __name__ == "__main__":

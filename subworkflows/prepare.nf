@@ -36,8 +36,8 @@ workflow PREPARE {
     watched = subjects.map { meta, input, truth -> subjectOf(meta, input, truth) }
     // One task for all subjects, so that all their problems are named at once.
     all = watched.toSortedList { a, b -> a.meta.id <=> b.meta.id }.filter { list -> list }
-    given = all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }] }
-    PREFLIGHT(given, all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input)] }) }, codeVersion('preflight'))
+    given = all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }, list.collectMany { subject -> subject.beside.values() }] }
+    PREFLIGHT(given, all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input), beside: subject.beside.keySet()] }) }, codeVersion('preflight'))
     PREFLIGHT.out.plans.subscribe { _list, found -> read(found).notes.each { note -> log.info(note) } }
     planned = PREFLIGHT.out.plans
         .flatMap { list, found -> [list, read(found).plans].transpose() }
@@ -125,7 +125,7 @@ def subjectOf(meta, input, truth) {
         error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.")
     }
     def isResampled = parameterOf(meta, 'resolution') != null && !switched('skip_resample')
-    return files + [meta: meta, states: states, isResampled: isResampled]
+    return files + [meta: meta, states: states, isResampled: isResampled, beside: files.subMap('mask', 'truth').findAll { _name, file -> file }]
 }
 
 // PREFLIGHT's and COHORT's request: all parameters, except those that name the one subject, as JSON. Paths

@@ -169,7 +169,7 @@ CASES = [
     ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY + 255), "mask.zarr holds the value 255", "a mask is 0 and 1"),
-    ("n4", masked(EMPTY[:, :16]), "mask.zarr has the shape", "on the volume's grid"),
+    ("n4", masked(EMPTY[:, :16]), "mask.zarr lies on another grid", "SimpleITK.Resample"),
     ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
     ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),
     ("n4", plain("--spline-distance-mm", "50"), "in.zarr: --spline-distance-mm asks", "at most"),
@@ -313,7 +313,16 @@ def test_hostile_metadata(call, monkeypatch, tmp_path, file, place, value):
     parameters = {"outdir": "out", "overlap": 0, "resolution": 10, "missing_chunks": "fill"}
     request = {"parameters": parameters, "subjects": [{"id": "a"}]}
     Path("request.json").write_text(json.dumps(request))
-    words = ["input", "plans.json", "--request", "request.json", "--positions", "positions"]
+    words = [
+        "input",
+        "plans.json",
+        "--request",
+        "request.json",
+        "--positions",
+        ".",
+        "--beside",
+        ".",
+    ]
     for command, *arguments in (
         ("preflight", *words),
         ("resample", source, "out.zarr", "--resolution", "10"),

@@ -278,11 +278,17 @@ def write_phantom(tmp_path, execution):
 def write_file(tmp_path):
     """Write a file of ITK with a geometry of its own; what begins with ``packed`` is compressed."""
 
-    def write(name, voxels):
+    def write(
+        name,
+        voxels,
+        spacing=(0.025, 0.03, 0.04),
+        origin=(1.5, -2.0, 7.25),
+        direction=(0, 1, 0, 0, 0, -1, -1, 0, 0),
+    ):
         image = sitk.GetImageFromArray(voxels)
-        image.SetSpacing((0.025, 0.03, 0.04))
-        image.SetOrigin((1.5, -2.0, 7.25))
-        image.SetDirection((0, 1, 0, 0, 0, -1, -1, 0, 0))
+        image.SetSpacing(spacing)
+        image.SetOrigin(origin)
+        image.SetDirection(direction)
         sitk.WriteImage(image, tmp_path / name, name.startswith("packed"))
         return tmp_path / name
 

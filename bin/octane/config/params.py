@@ -176,7 +176,13 @@ class InputParameters(StepParameters):
 
     title: ClassVar[str] = "Reading input"
     input_unit: Unit | None = parameter(
-        None, "Unit of the axes for OME-Zarr input whose metadata states none; never guessed."
+        None, "Unit of the voxel size of OME-Zarr or TIFF input that states none; never guessed."
+    )
+    voxel_size: Lengths3 | None = parameter(
+        None,
+        "Voxel size of TIFF input that does not state it along all axes: one number, or three in "
+        "the order z y x.",
+        unit="micrometer",
     )
     missing_chunks: Literal["error", "fill"] = parameter(
         "error",

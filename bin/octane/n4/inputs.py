@@ -1,7 +1,6 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,8 @@ from octane.core.timing import span
 from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.workers import read_blocks
-from octane.store.itk_files import FileVolume
 from octane.store.sections import Section, read_sections, sections_from
-from octane.store.volumes import ArrayVolume, Volume, open_volume
+from octane.store.volumes import ArrayVolume, Volume
 
 TISSUE = "tissue"
 
@@ -96,14 +94,14 @@ def kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVol
 
 
 def fit_mask(
-    volume: Volume,
+    beside: dict[str, Volume],
     shrunk: npt.NDArray[np.float32],
     plan: Plan,
     sections: list[Section],
     p: N4Parameters,
     metrics: Metrics,
 ) -> npt.NDArray[np.bool_]:
-    """Voxels that are fitted, on the shrunk grid."""
+    """Voxels that are fitted, on the shrunk grid; a mask file is one of ``beside``."""
     finite = np.isfinite(shrunk)
     with metrics.timed("mask"):
         if p.mask is None:
@@ -111,7 +109,7 @@ def fit_mask(
         elif p.mask == TISSUE:
             mask = tissue_mask(np.where(finite, shrunk, 0), shrunk_sections(plan, sections))
         else:
-            mask = _read_mask(Path(p.mask), volume, plan, metrics)
+            mask = _read_mask(beside["mask"], plan, metrics)
     if not mask.any() and p.mask == TISSUE:
         raise OctaneError(
             "No section has tissue (all are constant); give another volume, or a mask of your own."
@@ -134,21 +132,7 @@ def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]
     return [(part.start, part.stop) for part in found if part.stop > part.start]
 
 
-def _companion(path: Path, volume: Volume, what: str) -> Volume:
-    """A mask or weight image, which has the volume's grid."""
-    stored = open_volume(path, input_unit="micrometer", missing="fill")
-    if stored.grid.shape != volume.grid.shape:
-        raise OctaneError(
-            f"{path} has the shape {stored.grid.shape} and {volume.path} {volume.grid.shape} "
-            f"(z y x); give a {what} on the volume's grid."
-        )
-    if isinstance(stored, FileVolume):
-        stored.load()
-    return stored
-
-
-def _read_mask(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.bool_]:
-    stored = _companion(path, volume, "mask")
+def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.bool_]:
     values = read_strided(
         stored, plan.keep, stored.dtype, workers=plan.workers, metrics=metrics,
         label="N4: reading the mask",
@@ -156,35 +140,28 @@ def _read_mask(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
         raise OctaneError(
-            f"{path} holds the value {others[0]:g}; a mask is 0 and 1 (ITK takes 1 alone for "
-            "inside, so that 255 would silently mean nothing): divide it."
+            f"{stored.path} holds the value {others[0]:g}; a mask is 0 and 1 (ITK takes 1 alone "
+            "for inside, so that 255 would silently mean nothing): divide it."
         )
     return values == 1
 
 
-def read_weights(
-    path: Path, volume: Volume, plan: Plan, metrics: Metrics
-) -> npt.NDArray[np.float32]:
+def read_weights(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.float32]:
     """Weights of the voxels that are fitted; refuses those below 0."""
     with metrics.timed("weights"):
-        stored = _companion(path, volume, "weight image")
         weights = read_strided(
             stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
             label="N4: reading the weights",
         )  # fmt: skip
     if not (weights >= 0).all():
-        raise OctaneError(f"{path} holds weights below 0 or NaN; weights are 0 or more: repair it.")
+        raise OctaneError(
+            f"{stored.path} holds weights below 0 or NaN; weights are 0 or more: repair it."
+        )
     return weights
 
 
-def read_truth(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray:
+def read_truth(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray:
     """A phantom's truth on the voxels that are fitted."""
-    stored = open_volume(path)
-    if stored.grid.shape != volume.grid.shape:
-        raise OctaneError(
-            f"{path} has the shape {stored.grid.shape} and the volume {volume.grid.shape}; make "
-            "the phantom with --truth-resolution as the run's --resolution."
-        )
     return read_strided(
         stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
         label="N4: reading the truth",
@@ -192,7 +169,7 @@ def read_truth(path: Path, volume: Volume, plan: Plan, metrics: Metrics) -> npt.
 
 
 def block_mask(
-    volume: Volume,
+    beside: dict[str, Volume],
     inside: npt.NDArray[np.bool_],
     sections: list[Section],
     plan: Plan,
@@ -202,7 +179,6 @@ def block_mask(
     if p.outside == "keep" or p.mask is None:
         return None
     if p.mask != TISSUE:
-        stored = _companion(Path(p.mask), volume, "mask")
-        return lambda region: stored.read(region) == 1
+        return lambda region: beside["mask"].read(region) == 1
     spans = [(s.start, s.stop) for s in sections]
     return lambda region: enlarged(inside, plan.keep, region, spans)

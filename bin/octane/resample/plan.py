@@ -20,6 +20,7 @@ from octane.resample.resampler import footprint
 from octane.resample.stream import StreamPlan, decoding_bytes, plan_stream
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, Tile
+from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume
 from octane.store.writer import Level
 
@@ -123,7 +124,9 @@ def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
         made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(plan.pieces)} files"
     else:
         what, made, ahead = "a volume", f"{len(plan.regions)} blocks", 0
-    if not isinstance(source, Image):
+    if isinstance(source, TiffVolume):
+        access = "read in parts, after it was decoded once if it is compressed"
+    elif not isinstance(source, Image):
         access = "read whole, as its format is"
     elif source.reader is None:
         access = f"read through zarr, because {source.why_zarr}"

@@ -22,6 +22,7 @@ from octane.resample.gpu import Footprint
 from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
 from octane.store.image import Image
+from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume, Writer
 from octane.store.writer import Level
 
@@ -100,7 +101,7 @@ def plan_stream(
     # The result is there once more while it is encoded.
     own = prod(block) * dtype.itemsize + decoding_bytes(source)
     fixed = PROCESS_BYTES
-    if not isinstance(source, Image):
+    if not isinstance(source, Image | TiffVolume):
         fixed += prod(source.grid.shape) * source.dtype.itemsize
     wanted = min(execution.workers or cores(), len(regions))
     # A part of a chunk's planes costs its decoding once more: better than a worker less, or none.

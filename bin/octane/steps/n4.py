@@ -22,6 +22,7 @@ from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.inputs import (
+    TISSUE,
     block_mask,
     fit_mask,
     kept,
@@ -36,14 +37,22 @@ from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.store.sections import Section, imaged_plane
-from octane.store.volumes import Cuts, Volume, bring_in, create_volume, is_ome_zarr, open_volume
+from octane.store.volumes import (
+    Cuts,
+    Volume,
+    bring_in,
+    create_volume,
+    is_whole,
+    open_beside,
+    open_volume,
+)
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One volume that is corrected, its output and, for figures, the truth folder of a phantom."""
+    """One volume that is corrected, the files beside it (mask, weights, truth) and its output."""
 
     volume: Volume
     sections: list[Section]
@@ -53,7 +62,7 @@ class Run:
     metrics: Metrics
     destination: Path
     field_path: Path | None
-    truth: Path | None
+    beside: dict[str, Volume]
 
 
 def correct_bias(
@@ -91,7 +100,7 @@ def correct_bias(
     for line in plan.lines():
         logger.info("N4: %s", line)
     _warn(run)
-    run, shrunk, mask = _read(run)
+    run, shrunk, mask, weights = _read(run)
     with metrics.timed("level"):
         own = _intensity_maps(run, shrunk, mask)
         sections = [(s.start, s.stop) for s in run.sections]
@@ -106,7 +115,7 @@ def correct_bias(
         if share.device is None:
             arrays.clear()
         shared = replace(run, plan=replace(plan, workers=min(plan.workers, share.batch)))
-        model = _fit(shared, mapped, mask, share)
+        model = _fit(shared, mapped, mask, weights, share)
         _record(shared, model, own.gain, before, mapped, mask)
         del before, mapped
         _apply(shared, model, maps, mask, share)
@@ -151,11 +160,14 @@ def prepare(
     if p.outside == "zero" and p.mask is None:
         raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))
-    whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
-    whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
+    whole = voxels * volume.dtype.itemsize * is_whole(source)
+    whole += sum(voxels * 4 for path in outputs if is_whole(path))
     sections = sections_of(volume, p)
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
-    return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, truth)
+    mask = None if p.mask in (None, TISSUE) else Path(p.mask)
+    weights = None if p.weights is None else Path(p.weights)
+    beside = open_beside(volume, mask, weights, truth)
+    return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, beside)
 
 
 def _warn(run: Run) -> None:
@@ -170,11 +182,14 @@ def _warn(run: Run) -> None:
             )
 
 
-def _read(run: Run) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Read the volume: the run, with the volume in memory if planned, shrunk voxels and mask."""
+def _read(
+    run: Run,
+) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.float32] | None]:
+    """Read the volume: the run, with it in memory if planned, shrunk voxels, mask and weights."""
     plan, metrics = run.plan, run.metrics
     finite = run.parameters.nonfinite == "error"
-    bring_in(run.volume, metrics)
+    for volume in (run.volume, *run.beside.values()):
+        bring_in(volume, metrics, run.destination.parent)
     if plan.kept:
         run = replace(run, volume=kept(run.volume, plan, finite, metrics))
         finite = False  # every voxel has been checked
@@ -183,14 +198,19 @@ def _read(run: Run) -> tuple[Run, npt.NDArray[np.float32], npt.NDArray[np.bool_]
             run.volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
             label="N4: shrinking" if plan.kept else "N4: reading",
         )  # fmt: skip
-    mask = fit_mask(run.volume, shrunk, plan, run.sections, run.parameters, metrics)
+    mask = fit_mask(run.beside, shrunk, plan, run.sections, run.parameters, metrics)
     values = shrunk[mask]
     if values.size and values.min() == values.max():
         raise OctaneError(
             f"{run.volume.path} holds the one value {values[0]:g} everywhere that is to be fitted; "
             "there is no field to find: check the input and the mask."
         )
-    return run, shrunk, mask
+    beside = dict(run.beside)
+    weights = read_weights(beside.pop("weights"), plan, metrics) if "weights" in beside else None
+    if run.parameters.outside == "keep":
+        beside.pop("mask", None)
+    # What was read whole and is not used again goes with its file.
+    return replace(run, beside=beside), shrunk, mask, weights
 
 
 def _intensity_maps(
@@ -210,12 +230,13 @@ def _intensity_maps(
 
 
 def _fit(
-    run: Run, mapped: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], share: Share
+    run: Run,
+    mapped: npt.NDArray[np.float32],
+    mask: npt.NDArray[np.bool_],
+    weights: npt.NDArray[np.float32] | None,
+    share: Share,
 ) -> BiasModel:
     p, plan, metrics, xp = run.parameters, run.plan, run.metrics, share.xp
-    weights = None
-    if p.weights is not None:
-        weights = read_weights(Path(p.weights), run.volume, plan, metrics)
     log = IterationLog("N4")
 
     def fit(
@@ -273,9 +294,8 @@ def _record(
     after = before + (mapped / field - before) * np.float32(run.parameters.strength)
     field /= gain.astype(np.float32)[:, None, None]
     known = None
-    if run.truth is not None:
-        paths = [run.truth / f"{name}.ome.zarr" for name in ("tissue", "bias")]
-        known = [read_truth(path, volume, plan, metrics) for path in paths]
+    if "tissue" in run.beside:
+        known = [read_truth(run.beside[name], plan, metrics) for name in ("tissue", "bias")]
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
     shown = Shown(before, after, field, mask, spacing, known)
     found = {
@@ -302,7 +322,7 @@ def _apply(
     """Read, correct and write the whole volume, and the field where it is wanted."""
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
-    mask = block_mask(volume, inside, run.sections, plan, p)
+    mask = block_mask(run.beside, inside, run.sections, plan, p)
     create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
     with ExitStack() as stack:
         writer, size = stack.enter_context(

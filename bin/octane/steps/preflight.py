@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from platform import node
 from typing import cast
@@ -32,6 +33,7 @@ from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import vector
 from octane.core.metrics import write_json
+from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Step, check_space, predict, require_links
 from octane.steps.stitch import nominal_positions
@@ -40,7 +42,15 @@ from octane.store.image import Image
 from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import gaps, number_of, require_alike
-from octane.store.volumes import Volume, as_given, find_inputs, kind_of, open_volume
+from octane.store.volumes import (
+    ArrayVolume,
+    Volume,
+    as_given,
+    find_inputs,
+    kind_of,
+    open_beside,
+    open_volume,
+)
 
 Settings = dict[str, dict[str, object]]
 """Parameters of each step, under the step's own names."""
@@ -79,7 +89,7 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     for name in MODELS[step]:
         values = dict(settings[name])
         if name == "input" and not first:
-            values |= {"channel": None, "timepoint": None}
+            values |= {"channel": None, "timepoint": None, "voxel_size": None}
         # Only these two have the label gpu_slot, without which a task is given no GPU.
         if name == "execution" and step not in ("resample", "n4"):
             values["backend"] = "cpu"
@@ -90,18 +100,19 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     return words
 
 
-def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> None:
+def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside: Path) -> None:
     """Check all subjects of a run before any work on one of them, and write their plans.
 
     Parameters
     ----------
     request
         JSON: ``parameters`` of the run and ``subjects``, each with its name (``id``), and where it
-        is from a samplesheet its own parameters (``given``) and its place there (``row``), and size
-        and time of its parts as the launch saw them (``marks``).
-    sources, tables
-        Folders of the staged inputs, and of the positions tables of those subjects that have one,
-        each in a folder of its number from 1.
+        is from a samplesheet its own parameters (``given``) and its place there (``row``), size and
+        time of its parts as the launch saw them (``marks``), and what it has of ``mask`` and
+        ``truth`` (``beside``).
+    sources, tables, beside
+        Folders of the staged inputs, of the positions tables of those subjects that have one, and
+        of masks and truths, each in a folder of its number from 1.
     output
         Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes`` on the
         space that they take together.
@@ -117,14 +128,16 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path) -> None
     plans: list[Plan] = []
     problems: dict[str, list[str]] = {}
     staged = (_staged(tables, number) for number in range(1, len(subjects) + 1))
+    others = (_staged(beside, number) for number in count(1))
     for number, subject in enumerate(subjects, start=1):
         own = cast("dict[str, object]", subject.get("given") or {})
         given = {**run, **own, "subject": subject["id"]}
         table = next(staged) if given.get("positions") else None
+        has = {name: next(others) for name in cast("list[str]", subject.get("beside") or [])}
         try:
             source = _staged(sources, number)
             _require_same(cast("dict[str, list[int] | None]", subject.get("marks") or {}), source)
-            plans.append(plan_of(given, source, table))
+            plans.append(plan_of(given, source, table, has))
         except OctaneError as error:
             row = f" ({subject['row']})" if subject.get("row") else ""
             for line in dict.fromkeys(str(error).splitlines()):
@@ -173,8 +186,13 @@ def _raise(problems: Sequence[str]) -> None:
         raise OctaneError("\n".join(map(_in_workflow, problems)))
 
 
-def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = None) -> Plan:
-    """Plan of one subject, from all workflow parameters, its staged input and positions table.
+def plan_of(
+    given: Mapping[str, object],
+    source: Path,
+    positions: Path | None = None,
+    beside: Mapping[str, Path] | None = None,
+) -> Plan:
+    """Plan of one subject, from all workflow parameters, its staged input and files beside it.
 
     Raises
     ------
@@ -202,6 +220,8 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
         if volumes:
             kind = kind_of(volumes, str(workflow["input_kind"]))
             _check_volumes(volumes, kind, settings, positions, problems)
+        if volumes and beside and kind == "volume" and not workflow["skip_n4"]:
+            _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
     subject = str(workflow["subject"])
     if not is_subject_name(subject):
@@ -225,7 +245,8 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
 
 def _stem(path: Path) -> str:
     endings = (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True))
-    return path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
+    name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
+    return name.removesuffix(".ome")
 
 
 def check_places(plans: Sequence[Plan], work: Path) -> list[str]:
@@ -332,6 +353,17 @@ def _check_volume(
         )
     if not workflow["skip_pyramid"]:
         plan_levels(grid, PyramidParameters.model_validate(settings["pyramid"]).resolutions)
+
+
+def _check_beside(beside: Mapping[str, Path], volume: Volume, settings: Settings) -> None:
+    """Mask and truth must lie on the grid of the volume that N4 gets."""
+    resample = ResampleParameters.model_validate(settings["resample"])
+    if resample.resolution is not None and not settings["workflow"]["skip_resample"]:
+        grid, _ = resampled(volume.grid, target_of(volume, resample))
+        voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
+        volume = ArrayVolume(Path(f"{volume.path} after RESAMPLE"), voxels, grid, {})
+    given = {name: as_given(path, path) for name, path in beside.items()}
+    open_beside(volume, given.get("mask"), truth=given.get("truth"))
 
 
 def _check_numbers(volumes: list[Volume], settings: Settings, problems: list[str]) -> None:

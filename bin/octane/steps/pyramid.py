@@ -63,7 +63,7 @@ def build_pyramid(
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.recorded(reading))
     metrics.device = describe(np)
-    bring_in(image, metrics)
+    bring_in(image, metrics, destination.parent)
     levels = [Level.volume(grid) for grid, _ in planned]
     sections = read_sections(image.attributes, image.grid.shape[0])
     factor = planned[0][0].spacing[0] / image.grid.spacing[0]

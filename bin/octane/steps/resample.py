@@ -80,7 +80,7 @@ def resample_image(
     if dry_run:
         sys.stdout.write("\n".join(lines(first)) + "\n")
         return metrics
-    bring_in(image, metrics)
+    bring_in(image, metrics, destination.parent)
 
     def work(share: Share) -> MosaicPlan | StreamPlan:
         on_gpu = share.device is not None

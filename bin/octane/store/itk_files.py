@@ -1,4 +1,4 @@
-"""Volumes in files that ITK reads: NIfTI, MHA, NRRD and TIFF, read whole when voxels are asked for.
+"""Volumes in files that ITK reads: NIfTI, MHA and NRRD, read whole when voxels are asked for.
 
 The steps take all voxels of such a file, and ITK reads a part of most formats no faster.
 """
@@ -17,11 +17,9 @@ from octane.core.errors import OctaneError, unreadable
 from octane.core.geometry import MICROMETERS, Grid, Region, vector
 from octane.store.image import Attributes
 
-FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", ".tif", ".tiff")
-"""Suffixes of files that SimpleITK reads and writes."""
-
-UNITLESS = (".tif", ".tiff")
-"""Formats whose lengths have no unit that could be relied on."""
+TIFF = (".tif", ".tiff")
+FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", *TIFF)
+"""Suffixes of files; SimpleITK reads and writes all but TIFF."""
 
 MILLIMETER = MICROMETERS["millimeter"]
 
@@ -94,11 +92,8 @@ class FileVolume:
         out[...] = sitk.GetArrayViewFromImage(image)
 
 
-def open_file(path: Path, *, input_unit: str | None = None) -> FileVolume:
-    """Open a file of :data:`FORMATS`; of its voxels the last is read at the most.
-
-    ``input_unit`` is for formats that state none; ITK gives lengths of all others in millimetres.
-    """
+def open_file(path: Path) -> FileVolume:
+    """Open a file of ITK's; of its voxels the last is read at the most."""
     require_format(path)
     try:
         path.open("rb").close()
@@ -117,18 +112,10 @@ def open_file(path: Path, *, input_unit: str | None = None) -> FileVolume:
             f"{path} has {dimension} dimensions and {components} components a voxel; "
             "octane takes one 3-D volume: extract it."
         )
-    unit = MILLIMETER
-    if path.name.lower().endswith(UNITLESS):
-        if input_unit is None:
-            raise OctaneError(
-                f"{path} is a TIFF, which states no unit; give --input-unit, for example "
-                "--input-unit micrometer."
-            )
-        unit = MICROMETERS[input_unit]
     with _told(path):
         frame = _frame(reader, pixel)
-    spacing = [s * unit for s in reversed(frame.GetSpacing())]
-    origin = [o * unit for o in reversed(frame.GetOrigin())]
+    spacing = [s * MILLIMETER for s in reversed(frame.GetSpacing())]
+    origin = [o * MILLIMETER for o in reversed(frame.GetOrigin())]
     nx, ny, nz = reader.GetSize()
     volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame)
     if path.name.lower().endswith(".nii"):

@@ -1,4 +1,4 @@
-"""Volumes, whatever the file, OME-Zarr or one that ITK reads, and those that a path stands for."""
+"""Volumes, whatever the file, OME-Zarr, TIFF or one of ITK's, and those that a path stands for."""
 
 import gzip
 import zlib
@@ -15,7 +15,7 @@ import SimpleITK as sitk
 from octane.config.params import InputParameters
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region
+from octane.core.geometry import Grid, Region, spelled
 from octane.core.metrics import Metrics
 from octane.store.channels import place_of
 from octane.store.chunks import is_store
@@ -24,15 +24,18 @@ from octane.store.itk_files import (
     FORMATS,
     MILLIMETER,
     TAKEN,
-    UNITLESS,
+    TIFF,
     FileVolume,
     open_file,
     require_format,
 )
+from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
 from octane.store.writer import CHUNK, SHARD, Codec, Level, create_image
 
 CUT = 256
 """Longest edge of a cut through a volume, pixels."""
+TOLERANCE = 1e-4
+"""Part of a voxel that two grids may differ by: what is lost in float32 and TIFF's fractions."""
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
@@ -135,24 +138,90 @@ def is_ome_zarr(path: Path) -> bool:
     return path.name.endswith(".zarr") or path.is_dir()
 
 
+def is_whole(path: Path) -> bool:
+    """Tell whether the format of ``path`` is one that is read and written whole."""
+    return not is_ome_zarr(path) and not path.name.lower().endswith(TIFF)
+
+
 def open_volume(
     path: Path,
     reading: InputParameters | None = None,
     *,
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
+    like: Grid | None = None,
 ) -> Volume:
     """Open an OME-Zarr store, or a file of which voxels are read when they are asked for.
 
-    Parameters and errors are those of :func:`octane.store.image.open_image`.
+    Parameters and errors are those of :func:`octane.store.image.open_image` and
+    :func:`octane.store.tiff_files.open_tiff`.
     """
     if is_ome_zarr(path):
         return open_image(path, reading, input_unit=input_unit, missing=missing)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
-    # A file has one channel and one time point.
+    if not is_whole(path):
+        return open_tiff(path, reading, like)
+    # A file of ITK has one channel and one time point.
     place_of(path, [], [], [], reading)
-    return open_file(path, input_unit=reading.input_unit if reading else input_unit)
+    return open_file(path)
+
+
+RESAMPLE_IT = (
+    "resample it onto the volume with SimpleITK.Resample, or correct its header where that is "
+    "wrong, as docs/n4.md shows"
+)
+
+
+def open_beside(
+    volume: Volume,
+    mask: Path | None = None,
+    weights: Path | None = None,
+    truth: Path | None = None,
+) -> dict[str, Volume]:
+    """Open what is given of ``mask``, ``weights``, and ``tissue`` and ``bias`` of a truth folder.
+
+    One that does not lie on the volume's grid, as far as both files state one, is an error.
+    """
+    paths = {"mask": mask, "weights": weights}
+    found = {name: _on_grid(path, volume, RESAMPLE_IT) for name, path in paths.items() if path}
+    if truth is not None:
+        remedy = "make the phantom with --truth-resolution as the run's --resolution"
+        for name in ("tissue", "bias"):
+            found[name] = _on_grid(truth / f"{name}.ome.zarr", volume, remedy)
+    return found
+
+
+def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
+    """One file beside a volume."""
+    beside = open_volume(path, input_unit="micrometer", missing="fill", like=volume.grid)
+    ours, theirs = beside.grid, volume.grid
+    # A TIFF states no origin, and axes in space are stated by ITK's formats alone.
+    is_placed = not isinstance(beside, TiffVolume) and not isinstance(volume, TiffVolume)
+    turned = ""
+    if isinstance(beside, FileVolume) and isinstance(volume, FileVolume):
+        directions = beside.frame.GetDirection(), volume.frame.GetDirection()
+        if not np.allclose(*directions, rtol=0, atol=TOLERANCE):
+            turned = f" with the directions {spelled(directions[0])} and {spelled(directions[1])}"
+    off = TOLERANCE * np.array(theirs.spacing)
+    # NIfTI keeps an origin in float32.
+    near = off + np.finfo(np.float32).eps * np.abs(theirs.origin)
+    if (
+        ours.shape != theirs.shape
+        or (np.abs(np.subtract(ours.spacing, theirs.spacing)) > off).any()
+        or (is_placed and (np.abs(np.subtract(ours.origin, theirs.origin)) > near).any())
+        or turned
+    ):
+        raise OctaneError(
+            f"{path} lies on another grid than {volume.path}: {_described(ours)} and "
+            f"{_described(theirs)}{turned} (z y x); {remedy}."
+        )
+    return beside
+
+
+def _described(grid: Grid) -> str:
+    origin = ", ".join(f"{n:g}" for n in grid.origin)
+    return f"{spelled(grid.shape)} voxels of {spelled(grid.spacing)} um from {origin}"
 
 
 def find_inputs(source: Path) -> list[Path]:
@@ -206,11 +275,14 @@ def kind_of(volumes: list[Volume], asked: str) -> str:
     return "mosaic" if cut else "volume"
 
 
-def bring_in(volume: Volume, metrics: Metrics) -> None:
-    """Read a file whose format is not OME-Zarr into memory, for a step that takes all of it."""
+def bring_in(volume: Volume, metrics: Metrics, folder: Path) -> None:
+    """Read a file of ITK into memory, decode a TIFF into ``folder``, for a step that takes all."""
     if isinstance(volume, FileVolume):
         with metrics.timed("read"):
             volume.load()
+    if isinstance(volume, TiffVolume):
+        with metrics.timed("read"):
+            volume.load(folder)
 
 
 @contextmanager
@@ -249,14 +321,19 @@ def create_volume(
             yield writer, level.owned
         return
     require_format(destination)
+    native = np.dtype(dtype).newbyteorder("=")
+    nz, ny, nx = like.grid.shape
+    size = (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
     with writing(destination, overwrite=overwrite) as partial:
-        native = np.dtype(dtype).newbyteorder("=")
+        if not is_whole(destination):
+            with create_tiff(partial, destination, like.grid, native) as planes:
+                yield planes, size
+            return
         # What the format cannot hold shows itself before the work and not after it.
         _write_file(_image(np.zeros((2, 2, 2), native), destination), partial, destination)
         partial.unlink()
         voxels = np.empty(like.grid.shape, native)
-        nz, ny, nx = like.grid.shape
-        yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
+        yield voxels, size
         image = _image(voxels, destination)
         if isinstance(like, FileVolume):
             image.SetSpacing(like.frame.GetSpacing())
@@ -300,7 +377,7 @@ def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
         except (EOFError, OSError, zlib.error):
             size = 0
     needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
-    if size < needed and not name.endswith(UNITLESS):
+    if size < needed:
         raise NoSpaceError(
             f"{destination}: only {size} of {needed} bytes could be written; free some space, or "
             "choose another place for the output. Nothing was left half-written."

@@ -1,7 +1,10 @@
 """N4 end to end: equal to SimpleITK, the same bits however it is cut, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import tifffile
 from n4_volumes import simpleitk
 
 from octane.config.params import ExecutionParameters, N4Parameters
@@ -43,6 +46,21 @@ def biased(true_field, true_tissue):
 @pytest.fixture
 def volume(write_image, biased):
     return write_image("volume.ome.zarr", biased, attributes={"kind": "volume", "step": "stack"})
+
+
+@pytest.fixture
+def write_tiff(tmp_path):
+    """Write a compressed OME-TIFF of the volume's grid, its origin left out."""
+
+    def write(name, voxels, z=10):
+        sizes = {"PhysicalSizeX": 10, "PhysicalSizeY": 10, **({"PhysicalSizeZ": z} if z else {})}
+        tifffile.imwrite(
+            tmp_path / name, voxels, ome=True, compression="zlib", photometric="minisblack",
+            metadata={"axes": "ZYX", **sizes},
+        )  # fmt: skip
+        return tmp_path / name
+
+    return write
 
 
 @pytest.fixture
@@ -165,15 +183,16 @@ def test_blocks_give_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch
     ("suffix", "dtype", "settings"),
     [
         (".ome.zarr", "float32", {}),
-        (".mha", "uint16", {}),
+        (".tif", "uint16", {}),
         (".mha", "float32", {"mode": "per_section", "z_profile_gain": True}),
         (".ome.zarr", "uint16", {"mode": "two_pass", "histogram_matching": "section"}),
     ],
 )
 def test_many_blocks_give_the_bits_of_one(
-    write_image, write_file, correct, biased, tmp_path, monkeypatch, suffix, dtype, settings
+    request, correct, biased, tmp_path, monkeypatch, suffix, dtype, settings
 ):
-    write = write_image if suffix == ".ome.zarr" else write_file
+    writers = {".ome.zarr": "write_image", ".mha": "write_file", ".tif": "write_tiff"}
+    write = request.getfixturevalue(writers[suffix])
     source = write(f"v{suffix}", biased.astype(dtype))
     given = {"mask": "tissue", "outside": "zero", "section_starts": STARTS, **settings}
     fields = [tmp_path / f"field_{n}.ome.zarr" for n in ("one", "many")]
@@ -191,11 +210,11 @@ def test_many_blocks_give_the_bits_of_one(
     ("role", "voxels", "words"),
     [
         ("mask", np.full(SHAPE, 255, np.uint8), "255"),
-        ("mask", np.ones((26, 37, 43), np.uint8), "give a mask on the volume's grid"),
+        ("mask", np.ones((26, 37, 43), np.uint8), "26 x 37 x 43 .* 26 x 37 x 44 .*resample it"),
         ("mask", np.zeros(SHAPE, np.uint8), "no voxel"),
         ("weights", np.full(SHAPE, -1, np.float32), "below 0"),
         ("weights", np.full(SHAPE, np.nan, np.float32), "below 0 or NaN"),
-        ("weights", np.ones((4, 4, 4), np.float32), "give a weight image"),
+        ("weights", np.ones((4, 4, 4), np.float32), "another grid.*4 x 4 x 4 voxels"),
     ],
 )
 def test_masks_and_weights_that_are_none_are_refused(
@@ -456,7 +475,7 @@ def test_the_strength_is_a_way_from_the_input_whatever_is_done(stepped, correct,
 def test_the_outside_becomes_zero_where_that_is_wanted(volume, write_file, correct, true_tissue):
     mask = true_tissue > 100
     # A mask may be a file of another format and type.
-    file = write_file("mask.nii", mask.astype(np.float32))
+    file = write_file("mask.nii", mask.astype(np.float32), (0.01,) * 3, (0.005,) * 3)
     plain, metrics = correct(volume, "plain.ome.zarr", mask=str(file))
     inside = mask[shrink_slices(SHAPE, (2, 2, 2))]
     assert metrics.figures["mask_fraction"] == pytest.approx(inside.mean())
@@ -464,6 +483,49 @@ def test_the_outside_becomes_zero_where_that_is_wanted(volume, write_file, corre
     np.testing.assert_array_equal(read(zeroed), np.where(mask, read(plain), 0))
     found = read(correct(volume, "tissue.ome.zarr", mask="tissue", outside="zero")[0]) > 0
     assert (found == mask).mean() > 0.95
+
+
+FLIP = (1, 0, 0, 0, -1, 0, 0, 0, 1)
+FAR = {"origin": (81.23456789,) * 3}
+
+
+@pytest.mark.parametrize("role", ["mask", "weights"])
+@pytest.mark.parametrize(
+    ("volume", "other", "words"),
+    [
+        (("v.ome.zarr", {}), ("m.ome.zarr", {"spacing": (20,) * 3}), "um from 10, 10, 10 and"),
+        (("v.ome.zarr", {}), ("m.ome.zarr", {"edge": (0, 10, 0)}), "from 5, 15, 5 and .* 5, 5, 5"),
+        (("v.ome.zarr", {}), ("m.nii", {}), "40 x 30 x 25 um from 7250.* 10 x 10 x 10 um"),
+        (("v.nii", {}), ("m.nii", {"direction": FLIP}), "with the directions 1 x 0 x 0 x 0 x -1"),
+        (("v.nii.gz", {}), ("m.mha", {"origin": (1.5, -2.0, 7.27)}), "from 7270, .*from 7250"),
+        (("v.ome.zarr", {}), ("m.tif", {"z": 11}), "of 11 x 10 x 10 um"),
+        (("v.tif", {}), ("m.ome.zarr", {"spacing": (10, 10, 11)}), "of 10 x 10 x 11 um"),
+        (("v.nii", {}), ("m.mha", {}), ""),
+        (("v.ome.zarr", {}), ("m.tif", {}), ""),
+        (("v.tif", {}), ("m.tif", {"z": None}), ""),
+        (("v.tif", {}), ("m.nii", {"spacing": (0.01,) * 3}), ""),
+        (("v.mha", FAR), ("m.nii", FAR), ""),
+    ],
+)
+def test_what_lies_on_another_grid_is_refused(
+    request, biased, tmp_path, reading, execution, role, volume, other, words
+):
+    def write(name, voxels, options):
+        writer = {".zarr": "write_image", ".tif": "write_tiff"}.get(Path(name).suffix, "write_file")
+        return request.getfixturevalue(writer)(name, voxels, **options)
+
+    source = write(volume[0], biased, volume[1])
+    beside = write(other[0], np.ones(SHAPE, np.uint8), other[1])
+    asked = N4Parameters.model_validate({role: str(beside)})
+    # Before any voxel is read, so that a dry run tells it.
+    given = (source, tmp_path / "o.ome.zarr", asked, reading, execution)
+    if not words:
+        assert prepare(*given).beside[role].grid.shape == SHAPE
+        return
+    with pytest.raises(OctaneError, match=words) as caught:
+        prepare(*given)
+    assert f"{beside} lies on another grid than {source}: " in str(caught.value)
+    assert "SimpleITK.Resample" in str(caught.value)
 
 
 def test_voxels_of_weight_0_are_left_out(volume, write_image, correct, true_tissue):

@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import shutil
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import tifffile
 
 from octane.core.errors import OctaneError
 from octane.steps.preflight import check_places, make_plans, plan_of
@@ -19,9 +21,9 @@ TILE = (4, 10, 10)
 def plan(tmp_path):
     """Check a subject; gives its plan as the workflow takes it, with its settings."""
 
-    def run(source, positions=None, **parameters):
+    def run(source, positions=None, beside=None, **parameters):
         given = {"outdir": str(tmp_path / "results"), "subject": "brain", **parameters}
-        made = plan_of(given, source, positions)
+        made = plan_of(given, source, positions, beside)
         check_places([made], tmp_path)
         return {**made.as_json(), "settings": made.settings}
 
@@ -32,9 +34,9 @@ def plan(tmp_path):
 def problems(plan):
     """The lines of what is wrong with a run."""
 
-    def run(source, positions=None, **parameters):
+    def run(source, positions=None, beside=None, **parameters):
         with pytest.raises(OctaneError) as caught:
-            plan(source, positions, **parameters)
+            plan(source, positions, beside, **parameters)
         return str(caught.value).splitlines()
 
     return run
@@ -82,6 +84,18 @@ def test_a_volume_is_planned_by_the_name_of_its_link(plan, volume, tmp_path):
         assert made["kind"] == "volume"
         assert made["items"] == [{"id": name, "file": ""}]
         assert made["settings"]["resample"]["layout"] == "volume"
+
+
+def test_the_first_step_gets_the_voxel_size_of_a_tiff(plan, problems, tmp_path):
+    path = tmp_path / "brain.ome.tif"
+    tifffile.imwrite(path, ONES, metadata={"axes": "ZYX"})
+    (line,) = problems(path, input_unit="micrometer")
+    assert "give it with --voxel_size, in micrometres" in line
+    made = plan(path, voxel_size="3 2 2", resolution=4)
+    assert [step for step, flags in made["flags"].items() if "--voxel-size 3 2 2" in flags] == [
+        "resample"
+    ]
+    assert made["items"] == [{"id": "brain", "file": ""}]
 
 
 def test_each_step_gets_its_own_flags(plan, mosaics):
@@ -327,14 +341,15 @@ def plans(tmp_path, write_json, write_mosaic):
     for number in (1, 2):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", ONES, TILE)
 
-    def run(first, second, **parameters):
+    def run(first, second, beside=(), **parameters):
         subjects = [
             {"id": "a", "row": "cohort.csv, line 2", "given": first},
-            {"id": "b", "given": second},
+            {"id": "b", "given": second, "beside": beside},
         ]
         given = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
         request = write_json("request.json", {"parameters": given, "subjects": subjects})
-        make_plans(request, tmp_path / "input", tmp_path / "plans.json", tmp_path / "positions")
+        places = (tmp_path / name for name in ("input", "plans.json", "positions", "beside"))
+        make_plans(request, *places)
         return json.loads((tmp_path / "plans.json").read_text())
 
     return run
@@ -378,6 +393,46 @@ def test_a_node_with_other_files_behind_the_path_is_noticed(
     subjects = [{"id": "a", "marks": marks}]
     given = {"outdir": str(tmp_path / "results"), "overlap": 0}
     request = write_json("request.json", {"parameters": given, "subjects": subjects})
-    places = (tmp_path / "input", tmp_path / "plans.json", tmp_path / "positions")
+    places = (tmp_path / name for name in ("input", "plans.json", "positions", "beside"))
     with pytest.raises(OctaneError, match="other files") if refused else nullcontext():
         make_plans(request, *places)
+
+
+@pytest.mark.parametrize(
+    ("name", "spacing", "given", "words"),
+    [
+        ("mask", 10, {}, ""),
+        ("mask", 20, {}, "of 20 x 20 x 20 um .* and 4 x 20 x 30 voxels of 10 x 10 x 10 um"),
+        ("mask", 20, {"skip_n4": True}, ""),
+        ("mask", 10, {"resolution": 20}, "another grid than .* after RESAMPLE: .*of 20 x 20 x 20"),
+        ("mask", 10, {"resolution": 20, "skip_resample": True}, ""),
+        ("truth", 20, {}, "of 20 x 20 x 20 um .*; make the phantom with --truth-resolution"),
+    ],
+)
+def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
+    plan, problems, volume, write_image, tmp_path, name, spacing, given, words
+):
+    (tmp_path / "staged").mkdir()
+    link = tmp_path / "staged" / "m.ome.zarr"
+    own = write_image("m.ome.zarr", ONES, (spacing,) * 3)
+    if name == "truth":
+        (tmp_path / "truth").mkdir()
+        own = own.rename(tmp_path / "truth" / "tissue.ome.zarr")
+        link = link.with_name("truth")
+    link.symlink_to(own if name == "mask" else own.parent)
+    if not words:
+        plan(volume, beside={name: link}, **given)
+        return
+    (line,) = problems(volume, beside={name: link}, **given)
+    assert re.search(words, line)
+    assert line.startswith(f"{own} lies on another grid than {volume}")
+
+
+def test_files_beside_belong_to_their_subject(plans, tmp_path, write_image):
+    write_image("beside/1/m.ome.zarr", ONES[:, :5])
+    for number in (1, 2):
+        shutil.rmtree(tmp_path / "input" / str(number) / "brain")
+        write_image(f"input/{number}/v.ome.zarr", ONES, attributes={"kind": "volume"})
+    with pytest.raises(OctaneError, match=r"^b: .*m\.ome\.zarr lies on another grid") as caught:
+        plans({}, {}, beside=["mask"])
+    assert len(str(caught.value).splitlines()) == 1

@@ -19,7 +19,7 @@ from octane.store.itk_files import FileVolume, open_file
 SHAPE = (9, 20, 33)
 REGION = (slice(2, 7), slice(3, 20), slice(5, 30))
 
-NAMES = ["a.nii", "a.nii.gz", "a.mha", "packed.mha", "a.nrrd", "packed.nrrd", "a.tif"]
+NAMES = ["a.nii", "a.nii.gz", "a.mha", "packed.mha", "a.nrrd", "packed.nrrd"]
 NIFTI_SCALE = 112
 """Where a NIfTI header has slope and intercept."""
 NIFTI_DIM = 40
@@ -37,10 +37,6 @@ def pieces(request, monkeypatch):
     monkeypatch.setattr(itk_files, "PIECE_BYTES", request.param)
 
 
-def opened(path):
-    return open_file(path, input_unit="micrometer")
-
-
 def no_reading(*_):
     pytest.fail("voxels were read")
 
@@ -56,7 +52,7 @@ def test_a_header_tells_what_the_image_does(write_file, voxels, name, dtype, mon
     path = write_file(name, (100 * voxels).astype(dtype))
     image = sitk.ReadImage(path)
     monkeypatch.setattr(sitk, "ReadImage", no_reading)
-    volume = opened(path)
+    volume = open_file(path)
     assert volume.dtype == dtype == sitk.GetArrayFromImage(image).dtype
     assert volume.grid.shape == SHAPE
     for told in ("GetSpacing", "GetOrigin", "GetDirection", "GetPixelIDValue"):
@@ -66,7 +62,7 @@ def test_a_header_tells_what_the_image_does(write_file, voxels, name, dtype, mon
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("name", NAMES)
 def test_threads_that_want_parts_read_the_file_once(write_file, voxels, name, monkeypatch):
-    volume = opened(write_file(name, voxels))
+    volume = open_file(write_file(name, voxels))
     read_all, begun = FileVolume._read_all, []
     monkeypatch.setattr(FileVolume, "_read_all", lambda self: begun.append(self) or read_all(self))
     with ThreadPoolExecutor(6) as pool:
@@ -86,7 +82,7 @@ def test_threads_that_want_parts_read_the_file_once(write_file, voxels, name, mo
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz", "a.mha"])
 def test_flat_volumes_are_read(write_file, rng, name, shape):
     voxels = rng.random(shape, np.float32)
-    volume = opened(write_file(name, voxels))
+    volume = open_file(write_file(name, voxels))
     np.testing.assert_array_equal(volume.read(tuple(slice(0, n) for n in shape)), voxels)
 
 
@@ -99,7 +95,7 @@ def test_scaled_voxels_are_scaled_in_every_part(write_file, rng, tmp_path, name)
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     whole = sitk.GetArrayFromImage(sitk.ReadImage(path))
-    volume = opened(path)
+    volume = open_file(path)
     assert volume.dtype == whole.dtype == np.float32
     np.testing.assert_array_equal(volume.read(REGION), whole[REGION])
 
@@ -109,7 +105,7 @@ def test_big_endian_voxels_are_read(write_file, voxels, tmp_path):
     swapped = header.replace(b"ByteOrderMSB = False", b"ByteOrderMSB = True")
     turned = np.frombuffer(rest, "<u4").byteswap().tobytes()
     (tmp_path / "b.mha").write_bytes(swapped + marker + turned)
-    volume = opened(tmp_path / "b.mha")
+    volume = open_file(tmp_path / "b.mha")
     assert volume.dtype == np.dtype("f4")
     np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
 
@@ -118,7 +114,7 @@ def test_a_negative_spacing_turns_the_axis_as_itk_does(write_file, voxels):
     path = write_file("a.mha", voxels)
     before, content = sitk.ReadImage(path), path.read_bytes()
     path.write_bytes(content.replace(b"ElementSpacing = 0.025", b"ElementSpacing = -0.025"))
-    image, volume = sitk.ReadImage(path), opened(path)
+    image, volume = sitk.ReadImage(path), open_file(path)
     assert volume.frame.GetSpacing() == image.GetSpacing() == (0.025, 0.03, 0.04)
     assert volume.frame.GetDirection() == image.GetDirection() != before.GetDirection()
     assert volume.grid.spacing == pytest.approx((40.0, 30.0, 25.0))
@@ -129,11 +125,11 @@ def test_a_file_cut_short_is_refused(write_file, voxels, name):
     path = write_file(name, voxels)
     os.truncate(path, path.stat().st_size * 9 // 10)
     with pytest.raises(OctaneError, match="cannot be read as an image") as caught:
-        opened(path).load()
+        open_file(path).load()
     assert str(path) in str(caught.value)
     if name == "a.nii":
         with pytest.raises(OctaneError, match="cannot be read as an image"):
-            opened(path)
+            open_file(path)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +140,7 @@ def test_a_header_without_meaning_is_refused(write_file, voxels, name, told):
     content = re.sub(rf"{name} = [^\n]*".encode(), f"{name} = {told}".encode(), path.read_bytes())
     path.write_bytes(content)
     with pytest.raises(OctaneError, match="cannot be read as an image"):
-        opened(path)
+        open_file(path)
 
 
 def _sparse(path, planes):
@@ -157,7 +153,7 @@ def _sparse(path, planes):
         content = content.replace(b"500 500 1\n", f"500 500 {planes}\n".encode(), 1)
     path.write_bytes(content)
     os.truncate(path, len(content) + (planes - 1) * 1_000_000)
-    assert opened(path).grid.shape == (planes, 500, 500)
+    assert open_file(path).grid.shape == (planes, 500, 500)
 
 
 def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_path, run_python):

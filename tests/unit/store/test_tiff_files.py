@@ -1,0 +1,310 @@
+"""TIFF volumes: sizes, planes, channels, parts and what is refused; and the OME-TIFF written."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import tifffile
+
+from octane.config.params import InputParameters
+from octane.core.errors import NoSpaceError, OctaneError
+from octane.core.geometry import Grid
+from octane.store import tiff_files
+from octane.store.tiff_files import RawPlanes, create_tiff, open_tiff
+
+SHAPE = (5, 40, 50)
+REGION = (slice(1, 4), slice(3, 37), slice(5, 49))
+SIZES = {"PhysicalSizeZ": 7, "PhysicalSizeY": 3, "PhysicalSizeX": 2}
+CENTIMETRE = {"resolution": (5000, 2500), "resolutionunit": "CENTIMETER"}
+DPI = {"resolution": (300, 300), "resolutionunit": "INCH"}
+GIVEN = (2, 0.65, 0.6)
+
+
+@pytest.fixture
+def voxels(rng):
+    return rng.integers(0, 60_000, SHAPE).astype(np.uint16)
+
+
+@pytest.fixture
+def write(tmp_path, voxels):
+    """Write a TIFF by tifffile; gives its path."""
+
+    def make(array=voxels, /, name="a.tif", **options):
+        tifffile.imwrite(tmp_path / name, array, photometric="minisblack", **options)
+        return tmp_path / name
+
+    return make
+
+
+def ome(**metadata):
+    return {"ome": True, "metadata": {"axes": "ZYX", **metadata}}
+
+
+def imagej(**metadata):
+    return {"imagej": True, "resolution": (2, 4), "metadata": {"axes": "ZYX", **metadata}}
+
+
+def opened(path, like=None, **given):
+    return open_tiff(path, InputParameters.model_validate(given), like)
+
+
+def whole(volume):
+    return volume.read(tuple(slice(0, n) for n in volume.grid.shape))
+
+
+def refused(path, words, **given):
+    with pytest.raises(OctaneError, match=words) as caught:
+        opened(path, **given)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "spacing"),
+    [
+        (ome(**SIZES), {}, (7, 3, 2)),
+        (ome(**SIZES, PhysicalSizeZUnit="nm", PhysicalSizeYUnit="Å"), {}, (7e-3, 3e-4, 2)),
+        (ome(**SIZES, PhysicalSizeZUnit="mm", PhysicalSizeXUnit="thou"), {}, (7000, 3, 50.8)),
+        (imagej(spacing=3, unit="micron"), {}, (3, 0.25, 0.5)),
+        # As of more than 4 GB: one page, and its planes after it.
+        ({**imagej(spacing=3, unit="um"), "truncate": True}, {}, (3, 0.25, 0.5)),
+        (imagej(spacing=3, unit="\\u00B5m"), {}, (3, 0.25, 0.5)),
+        (imagej(spacing=0.3, unit="cm"), {}, (3000, 2500, 5000)),
+        (imagej(spacing=1, unit="inch"), {}, (25400, 6350, 12700)),
+        (imagej(spacing=3), {"input_unit": "millimeter"}, (3000, 250, 500)),
+        (DPI, {"voxel_size": GIVEN}, GIVEN),
+        (CENTIMETRE, {"voxel_size": GIVEN}, GIVEN),
+        (ome(**SIZES), {"voxel_size": (7, 3, 2)}, (7, 3, 2)),
+        (DPI, {"like": Grid(SHAPE, GIVEN)}, GIVEN),
+        (ome(**SIZES), {"like": Grid(SHAPE, GIVEN)}, (7, 3, 2)),
+    ],
+)
+def test_the_voxel_size_is_what_the_file_states_or_else_what_is_given(
+    write, voxels, options, given, spacing
+):
+    volume = opened(write(**options), **given)
+    assert volume.grid.spacing == pytest.approx(spacing, rel=1e-6)
+    assert volume.grid.shape == SHAPE
+    assert volume.dtype == np.uint16
+    np.testing.assert_array_equal(whole(volume), voxels)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "does not state .*z y x: None, .*--voxel-size, in micro"),
+        (DPI, "z y x: None in, 0.00333333 in, .*--voxel-size"),
+        (imagej(unit="um"), "z y x: None um, 0.25 um, 0.5 um.*--voxel-size"),
+        (imagej(spacing=3), "z y x: 3.*--input-unit"),
+        (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel-size"),
+        (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel-size"),
+    ],
+)
+def test_a_voxel_size_is_never_guessed(write, options, words):
+    refused(write(**options), words)
+
+
+def test_a_given_voxel_size_does_not_overrule_the_file(write):
+    refused(write(**ome(**SIZES)), "7 x 3 x 2 um .*0.6; leave it out", voxel_size=GIVEN)
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bigtiff": True, "byteorder": ">"},
+        {"metadata": None, "rowsperstrip": 16},
+        {"tile": (16, 16)},
+        {"compression": "zlib"},
+        {"compression": "zlib", "rowsperstrip": 7, "predictor": True, "byteorder": ">"},
+        {"compression": "zlib", "tile": (16, 32), "bigtiff": True},
+        {"compression": "lzma"},
+    ],
+)
+def test_threads_read_parts_of_any_layout(write, voxels, tmp_path, monkeypatch, options, decoded):
+    monkeypatch.setattr(tiff_files, "PIECE_BYTES", 700)
+    volume = opened(write(**options), voxel_size=GIVEN)
+    if decoded:
+        volume.load(tmp_path / "folder")
+    with ThreadPoolExecutor(6) as pool:
+        parts = list(pool.map(volume.read, [REGION] * 6))
+    out = np.empty(voxels[REGION].shape, voxels.dtype)
+    assert volume.read(REGION, out) is out
+    for part in (*parts, out):
+        np.testing.assert_array_equal(part, voxels[REGION])
+    # What is decoded has no name.
+    assert not list(tmp_path.glob("folder/*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "there", "channel"),
+    [
+        (ome(**SIZES, Channel={"Name": ["DAPI", "GFP"]}), "0 'DAPI', 1 'GFP'", "GFP"),
+        (imagej(spacing=3, unit="um"), "0, 1", "1"),
+    ],
+)
+def test_a_channel_and_a_time_point_are_chosen(write, rng, options, there, channel):
+    five = rng.integers(0, 99, (3, 5, 2, 20, 30)).astype(np.uint8)
+    path = write(five, **{**options, "metadata": {**options["metadata"], "axes": "TZCYX"}})
+    volume = opened(path, channel=channel, timepoint=2)
+    np.testing.assert_array_equal(whole(volume), five[2, :, 1])
+    refused(path, f"2 channels: {there}; give one with --channel", timepoint=1)
+    refused(path, f"no single channel '2' but 2: {there}; ", channel="2", timepoint=1)
+    refused(path, "3 timepoints: 0, 1, 2; give one with --timepoint", channel="0")
+
+
+def test_the_finest_level_of_a_pyramid_is_read(tmp_path, voxels):
+    path = tmp_path / "a.ome.tif"
+    with tifffile.TiffWriter(path, ome=True) as file:
+        file.write(voxels, subifds=1, tile=(16, 16), metadata={"axes": "ZYX", **SIZES})
+        file.write(voxels[:, ::2, ::2], subfiletype=1, tile=(16, 16))
+    np.testing.assert_array_equal(whole(opened(path)), voxels)
+
+
+def test_a_thumbnail_is_no_volume_and_a_second_stack_is_refused(tmp_path, voxels):
+    path = tmp_path / "a.tif"
+    for more, extra in ((voxels[0, :9, :9], True), (voxels[:, :9, :9], False)):
+        with tifffile.TiffWriter(path) as file:
+            file.write(voxels)
+            file.write(more)
+        if extra:
+            np.testing.assert_array_equal(whole(opened(path, voxel_size=GIVEN)), voxels)
+        else:
+            refused(path, r"holds 2 images \(5 x 40 x 50, 5 x 9 x 9\)", voxel_size=GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [((40, 50), "2 dimensions"), ((5, 40, 50, 3), "RGB"), ((4, 5, 40, 50), "4 dimensions")],
+)
+def test_what_is_no_stack_of_planes_is_refused(tmp_path, shape, words):
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros(shape, np.uint8))
+    refused(tmp_path / "a.tif", words, voxel_size=GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ('PlaneCount="5"><UUID FileName="b.tif">urn:uuid:1</UUID></TiffData>', "part of one"),
+        ('PlaneCount="3"/>', "2 of 5 planes are missing"),
+    ],
+)
+def test_one_of_several_files_is_refused(write, data, words):
+    path = write(**ome(**SIZES))
+    xml = str(tifffile.tiffcomment(path))
+    assert 'PlaneCount="5"/>' in xml
+    tifffile.tiffcomment(path, xml.replace('PlaneCount="5"/>', data).encode())
+    refused(path, words)
+
+
+LAYOUTS = [
+    ome(**SIZES),
+    imagej(spacing=3, unit="um"),
+    {"metadata": None},
+    {"compression": "zlib"},
+    {"metadata": None, "compression": "zlib", "rowsperstrip": 16},
+]
+
+
+@pytest.mark.parametrize("options", LAYOUTS)
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_a_file_cut_short_is_refused_before_voxels_are_read(write, options, part):
+    path = write(**options)
+    os.truncate(path, int(path.stat().st_size * part))
+    refused(path, "cannot be read as an image .*; restore or convert it", like=Grid(SHAPE, GIVEN))
+
+
+def test_voxels_that_are_damaged_name_the_file(write, voxels):
+    path = write(compression="zlib")
+    content = bytearray(path.read_bytes())
+    content[9000:9500] = bytes(500)
+    path.write_bytes(content)
+    volume = opened(path, voxel_size=GIVEN)
+    with pytest.raises(OctaneError, match=r"a\.tif cannot be read as an image"):
+        whole(volume)
+    path = write()
+    volume = opened(path, voxel_size=GIVEN)
+    os.truncate(path, 3000)
+    with pytest.raises(OctaneError, match=r"a\.tif cannot be read as an image"):
+        whole(volume)
+
+
+@pytest.mark.parametrize(
+    "missing", [KeyError("LZW requires the 'imagecodecs' package"), ModuleNotFoundError("zstd")]
+)
+def test_a_codec_that_is_not_there_is_named_before_the_work(write, monkeypatch, missing):
+    path = write(compression="zlib")
+
+    def decode(*_, **__):
+        raise missing
+
+    monkeypatch.setattr(tifffile.TiffPage, "decode", decode)
+    refused(path, "install imagecodecs with pip, or write it with deflate", voxel_size=GIVEN)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("most", [100, 4_000_000_000])
+def test_an_ome_tiff_is_written_in_blocks(tmp_path, rng, monkeypatch, dtype, most):
+    monkeypatch.setattr(tiff_files, "CLASSIC_BYTES", most)
+    voxels = (rng.random((3, 11, 20)) * 200).astype(dtype)
+    path, grid = tmp_path / "b.tif", Grid((3, 11, 20), (7.5, 2.25, 2.0))
+    with create_tiff(path, path, grid, np.dtype(dtype)) as planes:
+        for rows in (slice(4, 11), slice(0, 4)):
+            for columns in (slice(6, 20), slice(0, 6)):
+                region = (slice(0, 3), rows, columns)
+                planes[region] = voxels[region]
+    first = path.read_bytes()
+    np.testing.assert_array_equal(tifffile.imread(path), voxels)
+    with tifffile.TiffFile(path) as file:
+        assert file.is_bigtiff is (most == 100)
+        (pixels,) = ElementTree.fromstring(file.ome_metadata or "").iterfind(".//{*}Pixels")
+    assert [pixels.get(f"PhysicalSize{a}") for a in "XYZ"] == ["2.0", "2.25", "7.5"]
+    assert {pixels.get(f"PhysicalSize{a}Unit") for a in "XYZ"} == {"µm"}
+    again = opened(path)
+    assert again.grid == grid
+    np.testing.assert_array_equal(whole(again), voxels)
+    with create_tiff(path, path, grid, np.dtype(dtype)) as planes:
+        planes[slice(0, 3), slice(0, 11), slice(0, 20)] = voxels
+    assert path.read_bytes() == first
+
+
+def test_a_full_disk_is_named_while_planes_are_decoded(write, tmp_path, monkeypatch):
+    volume = opened(write(compression="zlib"), voxel_size=GIVEN)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RawPlanes, "__setitem__", full)
+    with pytest.raises(NoSpaceError, match=r"a\.tif cannot be decoded .*choose another place"):
+        volume.load(tmp_path)
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_a_stack_is_larger_than_the_memory_that_it_takes(tmp_path, run_python, compression):
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from octane.core.geometry import blocks\n"
+        "from octane.core.metrics import Metrics, peak_memory\n"
+        "from octane.store.volumes import bring_in, create_volume, open_volume\n"
+        "source, made = map(Path, sys.argv[1:])\n"
+        "before = peak_memory()\n"
+        "volume = open_volume(source)\n"
+        "bring_in(volume, Metrics('test'), made.parent)\n"
+        "with create_volume(made, volume, volume.dtype) as (writer, size):\n"
+        "    for region in blocks(volume.grid.shape, size):\n"
+        "        writer[region] = volume.read(region)\n"
+        "print(peak_memory() - before)\n"
+    )
+    plane = np.arange(500_000, dtype=np.uint16).reshape(500, 1000)
+    path, made = tmp_path / "a.tif", tmp_path / "b.ome.tif"
+    tifffile.imwrite(
+        path, (plane for _ in range(150)), shape=(150, *plane.shape), dtype=plane.dtype,
+        compression=compression, ome=True, metadata={"axes": "ZYX", **SIZES},
+    )  # fmt: skip
+    assert int(run_python(code, path, made)) < 90e6 < 150 * plane.nbytes
+    np.testing.assert_array_equal(tifffile.imread(made, key=149), plane)
+    for file in (path, made):
+        file.unlink()
