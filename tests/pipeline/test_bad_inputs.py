@@ -92,10 +92,10 @@ def piped():
     return arguments
 
 
-def masked(mask):
+def masked(mask, **how):
     def make():
         store("in.zarr")
-        store("mask.zarr", mask.astype(np.uint8))
+        store("mask.zarr", mask.astype(np.uint8), **how)
         return ["in.zarr", "out.zarr", "--mask", "mask.zarr"]
 
     return make
@@ -116,6 +116,8 @@ def existing():
 
 NOT_FINITE = np.where(np.arange(np.prod(SHAPE)).reshape(SHAPE) == 4805, np.nan, values())
 CUT_IN_Z = {"chunks": (4, 16, 16)}
+CHANNELS = {"axes": "czyx", "chunks": (1, *TILE), "scale": (1, 5, 5, 5)}
+TWO = np.ones((2, *SHAPE))
 EMPTY = np.zeros(SHAPE)
 TARGET = ("--resolution", "10")
 
@@ -127,10 +129,17 @@ CASES = [
     ("n4", plain(unit="furlong"), "in.zarr has the unit 'furlong'", "correct it"),
     (
         "stitch",
-        plain(axes="czyx", voxels=values()[None], chunks=(1, *TILE), scale=(1, 5, 5, 5)),
-        "in.zarr has the axes c z y x",
-        "extract one channel",
+        plain(axes="cyx", voxels=values(), scale=(1, 5, 5)),
+        "in.zarr has the axes c y x",
+        "extract one",
     ),
+    (
+        "n4",
+        plain("--channel", "x", voxels=TWO, **CHANNELS),
+        "in.zarr has no single channel 'x' but 2: 0, 1",
+        "give one",
+    ),
+    ("pyramid", plain("--timepoint", "1"), "in.zarr has no single timepoint '1'", "--timepoint"),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
     (
         "resample",
@@ -156,6 +165,8 @@ CASES = [
     ),
     ("n4", plain(voxels=np.full(SHAPE, 7.0)), "in.zarr holds the one value 7", "check the input"),
     ("n4", plain(voxels=np.zeros(SHAPE, "c8")), "in.zarr holds complex64 voxels", "needs real"),
+    ("n4", masked(TWO, **CHANNELS), "mask.zarr has 2 channels: 0, 1", "write one of them alone"),
+    ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY + 255), "mask.zarr holds the value 255", "a mask is 0 and 1"),
     ("n4", masked(EMPTY[:, :16]), "mask.zarr has the shape", "on the volume's grid"),
@@ -244,6 +255,7 @@ HOSTILE = {
         "multiscales.0.datasets.0.path": PATHS,
         "multiscales.0.datasets.0.coordinateTransformations.0.scale": SCALES,
         "multiscales.0.axes.0.unit": ["a\nb", 5],
+        "multiscales.0.axes": [["c", "z", "y"], ["z", "y", "x"] * 99, ["c"] * 2 + ["zyx"], 5],
         "multiscales.0.datasets": [None, [], 5],
         "multiscales": [None, [], 5],
     },

@@ -149,28 +149,38 @@ def write_foreign(tmp_path):
         version="0.4",
         axes="zyx",
         unit="micrometer",
-        transforms=({"type": "scale", "scale": [10.0, 10.0, 10.0]},),
+        transforms=None,
         common=None,
         array="0",
+        labels=None,
         **options,
     ):
         path = tmp_path / name
+        if transforms is None:
+            # Seconds between time points.
+            transforms = [{"type": "scale", "scale": [0.5] * (len(axes) - 3) + [10.0] * 3}]
+        types = {"t": "time", "c": "channel"}
         group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)
         if array is not None:
             made = group.create_array(array, shape=voxels.shape, dtype=voxels.dtype, **options)
             made[:] = voxels
         multiscale = {
             "axes": [
-                {"name": a, "type": "space", **({} if unit is None else {"unit": unit})}
+                {"name": a, "type": types.get(a, "space")}
+                | ({} if unit is None or a in types else {"unit": unit})
                 for a in axes
             ],
             "datasets": [{"path": "0", "coordinateTransformations": list(transforms)}],
             **({} if common is None else {"coordinateTransformations": common}),
         }
+        content = {"multiscales": [multiscale]}
+        if labels is not None:
+            content["omero"] = {"channels": [{"label": label} for label in labels]}
         if version == "0.4":
-            group.attrs.update({"multiscales": [{**multiscale, "version": "0.4"}]})
+            multiscale["version"] = "0.4"
+            group.attrs.update(content)
         else:
-            group.attrs.update({"ome": {"version": version, "multiscales": [multiscale]}})
+            group.attrs.update({"ome": {"version": version, **content}})
         return path
 
     return write

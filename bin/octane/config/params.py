@@ -72,6 +72,8 @@ def _repeated(count: int) -> Callable[[object], object]:
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+# Nextflow reads a number as one.
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Integers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
 Lengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)]
@@ -180,6 +182,13 @@ class InputParameters(StepParameters):
         "error",
         "What a chunk that is not in the store means: an error, or the array's fill value. Choose "
         "fill for stores whose writer leaves empty chunks out.",
+    )
+    channel: Text | None = parameter(
+        None,
+        "Channel of input that has several: its number from 0, or else its name in the metadata.",
+    )
+    timepoint: int | None = parameter(
+        None, "Time point of input that has several: its number from 0.", ge=0
     )
 
 

@@ -134,16 +134,19 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     return AxisOperator(start, band)
 
 
-def resampler(n: int, spacing: float, target: float) -> AxisOperator:
+def resampler(n: int, spacing: float, target: float, count: int | None = None) -> AxisOperator:
     """Operator from ``n`` samples of ``spacing`` to ``target`` (same unit), centred on them.
 
-    The output has round(n * spacing / target) samples, at least one.
+    The output has round(n * spacing / target) samples, at least one. With ``count`` it has so many,
+    and its first begins where the first of the input does.
     """
     factor = target / spacing
     if abs(factor - 1) < SAME:
         factor = 1.0
-    m = samples(n * spacing, target)
+    m = samples(n * spacing, target) if count is None else count
     positions = (n - 1) / 2 + (np.arange(m) - (m - 1) / 2) * factor
+    if count is not None:
+        positions += (m * factor - n) / 2
     # Positions that are whole up to rounding would otherwise cost a second tap and its error.
     whole = np.round(positions)
     positions = np.where(np.abs(positions - whole) < 1e-9 * n, whole, positions)

@@ -194,7 +194,7 @@ def plan_mosaic(
     )
     level = _level(tiling, target, operators, parameters.tiles_per_shard)
     pieces = _pieces(tiling, level)
-    _, cy, cx = image.array.chunks
+    _, cy, cx = image.chunks
     plane_bytes = cy * cx * image.dtype.itemsize
     batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
     batch = max(1, min(tiling.tile[0], batch_bytes // plane_bytes))
@@ -256,7 +256,10 @@ def plan_levels(
     """Grid of each level, and the operators that make it from the level before.
 
     ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
-    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`.
+    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All begin at one edge and end
+    within half a voxel of their own from the volume's. Along an axis where that is thinner than
+    half a voxel, a level has one of its thickness, or as thick as that of the level before; one
+    that repeats the level before is left out.
 
     Raises
     ------
@@ -280,6 +283,21 @@ def plan_levels(
                 f"{coarsest:g}; leave out what is finer."
             )
     planned: list[tuple[Grid, list[AxisOperator]]] = []
+    before, edge, extent = grid, grid.edge, grid.extent
     for step in steps:
-        planned.append(resampled(planned[-1][0] if planned else grid, step))
+        axes = zip(step, extent, before.spacing, strict=True)
+        target = vector(*(t if n >= t / 2 else max(n, s) for t, n, s in axes))
+        if planned and target == before.spacing:
+            break
+        level, operators = resampled(grid, target)
+        if planned:
+            level = Grid.covering(edge, extent, target)
+            axes = zip(before.shape, before.spacing, target, level.shape, strict=True)
+            operators = [resampler(*axis) for axis in axes]
+        else:
+            edge = level.edge
+            far = zip(grid.edge, grid.extent, edge, strict=True)
+            extent = vector(*(a + n - e for a, n, e in far))
+        planned.append((level, operators))
+        before = level
     return planned

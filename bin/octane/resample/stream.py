@@ -123,7 +123,7 @@ def decoding_bytes(source: Volume) -> int:
     if source.reader is not None and source.reader.streams:
         return DECODER_BYTES
     # The chunk as it is stored and as it is decoded.
-    return 2 * prod(source.chunks) * source.dtype.itemsize
+    return 2 * prod(source.array.chunks) * source.dtype.itemsize
 
 
 def stream_resample(

@@ -138,7 +138,7 @@ def prepare(
 ) -> Run:
     """Check the input and plan the run, before any voxel is read; as :func:`correct_bias`."""
     p = parameters
-    volume = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    volume = open_volume(source, reading)
     if volume.dtype.kind not in "fiu":
         raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
     metrics = Metrics("n4", settings=p.recorded(reading, execution))
@@ -311,7 +311,7 @@ def _apply(
         field_writer = None
         if run.field_path is not None:
             field_writer, field_size = stack.enter_context(
-                create(run.field_path, dtype=np.float32, attributes={"step": "bias"})
+                create(run.field_path, dtype="f4", attributes={"step": "bias", "channel": "bias"})
             )
             # Both outputs' shards are owned whole: sizes are multiples of one another.
             size = tuple(max(a, b) for a, b in zip(size, field_size, strict=True))

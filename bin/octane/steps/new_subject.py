@@ -15,9 +15,7 @@ from pathlib import Path
 from shlex import join
 from typing import Literal, NamedTuple, cast
 
-from pydantic import BaseModel, ConfigDict
-
-from octane.config.params import Fractions2, Lengths3, PositiveFloat, Unit, parameter
+from octane.config.params import Fractions2, InputParameters, Lengths3, PositiveFloat, parameter
 from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
@@ -48,10 +46,9 @@ COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_th
 """Columns of a new samplesheet; others where a subject needs them."""
 
 
-class Wishes(BaseModel):
+class Wishes(InputParameters):
     """Parameters of the run that a person states; None: left to the data."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     outdir: Path | None = parameter(
         None, "Folder for the results; unset: results in the current folder, or beside the data."
     )
@@ -62,7 +59,6 @@ class Wishes(BaseModel):
     section_thickness: PositiveFloat | None = parameter(
         None, "Distance from one section's surface to the next one's in micrometres."
     )
-    input_unit: Unit | None = parameter(None, "Unit of the axes, where the data state none.")
     input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
         "auto", "Kind of the data, where their metadata do not say it."
     )
@@ -134,10 +130,11 @@ def survey(source: Path, wishes: Wishes) -> Survey:
     """Look at an input; an OctaneError names each store that cannot be used or does not fit."""
     problems: list[str] = []
     volumes: list[Volume] = []
+    # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
+    reading = wishes.model_copy(update={"missing_chunks": "fill"})
     for path in find_inputs(source):
         try:
-            # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
-            volumes.append(open_volume(path, input_unit=wishes.input_unit, missing="fill"))
+            volumes.append(open_volume(path, reading))
         except OctaneError as error:
             problems.append(str(error))
     if problems:

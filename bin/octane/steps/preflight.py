@@ -67,15 +67,19 @@ class Plan:
 
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow takes it; ``flags`` are words of each step's command."""
-        flags = {step: shlex.join(_flags(step, self.settings)) for step in MODELS}
+        # The first step reads the input; what it writes has one channel and one time point.
+        first = [step.name.lower() for step in self.steps[:1]]
+        flags = {step: shlex.join(_flags(step, self.settings, step in first)) for step in MODELS}
         steps = [asdict(step) for step in self.steps]
         return {"kind": self.kind, "items": self.items, "flags": flags, "steps": steps}
 
 
-def _flags(step: str, settings: Settings) -> list[str]:
+def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     words: list[str] = []
     for name in MODELS[step]:
         values = dict(settings[name])
+        if name == "input" and not first:
+            values |= {"channel": None, "timepoint": None}
         # Only these two have the label gpu_slot, without which a task is given no GPU.
         if name == "execution" and step not in ("resample", "n4"):
             values["backend"] = "cpu"
@@ -192,12 +196,9 @@ def plan_of(given: Mapping[str, object], source: Path, positions: Path | None = 
     reading = InputParameters.model_validate(settings["input"])
     with _noted(problems):
         files = find_inputs(source)
-        unit, missing = reading.input_unit, reading.missing_chunks
         for path in files:
             with _noted(problems):
-                volumes.append(
-                    open_volume(as_given(source, path), input_unit=unit, missing=missing)
-                )
+                volumes.append(open_volume(as_given(source, path), reading))
         if volumes:
             kind = kind_of(volumes, str(workflow["input_kind"]))
             _check_volumes(volumes, kind, settings, positions, problems)

@@ -57,7 +57,7 @@ def build_pyramid(
     OctaneError
         For input, resolutions or output that is not usable; nothing is left half-written.
     """
-    image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    image = open_volume(source, reading)
     planned = plan_levels(image.grid, parameters.resolutions)
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.recorded(reading))
@@ -91,7 +91,7 @@ def build_pyramid(
             stream_resample(
                 plan_stream(before, level, operators, image.dtype, execution),
                 writer,
-                label=f"PYRAMID {grid.spacing[0]:g} um",
+                label=f"PYRAMID {max(grid.spacing):g} um",
                 metrics=metrics,
             )
             before = Image(destination, writer.array, grid, "fill")

@@ -64,7 +64,7 @@ def resample_image(
     OctaneError
         For input, target or output that is not usable; nothing is left half-written.
     """
-    image = open_volume(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    image = open_volume(source, reading)
     target = target_of(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
         raise OctaneError(
@@ -214,7 +214,7 @@ def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
                 resampler.push(voxels[start : start + plan.batch])
             return resampler.finish()
     # A chunk at the edge is stored with its padding, which the operators do not take.
-    _, cy, cx = image.array.chunks
+    _, cy, cx = image.chunks
     resampler.begin(operators, (cy, cx), image.dtype, plan.dtype)
     with image.naming_chunks(), image.reader.stream((0, *tile)) as stream:
         for start in range(0, depth, plan.batch):

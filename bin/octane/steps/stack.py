@@ -203,10 +203,7 @@ def stack_sections(
         For sections that do not fit together, gaps, and output that is not usable.
     """
     require_cpu(execution.backend, "STACK")
-    images = [
-        open_image(path, input_unit=reading.input_unit, missing=reading.missing_chunks)
-        for path in sources
-    ]
+    images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = _volume(_slabs(images, parameters), first.grid.spacing)
@@ -220,7 +217,8 @@ def stack_sections(
         metrics.warn(
             f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
         )
-    attributes: Attributes = {"kind": "volume", "step": "stack", "sections": sections}
+    named = {k: v for k, v in first.attributes.items() if k == "channel"}
+    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": sections}
     imaged = {s.number: _imaged(s, s.planes, grid) for s in slabs if s.image is not None}
     faces = Faces(imaged, grid.shape[1:])
     _write(destination, slabs, grid, first.dtype, attributes, faces, execution, metrics)

@@ -218,7 +218,7 @@ def stitch_section(
     OctaneError
         For input or output that is not usable; nothing is left half-written.
     """
-    image = open_image(source, input_unit=reading.input_unit, missing=reading.missing_chunks)
+    image = open_image(source, reading)
     tiling = MosaicGrid.of(image)
     metrics = Metrics("stitch", settings=parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")

@@ -1,7 +1,8 @@
 """OME-Zarr images read: NGFF 0.4 (zarr v2) and 0.5 (zarr v3).
 
-Axes are z, y, x. Units are read from the axes and never guessed. Facts that NGFF has no place for
-(tile pitch, section boundaries) stand in the group's attributes under ``octane``.
+Axes are z, y, x, of one channel and time point. Units are read from the axes and never guessed.
+Facts that NGFF has no place for (tile pitch, section boundaries) stand in the group's attributes
+under ``octane``.
 """
 
 import lzma
@@ -20,9 +21,11 @@ import numpy.typing as npt
 import zarr
 import zarr.errors
 
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region
+from octane.store.channels import CHANNEL, place_of
 from octane.store.chunks import (
     METADATA,
     ChunkError,
@@ -34,7 +37,7 @@ from octane.store.chunks import (
     stored_objects,
 )
 from octane.store.encoding import Encoding, NotDirectError
-from octane.store.ngff import read_json, read_metadata
+from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 
 Attributes = dict[str, object]
@@ -63,7 +66,8 @@ MOST_VOXELS = (10**14, 10**10)
 class Image:
     """A 3-D image in an OME-Zarr store: the array of one level, and its grid in micrometres.
 
-    ``missing`` is the meaning of a chunk that is not in the store; ``attributes`` are octane's own.
+    ``missing`` is the meaning of a chunk that is not in the store; ``attributes`` are octane's own;
+    ``place`` is the image's place along those axes of the array that are before z, y and x.
     """
 
     path: Path
@@ -71,6 +75,7 @@ class Image:
     grid: Grid
     missing: Literal["error", "fill"] = "error"
     attributes: Attributes = field(default_factory=dict)
+    place: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> np.dtype:
@@ -80,14 +85,18 @@ class Image:
     @property
     def chunks(self) -> tuple[int, int, int]:
         """Voxels that are decoded at once."""
-        return cast("tuple[int, int, int]", self.array.chunks)
+        return cast("tuple[int, int, int]", self.array.chunks[-3:])
+
+    def within(self, region: Region) -> Region:
+        """A region of the image as one of the array."""
+        return (*(slice(p, p + 1) for p in self.place), *region)
 
     @cached_property
     def reader(self) -> DirectReader | None:
         """Reader that works without zarr; None where only zarr can read, for :attr:`why_zarr`."""
         if self.why_zarr:
             return None
-        return DirectReader(self.array, fill_missing=self.missing == "fill")
+        return DirectReader(self.array, self.place, fill_missing=self.missing == "fill")
 
     @cached_property
     def why_zarr(self) -> str:
@@ -111,13 +120,13 @@ class Image:
                 return self.reader.read(region, out)
         self.require_chunks(region)
         # One object after the other, so that an error has its key.
-        objects = list(stored_objects(self.array, self.path, region))
+        objects = list(stored_objects(self.array, self.path, self.within(region)))
         if out is None and len(objects) == 1:
             return self._decoded(objects[0].key, region)
         if out is None:
             out = np.empty([r.stop - r.start for r in region], self.dtype)
         for stored in objects:
-            axes = list(zip(region, stored.region, strict=True))
+            axes = list(zip(region, stored.region[-3:], strict=True))
             part = tuple(slice(max(r.start, h.start), min(r.stop, h.stop)) for r, h in axes)
             place = tuple(
                 slice(p.start - r.start, p.stop - r.start)
@@ -129,7 +138,7 @@ class Image:
     def _decoded(self, key: str, region: Region) -> npt.NDArray:
         """Voxels of a region in one object, as zarr gives them."""
         try:
-            return np.asarray(self.array[region])
+            return np.asarray(self.array[(*self.place, *region)])
         except DECODING_ERRORS as error:
             # Codecs raise OSErrors as well, which have no number of the system's.
             if isinstance(error, OSError) and error.errno is not None:
@@ -148,13 +157,13 @@ class Image:
     def require_chunks(self, region: Region) -> None:
         """Raise an OctaneError for the first chunk of ``region`` that is lost or is no file."""
         with self.naming_chunks():
-            for key in missing_keys(self.array, self.path, region):
+            for key in missing_keys(self.array, self.path, self.within(region)):
                 if self.missing == "error":
                     raise MissingChunkError(key, "is missing")
 
     def missing_chunks(self) -> list[str]:
         """Keys of chunks that are not in the store, the first thousand."""
-        whole = tuple(slice(0, n) for n in self.array.shape)
+        whole = self.within(tuple(slice(0, n) for n in self.grid.shape))
         with self.naming_chunks():
             return list(islice(missing_keys(self.array, self.path, whole), 1000))
 
@@ -187,21 +196,35 @@ def _restore(path: Path) -> str:
 
 def open_image(
     path: Path,
+    reading: InputParameters | None = None,
     *,
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
 ) -> Image:
-    """Open the finest level of an OME-Zarr image; ``input_unit`` is for axes that state none.
+    """Open the finest level of an OME-Zarr image, as ``reading`` says.
+
+    Without it the other parameters hold, ``input_unit`` for axes that state none, and there may be
+    one channel and one time point.
 
     Raises
     ------
     OctaneError
         When it is not an OME-Zarr image of axes z, y, x with scale and unit; says what to do.
     """
+    if reading is not None:
+        input_unit, missing = reading.input_unit, reading.missing_chunks
     metadata = read_metadata(path, input_unit)
-    array = _array(path, metadata.datasets[0])
-    grid = Grid(cast("tuple[int, int, int]", array.shape), metadata.spacing, metadata.origin)
-    return Image(path, array, grid, missing, metadata.octane or {})
+    array, place = _array(path, metadata.datasets[0], metadata, reading)
+    grid = Grid(_shape(array), metadata.spacing, metadata.origin)
+    channel = dict(zip(metadata.axes, place, strict=True)).get(CHANNEL, 0)
+    label = "".join(metadata.labels[channel : channel + 1])
+    foreign: Attributes = {"channel": label} if label else {}
+    own = foreign if metadata.octane is None else metadata.octane
+    return Image(path, array, grid, missing, own, place)
+
+
+def _shape(array: zarr.Array) -> tuple[int, int, int]:
+    return cast("tuple[int, int, int]", array.shape[-3:])
 
 
 def open_levels(path: Path) -> list[Image]:
@@ -211,15 +234,17 @@ def open_levels(path: Path) -> list[Image]:
     """
     metadata = read_metadata(path, "micrometer")
     missing = "fill" if metadata.octane is None else "error"
-    arrays = [_array(path, name) for name in metadata.datasets]
-    return [
-        Image(path, a, Grid(cast("tuple[int, int, int]", a.shape), metadata.spacing), missing)
-        for a in arrays
-    ]
+    images = []
+    for name in metadata.datasets:
+        array, place = _array(path, name, metadata, None)
+        images.append(Image(path, array, Grid(_shape(array), metadata.spacing), missing, {}, place))
+    return images
 
 
-def _array(path: Path, name: str) -> zarr.Array:
-    """The array of one dataset."""
+def _array(
+    path: Path, name: str, metadata: Metadata, reading: InputParameters | None
+) -> tuple[zarr.Array, tuple[int, ...]]:
+    """The array of one dataset, and the image's place in it."""
     found = {file: read_json(path / name / file) for file in METADATA}
     content = found["zarr.json"] or found[".zarray"]
     if not content:
@@ -235,15 +260,16 @@ def _array(path: Path, name: str) -> zarr.Array:
             f"{path} has metadata of the dataset {name} that cannot be read "
             f"({_wrong_field(content)}: {reason}); {_restore(path)}"
         ) from error
-    if array.ndim != 3 or min(array.shape) < 1 or array.dtype.kind not in "biufc":
+    count = len(metadata.axes) + 3
+    if array.ndim != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
         raise OctaneError(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
-            "3-D images of numbers."
+            f"images of numbers, here of {count} axes."
         )
-    shape, chunks = array.shape, array.chunks
+    shape, chunks = _shape(array), array.chunks
     if (
         min(*chunks, *owned_shape(array)) < 1
-        or math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)) > MOST_CHUNKS
+        or math.prod(-(-n // c) for n, c in zip(shape, chunks[-3:], strict=True)) > MOST_CHUNKS
         or any(math.prod(n) > most for n, most in zip((shape, chunks), MOST_VOXELS, strict=True))
     ):
         raise OctaneError(
@@ -251,7 +277,7 @@ def _array(path: Path, name: str) -> zarr.Array:
             f"{MOST_CHUNKS} chunks of up to {MOST_VOXELS[1]} voxels: correct the metadata of "
             f"dataset {name}, or rechunk it."
         )
-    return array
+    return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
 
 
 def _wrong_field(content: dict[str, object]) -> str:

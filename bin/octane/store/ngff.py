@@ -1,4 +1,4 @@
-"""NGFF metadata (0.4 and 0.5) of a 3-D image, and octane's own: datasets, voxel size and offset.
+"""NGFF metadata (0.4 and 0.5) of an image, and octane's own: axes, datasets, voxel size, offset.
 
 Whatever is wrong with it is one sentence that names the store and the field.
 """
@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFl
 
 from octane.core.errors import OctaneError, unreadable
 from octane.core.geometry import MICROMETERS, Vector, vector
+from octane.store.channels import CHANNEL, TIMEPOINT
 
 SYNONYMS = {
     "nm": "nanometer",
@@ -25,6 +26,9 @@ SYNONYMS = {
     "m": "meter",
 }
 """Spellings that other writers use; each means exactly one of NGFF's units."""
+
+MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
+"""Meaning of an axis by its type, or else by its name."""
 
 SPACINGS = (1e-6, 1e9)
 """Voxel sizes that are taken, micrometres: beyond them a unit or an exponent is wrong."""
@@ -54,6 +58,7 @@ class Axis(BaseModel):
     """One axis."""
 
     name: Word
+    type: Word | None = None
     unit: Word | None = None
 
 
@@ -84,10 +89,19 @@ def _first(entries: object) -> object:
     return entries[:1] if isinstance(entries, list) else entries
 
 
+def _labels(omero: object) -> list[str]:
+    """Names of channels, empty where there is none to show: nothing in ``omero`` is an error."""
+    channels = omero.get("channels") if isinstance(omero, dict) else None
+    listed = channels if isinstance(channels, list) else []
+    names = [channel.get("label") if isinstance(channel, dict) else None for channel in listed]
+    return [name if isinstance(name, str) and name.isprintable() else "" for name in names]
+
+
 class Multiscales(BaseModel):
-    """NGFF's part of the attributes; the first image is read."""
+    """NGFF's part of the attributes; the first image is read, and the names of its channels."""
 
     multiscales: Annotated[list[Multiscale], BeforeValidator(_first)] = []
+    omero: Annotated[list[str], BeforeValidator(_labels)] = []
 
 
 class Facts(BaseModel):
@@ -138,10 +152,13 @@ class GroupMetadata(BaseModel):
 class Metadata(NamedTuple):
     """Arrays of an image, finest first, and voxel size and first centre of the finest.
 
-    Lengths are in micrometres; ``octane`` is None in stores of others.
+    Lengths are in micrometres; ``axes`` are those before z, y and x by their meaning, ``labels``
+    names of channels; ``octane`` is None in stores of others.
     """
 
     datasets: list[str]
+    axes: list[str]
+    labels: list[str]
     spacing: Vector
     origin: Vector
     octane: dict[str, object] | None
@@ -153,7 +170,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
     Raises
     ------
     OctaneError
-        When it is no image of axes z, y, x with scale and unit; says what to do.
+        When its last axes are not z, y, x with scale and unit; says what to do.
     """
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
@@ -173,28 +190,29 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             f"{path} has OME-Zarr metadata that cannot be read ({where}: {problem['msg']}); "
             "correct it, or write the image again."
         ) from error
-    multiscales = (attributes.ome or attributes).multiscales
-    if not multiscales:
+    described = attributes.ome or attributes
+    if not described.multiscales:
         raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
-    multiscale = multiscales[0]
+    multiscale = described.multiscales[0]
     names = [axis.name for axis in multiscale.axes]
-    if names != ["z", "y", "x"]:
+    axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in multiscale.axes[:-3]]
+    if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
         raise OctaneError(
-            f"{path} has the axes {' '.join(names) or '(none)'}; "
-            "octane takes 3-D images with the axes z y x: extract one channel and time point."
+            f"{path} has the axes {' '.join(names)[:100] or '(none)'}; octane takes 3-D images of "
+            "the axes z y x, with t and c before them at most: extract one."
         )
     if not multiscale.datasets:
         raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
     first, common = multiscale.datasets[0], multiscale.coordinateTransformations
-    scale, shift = _vectors(path, first.path, first.coordinateTransformations)
-    outer, offset = _vectors(path, first.path, common)
+    scale, shift = _vectors(path, first.path, names, first.coordinateTransformations)
+    outer, offset = _vectors(path, first.path, names, common)
     if scale is None:
         raise OctaneError(
             f"{path} states no valid scale (voxel size) for dataset {first.path}; add a scale "
-            "transformation of three positive numbers."
+            "transformation of one positive number for each axis."
         )
     outer = outer or (1.0, 1.0, 1.0)
-    units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes]
+    units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes[-3:]]
     spacing = vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True)))
     moved = zip(shift, outer, offset, units, strict=True)
     origin = vector(*((t * o + a) * u for t, o, a, u in moved))
@@ -205,7 +223,8 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             f"the scale and translation of dataset {first.path}, or the unit."
         )
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
-    return Metadata([dataset.path for dataset in multiscale.datasets], spacing, origin, own)
+    datasets = [dataset.path for dataset in multiscale.datasets]
+    return Metadata(datasets, axes, described.omero, spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:
@@ -225,19 +244,19 @@ def read_json(file: Path) -> dict[str, object] | None:
 
 
 def _vectors(
-    path: Path, dataset: str, transformations: list[Transformation] | None
+    path: Path, dataset: str, axes: list[str], transformations: list[Transformation] | None
 ) -> tuple[Vector | None, Vector]:
-    """The first scale, if there is one, and the first translation."""
+    """The first scale, if there is one, and the first translation, both along z, y and x."""
     found: dict[str, Vector] = {}
     for t in transformations or []:
         values = {"scale": t.scale, "translation": t.translation}.get(t.type, [])
-        if values is None or len(values) not in (0, 3):
+        if values is None or len(values) not in (0, len(axes)):
             raise OctaneError(
-                f"{path} has no valid {t.type} for dataset {dataset}; it takes three numbers "
-                "(z y x): correct it."
+                f"{path} has no valid {t.type} for dataset {dataset}; it takes {len(axes)} numbers "
+                f"({' '.join(axes)}): correct it."
             )
         if values:
-            found.setdefault(t.type, vector(*values))
+            found.setdefault(t.type, vector(*values[-3:]))
     return found.get("scale"), found.get("translation", (0.0, 0.0, 0.0))
 
 

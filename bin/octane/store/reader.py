@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import product
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -44,15 +45,26 @@ BATCH_BYTES = 1_000_000
 class DirectReader:
     """Reads one array of a store that lies in a folder; may be used by many threads.
 
+    ``place`` is a place along the array's first axes, which are then not part of a region or of a
+    chunk's position: what is read is the image of the others there.
     A chunk that is not in the store is an error, or the fill value with ``fill_missing``. An
     :class:`octane.store.encoding.NotDirectError` says why only zarr can read the array.
     """
 
-    def __init__(self, array: zarr.Array, *, fill_missing: bool = False) -> None:
+    def __init__(
+        self, array: zarr.Array, place: tuple[int, ...] = (), *, fill_missing: bool = False
+    ) -> None:
         self.encoding = Encoding.of(array)
         self._array = array
-        self._shape = array.shape
         self._fill_missing = fill_missing
+        known = len(place)
+        self._shape, self._chunks = array.shape[known:], array.chunks[known:]
+        self._image_bytes = prod(self._chunks) * self.encoding.dtype.itemsize
+        self._outer, self._before = (), 0
+        # A chunk holds one image after the other, in C order.
+        for p, c in zip(place, array.chunks, strict=False):
+            self._outer += (p // c,)
+            self._before = self._before * c + p % c * self._image_bytes
         # A shard is written once, so that its index is the same for as long as this reader lives.
         self._index = lru_cache(INDICES)(self._read_index)
 
@@ -80,7 +92,8 @@ class DirectReader:
     def stream(self, position: tuple[int, ...]) -> Generator[ChunkStream]:
         """The decoded bytes of one (inner) chunk, in order, padding at the array's edge included.
 
-        What they are is proven only when they were read, or drained, to their end.
+        They begin with the image at this reader's place; what follows belongs to others. What they
+        are is proven only when they were read, or drained, to their end.
 
         Raises
         ------
@@ -105,7 +118,7 @@ class DirectReader:
         if out.size:
             counts = (
                 range(w.start // c, -(-w.stop // c))
-                for w, c in zip(wanted, self.encoding.chunks, strict=True)
+                for w, c in zip(wanted, self._chunks, strict=True)
             )
             for position in product(*counts):
                 self._read_part(position, wanted, out)
@@ -113,7 +126,7 @@ class DirectReader:
 
     def _read_part(self, position: tuple[int, ...], region: Region, out: npt.NDArray) -> None:
         """Read what a chunk holds of the region into its place in ``out``."""
-        chunks = self.encoding.chunks
+        chunks = self._chunks
         inside, place = [], []
         for p, c, r in zip(position, chunks, region, strict=True):
             first, last = max(r.start, p * c), min(r.stop, (p + 1) * c)
@@ -121,7 +134,7 @@ class DirectReader:
             place.append(slice(first - r.start, last - r.start))
         part = out[tuple(place)]
         planes, *across = inside
-        plane_bytes = self.encoding.chunk_bytes // chunks[0]
+        plane_bytes = self._image_bytes // chunks[0]
         with workspace() as space, self._opened(position, space) as stream:
             stream.skip(planes.start * plane_bytes)
             if part.shape[1:] == chunks[1:] and part.flags.c_contiguous:
@@ -152,12 +165,15 @@ class DirectReader:
             return
         try:
             stored = StoredBytes(descriptor, key, offset, size, checked=encoding.checked)
-            yield decoded_stream(stored, encoding, space)
+            stream = decoded_stream(stored, encoding, space)
+            stream.skip(self._before)
+            yield stream
         finally:
             os.close(descriptor)
 
     def _place(self, position: tuple[int, ...]) -> tuple[Path, str, int, int | None]:
         """File and key of a chunk, and where in the file it lies; all of it for size None."""
+        position = (*self._outer, *position)
         shard = self.encoding.shard
         if shard is None:
             key = chunk_key(self._array, position)

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
 
+from octane.config.params import InputParameters
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
+from octane.store.channels import place_of
 from octane.store.chunks import is_store
 from octane.store.image import Attributes, Image, open_image
 from octane.store.itk_files import (
@@ -93,6 +95,7 @@ def is_ome_zarr(path: Path) -> bool:
 
 def open_volume(
     path: Path,
+    reading: InputParameters | None = None,
     *,
     input_unit: str | None = None,
     missing: Literal["error", "fill"] = "error",
@@ -102,10 +105,12 @@ def open_volume(
     Parameters and errors are those of :func:`octane.store.image.open_image`.
     """
     if is_ome_zarr(path):
-        return open_image(path, input_unit=input_unit, missing=missing)
+        return open_image(path, reading, input_unit=input_unit, missing=missing)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
-    return open_file(path, input_unit=input_unit)
+    # A file has one channel and one time point.
+    place_of(path, [], [], [], reading)
+    return open_file(path, input_unit=reading.input_unit if reading else input_unit)
 
 
 def find_inputs(source: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Literal, cast
 
@@ -19,6 +20,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.core.common import JSON
 
+from octane import __version__
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region
@@ -39,6 +41,19 @@ CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
 SHARD = 256
 """Edge of a volume's shards: a volume is some thousand files."""
+
+DOWNSCALING = {
+    "description": "Each level is made from the one before: along each axis a Gaussian of "
+    "(f - 1) / 2 voxels, where f is the ratio of the voxel sizes, and linear interpolation.",
+    "method": "octane.resample.resampler.resample",
+    "version": __version__,
+}
+"""Origin of a volume's coarser levels."""
+
+PERCENTILES = (0, 0.5, 99.5, 100)
+"""Of the display window: its lower limit, start, end and upper limit."""
+SAMPLED, SAMPLE_VOXELS = 27, 1 << 17
+"""Chunks that they are taken from, and voxels of each, at most."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +210,7 @@ def create_image(
     levels
         Finest first.
     attributes
-        Noted under ``octane``; may be filled until the block ends.
+        Noted under ``octane``; may be filled until the block ends. ``channel`` is for viewers.
 
     Yields
     ------
@@ -210,8 +225,11 @@ def create_image(
     """
     if not destination.name.endswith(".zarr"):
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
+    coarser = len(levels) > 1
     multiscale = v05.Multiscale(
         name=destination.name.split(".")[0],
+        type="gaussian" if coarser else None,
+        metadata=DOWNSCALING if coarser else None,
         axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
         datasets=[
             v05.Dataset(
@@ -224,7 +242,6 @@ def create_image(
             for index, level in enumerate(levels)
         ],
     )
-    metadata = v05.Image(multiscales=[multiscale]).model_dump(mode="json", exclude_none=True)
     with writing(destination, overwrite=overwrite) as partial:
         group = zarr.open_group(partial, mode="w", zarr_format=3)
         writers = [
@@ -243,11 +260,42 @@ def create_image(
             for index, level in enumerate(levels)
         ]
         yield writers
-        for writer, level in zip(writers, levels, strict=True):
-            lost = Image(partial, writer.array, level.grid).missing_chunks()
+        images = [Image(partial, w.array, k.grid) for w, k in zip(writers, levels, strict=True)]
+        for image in images:
+            lost = image.missing_chunks()
             if lost:
                 raise OctaneError(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )
-        group.attrs.update({"ome": metadata, "octane": cast("JSON", dict(attributes or {}))})
+        noted = dict(attributes or {})
+        # A mosaic is for the next step, and its chunks may be large.
+        omero = None if noted.get("kind") == "mosaic" else _omero(images, noted.get("channel"))
+        metadata = v05.Image(multiscales=[multiscale], omero=omero)
+        ome = metadata.model_dump(mode="json", exclude_none=True)
+        group.attrs.update({"ome": ome, "octane": cast("JSON", noted)})
+
+
+def _omero(levels: Sequence[Image], label: object) -> v05.Omero:
+    """Name and display window for viewers, from voxels of the finest level that is small."""
+    sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
+    at = next((at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED), -1)
+    # Of a level that is large, chunks all over it.
+    spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLED)).astype(int)
+    found = []
+    for place in np.transpose(np.unravel_index(spread, sizes[at])).tolist():
+        axes = zip(place, levels[at].chunks, strict=True)
+        voxels = levels[at].read(tuple(slice(p * c, (p + 1) * c) for p, c in axes)).ravel()
+        voxels = voxels[:: -(-voxels.size // SAMPLE_VOXELS)]
+        shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
+        found.append(shown[np.isfinite(shown)].astype(np.float64))
+    values = np.concatenate(found)
+    low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
+    end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
+    window = v05.OmeroWindow(min=low, max=max(high, end), start=start, end=end)
+    channel = v05.OmeroChannel(
+        label=str(label or "intensity"), color="FFFFFF", active=True, window=window
+    )
+    middle = levels[0].grid.shape[0] // 2
+    defaults = v05.OmeroRenderingDefs(model="greyscale", defaultT=0, defaultZ=middle)
+    return v05.Omero(channels=[channel], rdefs=defaults)

@@ -67,6 +67,14 @@ def test_what_the_data_tell_is_stated(known):
     assert not found["allow_missing_sections"].stated
 
 
+def test_a_channel_is_chosen_and_stated(write_foreign):
+    source = write_foreign("a.zarr", np.stack([VOXELS, VOXELS]), axes="czyx", labels=["a", "b"])
+    with pytest.raises(OctaneError, match="2 channels: 0 'a', 1 'b'; give one with --channel"):
+        settings(source)
+    found = settings(source, channel="b", timepoint=0)
+    assert (found["channel"].value, found["timepoint"].value) == ("b", 0)
+
+
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_table_of_positions_takes_the_place_of_the_overlap(known, beside):
     table = (known.parent if beside else known) / "positions.csv"

@@ -109,6 +109,29 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
 
 
 @pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({"input_kind": "mosaic", "resolution": 25}, "resample"),
+        ({"input_kind": "mosaic", "resolution": 25, "skip_resample": True}, "stitch"),
+        ({"input_kind": "mosaic", "skip_stitch": True}, "stack"),
+        ({"input_kind": "section"}, "stack"),
+        ({"input_kind": "volume", "resolution": 25}, "resample"),
+        ({"input_kind": "volume"}, "n4"),
+        ({"input_kind": "volume", "skip_n4": True}, "pyramid"),
+    ],
+)
+def test_the_step_that_reads_the_input_is_given_the_channel(
+    plan, problems, write_foreign, given, first
+):
+    source = write_foreign("a.zarr", np.stack([ONES, ONES])[None], axes="tczyx", labels=["a", "b"])
+    says = "has no single channel '2' but 2: 0 'a', 1 'b'; give one with --channel."
+    assert problems(source, channel=2, **given) == [f"{source} {says}"]
+    flags = plan(source, channel="b", timepoint=0, overlap=0, **given)["flags"]
+    assert [step for step, words in flags.items() if "--channel" in words] == [first]
+    assert "--channel b --timepoint 0" in flags[first]
+
+
+@pytest.mark.parametrize(
     ("chunks", "given", "kind"),
     [
         (TILE, {}, "mosaic"),

@@ -12,11 +12,11 @@ import SimpleITK as sitk
 import yaozarrs
 import zarr
 
+import octane
 from octane.config.params import ExecutionParameters, PyramidParameters
 from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
-from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels
 from octane.resample.resampler import resample
 from octane.steps import pyramid
@@ -57,10 +57,10 @@ class Levels:
 
     def __init__(self, path):
         self.attributes = json.loads((path / "zarr.json").read_text())["attributes"]
-        (multiscale,) = self.attributes["ome"]["multiscales"]
-        self.axes = multiscale["axes"]
+        (self.multiscale,) = self.attributes["ome"]["multiscales"]
+        self.axes = self.multiscale["axes"]
         self.arrays, self.grids = [], []
-        for dataset in multiscale["datasets"]:
+        for dataset in self.multiscale["datasets"]:
             array = np.asarray(zarr.open_array(path / dataset["path"], mode="r")[:])
             scale, translation = dataset["coordinateTransformations"]
             nz, ny, nx = array.shape
@@ -76,7 +76,7 @@ def test_the_levels_are_those_asked_for_and_valid(volume, build):
     grid = open_image(volume).grid
     assert levels.grids == [g for g, _ in plan_levels(grid, (10, 25, 50, 100))]
     assert [g.spacing for g in levels.grids] == [(t, t, t) for t in (10.0, 25.0, 50.0, 100.0)]
-    assert [g.shape for g in levels.grids] == [(34, 43, 52), (14, 17, 21), (7, 9, 11), (4, 5, 6)]
+    assert [g.shape for g in levels.grids] == [(34, 43, 52), (14, 17, 21), (7, 9, 10), (3, 4, 5)]
     assert [level["voxel_size"][0] for level in metrics.figures["levels"]] == [10, 25, 50, 100]
     assert all(level["bytes"] > 0 for level in metrics.figures["levels"])
     yaozarrs.validate_zarr_store(path)
@@ -86,6 +86,9 @@ def test_the_levels_are_those_asked_for_and_valid(volume, build):
         (name, "space", "micrometer") for name in "zyx"
     ]
     assert levels.attributes["octane"]["kind"] == "volume"
+    assert levels.multiscale["type"] == "gaussian"
+    assert levels.multiscale["metadata"]["version"] == octane.__version__
+    assert levels.attributes["ome"]["omero"]["channels"][0]["label"] == "intensity"
     assert metrics.previews["slice_z"].shape == (43, 52)
     assert metrics.previews["slice_x"].shape == (34, 43)
     assert metrics.figures["preview_spacing"] == [10.0, 10.0, 10.0]
@@ -98,12 +101,65 @@ def test_a_level_is_made_from_the_one_before(write_image, voxels, build, monkeyp
     expected = voxels.astype(dtype)
     source = write_image("v.ome.zarr", expected)
     levels = Levels(build(source, resolutions=(10, 25, 60))[0])
-    grid = open_image(source).grid
-    for array, target in zip(levels.arrays[1:], (25.0, 60.0), strict=True):
-        grid, operators = resampled(grid, (target, target, target))
+    planned = plan_levels(open_image(source).grid, (10, 25, 60))
+    for array, (_, operators) in zip(levels.arrays[1:], planned[1:], strict=True):
         expected = as_dtype(resample(expected, operators), dtype)
         assert array.dtype == dtype
         np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("n", [403, 405, 407])
+def test_the_levels_lie_where_their_metadata_says(write_image, build, n):
+    # A ramp that states its own position: at every level, it must do so still.
+    ramp = np.broadcast_to(700 + 10.0 * np.arange(n) + 5, (8, 6, n)).astype(np.float32)
+    levels = Levels(build(write_image("v.ome.zarr", ramp, edge=(0, 0, 700)))[0])
+    assert len(levels.arrays) == 4
+    for array, grid in zip(levels.arrays, levels.grids, strict=True):
+        x = grid.origin[2] + np.arange(array.shape[2]) * grid.spacing[2]
+        np.testing.assert_allclose(array[0, 0, 3:-3], x[3:-3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("spacing", [(10.0, 10.0, 10.0), (3.5, 4.0, 4.0), (9.0, 2.9, 10.0)])
+@pytest.mark.parametrize("resolutions", [None, (10, 25, 50, 100), (24, 31)])
+@pytest.mark.parametrize("shape", [(1, 7, 300), (4, 43, 52), (35, 101, 257)])
+def test_no_level_overhangs_the_volume(spacing, resolutions, shape):
+    volume = Grid(shape, spacing, (1000.0, -3.0, 0.0))
+    (first, _), *others = plan_levels(volume, resolutions)
+    assert first.shape == shape or resolutions
+    for level, operators in others:
+        assert level.edge == pytest.approx(first.edge)
+        assert [operator.size for operator in operators] == list(level.shape)
+        for grid in (first, level):
+            axes = (volume.edge, volume.extent, grid.edge, grid.extent, grid.spacing)
+            for edge, extent, own, length, step in zip(*axes, strict=True):
+                assert abs(own - edge) <= step / 4 + 1e-9
+                assert abs(own + length - edge - extent) <= step / 2 + 1e-9
+        assert all(a <= b for a, b in zip(first.spacing, level.spacing, strict=True))
+        if resolutions is None:
+            moved = np.subtract(level.origin, volume.origin)
+            assert moved == pytest.approx(np.subtract(level.spacing, volume.spacing) / 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "window"),
+    [
+        (np.arange(1000.0), (0, 5, 994, 999)),
+        # Of more chunks than are read: the first and the last, and those between.
+        (np.arange(1e5), (0, 134, 99864, 99999)),
+        (np.where(np.arange(1000) < 997, 7, 5e4), (7, 7, 5e4, 5e4)),
+        (np.full(1000, -3), (-3, -3, 7, 7)),
+        (np.array([np.nan, np.inf, 1e-6]), (1e-6, 1e-6, 1, 1)),
+        (np.array([np.nan]), (0, 0, 1, 1)),
+        (np.array([3 + 4j, 0]), (0, 0.025, 4.975, 5)),
+    ],
+)
+def test_the_display_window_is_robust(write_image, values, window):
+    dtype = "c8" if values.dtype.kind == "c" else "f4"
+    voxels = values.astype(dtype).reshape(1, 1, -1)
+    path = write_image("v.ome.zarr", voxels, chunks=(1, 1, min(1000, values.size)))
+    (channel,) = Levels(path).attributes["ome"]["omero"]["channels"]
+    found = [channel["window"][name] for name in ("min", "start", "end", "max")]
+    assert found == pytest.approx(window, rel=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from numcodecs import GZip
+from zarr.codecs import GzipCodec
 
 from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
 from octane.core.arrays import as_dtype
@@ -95,18 +96,24 @@ def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
     np.testing.assert_allclose(image.array[0, 0, 3:-3], x[3:-3], rtol=1e-6)
 
 
-@pytest.mark.parametrize("stored", ["shards", "only zarr reads it"])
+@pytest.mark.parametrize("stored", ["shards", "only zarr reads it", "a channel", "only zarr, it"])
 def test_a_mosaic_stored_otherwise_gives_the_same(
-    rng, write_mosaic, write_image, write_foreign, run, stored
+    rng, write_mosaic, write_image, write_foreign, run, reading, stored
 ):
     voxels, chunks = noise(rng, (6, 35, 60)), (6, 10, 20)
     expected = run(write_mosaic("a.zarr", voxels, chunks), 20.0)[0].array[:]
     if stored == "shards":
         other = write_image("b.zarr", voxels, chunks=chunks, shards=(6, 20, 40))
+    elif stored != "only zarr reads it":
+        both = np.stack([voxels * 0, voxels])[None]
+        codec = {"compressors": GzipCodec()} if stored == "only zarr, it" else {}
+        given = {"version": "0.5", "axes": "tczyx", "chunks": (1, 2, *chunks), **codec}
+        other = write_foreign("b.zarr", both, **given)
+        reading = InputParameters(channel="1")
     else:
         other = write_foreign("b.zarr", voxels, chunks=chunks, compressors=GZip())
         assert open_image(other).reader is None
-    result = run(other, 20.0, execution=AGAIN)[0]
+    result = run(other, 20.0, reading=reading, execution=AGAIN)[0]
     np.testing.assert_array_equal(result.array[:], expected)
     assert result.missing_chunks() == []
 
