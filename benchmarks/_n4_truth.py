@@ -1,4 +1,4 @@
-"""N4 on a phantom's volume: its modes and levels against the truth, and the picture of docs/n4.md.
+"""N4 on a phantom's volume: its modes and levels against the truth.
 
 Everything runs by the commands in ``bin/``.
 """
@@ -10,7 +10,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 from _common import PROJECT, scratch_folder
 from _processes import run
 
@@ -111,43 +110,3 @@ def levels() -> dict[str, object]:
                 "iterations": [level["iterations"] for level in figures["levels"]],
             }
     return {"n4_by_fitting_levels": found}
-
-
-def pictures() -> Path:
-    """Draw docs/n4.png: a plane and a section through the depth, before and after."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder = Path(scratch) / "phantom"
-        corrected(folder, volume_of(folder), *fifty(2))
-        with np.load(folder / "n4.npz") as saved:
-            shown = dict(saved)
-    panels = {"before": "before", "field": "field", "true field": "true_field", "after": "after"}
-    for name in ("field", "true_field"):
-        # N4 leaves the scale of the field open; the picture shows its variation.
-        scale = np.exp(np.mean([np.log(shown[f"{name}_{axis}"]).mean() for axis in "zy"]))
-        shown.update({f"{name}_{axis}": shown[f"{name}_{axis}"] / scale for axis in "zy"})
-    planes = [[shown[f"{name}_{axis}"] for name in panels.values()] for axis in "zy"]
-    grey = (0, float(np.percentile(shown["before_z"], 99.5)))
-    fields = np.concatenate(
-        [shown[f"{n}_{a}"].ravel() for n in ("field", "true_field") for a in "zy"]
-    )
-    heights = [plane[0].shape[0] / plane[0].shape[1] for plane in planes]
-    figure, axes = plt.subplots(
-        2, 4, figsize=(8, 2.1 * sum(heights)), height_ratios=heights, layout="constrained"
-    )
-    for row, images in zip(axes, planes, strict=True):
-        for panel, name, image in zip(row, panels, images, strict=True):
-            field = "field" in name
-            low, high = (fields.min(), fields.max()) if field else grey
-            panel.imshow(image, "viridis" if field else "gray", vmin=low, vmax=high, aspect="equal")
-            panel.set_axis_off()
-    for panel, name in zip(axes[0], panels, strict=True):
-        panel.set_title(name, fontsize=9)
-    path = PROJECT / "docs" / "n4.png"
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    plt.close(figure)
-    return path

@@ -9,7 +9,6 @@ with this one.
 
 import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from _against import call, command, compared
 from _common import command_line, cores, run_parts, scratch_folder
 from _n4_agreement import agreement, tissue_volume
 from _n4_speed import memory, speed, write_noise
-from _n4_truth import levels, modes, pictures
+from _n4_truth import levels, modes
 
 PARTS = ("agreement", "speed", "memory", "modes", "levels")
 
@@ -47,8 +46,7 @@ def against(other: Path, *, quick: bool) -> dict[str, object]:
 
 def options() -> argparse.Namespace:
     """Return the choices of the command line."""
-    parser = command_line(__doc__, (*PARTS, "pictures"))
-    parser.set_defaults(only=PARTS)
+    parser = command_line(__doc__, PARTS)
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
     parser.add_argument(
         "--itk-python",
@@ -71,9 +69,6 @@ def main() -> None:
     if chosen.against is not None:
         against(chosen.against, quick=chosen.quick)
         return
-    if "pictures" in chosen.only:
-        sys.stdout.write(f"{pictures()}\n")
-        chosen.only = [name for name in chosen.only if name != "pictures"]
     quick = chosen.quick
     parts = {
         "agreement": lambda: agreement(quick, chosen.itk_python),

@@ -23,6 +23,7 @@ def main(
     execution: ExecutionParameters,
     sharing: LeaseParameters,
     metrics: RecordFile = None,
+    preview: RecordFile = None,
     dry_run: bool = False,
 ) -> None:
     """Resample a mosaic grid tile by tile, or a volume, to a target voxel size.
@@ -35,6 +36,8 @@ def main(
         OME-Zarr image to be made.
     metrics
         Where to write the record of what was done, as JSON.
+    preview
+        Where to write central slices of a volume for the report, as NPZ.
     dry_run
         Tell what would be done, with how many workers and how much memory, and do nothing.
     """
@@ -42,7 +45,7 @@ def main(
         source, destination, parameters, reading, execution, sharing, dry_run=dry_run
     )
     if not dry_run:
-        made.save(metrics, None)
+        made.save(metrics, preview)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ def main(
     reading: InputParameters,
     execution: ExecutionParameters,
     metrics: RecordFile = None,
+    preview: RecordFile = None,
 ) -> None:
     """Stack the sections of a subject into one volume.
 
@@ -28,8 +29,10 @@ def main(
         OME-Zarr sections, in any order; their numbers decide.
     metrics
         Where to write the record of what was done, as JSON.
+    preview
+        Where to write central slices for the report, as NPZ.
     """
-    stack_sections(sources, destination, parameters, reading, execution).save(metrics, None)
+    stack_sections(sources, destination, parameters, reading, execution).save(metrics, preview)
 
 
 if __name__ == "__main__":

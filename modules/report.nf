@@ -19,7 +19,7 @@ process REPORT {
 
     script:
     // Only a task knows its image: workflow.container is filled before there are parameters.
-    def known = run + (run.container ? [image: task.container.toString()] : [:])
+    def known = run + [input: meta.input] + (run.container ? [image: task.container.toString()] : [:])
     def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
     cat > run.json <<'END_RUN'
@@ -38,7 +38,7 @@ process REPORT {
 }
 
 // The run as the report describes it, with the commit of a checkout, marked where it has changes. Nothing in
-// it changes when nothing else does, or the report would never be cached: no run name, no time.
+// it changes when nothing else does, or the report would never be cached: no run name, no time, no -resume.
 def runRecord() {
     def describe = ['bash', '-c', 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null', workflow.projectDir.toString()]
     def checkout = !workflow.commitId && workflow.projectDir.resolve('.git').exists()
@@ -47,6 +47,7 @@ def runRecord() {
         octane: workflow.manifest.version,
         revision: checkout ? describe.execute().text.trim() : workflow.commitId,
         code: codeVersion('all').take(12),
+        command: workflow.commandLine.replaceAll(/ -resume( [0-9a-f]{8}-[0-9a-f-]+)?(?= |$)/, ''),
         profile: workflow.profile,
         repository: workflow.repository ?: '',
         script: workflow.scriptFile.toString(),

@@ -13,15 +13,16 @@ process RESAMPLE {
 
     output:
     tuple val(meta), path("${meta.section}.ome.zarr"), emit: image
-    tuple val(meta), path('*_metrics.json'), emit: record
+    tuple val(meta), path('*_{metrics.json,preview.npz}'), emit: record
     path '*.nsys-rep', emit: profile, optional: true
     path 'versions.yml', emit: versions
 
     script:
+    def preview = meta.kind == 'volume' ? "--preview '${meta.section}_resample_preview.npz'" : ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.section}_resample'" : ''
     """
     ${profiler} resample.py ${source} '${meta.section}.ome.zarr' ${flags} --overwrite \\
-        --metrics '${meta.section}_resample_metrics.json' --workers ${task.cpus} --memory '${task.memory}'
+        --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """
 

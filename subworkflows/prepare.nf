@@ -187,7 +187,7 @@ def stepsOf(subject, plan) {
     def each = [subject.isResampled && plan.kind != 'section', plan.kind == 'mosaic' && !switched('skip_stitch')].count { step -> step }
     def once = [plan.kind != 'volume', !switched('skip_n4'), !switched('skip_pyramid')].count { step -> step }
     def beside = [subject.mask, subject.truth].collect { file -> subject.states[file] }
-    return ['resample', 'stack', 'pyramid', 'report'].collectEntries { step -> [step, [[:], flags[step]]] } + [
+    return ['resample', 'stack', 'pyramid', 'report'].collectEntries { step -> [step, [step == 'report' ? [input: subject.input.toString()] : [:], flags[step]]] } + [
         stitch: [[:], flags.stitch, subject.positions],
         n4: [[beside: beside], flags.n4, subject.mask, subject.truth],
         records: plan.items.size() * each + once,

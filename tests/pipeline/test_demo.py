@@ -102,7 +102,12 @@ def test_the_report_holds_the_metrics_of_every_step(results):
     links = {unquote(link) for link in re.findall('href="([^"#][^"]*)"', html)}
     assert "phantom.ome.zarr/" in links
     assert [link for link in links if not (results / link).exists()] == []
-    records = content(results / "phantom_report.json")["records"]
+    twin = content(results / "phantom_report.json")
+    records, run = twin["records"], twin["run"]
+    assert run["command"].split()[:2] == ["nextflow", "run"]
+    assert all(f'<span class="word">{word}</span>' in html for word in run["command"].split())
+    assert Path(run["input"]).name == "mosaics"
+    assert f"<dd>{run['input']}</dd>" in html
     steps = [record["step"] for record in records]
     assert sorted(steps) == sorted(["resample", "stitch"] * 4 + ["stack", "n4", "pyramid"])
     (n4,) = (record for record in records if record["step"] == "n4")
@@ -178,6 +183,7 @@ def test_results_are_made_real_resumed_cleaned_and_verified(
     assert not links(demo.outdir)
 
     again = succeeding(demo.folder, "-profile", "test", "-resume")
+    # The command of the report, too, is the one without -resume.
     assert again.tasks() == again.tasks("CACHED")
     assert len(again.tasks()) == 14
     # What is cached is published again as well, so that nothing of another run stays in its place.

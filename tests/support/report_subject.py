@@ -66,9 +66,14 @@ class Subject:
         speckle = self.rng.gamma(4, 0.25, shape)
         return (1000 * np.hypot(*np.indices(shape)) / max(shape) * speckle).astype(np.float32)
 
-    def resample(self, number: int) -> None:
+    def resample(self, number: int, *, volume: bool = False) -> None:
         figures = {"voxel_size": [10.0] * 3, "source_voxel_size": [3.5, 4.0, 4.0]}
-        self.save(f"section_{number:02d}_resample", figures, settings={"resolution": 10})
+        previews = self.slices() if volume else None
+        self.save(f"section_{number:02d}_resample", figures, previews, {"resolution": 10})
+
+    def slices(self) -> dict[str, np.ndarray]:
+        slices = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
+        return slices | {"slice_spacing": np.full(3, 10.0)}
 
     def stitch(self, number: int, seam: float | None = None, uncovered: int = 0) -> None:
         seam = 0.06 + 0.0001 * number if seam is None else seam
@@ -102,7 +107,7 @@ class Subject:
         }
         gaps = ", ".join(map(str, missing))
         warning = f"Sections {gaps} are missing: blank slabs stand there." if missing else ""
-        self.save("stack", figures, warning=warning)
+        self.save("stack", figures, self.slices(), warning=warning)
 
     def n4(
         self,
@@ -153,7 +158,7 @@ class Subject:
                 "cv_against_truth_after": 0.06,
                 "field_correlation": 0.98765,
             }
-        arrays: dict[str, np.ndarray] = {}
+        arrays = self.slices()
         for axis, shape in {
             "z": (self.edge,) * 2,
             "y": (16, self.edge),
@@ -173,8 +178,7 @@ class Subject:
 
     def pyramid(self) -> None:
         levels = [{"voxel_size": [v] * 3, "shape": [60, 96, 144], "bytes": 1e6} for v in (10, 25)]
-        arrays = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
-        self.save("pyramid", {"levels": levels, "preview_spacing": [10.0] * 3}, arrays)
+        self.save("pyramid", {"levels": levels}, self.slices())
 
     def whole(
         self, sections: int, missing: tuple[int, ...] = (), outlier: int | None = None
@@ -191,16 +195,9 @@ class Subject:
     def on_gpu(self) -> None:
         """The first section's first task was on a GPU, which did not go well at once."""
         record = json.loads(self.records[0].read_text(encoding="utf-8"))
-        tries = ({"outcome": outcome, "gpu": "GPU-1"} for outcome in ("out of memory", "done"))
-        record["figures"]["gpu"] = {
-            "backend": "gpu",
-            "slot_wait_seconds": 75.0,
-            "attempts": list(tries),
-        }
+        record["figures"]["gpu"] = {"backend": "gpu", "slot_wait_seconds": 75.0}
         record["bytes"]["copy"], record["seconds"]["copy"] = 4_000_000, 2.0
         record["device"] = {"backend": "gpu", "device": "Some GPU"}
-        copies = {"to_device": {"bytes": 4_000_000, "seconds": 0.001}}
-        record["figures"]["pipeline"] = {"RESAMPLE": {"transfers": copies}}
         record["attempt"] = 2
         self.records[0].write_text(json.dumps(record), encoding="utf-8")
 

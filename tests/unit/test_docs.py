@@ -4,13 +4,17 @@ import json
 import re
 import shutil
 import sys
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 
 PROJECT = Path(__file__).resolve().parents[2]
-sys.path.append(str(PROJECT / "benchmarks"))
+sys.path += [str(PROJECT / "benchmarks"), str(PROJECT / "tools")]
 
+import pictures  # noqa: E402
 from _common import RESULTS  # noqa: E402
 from _tables import PAGES, TABLES, filled  # noqa: E402
 
@@ -23,6 +27,14 @@ def results(subject, part):
 def test_every_table_is_what_its_benchmark_measured(page):
     text = page.read_text(encoding="utf-8")
     assert filled(text) == text
+
+
+def test_pictures_are_small_and_what_their_script_draws():
+    names = {path.name for path in (PROJECT / "docs").glob("*.png")}
+    assert {"demo.png", "n4.png", "stitching.png", "mosaic.png"} <= names
+    assert all((PROJECT / "docs" / name).stat().st_size < 150_000 for name in names)
+    drawn = imread(BytesIO(pictures.mosaic()["mosaic.png"]))
+    np.testing.assert_allclose(imread(PROJECT / "docs" / "mosaic.png"), drawn, atol=0.01)
 
 
 def test_every_table_is_in_a_page():

@@ -40,32 +40,10 @@ class Recorded(BaseModel):
     tracks: list[RecordedTrack]
 
 
-class AttemptFigures(BaseModel):
-    """One try on a device."""
-
-    gpu: str | None = None
-    outcome: str
-
-
 class LeaseFigures(BaseModel):
     """The lease of a task."""
 
-    backend: str
     slot_wait_seconds: float = 0.0
-    attempts: list[AttemptFigures] = []
-
-
-class CopyFigures(BaseModel):
-    """All copies in one direction; each copy has its own seconds, also beside others."""
-
-    bytes: int
-    seconds: float
-
-
-class PipelineFigures(BaseModel):
-    """A pipeline of a task, with its copies ``to_device`` and ``to_host``."""
-
-    transfers: dict[str, CopyFigures] = {}
 
 
 class Record(BaseModel):
@@ -102,12 +80,6 @@ class Record(BaseModel):
     def lease(self) -> LeaseFigures | None:
         """Lease of the task; None for steps that take none."""
         return TypeAdapter(LeaseFigures | None).validate_python(self.figures.get("gpu"))
-
-    @property
-    def pipelines(self) -> dict[str, PipelineFigures]:
-        """Pipelines of the task by their labels."""
-        model = TypeAdapter(dict[str, PipelineFigures])
-        return model.validate_python(self.figures.get("pipeline", {}))
 
 
 class Figures(BaseModel):
@@ -269,4 +241,3 @@ class PyramidFigures(Figures):
     """A pyramid."""
 
     levels: list[ResolutionFigures]
-    preview_spacing: Vector

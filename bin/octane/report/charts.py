@@ -18,6 +18,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 GREY, DIVERGING = "gray", "RdBu_r"
+FONT = 9
+"""Size of all letters in pictures, points."""
 Band = tuple[float, float, bool]
 """Begin and end of a section along z, micrometres, and whether it is missing."""
 DPI = 200
@@ -77,6 +79,10 @@ class Scale:
     def colours(self) -> list[str]:
         """Eleven colours from low to high, evenly spaced along the scale."""
         return [to_hex(colormaps[self.cmap](k / 10)) for k in range(11)]
+
+
+Slice = tuple[str, npt.NDArray, Scale]
+"""Title, values and colours of a picture."""
 
 
 def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
@@ -146,7 +152,7 @@ def _scale_bar(axes: Axes, scale: Scale, size: float, *, named: bool = True) -> 
     (line,) = axes.plot([x, x + bar], [y, y], color=ink, linewidth=size / 5, path_effects=outline)
     line.set_solid_capstyle("butt")
     if named:
-        text = axes.text(x + bar / 2, y - 0.012 * width, length(bar), ha="center", va="bottom")
+        text = axes.text(x, y - 0.015 * width, length(bar), va="bottom")
         text.set(color=ink, fontsize=size, path_effects=outline)
 
 
@@ -179,23 +185,36 @@ def panel(
     axes.set_aspect("auto")
     if bar:
         # In a flat picture the text would hide the tissue; the page names the length as well.
-        _scale_bar(axes, scale, pixels[0] / 34, named=pixels[1] >= pixels[0] / 3)
+        _scale_bar(axes, scale, pixels[0] / 26, named=pixels[1] >= pixels[0] / 3)
     return _encode(figure, png=png)
 
 
-def comparison(slices: Sequence[tuple[str, npt.NDArray, Scale]], spacing: Sequence[float]) -> bytes:
-    """Put slices side by side, with titles and colour bars, as a PNG that stands alone."""
-    height, width = (n * s for n, s in zip(slices[0][1].shape, spacing, strict=True))
-    tall = min(max(4 * height / width, 0.8), 8)
-    figure = Figure(figsize=(4.6 * len(slices), tall + 1), dpi=120, layout="constrained")
-    row = figure.subplots(1, len(slices), squeeze=False)[0]
-    for axes, (title, array, scale) in zip(row, slices, strict=True):
-        _draw(axes, array, spacing, scale)
-        _scale_bar(axes, scale, 9)
-        axes.set_title(title, fontsize=11)
+def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes:
+    """Draw rows of slices, each row with its spacing, as a PNG that stands alone.
+
+    Titles stand over the first row, and below the last one a colour bar for each scale.
+    """
+    titles, _, scales = zip(*rows[0][0], strict=True)
+    tall = [s[0][1].shape[0] * down / s[0][1].shape[1] / across for s, (down, across) in rows]
+    tall = [min(max(aspect, 0.2), 2) for aspect in tall]
+    size = (2.4 * len(titles), 2.4 * sum(tall) + 0.8)
+    figure = Figure(figsize=size, dpi=120, layout="constrained")
+    grid = figure.subplots(len(rows), len(titles), squeeze=False, height_ratios=tall)
+    for panels, (slices, spacing) in zip(grid, rows, strict=True):
+        for axes, (_, array, scale) in zip(panels, slices, strict=True):
+            _draw(axes, array, spacing, scale)
+            _scale_bar(axes, scale, FONT)
+    for axes, title in zip(grid[0], titles, strict=True):
+        axes.set_title(title, fontsize=FONT)
+    for scale in dict.fromkeys(scales):
+        below = [axes for axes, own in zip(grid[-1], scales, strict=True) if own == scale]
         ticks = [scale.low, 1.0, scale.high] if scale.logarithmic else [scale.low, scale.high]
-        colours = figure.colorbar(axes.images[0], ax=axes, shrink=0.8, ticks=ticks, format="%.4g")
-        colours.minorticks_off()
+        named = [f"{tick:.3g}" if tick < 1000 else f"{tick:.0f}" for tick in ticks]
+        bar = figure.colorbar(below[0].images[0], ax=below, location="bottom", aspect=40)
+        bar.set_ticks(ticks, labels=named, fontsize=FONT)
+        bar.minorticks_off()
+        label = "field (blue: the image was too dark)" if scale.logarithmic else "intensity"
+        bar.set_label(label, fontsize=FONT)
     return _encode(figure, png=True).data
 
 
@@ -211,9 +230,9 @@ def _chart(
 ) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, dpi=DPI, facecolor=theme.surface, layout="constrained")
     axes = figure.add_subplot(facecolor=theme.surface)
-    axes.set_xlabel(x, color=theme.ink)
-    axes.set_ylabel(y, color=theme.ink)
-    axes.tick_params(colors=theme.muted, which="both", labelsize=9, length=3)
+    axes.set_xlabel(x, color=theme.ink, fontsize=FONT)
+    axes.set_ylabel(y, color=theme.ink, fontsize=FONT)
+    axes.tick_params(colors=theme.muted, which="both", labelsize=FONT, length=3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(theme.muted)
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)
@@ -232,7 +251,7 @@ def _legend(figure: Figure, theme: Theme) -> Figure:
             ncols=4,
             frameon=False,
             borderpad=0.1,
-            fontsize=9,
+            fontsize=FONT,
             labelcolor=theme.ink,
             handlelength=1.8,
             columnspacing=1.2,
@@ -250,15 +269,17 @@ def profile_chart(
     unit, scale = ("mm", 1000.0) if z.size and z.max() >= 5000 else ("µm", 1.0)
     figure, axes = _chart(theme, f"z ({unit})", "mean in tissue", size=WIDE)
     for k, (begin, end) in enumerate(band[:2] for band in bands if band[2]):
-        label = None if k else "missing section"
+        label = None if k else "missing section (blank)"
         span = (begin / scale, end / scale)
         axes.axvspan(*span, color=theme.alarm, alpha=0.2, linewidth=0, label=label)
     edges = sorted({edge for band in bands for edge in band[:2]})
     for k, edge in enumerate(edges[1:-1]):
-        label = None if k else "section boundary"
+        label = None if k else "boundary of two sections"
         axes.axvline(edge / scale, color=theme.muted, linewidth=0.7, linestyle=":", label=label)
-    axes.plot(z / scale, before, color=theme.before, linewidth=1.4, linestyle="--", label="before")
-    axes.plot(z / scale, after, color=theme.after, linewidth=1.6, label="after")
+    axes.plot(
+        z / scale, before, color=theme.before, linewidth=1.4, linestyle="--", label="before N4"
+    )
+    axes.plot(z / scale, after, color=theme.after, linewidth=1.6, label="after N4")
     values = np.concatenate([v[np.isfinite(v)] for v in (before, after)])
     if values.size and values.min() >= 0 and values.max() > 0:
         # The axis begins at zero, so that a flat profile looks flat.
@@ -273,44 +294,10 @@ def histogram_chart(
     figure, axes = _chart(theme, "intensity", "voxels in tissue")
     axes.stairs(before, edges, fill=True, color=theme.before, alpha=0.16)
     axes.stairs(after, edges, fill=True, color=theme.after, alpha=0.16)
-    axes.stairs(before, edges, color=theme.before, linewidth=1.4, linestyle="--", label="before")
-    axes.stairs(after, edges, color=theme.after, linewidth=1.4, label="after")
+    axes.stairs(before, edges, color=theme.before, linewidth=1.4, linestyle="--", label="before N4")
+    axes.stairs(after, edges, color=theme.after, linewidth=1.4, label="after N4")
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
-    axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=8)
-    return _legend(figure, theme)
-
-
-def convergence_chart(
-    levels: Sequence[Sequence[float]], threshold: float | None, theme: Theme
-) -> Figure:
-    """Draw the stopping measure after every iteration, level after level."""
-    figure, axes = _chart(theme, "iteration, all levels", "change of the field")
-    values = np.array([v for level in levels for v in level], np.float64)
-    values[~(values > 0)] = np.nan
-    start = 0
-    for k, level in enumerate(levels):
-        stop = start + len(level)
-        x = np.arange(start, stop) + 1
-        axes.plot(x, values[start:stop], "o-", color=theme.after, linewidth=1.3, markersize=2.6)
-        if k % 2:
-            axes.axvspan(start + 0.5, stop + 0.5, color=theme.grid, alpha=0.5, linewidth=0)
-        if level:
-            name = f"level {k + 1}" if len(levels) <= 4 else str(k + 1)
-            # Along the data, but at the top of the axes whatever their range.
-            x, across = (start + stop + 1) / 2, axes.get_xaxis_transform()
-            text = axes.text(x, 0.985, name, transform=across, ha="center", va="top")
-            text.set(color=theme.ink, fontsize=8)
-        start = stop
-    if threshold:
-        label = f"threshold {threshold:g}"
-        axes.axhline(threshold, color=theme.alarm, linewidth=1.2, linestyle="--", label=label)
-    if np.isfinite(values).any():
-        axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        # Room for the levels' names.
-        axes.set_ylim(low, high * (high / low) ** 0.12)
-    axes.set_xlim(0.5, max(start, 1) + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.get_offset_text().set(color=theme.muted, fontsize=FONT)
     return _legend(figure, theme)
 
 
@@ -325,15 +312,22 @@ def seam_chart(
     figure, axes = _chart(theme, "section", "mismatch at seams (%)", size=WIDE)
     n, middle, top = np.array(numbers), 100 * np.array(medians), 100 * np.array(largest)
     axes.vlines(n, middle, top, color=theme.muted, linewidth=0.9, alpha=0.7)
-    axes.plot(n, top, "_", color=theme.muted, markersize=6, label="largest seam")
+    axes.plot(n, top, "_", color=theme.muted, markersize=6, label="largest seam of the section")
     far = middle > 100 * limit
-    axes.plot(n[~far], middle[~far], "o", color=theme.after, markersize=4.5, label="median seam")
+    axes.plot(
+        n[~far], middle[~far], "o", color=theme.after, markersize=4.5, label="median of its seams"
+    )
     if far.any():
         axes.plot(n[far], middle[far], "D", color=theme.alarm, markersize=5.5, label="outlier")
     for x, y in zip(n[far], middle[far], strict=True):
         text = axes.annotate(str(x), (x, y), (6, 0), textcoords="offset points", va="center")
-        text.set(color=theme.alarm, fontsize=9, weight="bold")
-    axes.axhline(100 * limit, color=theme.before, linestyle="--", label="median + 3 MAD")
+        text.set(color=theme.alarm, fontsize=FONT, weight="bold")
+    axes.axhline(
+        100 * limit,
+        color=theme.before,
+        linestyle="--",
+        label="limit for a section unlike the others",
+    )
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _legend(figure, theme)

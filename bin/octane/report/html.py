@@ -6,8 +6,9 @@ Only templates are read; :mod:`octane.steps.report` reads and writes the files.
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 from octane.config.validation import place_of
 from octane.core.errors import OctaneError
-from octane.core.geometry import Vector
+from octane.core.geometry import Vector, vector
 from octane.core.records import (
+    ORDER,
     Context,
     N4Figures,
     PyramidFigures,
@@ -38,14 +40,14 @@ from octane.report.summary import (
     title_of,
 )
 from octane.report.tables import tables
-from octane.report.verdict import Check, checks
+from octane.report.verdict import Check, checks, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
 PREVIEWED = {
     "stitch": ("thumbnail",),
     "n4": tuple(f"{kind}_{axis}" for kind in ("before", "after", "field") for axis in CUTS),
-    "pyramid": tuple(f"slice_{axis}" for axis in CUTS),
+    "pyramid": (*(f"slice_{axis}" for axis in CUTS), "slice_spacing"),
 }
 """Arrays that the report needs, by the step that makes them."""
 JUDGED = ("stitch", "stack")
@@ -65,14 +67,6 @@ class Entry:
     previews: Mapping[str, npt.NDArray] = field(default_factory=dict)
 
 
-class Notice(NamedTuple):
-    """A text that the reader must not overlook, and the step or task that it is about."""
-
-    severe: bool
-    source: str
-    text: str
-
-
 @dataclass(frozen=True)
 class Report:
     """The page, its PNG pictures by file name, and the figures for its JSON twin.
@@ -82,6 +76,8 @@ class Report:
 
     html: str
     pictures: dict[str, bytes]
+    verdict: str
+    checks: list[Check]
     warnings: list[str]
     sections: list[SectionQuality]
     summary: Summary
@@ -143,7 +139,7 @@ class _Gallery:
         for axis, (down, across) in CUTS.items():
             here = (spacing[down], spacing[across])
             slices = [(t, arrays[f"{kind}_{axis}"], scale) for kind, (t, scale) in kinds.items()]
-            self.files[f"{name}_{axis}.png"] = pictures.comparison(slices, here)
+            self.files[f"{name}_{axis}.png"] = pictures.comparison([(slices, here)])
             drawn = [(title, pictures.panel(array, here, scale)) for title, array, scale in slices]
             bar = pictures.round_length(slices[0][1].shape[1] * here[1])
             row: Context = {"axis": axis, "down": "zyx"[down], "across": "zyx"[across]}
@@ -190,7 +186,6 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     kinds = {"before": ("before", grey), "after": ("after", grey)}
     kinds |= {kind: (title, diverging) for kind, title in fields.items()}
     threshold = _threshold(entry)
-    series = [level.convergence for level in n4.levels]
     charts: list[Context] = []
 
     def add(name: str, title: str, alt: str, draw: Callable[..., Figure], *data: object) -> None:
@@ -208,9 +203,6 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
         )
         counts = [arrays[f"histogram_{k}"] for k in ("edges", "before", "after")]
         add("histogram", "Histogram in tissue", alt, pictures.histogram_chart, *counts)
-    if series:
-        alt = "Change of the field after each iteration; the table holds the last of each level."
-        add("convergence", "Convergence", alt, pictures.convergence_chart, series, threshold)
     return {
         "figures": n4,
         "charts": charts,
@@ -254,22 +246,22 @@ def _sections(
     return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 
-def _notices(entries: Sequence[Entry], found: Sequence[Check]) -> list[Notice]:
-    """List what the reader must not overlook: checks that failed, then remarks of the tasks."""
-    notices = [Notice(True, c.name, c.sentence) for c in found if c.state == "warning"]
+def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """List the remarks of tasks that no check makes, each after its step or task."""
+    found: list[tuple[str, str]] = []
     for name, record in ((entry.name, entry.record) for entry in entries):
         if record.attempt > 1:
             text = f"done at attempt {record.attempt}; "
             text += "Nextflow's log says what stopped those before."
-            notices.append(Notice(False, name, text))
+            found.append((name, text))
         if record.step not in JUDGED:
-            notices += [Notice(False, name, text) for text in record.warnings]
+            found += [(name, text) for text in record.warnings]
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
             text = f"{package} was not the same for all tasks: {', '.join(versions)}."
-            notices.append(Notice(False, "versions", text))
-    return notices
+            found.append(("versions", text))
+    return found
 
 
 def build(
@@ -282,7 +274,8 @@ def build(
 ) -> Report:
     """Make the page from the records of all tasks with their previews.
 
-    ``run`` has facts of a run of the workflow, ``files`` descriptions of the files beside the page.
+    ``run`` has facts of a run of the workflow, such as its ``input`` and ``command``, ``files``
+    descriptions of the files beside the page.
     """
     gallery = _Gallery()
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
@@ -294,48 +287,71 @@ def build(
     grids = (stack, n4, pyramid[1].levels[0] if pyramid else None, resampled)
     stitched = _of(entries, "stitch", StitchFigures)
     slices: list[Context] = []
-    if pyramid:
-        arrays = pyramid[0].previews
-        grey = pictures.grey_scale(arrays[f"slice_{axis}"] for axis in CUTS)
-        kinds = {"slice": ("volume", grey)}
-        slices = gallery.cuts("volume", pyramid[1].preview_spacing, kinds, arrays)
+    grey = thumbnail = None
+    if volume := _volume(entries):
+        cuts, spacing = volume
+        grey = pictures.grey_scale(cuts.values())
+        arrays = {f"volume_{axis}": cut for axis, cut in cuts.items()}
+        slices = gallery.cuts("volume", spacing, {"volume": ("volume", grey)}, arrays)
+        small = pictures.panel(cuts["z"], spacing[1:], grey, bar=False, longest=THUMBNAIL)
+        thumbnail = small.uri
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
-    found = checks(quality, {entry.name: own for entry, own in stitched}, stack, n4, threshold)
-    notices = _notices(entries, found)
+    notices = _notices(entries)
+    checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold)
+    warned = [check for check in checked if check.state == "warning"]
+    sentence = verdict(checked, len(notices))
     records = [entry.record for entry in entries]
     html = rendered(
         "report.html.j2",
         heading=heading,
         subject=subject,
-        run={name: value for name, value in (run or {}).items() if value},
+        run={"input": "", "command": "", **(run or {})},
+        when=_when(records),
         grid=next((grid for grid in grids if grid and grid.voxel_size), None),
         notices=notices,
+        checks=checked,
+        warned=warned,
+        verdict=sentence,
         stack=stack,
         n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,
         slices=slices,
+        grey=grey,
         sections=_sections(stitched, stack or resampled, gallery) if stitched else None,
         quality=quality,
         **tables(records, workflow=run is not None),
         files=files,
         entries=entries,
     )
-    last = pyramid or corrected
     return Report(
         html,
         gallery.files,
-        [notice.text for notice in notices],
+        sentence,
+        checked,
+        [check.sentence for check in warned] + [text for _, text in notices],
         quality,
         summary_of(records, quality, n4),
-        _thumbnail(last[0]) if last else None,
+        thumbnail,
     )
 
 
-def _thumbnail(entry: Entry) -> str:
-    """Draw the central plane of the finished volume, small, as a URI."""
-    plane = entry.previews["slice_z" if entry.record.step == "pyramid" else "after_z"]
-    step = max(1, -(-max(plane.shape) // THUMBNAIL))
-    grey = pictures.grey_scale([plane])
-    drawn = pictures.panel(plane[::step, ::step], (1.0, 1.0), grey, bar=False, longest=THUMBNAIL)
-    return drawn.uri
+def _volume(entries: Sequence[Entry]) -> tuple[dict[str, npt.NDArray], Vector] | None:
+    """Find the central cuts of the last volume by their axes, and the spacing of their pixels."""
+    for step in reversed(ORDER):
+        for arrays in (e.previews for e in entries if e.record.step == step):
+            if "slice_spacing" in arrays:
+                return {a: arrays[f"slice_{a}"] for a in CUTS}, vector(*arrays["slice_spacing"])
+    return None
+
+
+def _when(records: Sequence[Record]) -> str:
+    """Begin and end of the work; empty without any times."""
+    spans = [(r.timeline.started, r.timeline.started + r.total) for r in records if r.timeline]
+    if not spans:
+        return ""
+    begin, end = (
+        datetime.fromtimestamp(at, UTC) for at in (min(spans)[0], max(s[1] for s in spans))
+    )
+    form = "%H:%M" if begin.date() == end.date() else "%Y-%m-%d %H:%M"
+    return f"{begin:%Y-%m-%d %H:%M} to {end:{form}} UTC"

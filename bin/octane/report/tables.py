@@ -1,6 +1,5 @@
 """Tables of the report by step: settings, time and performance, versions and machines."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from octane.config.params import STEPS
@@ -30,7 +29,7 @@ def tables(records: Sequence[Record], *, workflow: bool) -> Context:
 
 
 def performance(records: Sequence[Record]) -> Context:
-    """Sum up seconds, bytes, memory, devices and the bound of the tasks of a step."""
+    """Sum up the seconds, bytes, memory and bound of the tasks of a step."""
     traffic = summed(record.traffic for record in records)
     peaks = [r.peak_memory_bytes for r in records if r.peak_memory_bytes is not None]
     walls = summed(record.wall_seconds for record in records)
@@ -39,33 +38,9 @@ def performance(records: Sequence[Record]) -> Context:
         "seconds": sum(record.total for record in records),
         "bytes": traffic.get("read", 0) + traffic.get("written", 0),
         "peak": max(peaks, default=None),
-        "devices": sorted({str(r.device["device"]) if r.on_gpu else "CPU" for r in records}),
         "bound": bound_of(walls, gpu=any(record.on_gpu for record in records)),
-        "gpu": _gpu_use(records),
+        "waited": sum(r.lease.slot_wait_seconds for r in records if r.lease),
     }
-
-
-def _gpu_use(records: Sequence[Record]) -> Context | None:
-    """Sum up seconds of waiting, failed tries, and GB/s ``to_device`` and ``to_host``.
-
-    None is returned for a step that never requested a GPU, or found none in the machine.
-    """
-    leases = [lease for record in records if (lease := record.lease) is not None]
-    waited = sum(lease.slot_wait_seconds for lease in leases)
-    failed = Counter(
-        attempt.outcome
-        for lease in leases
-        for attempt in lease.attempts
-        # On a machine without a GPU nothing was tried and nobody waited.
-        if attempt.outcome != "done" and (attempt.gpu or lease.slot_wait_seconds > 0)
-    )
-    if not (waited or failed or any(lease.backend == "gpu" for lease in leases)):
-        return None
-    copies = [p.transfers for record in records for p in record.pipelines.values()]
-    size = summed({way: of.bytes for way, of in one.items()} for one in copies)
-    seconds = summed({way: of.seconds for way, of in one.items()} for one in copies)
-    rates = {way: size[way] / of / 1e9 for way, of in seconds.items() if of > 0}
-    return {"waited": waited, "failed": dict(failed), "rates": rates}
 
 
 def _shown(value: object) -> str:

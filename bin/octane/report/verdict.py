@@ -210,3 +210,15 @@ def _variation(n4: N4Figures) -> Check:
     text = "The variation in tissue rose; check the mask and the settings."
     rose = n4.cv_after > n4.cv_before
     return _judged("Variation in tissue", "not higher after N4", value, rose, text)
+
+
+def verdict(found: Sequence[Check], notes: int) -> str:
+    """Say in one sentence what to look at; ``notes`` counts the remarks of tasks."""
+    warned = [check.name for check in found if check.state == "warning"]
+    made = [check for check in found if check.state != "not checked"]
+    beside = f" {notes} {'note' if notes == 1 else 'notes'} of the tasks." if notes else ""
+    if warned:
+        return f"Look at {len(warned)} of {len(made)} checks: {', '.join(warned)}.{beside}"
+    if not made:
+        return f"Nothing could be checked.{beside}"
+    return f"Good: {len(made)} checks, nothing to look at.{beside}"

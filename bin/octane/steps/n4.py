@@ -35,8 +35,8 @@ from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_pr
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.store.sections import Section
-from octane.store.volumes import Volume, bring_in, create_volume, is_ome_zarr, open_volume
+from octane.store.sections import Section, imaged_plane
+from octane.store.volumes import Cuts, Volume, bring_in, create_volume, is_ome_zarr, open_volume
 
 logger = logging.getLogger(__name__)
 
@@ -308,6 +308,7 @@ def _apply(
         writer, size = stack.enter_context(
             create(run.destination, dtype=dtype, attributes={"step": "n4"})
         )
+        cuts = Cuts(writer, volume.grid, dtype, imaged_plane(run.sections, volume.grid.shape[0]))
         field_writer = None
         if run.field_path is not None:
             field_writer, field_size = stack.enter_context(
@@ -333,7 +334,7 @@ def _apply(
                 if field is not None:
                     field = lane.to_host(field, "field")
             with lane.timed("write"):
-                writer[region] = corrected
+                cuts[region] = corrected
                 if field_writer is not None and field is not None:
                     field_writer[region] = field
                     metrics.count("written", field.nbytes)
@@ -350,6 +351,7 @@ def _apply(
             describe=lambda region: f"block {region} of {volume.path}",
             pinned=run.execution.pinned,
         )
+    cuts.note(metrics)
 
 
 def _corrected(

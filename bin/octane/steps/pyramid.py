@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
@@ -18,21 +17,23 @@ from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
 from octane.core.records import PyramidFigures
 from octane.gpu.device import describe
-from octane.resample.operator import AxisOperator
 from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
 from octane.store.image import Attributes, Image
-from octane.store.sections import noted_sections, read_sections, rescaled
-from octane.store.volumes import Volume, bring_in, open_volume
-from octane.store.writer import Level, create_image
+from octane.store.sections import (
+    Section,
+    imaged_plane,
+    noted_sections,
+    read_sections,
+    rescaled,
+)
+from octane.store.volumes import CUT, Cuts, Volume, bring_in, open_volume
+from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
 
 OLD_MANIFEST = "octane-manifest.tsv"
 """List of files that stores of earlier versions carry."""
-
-PREVIEW = 256
-"""Longest edge of the preview's slices, pixels."""
 
 
 def build_pyramid(
@@ -66,10 +67,11 @@ def build_pyramid(
     levels = [Level.volume(grid) for grid, _ in planned]
     sections = read_sections(image.attributes, image.grid.shape[0])
     factor = planned[0][0].spacing[0] / image.grid.spacing[0]
+    sections = rescaled(sections, factor, planned[0][0].shape[0])
     attributes: Attributes = {
         **image.attributes,
         "step": "pyramid",
-        "sections": noted_sections(rescaled(sections, factor, planned[0][0].shape[0])),
+        "sections": noted_sections(sections),
     }
     with create_image(
         destination,
@@ -95,7 +97,7 @@ def build_pyramid(
                 metrics=metrics,
             )
             before = Image(destination, writer.array, grid, "fill")
-        spacing = _preview([writer.array for writer in writers], planned, metrics)
+        _preview(writers, [level.grid for level in levels], sections, metrics)
     with metrics.timed("to disk"):
         bring_to_disk(destination)
     levels = [
@@ -108,8 +110,7 @@ def build_pyramid(
         }
         for i, (grid, _) in enumerate(planned)
     ]
-    figures = {"levels": levels, "preview_spacing": spacing}
-    metrics.note(PyramidFigures.model_validate(figures))
+    metrics.note(PyramidFigures.model_validate({"levels": levels}))
     return metrics
 
 
@@ -142,19 +143,16 @@ def _link(image: Image, array: zarr.Array, metrics: Metrics) -> None:
 
 
 def _preview(
-    arrays: list[zarr.Array], planned: list[tuple[Grid, list[AxisOperator]]], metrics: Metrics
-) -> list[float]:
-    """Cut the coarsest level that fills the preview, or the finest; return the pixel spacing."""
-    index = max((i for i, (grid, _) in enumerate(planned) if max(grid.shape) >= PREVIEW), default=0)
-    grid = planned[index][0]
-    step = max(1, -(-max(grid.shape) // PREVIEW))
-    for axis, name in enumerate("zyx"):
-        at: Region = tuple(
-            slice(n // 2, n // 2 + 1) if a == axis else slice(0, n)
-            for a, n in enumerate(grid.shape)
-        )
-        plane: npt.NDArray = np.asarray(arrays[index][at]).squeeze(axis)
-        if plane.dtype.kind == "c":
-            plane = np.abs(plane)
-        metrics.previews[f"slice_{name}"] = plane[::step, ::step]
-    return [s * step for s in grid.spacing]
+    writers: list[DirectWriter], grids: list[Grid], sections: list[Section], metrics: Metrics
+) -> None:
+    """Cut the coarsest level that fills the preview, or the finest."""
+    index = max((i for i, grid in enumerate(grids) if max(grid.shape) >= CUT), default=0)
+    grid, array = grids[index], writers[index].array
+    planes = grid.shape[0]
+    sections = rescaled(sections, grid.spacing[0] / grids[0].spacing[0], planes)
+    cuts = Cuts(writers[index], grid, array.dtype, imaged_plane(sections, planes))
+    for axis, at in enumerate(cuts.centre):
+        whole = [slice(0, n) for n in grid.shape]
+        region: Region = (*whole[:axis], slice(at, at + 1), *whole[axis + 1 :])
+        cuts.take(region, np.asarray(array[region]))
+    cuts.note(metrics)

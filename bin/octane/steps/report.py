@@ -4,6 +4,7 @@ import logging
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -63,7 +64,8 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
             raise OctaneError(f"{path} has no preview; give {stem}{PREVIEW} as well.")
         arrays = _read_preview(pictured[stem]) if stem in pictured else {}
         for name in needed:
-            if name not in arrays or arrays[name].ndim != 2 or arrays[name].size == 0:
+            axes = 1 if name == "slice_spacing" else 2
+            if name not in arrays or arrays[name].ndim != axes or arrays[name].size == 0:
                 raise OctaneError(
                     f"{pictured[stem]} has no usable picture '{name}'; "
                     f"run {record.step.upper()} again with this version of octane."
@@ -109,6 +111,8 @@ def _twin(
     return {
         "subject": subject,
         "run": run,
+        "verdict": report.verdict,
+        "checks": [asdict(check) for check in report.checks],
         "warnings": report.warnings,
         "summary": report.summary.model_dump(mode="json"),
         "sections": [section.model_dump(mode="json") for section in report.sections],
@@ -188,4 +192,4 @@ def write_report(
         (partial := stack.enter_context(folder)).mkdir()
         for name, data in report.pictures.items():
             (partial / name).write_bytes(data)
-    logger.info("Report of %s: %s (%d warnings)", subject, destination, len(report.warnings))
+    logger.info("Report of %s: %s. %s", subject, destination, report.verdict)

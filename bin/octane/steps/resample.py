@@ -30,7 +30,7 @@ from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import Attributes, Image
 from octane.store.mosaic_grid import Tile
 from octane.store.sections import noted_sections, read_sections, rescaled
-from octane.store.volumes import Volume, bring_in, open_volume
+from octane.store.volumes import Cuts, Volume, bring_in, open_volume
 from octane.store.writer import create_image
 
 logger = logging.getLogger(__name__)
@@ -254,5 +254,6 @@ def _resample_volume(
         attributes=attributes,
         overwrite=execution.overwrite,
     ) as (writer,):
-        pinned = execution.pinned
-        stream_resample(plan, writer, label="RESAMPLE", metrics=metrics, share=share, pinned=pinned)
+        cuts, pinned = Cuts(writer, level.grid, plan.dtype), execution.pinned
+        stream_resample(plan, cuts, label="RESAMPLE", metrics=metrics, share=share, pinned=pinned)
+    cuts.note(metrics)

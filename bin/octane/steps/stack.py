@@ -22,7 +22,16 @@ from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
 from octane.stitch.faces import Faces, brightness, flips
 from octane.store.image import Attributes, Image, open_image
-from octane.store.sections import Section, gaps, noted_sections, number_of, require_alike
+from octane.store.sections import (
+    Section,
+    gaps,
+    imaged_plane,
+    noted_sections,
+    number_of,
+    read_sections,
+    require_alike,
+)
+from octane.store.volumes import Cuts
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -265,6 +274,8 @@ def _write(
     with create_image(
         destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
     ) as (writer,):
+        sections = read_sections(attributes, grid.shape[0])
+        cuts = Cuts(writer, grid, dtype, imaged_plane(sections, grid.shape[0]))
 
         def work(region: Region, lane: Lane) -> int:
             result = lane.buffer("result", [r.stop - r.start for r in region], dtype)
@@ -273,7 +284,7 @@ def _write(
                 _paste(result, region, slab, grid, lane)
             faces.add(result, region)
             with lane.timed("write"):
-                writer[region] = result
+                cuts[region] = result
             metrics.count("written", result.nbytes)
             return result.nbytes
 
@@ -285,3 +296,4 @@ def _write(
             metrics=metrics,
             describe=lambda region: f"block {region} of {destination}",
         )
+    cuts.note(metrics)

@@ -74,6 +74,12 @@ def rescaled(sections: list[Section], factor: float, planes: int) -> list[Sectio
     return [replace(s, start=moved(s.start), stop=moved(s.stop)) for s in sections]
 
 
+def imaged_plane(sections: list[Section], planes: int) -> int:
+    """Plane nearest the middle that is of no missing section; the middle where all are missing."""
+    imaged = [p for s in sections if not s.missing for p in range(s.start, s.stop)]
+    return min(imaged, key=lambda plane: abs(plane - planes // 2), default=planes // 2)
+
+
 def number_of(section: Volume) -> int | None:
     """Number that stands in a section's metadata, or else in its name; None where there is none."""
     noted = section.attributes.get("section")

@@ -31,6 +31,8 @@ from octane.store.itk_files import (
 )
 from octane.store.writer import CHUNK, SHARD, Codec, Level, create_image
 
+CUT = 256
+"""Longest edge of a cut through a volume, pixels."""
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
@@ -66,6 +68,46 @@ class Writer(Protocol):
     """Takes blocks; those of an OME-Zarr image are whole shards."""
 
     def __setitem__(self, region: Region, block: npt.NDArray, /) -> None: ...
+
+
+class Cuts:
+    """A writer of a volume that keeps its cuts across z at ``plane``, and across y and x.
+
+    Cuts are taken from the blocks, so that no chunk is read again; they keep every ``step``-th
+    pixel. ``plane`` is the middle one when unset, as those across y and x are.
+    """
+
+    def __init__(
+        self, writer: Writer, grid: Grid, dtype: npt.DTypeLike, plane: int | None = None
+    ) -> None:
+        self._writer, self._grid = writer, grid
+        self.centre = [n // 2 for n in grid.shape]
+        if plane is not None:
+            self.centre[0] = plane
+        self._step = max(1, -(-max(grid.shape) // CUT))
+        counts = [-(-n // self._step) for n in grid.shape]
+        self._planes = [np.zeros(counts[:a] + counts[a + 1 :], dtype) for a in range(3)]
+
+    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
+        """Write a region, and take its part of each cut."""
+        self._writer[region] = block
+        self.take(region, block)
+
+    def take(self, region: Region, block: npt.NDArray) -> None:
+        """Take a block's part of each cut."""
+        kept = [slice(-r.start % self._step, None, self._step) for r in region]
+        first = [-(-r.start // self._step) for r in region]
+        for axis, (plane, at, r) in enumerate(zip(self._planes, self.centre, region, strict=True)):
+            if r.start <= at < r.stop:
+                part = block[(*kept[:axis], at - r.start, *kept[axis + 1 :])]
+                places = zip(first[:axis] + first[axis + 1 :], part.shape, strict=True)
+                plane[tuple(slice(start, start + n) for start, n in places)] = part
+
+    def note(self, metrics: Metrics) -> None:
+        """Add the cuts, complex ones by modulus, and their pixels' spacing to a record."""
+        for name, plane in zip("zyx", self._planes, strict=True):
+            metrics.previews[f"slice_{name}"] = np.abs(plane) if plane.dtype.kind == "c" else plane
+        metrics.previews["slice_spacing"] = np.multiply(self._grid.spacing, self._step)
 
 
 @dataclass(frozen=True)

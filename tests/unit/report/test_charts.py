@@ -114,7 +114,7 @@ def test_a_comparison_is_a_png() -> None:
         ("before", np.random.default_rng(0).random((20, 30)), Scale(0, 1, "gray")),
         ("field", np.ones((20, 30)), Scale(0.5, 2, "RdBu_r", True)),
     ]
-    pixels = decoded(charts.comparison(slices, (10, 10)), "png")
+    pixels = decoded(charts.comparison([(slices, (10, 10))]), "png")
     assert pixels.shape[1] > pixels.shape[0]
     # The field's colour bar shows both of its ends.
     assert (pixels[..., 0] - pixels[..., 2]).max() > 0.2
@@ -131,11 +131,6 @@ CHARTS: dict[str, Callable[[Theme], Figure]] = {
     "profile, empty": lambda theme: charts.profile_chart(Z, EMPTY, EMPTY, [], theme),
     "histogram": lambda t: charts.histogram_chart(EDGES, np.arange(10), np.arange(10)[::-1], t),
     "histogram, empty": lambda t: charts.histogram_chart(EDGES, np.zeros(10), np.zeros(10), t),
-    "convergence": lambda t: charts.convergence_chart([[0.1, 0.01], [0.2, 0.001]], 0.001, t),
-    "convergence, odd": lambda t: charts.convergence_chart(
-        [[], [0.0, float("nan")], [0.1]], None, t
-    ),
-    "convergence, none": lambda t: charts.convergence_chart([], 0.0, t),
     "seams": lambda t: charts.seam_chart([1, 2, 3], [0.1, 0.1, 0.5], [0.2, 0.2, 0.6], 0.2, t),
     "seams, none": lambda t: charts.seam_chart([1, 2], [0.0, 0.0], [0.0, 0.0], 0.0, t),
 }
@@ -165,18 +160,11 @@ def test_the_profile_marks_boundaries_and_gaps() -> None:
     axes = figure.axes[0]
     assert {np.asarray(line.get_xdata())[0] for line in axes.lines[:2]} == {50, 100}
     assert len(axes.patches) == 1
-    assert drawn(figure, "missing section") == 1
+    assert drawn(figure, "missing section (blank)") == 1
     figure = charts.profile_chart(Z * 1000, GAPPY, GAPPY, [], LIGHT)
-    assert drawn(figure, "missing section") == 0
+    assert drawn(figure, "missing section (blank)") == 0
     assert figure.axes[0].get_xlabel() == "z (mm)"
     assert np.asarray(figure.axes[0].lines[0].get_xdata())[-1] == pytest.approx(190)
-
-
-def test_the_threshold_and_every_iteration_are_drawn() -> None:
-    axes = charts.convergence_chart([[0.1, 0.01], [0.2]], 0.001, LIGHT).axes[0]
-    assert axes.get_yscale() == "log"
-    assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines[:2]] == [[1, 2], [3]]
-    assert np.asarray(axes.lines[2].get_ydata()).tolist() == [0.001, 0.001]
 
 
 def test_outlying_seams_are_named() -> None:

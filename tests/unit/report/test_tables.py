@@ -2,50 +2,16 @@
 
 from typing import Any
 
-import pytest
-
 from octane.config.params import STEPS
 from octane.core.records import Record
 from octane.report.tables import performance, tables
 
 
-def task(waited=0.0, backend="gpu", **more):
-    outcomes = more.pop("outcomes", [("done", "GPU-1")])
-    attempts = [{"outcome": outcome, "gpu": gpu} for outcome, gpu in outcomes]
-    lease = {"backend": backend, "slot_wait_seconds": waited, "attempts": attempts}
-    copies = {way: {"bytes": n, "seconds": s} for way, (n, s) in more.pop("copies", {}).items()}
-    figures = {"gpu": lease, "pipeline": {"N4": {"transfers": copies}}}
-    return Record.model_validate({"step": "n4", "figures": figures, **more})
-
-
-def test_waits_rates_and_tries_are_summed():
-    copies = {"to_device": (4e9, 1.0), "to_host": (1e9, 0.5)}
-    more = {"to_device": (8e9, 1.0), "to_host": (0, 0.0)}
-    tries = [("taken by another", "GPU-1"), ("done", "GPU-2")]
-    records = [task(30.0, copies=copies), task(90.0, outcomes=tries, copies=more)]
-    assert performance(records)["gpu"] == {
-        "waited": 120.0,
-        "failed": {"taken by another": 1},
-        "rates": pytest.approx({"to_device": 6.0, "to_host": 2.0}),
-    }
-
-
-@pytest.mark.parametrize(
-    ("record", "gpu"),
-    [
-        (Record(step="stack"), None),
-        (task(backend="cpu", outcomes=[("done", None)]), None),
-        # A machine without a GPU, and one whose GPUs others held.
-        (task(backend="cpu", outcomes=[("no GPU", None), ("done", None)]), None),
-        (task(300.0, backend="cpu", outcomes=[("no GPU", None)]), {"no GPU": 1}),
-        # Nothing was copied, or none of it was timed.
-        (task(copies={"to_host": (0, 0.0)}), {}),
-    ],
-)
-def test_steps_that_had_nothing_to_do_with_a_gpu_are_left_out(record, gpu):
-    found: Any = performance([record])["gpu"]
-    assert (found and found["failed"]) == gpu
-    assert found is None or found["rates"] == {}
+def test_seconds_of_waiting_for_a_gpu_are_summed():
+    leases = [{"gpu": {"backend": "gpu", "slot_wait_seconds": waited}} for waited in (30.0, 90.0)]
+    records = [Record(step="n4", figures=figures) for figures in ({}, *leases)]
+    assert performance(records)["waited"] == 120.0
+    assert performance(records[:1])["waited"] == 0
 
 
 def test_the_bound_of_a_step_is_that_of_its_tasks_together():

@@ -310,7 +310,8 @@ def test_figures_against_the_truth(
 
 
 def test_the_metrics_say_what_was_done(volume, correct):
-    _, metrics = correct(volume, iterations=(3, 4))
+    path, metrics = correct(volume, iterations=(3, 4))
+    voxels = np.asarray(open_image(path).array[:])
     figures, record = metrics.figures, metrics.record()
     assert figures["mask_fraction"] == 1
     assert [level["iterations"] for level in figures["levels"]] == [3, 4]
@@ -322,6 +323,7 @@ def test_the_metrics_say_what_was_done(volume, correct):
     assert metrics.previews["before_z"].shape == (18, 22)
     assert metrics.previews["profile_before"].shape == (13,)
     assert metrics.previews["histogram_before"].sum() > 0
+    np.testing.assert_array_equal(metrics.previews["slice_z"], voxels[len(voxels) // 2])
 
 
 def test_an_axis_of_one_voxel_is_warned_of(volume, correct):

@@ -91,7 +91,7 @@ def test_the_levels_are_those_asked_for_and_valid(volume, build):
     assert levels.attributes["ome"]["omero"]["channels"][0]["label"] == "intensity"
     assert metrics.previews["slice_z"].shape == (43, 52)
     assert metrics.previews["slice_x"].shape == (34, 43)
-    assert metrics.figures["preview_spacing"] == [10.0, 10.0, 10.0]
+    assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])

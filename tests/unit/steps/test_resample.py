@@ -123,11 +123,13 @@ def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
     noted = [dict(name=n, number=1, start=a, stop=b) for n, a, b in (("a", 0, 12), ("b", 12, 30))]
     given = {"chunks": (10, 20, 20), "attributes": {"sections": noted}}
     source = write_image("a.zarr", voxels, (3.5, 4.0, 4.0), **given)
-    image, _ = run(source, 10.0, layout="volume")
+    image, metrics = run(source, 10.0, layout="volume")
     grid, operators = resampled(open_image(source).grid, (10.0, 10.0, 10.0))
     np.testing.assert_array_equal(image.array[:], resample(voxels, operators))
     assert image.grid == grid
     assert image.attributes["kind"] == "volume"
+    np.testing.assert_array_equal(metrics.previews["slice_y"], image.array[:, 8])
+    assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
     assert [(s["start"], s["stop"]) for s in image.attributes["sections"]] == [(0, 4), (4, 11)]
 
 

@@ -115,6 +115,10 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     assert [(s.number, s.missing) for s in noted] == [(1, False), (2, False), (3, True), (4, False)]
     assert metrics.figures["missing_sections"] == [3]
     assert "Sections 3 are missing" in metrics.warnings[0]
+    # The middle plane is blank; the picture for the report is of the imaged plane beside it.
+    assert (metrics.previews["slice_z"] == 2).all()
+    np.testing.assert_array_equal(metrics.previews["slice_x"], image.array[:, :, 3])
+    assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ import pytest
 import SimpleITK as sitk
 
 from octane.core.errors import OctaneError
-from octane.core.geometry import blocks
+from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
 from octane.store import volumes
 from octane.store import writer as store_writer
 from octane.store.image import Image
 from octane.store.itk_files import FileVolume
 from octane.store.volumes import (
+    Cuts,
     as_given,
     bring_in,
     create_volume,
@@ -218,3 +219,18 @@ def test_a_staged_link_is_followed_and_an_owners_is_not(mosaics, tmp_path):
     assert as_given(one, one) == mosaics / STORES[1]
     # A link of the owner's own, as in a call by hand, gives the section its number.
     assert as_given(mosaics / STORES[1], mosaics / STORES[1]) == mosaics / STORES[1]
+
+
+@pytest.mark.parametrize(("longest", "step"), [(256, 1), (16, 3)])
+def test_cuts_are_the_planes_of_what_was_written(voxels, monkeypatch, longest, step):
+    monkeypatch.setattr(volumes, "CUT", longest)
+    written, metrics = np.empty(voxels.shape, np.complex64), Metrics("stack")
+    cuts = Cuts(written, Grid(written.shape, (2.0, 1.0, 1.0)), written.dtype, 2)
+    for region in blocks(voxels.shape, (4, 8, 10)):
+        cuts[region] = 1j * voxels[region]
+    cuts.note(metrics)
+    np.testing.assert_array_equal(written, 1j * voxels)
+    for axis, at in enumerate((2, 10, 16)):
+        plane = voxels.take(at, axis)[::step, ::step]
+        np.testing.assert_array_equal(metrics.previews[f"slice_{'zyx'[axis]}"], plane)
+    assert metrics.previews["slice_spacing"].tolist() == [2 * step, step, step]

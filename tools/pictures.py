@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Make the pictures of README.md and docs/*.md from a phantom; nothing else makes them."""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Polygon, Rectangle
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+sys.path[1:1] = [str(DOCS.parent / "bin"), str(DOCS.parent / "benchmarks")]
+
+from _common import scratch_folder  # noqa: E402
+from _n4_truth import command, corrected, fifty, volume_of  # noqa: E402
+
+from octane.report.charts import (  # noqa: E402
+    FONT,
+    LIGHT,
+    Slice,
+    comparison,
+    field_scale,
+    grey_scale,
+)
+from octane.store.image import open_image  # noqa: E402
+from octane.store.mosaic_grid import MosaicGrid  # noqa: E402
+
+
+def corrections(folder: Path) -> dict[str, bytes]:
+    """Draw a volume before and after N4, the field that it found and the true one."""
+    figures = corrected(folder, volume_of(folder), *fifty(2))
+    with np.load(folder / "n4.npz") as stored:
+        shown = dict(stored)
+    names = {"before": "before N4", "after": "after N4", "field": "field found by N4"}
+    names["true_field"] = "true field"
+    for name in ("field", "true_field"):
+        # N4 leaves the scale of the field open; the picture shows its variation.
+        mean = np.exp(np.mean([np.log(shown[f"{name}_{axis}"]).mean() for axis in "zy"]))
+        shown.update({f"{name}_{axis}": shown[f"{name}_{axis}"] / mean for axis in "zy"})
+    grey = grey_scale(shown[f"before_{axis}"] for axis in "zy")
+    field = field_scale(shown[f"{n}_{a}"] for n in ("field", "true_field") for a in "zy")
+    z, y, x = figures["preview_spacing"]
+
+    def row(axis: str) -> list[Slice]:
+        return [
+            (title, shown[f"{name}_{axis}"], field if "field" in name else grey)
+            for name, title in names.items()
+        ]
+
+    rows = [(row("z"), (y, x)), (row("y"), (z, x))]
+    return {"demo.png": comparison(rows[:1]), "n4.png": comparison(rows)}
+
+
+def stitching(folder: Path) -> dict[str, bytes]:
+    """Draw a section's tiles as they are stored, and the section that they become."""
+    command("phantom", folder, "--sections", "1", "--shading", "0.25", "--bias", "0")
+    (mosaic,) = (folder / "mosaics").glob("*.ome.zarr")
+    command("stitch", mosaic, folder / "section.ome.zarr")
+    stored, section = (open_image(path) for path in (mosaic, folder / "section.ome.zarr"))
+    tile = MosaicGrid.of(stored).tile
+    before, after = (image.array[:].mean(axis=0) for image in (stored, section))
+    grey = grey_scale([before, after])
+    # A white line between tiles, as wide as 4 pixels.
+    for axis, size in enumerate(tile[1:]):
+        edges = range(size, before.shape[axis], size)
+        before = np.insert(before, np.repeat(list(edges), 4), grey.high, axis=axis)
+    titles = ("before: the tiles as they are stored", "after: the stitched section")
+    slices = [(title, plane, grey) for title, plane in zip(titles, (before, after), strict=True)]
+    return {"stitching.png": comparison([(slices, stored.grid.spacing[1:])])}
+
+
+def mosaic() -> dict[str, bytes]:
+    """Draw a mosaic grid: tiles as they are stored, as they were imaged, and the sections."""
+    figure = Figure(figsize=(9.6, 3.6), dpi=120, layout="constrained")
+    panels = figure.subplots(1, 3)
+    titles = ("in the store: one chunk a tile", "in the tissue: tiles overlap", "sections along z")
+    draw: list[Callable[[Axes], None]] = [_stored, _imaged, _sections]
+    for axes, title, content in zip(panels, titles, draw, strict=True):
+        content(axes)
+        axes.set_title(title, fontsize=FONT)
+        axes.set(aspect="equal", xlim=(-0.5, 3.1), ylim=(3.6, -0.5))
+        axes.set_axis_off()
+    stream = BytesIO()
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return {"mosaic.png": stream.getvalue()}
+
+
+def _text(axes: Axes, x: float, y: float, words: str, **more: str) -> None:
+    axes.text(x, y, words, **{"ha": "center", "va": "center", "fontsize": FONT} | more)
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], name: str) -> None:
+    arrow = {"arrowstyle": "<-", "color": LIGHT.ink}
+    axes.annotate(name, start, end, fontsize=FONT, ha="center", va="center", arrowprops=arrow)
+
+
+def _grid(axes: Axes, pitch: float, *, alpha: float) -> None:
+    """Draw 3 by 3 tiles of edge 1, and the directions of y and x."""
+    for row in range(3):
+        for column in range(3):
+            place = (column * pitch, row * pitch)
+            axes.add_patch(Rectangle(place, 1, 1, facecolor=LIGHT.after, alpha=alpha, linewidth=0))
+            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=LIGHT.ink))
+            _text(axes, place[0] + 0.5, place[1] + 0.5, f"{row}, {column}")
+    _arrow(axes, (-0.2, -0.2), (1.3, -0.2), "x, columns")
+    _arrow(axes, (-0.2, -0.2), (-0.2, 1.0), "y,\nrows")
+
+
+def _stored(axes: Axes) -> None:
+    _grid(axes, 1, alpha=0.15)
+    _text(axes, 1.5, 3.25, "row, column of each tile")
+
+
+def _imaged(axes: Axes) -> None:
+    _grid(axes, 0.8, alpha=0.15)
+    axes.annotate(
+        "", (0.75, 2.75), (1.05, 2.75), arrowprops={"arrowstyle": "|-|", "mutation_scale": 3}
+    )
+    _text(axes, 1.3, 2.95, "overlap 0.2: a fifth of a tile")
+
+
+def _sections(axes: Axes) -> None:
+    for k in range(3):
+        top = [(0.6, 1.1 * k), (2.8, 1.1 * k), (2.2, 0.5 + 1.1 * k), (0, 0.5 + 1.1 * k)]
+        front = [(0, 0.5), (2.2, 0.5), (2.2, 1.2), (0, 1.2)]
+        front = [(x, y + 1.1 * k) for x, y in front]
+        side = [(2.2, 0.5), (2.8, 0), (2.8, 0.7), (2.2, 1.2)]
+        side = [(x, y + 1.1 * k) for x, y in side]
+        for face, alpha in ((top, 0.15), (front, 0.3), (side, 0.4)):
+            axes.add_patch(Polygon(face, facecolor="white"))
+            axes.add_patch(Polygon(face, facecolor=LIGHT.after, edgecolor=LIGHT.ink, alpha=alpha))
+        _text(axes, 1.1, 0.85 + 1.1 * k, f"section_{k + 1:02d}.ome.zarr")
+    _arrow(axes, (-0.2, 0.5), (-0.2, 1.5), "z")
+
+
+def main() -> None:
+    """Write all pictures into docs/."""
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folders = [Path(scratch) / name for name in ("n4", "stitching")]
+        made = corrections(folders[0]) | stitching(folders[1]) | mosaic()
+    for name, content in made.items():
+        (DOCS / name).write_bytes(content)
+        sys.stdout.write(f"{DOCS / name}: {len(content) / 1000:.0f} kB\n")
+
+
+if __name__ == "__main__":
+    main()
