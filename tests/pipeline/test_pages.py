@@ -1,0 +1,161 @@
+"""The commands and examples of README and docs/ are run; those that are not are named here.
+
+The blocks of a page are run in their order, in a copy of the project with data of the names that
+the pages use. `make` and `nextflow` are stand-ins there, which note their words: these are held
+against the Makefile, the profiles and the definition of the parameters. Real runs of the same
+commands are in test_new_subject.py (a config), test_cohort.py (a samplesheet), test_stub.py
+(--input), test_containers.py and tests/slurm; those of the tutorial are run here.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from itertools import zip_longest
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from runs import voxels
+
+from octane.config.schema import WorkflowModel
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+SHOWN = {"text", "csv", "groovy"}
+"""Languages of blocks that are no commands and no examples of Python."""
+
+WHY_NOT = {
+    ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
+    ("gpu.md", ".venv/bin/pip install 'cupy-cuda12x[ctk]'     # CUDA 12"): "needs a GPU",
+    ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
+    ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
+    ("hpc.md", "squeue --me --noheader --format='%i %Z' |"): "needs Slurm: tests/slurm",
+    ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
+    ("output.md", "python -m pip install 'napari[all]' napari-ome-zarr"): "needs a display",
+}
+
+STAND_IN = """#!/bin/bash
+{ printf '%s\\0' "${0##*/}" "$@"; echo; } >> "$NOTED"
+"""
+
+
+def blocks(page):
+    """Language, name and text of each fenced block of a page."""
+    text = page.read_text(encoding="utf-8")
+    for indent, language, block in re.findall(r"(?ms)^( *)```(\w*)\n(.*?)^\1```$", text):
+        block = re.sub(f"(?m)^{indent}", "", block)
+        yield language, (page.name, block.partition("\n")[0]), block
+
+
+def script_of(page):
+    """One shell script of all that is run of a page; empty where nothing is."""
+    script = ""
+    for language, name, block in blocks(page):
+        if language not in SHOWN and name not in WHY_NOT:
+            script += {"bash": block, "python": f"python - <<'PYTHON'\n{block}PYTHON\n"}[language]
+    # Examples with no command between them are one program.
+    return script.replace("PYTHON\npython - <<'PYTHON'\n", "")
+
+
+def test_what_is_not_run_is_in_the_pages():
+    assert {name for page in PAGES for _, name, _ in blocks(page)} >= WHY_NOT.keys()
+
+
+@pytest.fixture(scope="module")
+def place(copy_project, phantom):
+    """A copy of the project, with data of the names that the pages use."""
+    folder = copy_project("pages")
+    for name in ("tools", "requirements"):
+        shutil.copytree(PROJECT / name, folder / name)
+    # The tests' environment is on the PATH already.
+    (folder / "tools" / "env.sh").write_text("", encoding="utf-8")
+    shutil.copytree(phantom / "mosaics", folder / "mosaics")
+    shutil.copytree(phantom / "truth" / "tissue.ome.zarr", folder / "volume.ome.zarr")
+    volume = sitk.GetImageFromArray(voxels(folder / "volume.ome.zarr"))
+    sitk.WriteImage(volume, str(folder / "volume.nii.gz"))
+    sitk.WriteImage(volume > 100, str(folder / "mask.nii.gz"))
+    (folder / "cohort.csv").write_text("subject,input\n01,mosaics\n", encoding="utf-8")
+    (folder / "train.py").write_text("", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_page(place, environment, tmp_path_factory):
+    """Run what a page says, with stand-ins for some commands; gives the output and their words."""
+
+    def run(name, *stand_ins):
+        folder = tmp_path_factory.mktemp(name)
+        for stand_in in stand_ins:
+            (folder / stand_in).write_text(STAND_IN, encoding="utf-8")
+            (folder / stand_in).chmod(0o755)
+        (noted := folder / "noted").touch()
+        (page,) = (page for page in PAGES if page.stem == name)
+        env = environment | {"NOTED": str(noted), "MPLBACKEND": "agg"}
+        for variable, first in (("PATH", folder), ("PYTHONPATH", place / "bin")):
+            env[variable] = f"{first}{os.pathsep}{env.get(variable, '')}"
+        made = subprocess.run(
+            ["bash", "-euxo", "pipefail", "-c", script_of(page)],
+            cwd=place, env=env, capture_output=True, text=True, check=False, timeout=540,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stderr
+        lines = noted.read_text(encoding="utf-8").splitlines()
+        return made.stdout, [line.split("\0")[:-1] for line in lines]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def tutorial(run_page):
+    """Output of the tutorial, whose results other pages show."""
+    output, noted = run_page("tutorial", "make")
+    assert noted == [["make", "setup"]]
+    return output
+
+
+def check_run(words, place):
+    """See that a run has parameters, profiles and files that are there; each has one value."""
+    assert words[:2] == ["run", "main.nf"]
+    given = dict(zip_longest(words[2::2], words[3::2], fillvalue="true"))
+    profiles = re.findall(r"(?m)^    (\w+) \{$", (place / "nextflow.config").read_text("utf-8"))
+    assert {*given.pop("-profile", "standard").split(",")} <= {*profiles}
+    for name in {"-c", "--input", "--samplesheet"} & given.keys():
+        assert (place / given[name]).exists()
+    known = given.keys() - {"-c", "-work-dir"}
+    WorkflowModel.model_validate({name.removeprefix("--"): given[name] for name in known})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p.stem for p in PAGES if script_of(p) and p.stem != "tutorial"])
+def test_what_a_page_says_works(run_page, place, page, request):
+    if page == "output":
+        request.getfixturevalue("tutorial")
+    targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.M)
+    for command, *words in run_page(page, "make", "nextflow")[1]:
+        if command == "make":
+            assert set(words) <= set(targets)
+        else:
+            check_run(words, place)
+
+
+@pytest.mark.slow
+def test_the_tutorial_gives_what_it_shows(tutorial, place):
+    (page,) = (page for page in PAGES if page.stem == "tutorial")
+    (shown,) = (block for language, _, block in blocks(page) if language == "text")
+    assert shown in tutorial
+    made, expected = (plt.imread(p) for p in (place / "comparison.png", page.with_suffix(".png")))
+    assert np.abs(made - expected).mean() < 0.01
+
+
+def test_the_errors_that_are_explained_are_those_of_the_code():
+    files = [*(PROJECT / "bin" / "octane").rglob("*.py"), *(PROJECT / "subworkflows").glob("*.nf")]
+    known = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    # Parts of a sentence on several lines are one, and … stands for what is filled in.
+    for pattern, text in ((r'"\s+f?"', ""), (r"\$?\{[^{}]*\}", "…"), ("…+", "…")):
+        known = re.sub(pattern, text, known)
+    text = (PROJECT / "docs" / "faq.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"(?m)^\*\*`([^`]*…[^`]*)`\*\*", text)
+    assert len(quoted) > 10
+    assert [q for q in quoted if q not in known] == []

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Data of docs/tutorial.md: a brain cut into sections of overlapping tiles, and the comparison.
+
+tools/tutorial.py cut FOLDER                        makes FOLDER/mosaics and FOLDER/original.nii.gz
+tools/tutorial.py compare FOLDER VOLUME PICTURE     draws both and prints how near they are
+
+The brain is the MNI152 T1 template in the package nilearn. Its voxels are multiplied by a smooth
+field, as coils and lenses have it, so that there is something to correct and the truth is known.
+"""
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import SimpleITK as sitk
+import zarr
+from scipy import ndimage
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "bin"))
+
+from octane.report.charts import comparison, grey_scale
+from octane.store.image import open_image
+
+TEMPLATE = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
+VOXEL_UM = 1000.0
+TISSUE = 40
+"""Grey level of the template below which there is no brain."""
+SECTIONS, THICKNESS, DEPTH = 3, 62, 64
+"""Planes from one section to the next, and planes that are imaged of each: more than were cut."""
+SHAPE = ((SECTIONS - 1) * THICKNESS + DEPTH, 232, 196)
+"""Voxels that are taken: all but a border, so that voxels of 2 mm divide each tile."""
+TILE, OVERLAP = (96, 80), 0.25
+"""Voxels of a tile in y and x, and the part of it that its neighbour shows as well."""
+
+
+def template() -> np.ndarray:
+    """Voxels of the template, (z, y, x); only the file is read, nilearn itself is not imported."""
+    package = importlib.util.find_spec("nilearn")
+    if package is None or package.origin is None:
+        raise SystemExit(
+            "error: nilearn is not installed; run "
+            "pip install --no-deps --require-hashes -r requirements/tutorial.txt"
+        )
+    image = sitk.ReadImage(str(Path(package.origin).parent / TEMPLATE))
+    planes, rows, columns = (slice(n) for n in SHAPE)
+    # The front of the brain comes first along y, which pictures show from the top.
+    return sitk.GetArrayFromImage(image)[planes, rows, columns][:, ::-1]
+
+
+def field(shape: tuple[int, ...]) -> np.ndarray:
+    """Smooth factor between about 0.6 and 1.7 at every voxel."""
+    z, y, x = np.ogrid[tuple(slice(-1, 1, n * 1j) for n in shape)]
+    return np.exp(0.3 * np.sin(1.5 * x + 0.4) + 0.25 * np.cos(2 * y - 0.6) - 0.2 * z * x)
+
+
+def mosaic(section: np.ndarray) -> np.ndarray:
+    """Tiles of a section (z, y, x) side by side; what two tiles share is there twice."""
+    for axis, size in zip((1, 2), TILE, strict=True):
+        pitch = round(size * (1 - OVERLAP))
+        starts = range(0, section.shape[axis] - (size - pitch), pitch)
+        tiles = [np.arange(s, min(s + size, section.shape[axis])) for s in starts]
+        section = section.take(np.concatenate(tiles), axis)
+    return section
+
+
+def write(store: Path, voxels: np.ndarray) -> None:
+    """Write a mosaic grid as OME-Zarr 0.5: a tile is a chunk over the full Z."""
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
+    scale = {"type": "scale", "scale": [VOXEL_UM] * 3}
+    # The centre of the first voxel, so that the edge of the brain is at 0.
+    first = {"type": "translation", "translation": [VOXEL_UM / 2] * 3}
+    level = {"path": "0", "coordinateTransformations": [scale, first]}
+    ome = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": [level]}]}
+    group = zarr.create_group(store, attributes={"ome": ome}, overwrite=True)
+    group.create_array(
+        "0", data=voxels, chunks=(len(voxels), *TILE), dimension_names=["z", "y", "x"]
+    )
+
+
+def cut(folder: Path) -> None:
+    """Write the mosaic grids of all sections, and the brain as it was."""
+    brain = template()
+    imaged = np.rint(brain * field(brain.shape)).astype(np.uint16)
+    for number in range(SECTIONS):
+        planes = slice(number * THICKNESS, number * THICKNESS + DEPTH)
+        write(folder / "mosaics" / f"section_{number + 1:02d}.ome.zarr", mosaic(imaged[planes]))
+    sitk.WriteImage(sitk.GetImageFromArray(brain), str(folder / "original.nii.gz"))
+
+
+def compare(folder: Path, volume: Path, picture: Path) -> None:
+    """Compare a result with the brain on the result's grid, and draw both."""
+    original = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "original.nii.gz")))
+    image = open_image(volume)
+    scale, first = np.divide(image.grid.spacing, VOXEL_UM), np.divide(image.grid.origin, VOXEL_UM)
+    places = np.indices(image.grid.shape) * scale[:, None, None, None]
+    places += (first - 0.5)[:, None, None, None]
+
+    def on_grid(voxels: np.ndarray) -> np.ndarray:
+        smooth = ndimage.gaussian_filter(voxels.astype(np.float32), (scale - 1) / 2)
+        return ndimage.map_coordinates(smooth, places, order=1, mode="nearest")
+
+    truth = on_grid(original)
+    tissue = truth > TISSUE
+    shown = {"as imaged": on_grid(original * field(original.shape)), "result": image.array[:]}
+    for name, values in shown.items():
+        # N4 leaves the scale open.
+        values = shown[name] = values * (truth[tissue].mean() / values[tissue].mean())
+        correlation = np.corrcoef(values[tissue], truth[tissue])[0, 1]
+        rms = np.sqrt(np.mean((values - truth)[tissue] ** 2)) / truth[tissue].mean()
+        print(f"{name + ':':10} correlation {correlation:.3f}, rms difference {100 * rms:.1f} %")
+    plane = len(truth) // 2
+    section, depth = divmod(round(first[0] - 0.5 + scale[0] * plane), THICKNESS)
+    mosaic = open_image(folder / "mosaics" / f"section_{section + 1:02d}.ome.zarr").array[depth]
+    step = int(scale[1])
+    planes = [("mosaic grid", mosaic[::step, ::step])]
+    planes += [(name, values[plane]) for name, values in (shown | {"original": truth}).items()]
+    greys = [grey_scale([planes[0][1]])] + [grey_scale(image for _, image in planes[1:])] * 3
+    slices = [(*named, grey) for named, grey in zip(planes, greys, strict=True)]
+    picture.write_bytes(comparison([(slices, image.grid.spacing[1:])]))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, words in (("cut", ["folder"]), ("compare", ["folder", "volume", "picture"])):
+        command = commands.add_parser(name)
+        for word in words:
+            command.add_argument(word, type=Path)
+    given = vars(parser.parse_args())
+    {"cut": cut, "compare": compare}[given.pop("command")](**given)
+
+
+if __name__ == "__main__":
+    main()
