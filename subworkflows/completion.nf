@@ -20,8 +20,9 @@ def succeeded(results) {
     found*.parent.unique().sort().each { folder ->
         // The verdict of the report; without a report, what STACK warns of.
         def records = ["${folder.name}_report.json", 'metrics/stack_metrics.json'].collect { name -> folder.resolve(name) }
-        def record = records.find { file -> file.exists() && file.size() > 0 }
-        (record ? read(record).warnings : []).each { text -> log.warn("${folder.name}: ${text}") }
+        def record = records.findResult { file -> file.exists() && file.size() > 0 ? read(file) : null }
+        log.info("${folder.name}: ${record?.verdict ?: 'no report, and so no verdict.'}")
+        record?.warnings?.each { text -> log.warn("${folder.name}: ${text}") }
     }
 }
 

@@ -29,7 +29,7 @@ from octane.resample.resampler import load, make_resampler
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import Attributes, Image
 from octane.store.mosaic_grid import Tile
-from octane.store.sections import noted_sections, read_sections, rescaled
+from octane.store.sections import imaged_plane, noted_sections, read_sections, rescaled
 from octane.store.volumes import Cuts, Volume, bring_in, open_volume
 from octane.store.writer import create_image
 
@@ -254,6 +254,8 @@ def _resample_volume(
         attributes=attributes,
         overwrite=execution.overwrite,
     ) as (writer,):
-        cuts, pinned = Cuts(writer, level.grid, plan.dtype), execution.pinned
+        planes, pinned = level.grid.shape[0], execution.pinned
+        shown = imaged_plane(read_sections(attributes, planes), planes)
+        cuts = Cuts(writer, level.grid, plan.dtype, shown)
         stream_resample(plan, cuts, label="RESAMPLE", metrics=metrics, share=share, pinned=pinned)
     cuts.note(metrics)

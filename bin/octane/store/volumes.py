@@ -74,19 +74,14 @@ class Writer(Protocol):
 
 
 class Cuts:
-    """A writer of a volume that keeps its cuts across z at ``plane``, and across y and x.
+    """A writer of a volume that keeps cuts: across z at ``plane``, across y and x in the middle.
 
-    Cuts are taken from the blocks, so that no chunk is read again; they keep every ``step``-th
-    pixel. ``plane`` is the middle one when unset, as those across y and x are.
+    They are taken from the blocks, so that no chunk is read again.
     """
 
-    def __init__(
-        self, writer: Writer, grid: Grid, dtype: npt.DTypeLike, plane: int | None = None
-    ) -> None:
+    def __init__(self, writer: Writer, grid: Grid, dtype: npt.DTypeLike, plane: int) -> None:
         self._writer, self._grid = writer, grid
-        self.centre = [n // 2 for n in grid.shape]
-        if plane is not None:
-            self.centre[0] = plane
+        self.centre = (plane, grid.shape[1] // 2, grid.shape[2] // 2)
         self._step = max(1, -(-max(grid.shape) // CUT))
         counts = [-(-n // self._step) for n in grid.shape]
         self._planes = [np.zeros(counts[:a] + counts[a + 1 :], dtype) for a in range(3)]

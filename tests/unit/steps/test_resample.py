@@ -121,6 +121,7 @@ def test_a_mosaic_stored_otherwise_gives_the_same(
 def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
     voxels = noise(rng, (30, 41, 52))
     noted = [dict(name=n, number=1, start=a, stop=b) for n, a, b in (("a", 0, 12), ("b", 12, 30))]
+    noted[1]["missing"] = True
     given = {"chunks": (10, 20, 20), "attributes": {"sections": noted}}
     source = write_image("a.zarr", voxels, (3.5, 4.0, 4.0), **given)
     image, metrics = run(source, 10.0, layout="volume")
@@ -129,6 +130,8 @@ def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
     assert image.grid == grid
     assert image.attributes["kind"] == "volume"
     np.testing.assert_array_equal(metrics.previews["slice_y"], image.array[:, 8])
+    # The middle plane is of the missing section.
+    np.testing.assert_array_equal(metrics.previews["slice_z"], image.array[3])
     assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
     assert [(s["start"], s["stop"]) for s in image.attributes["sections"]] == [(0, 4), (4, 11)]
 

@@ -1,0 +1,49 @@
+"""Checks of tiles and faces without anything to compare: nothing is found, and nothing fails."""
+
+import numpy as np
+import pytest
+
+from octane.stitch.checks import Neighbours, seam_without_speckle
+from octane.stitch.faces import brightness, flips
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def bad(rng, shape, value):
+    tile = rng.random(shape, np.float32)
+    tile[0, 0] = value
+    return tile
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "pitch"),
+    [
+        (lambda _, shape: np.zeros(shape, np.float32), (40, 40), 32),
+        (lambda _, shape: np.full(shape, 1e30, np.float32), (40, 40), 32),
+        (lambda rng, shape: rng.random(shape, np.float32) * np.float32(1e-30), (40, 40), 32),
+        (lambda rng, shape: bad(rng, shape, np.nan), (40, 40), 32),
+        (lambda rng, shape: bad(rng, shape, np.inf), (40, 40), 32),
+        (lambda rng, shape: rng.random(shape, np.float32), (40, 40), 40),
+        (lambda rng, shape: rng.random(shape, np.float32), (40, 40), -30),
+        (lambda rng, shape: rng.random(shape, np.float32), (2, 300), 1),
+    ],
+    ids=["blank", "flat", "small", "NaN", "Inf", "abutting", "turned", "thin"],
+)
+def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
+    tiles = {tile: make(rng, shape) for tile in np.ndindex(2, 3)}
+    starts = {(row, column): (row * pitch, column * pitch) for row, column in tiles}
+    overlaps, misplaced = Neighbours(tiles, starts).findings((400.0, 400.0), (10.0, 10.0))
+    assert misplaced == []
+    assert [(own.found, own.better) for own in overlaps] in ([], [(None, False)] * 2)
+
+
+def test_faces_without_tissue_say_nothing():
+    blank = np.zeros((10, 10))
+    assert brightness([blank, blank]) == [None, None]
+    assert flips([(blank, blank)] * 2) == [None, None]
+
+
+@pytest.mark.parametrize("step", [0.0, 0.2])
+def test_a_seam_counts_a_step_and_no_speckle(rng, step):
+    first, second = (rng.gamma(4.0, 0.25, (200, 200)) for _ in range(2))
+    assert seam_without_speckle(first, second * (1 + step)) == pytest.approx(step, abs=0.05)
