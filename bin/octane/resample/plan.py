@@ -12,7 +12,7 @@ import numpy as np
 from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, Vector, spelled, vector
+from octane.core.geometry import Grid, Vector, samples, spelled, vector
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator, resampled, resampler
@@ -36,7 +36,8 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     Raises
     ------
     OctaneError
-        When there is none, or two, or it is finer than the source and upsampling is not allowed.
+        When there is none, or two, it is finer than the source and upsampling is not allowed, or
+        it leaves one voxel of a tile or plane.
     """
     spacing = image.grid.spacing
     if (parameters.resolution is None) == (parameters.scale is None):
@@ -54,6 +55,17 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
         raise OctaneError(
             f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
             f"target {spelled(target)}: give a coarser --resolution, or --allow-upsampling."
+        )
+    # Of a thin section one plane may be wanted.
+    whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
+    sizes = [min(n, m) for n, m in zip(whole, image.grid.shape, strict=True)][1:]
+    lengths = [n * s for n, s in zip(sizes, spacing[1:], strict=True)]
+    left = [samples(length, t) for length, t in zip(lengths, target[1:], strict=True)]
+    if any(n > 1 and m == 1 for n, m in zip(sizes, left, strict=True)):
+        raise OctaneError(
+            f"{image.path}: the target {spelled(target)} micrometre leaves one voxel of "
+            f"{'a tile' if parameters.layout == 'mosaic' else 'a plane'} of {spelled(lengths)} "
+            "micrometre (y x); give a finer --resolution."
         )
     return target
 

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, Protocol
 
 import numpy as np
@@ -166,6 +167,17 @@ def bring_in(volume: Volume, metrics: Metrics) -> None:
             volume.load()
 
 
+def require_holds(destination: Path, dtype: npt.DTypeLike) -> None:
+    """Raise unless :func:`create_volume` can write such voxels into a file of this name."""
+    if is_ome_zarr(destination):
+        return
+    require_format(destination)
+    native = np.dtype(dtype).newbyteorder("=")
+    with TemporaryDirectory() as folder:
+        image = _image(np.zeros((2, 2, 2), native), destination)
+        _write_file(image, Path(folder) / destination.name, destination)
+
+
 @contextmanager
 def create_volume(
     destination: Path,
@@ -204,9 +216,6 @@ def create_volume(
     require_format(destination)
     with writing(destination, overwrite=overwrite) as partial:
         native = np.dtype(dtype).newbyteorder("=")
-        # What the format cannot hold shows itself before the work and not after it.
-        _write_file(_image(np.zeros((2, 2, 2), native), destination), partial, destination)
-        partial.unlink()
         voxels = np.empty(like.grid.shape, native)
         nz, ny, nx = like.grid.shape
         yield voxels, (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
