@@ -114,6 +114,19 @@ def existing():
     return ["in.zarr", "out.zarr"]
 
 
+def linked(*arguments):
+    """Make an input with links to it, symbolic and hard, and a store within it."""
+
+    def make():
+        store("in.zarr")
+        Path("link.zarr").symlink_to("in.zarr")
+        Path("table.csv").touch()
+        os.link("table.csv", "hard.csv")
+        return ["in.zarr", *arguments, "--overwrite"]
+
+    return make
+
+
 NOT_FINITE = np.where(np.arange(np.prod(SHAPE)).reshape(SHAPE) == 4805, np.nan, values())
 CUT_IN_Z = {"chunks": (4, 16, 16)}
 EMPTY = np.zeros(SHAPE)
@@ -163,6 +176,26 @@ CASES = [
     ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),
     ("n4", plain("--spline-distance-mm", "50"), "in.zarr: --spline-distance-mm asks", "at most"),
     ("n4", plain("--section-starts", "5", "2"), "--section-starts is 5 2", "rising planes"),
+    ("n4", plain("--mode", "per_section"), "--mode per_section needs", "give --section-starts"),
+    ("resample", plain("--resolution", "90"), "leaves one voxel of a tile of 80 x 80", "finer"),
+    ("n4", linked("in.zarr"), "in.zarr is given as DESTINATION and would", "choose another name"),
+    ("n4", linked("link.zarr"), "would replace in.zarr, given as SOURCE", "choose another name"),
+    ("n4", linked("in.zarr/0/a.zarr"), "in.zarr/0/a.zarr is given as DESTINATION", "another name"),
+    ("n4", linked("."), ". is given as DESTINATION and would replace in.zarr", "another name"),
+    ("n4", linked("a.zarr", "--mask", "a.zarr"), "replace a.zarr, given as --mask", "another name"),
+    ("n4", linked("a.zarr", "--metrics", "in.zarr/a.json"), "given as --metrics", "another name"),
+    ("n4", linked("a.zarr", "--save-bias-field", "a.zarr"), "--save-bias-field", "another name"),
+    (
+        "stitch",
+        linked("a.zarr", "--positions", "table.csv", "--preview", "hard.csv"),
+        "hard.csv is given as --preview and would replace table.csv, given as --positions",
+        "choose another name",
+    ),
+    ("stack", linked("in.zarr"), "would replace in.zarr, given as SOURCES", "another name"),
+    ("resample", plain(*TARGET, "--metrics", "no/m.json"), "folder no is not there", "make it"),
+    ("n4", plain("--mask", "none.nii"), "none.nii does not exist", "check the path"),
+    ("n4", plain("--weights", "none.nii"), "none.nii does not exist", "check the path"),
+    ("n4", plain("--save-bias-field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
     ("n4", plain("--outside", "zero"), "--outside zero needs a mask", "--mask tissue"),
     ("n4", unwritable, "file cannot be written", "choose another place"),
     ("n4", existing, "out.zarr exists already", "--overwrite"),

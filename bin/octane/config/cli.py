@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -20,14 +20,21 @@ from rich.logging import RichHandler
 from octane import __version__
 from octane.config.validation import spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.core.files import require_free, require_writable
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
 
 
-def _no_folder(path: Path | None) -> Path | None:
+RESULTS, RECORDS = ("destination", "save_bias_field"), ("metrics", "preview")
+"""Parameters of commands that name what is written; records replace what is there."""
+
+
+def _record_file(path: Path | None) -> Path | None:
     if path is not None and path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file.")
+    if path is not None and not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} is not there; make it, or correct the name.")
     return path
 
 
@@ -36,9 +43,9 @@ REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate m
 
 RecordFile = Annotated[
     Path | None,
-    AfterValidator(_no_folder),
+    AfterValidator(_record_file),
     # cyclopts calls pydantic's validators in models alone.
-    cyclopts.Parameter(validator=lambda _, path: _no_folder(path)),
+    cyclopts.Parameter(validator=lambda _, path: _record_file(path)),
 ]
 """File that is replaced: metrics and previews."""
 
@@ -67,13 +74,55 @@ def application(step: Callable[..., None]) -> cyclopts.App:
 
     # Without annotations, which cyclopts would take before those of the signature.
     def call(*words, **flags):
-        step(*words, **flags | {name: flags.get(name) or own() for name, own in models.items()})
+        given = flags | {name: flags.get(name) or own() for name, own in models.items()}
+        _require_outputs(signature.bind(*words, **given).arguments)
+        step(*words, **given)
 
     vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))
     call.__doc__ = step.__doc__
     app = command(None)
     app.default(call)
     return app
+
+
+def _require_outputs(arguments: Mapping[str, object]) -> None:
+    """Raise where an output of a command cannot be written, or would replace what it reads."""
+    values: dict[str, object] = {}
+    for name, value in arguments.items():
+        values |= dict(value) if isinstance(value, BaseModel) else {name: value}
+    # Masks and weights are words or files.
+    named = [
+        (name, Path(path))
+        for name, value in values.items()
+        for path in (value if isinstance(value, list) else [value])
+        if isinstance(path, Path) or (name in ("mask", "weights") and isinstance(path, str))
+    ]
+    for index, (name, output) in enumerate(named):
+        if name not in RESULTS + RECORDS:
+            continue
+        for other, path in named[:index] + named[index + 1 :]:
+            if _replaces(output, path):
+                raise OctaneError(
+                    f"{output} is given as {_word(name)} and would replace {path}, given as "
+                    f"{_word(other)}; choose another name."
+                )
+        if name in RESULTS and not values.get("dry_run"):
+            require_free(output, overwrite=bool(values.get("overwrite")))
+            require_writable(output)
+
+
+def _word(name: str) -> str:
+    positional = name in ("source", "sources", "destination")
+    return name.upper() if positional else f"--{name.replace('_', '-')}"
+
+
+def _replaces(output: Path, other: Path) -> bool:
+    """Tell whether an output is another path, holds it, or lies in the store that it is."""
+    if output.exists() and other.exists() and output.samefile(other):
+        return True
+    place, found = output.resolve(), other.resolve()
+    inside = found.suffix == ".zarr" and found in place.parents
+    return place == found or place in found.parents or inside
 
 
 def command(description: str | None) -> cyclopts.App:
