@@ -3,14 +3,14 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import RecordFile, StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.steps.pyramid import build_pyramid
 
 
 def main(
     source: Path,
-    destination: Path,
+    destination: StoreName,
     /,
     *,
     parameters: PyramidParameters,

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import RecordFile, StoreName, run
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -15,7 +15,7 @@ from octane.steps.resample import resample_image
 
 def main(
     source: Path,
-    destination: Path,
+    destination: StoreName,
     /,
     *,
     parameters: ResampleParameters,

@@ -3,13 +3,13 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import RecordFile, StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters
 from octane.steps.stack import stack_sections
 
 
 def main(
-    destination: Path,
+    destination: StoreName,
     sources: list[Path],
     /,
     *,

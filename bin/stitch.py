@@ -3,14 +3,14 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import RecordFile, StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
 from octane.steps.stitch import stitch_section
 
 
 def main(
     source: Path,
-    destination: Path,
+    destination: StoreName,
     /,
     *,
     parameters: StitchParameters,

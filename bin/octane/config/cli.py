@@ -32,9 +32,9 @@ RESULTS, RECORDS = ("destination", "save_bias_field"), ("metrics", "preview")
 
 def _record_file(path: Path | None) -> Path | None:
     if path is not None and path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file.")
+        raise OctaneError(f"{path} is a folder; give the name of a file.")
     if path is not None and not path.parent.is_dir():
-        raise ValueError(f"the folder {path.parent} is not there; make it, or correct the name.")
+        raise OctaneError(f"{path}: the folder is not there; make it, or correct the name.")
     return path
 
 
@@ -48,6 +48,9 @@ RecordFile = Annotated[
     cyclopts.Parameter(validator=lambda _, path: _record_file(path)),
 ]
 """File that is replaced: metrics and previews."""
+
+StoreName = Annotated[Path, ".zarr"]
+"""Name of an OME-Zarr image that is made."""
 
 
 def run(step: Callable[..., None]) -> None:
@@ -75,7 +78,11 @@ def application(step: Callable[..., None]) -> cyclopts.App:
     # Without annotations, which cyclopts would take before those of the signature.
     def call(*words, **flags):
         given = flags | {name: flags.get(name) or own() for name, own in models.items()}
-        _require_outputs(signature.bind(*words, **given).arguments)
+        arguments = signature.bind(*words, **given).arguments
+        for name, path in arguments.items():
+            if signature.parameters[name].annotation == StoreName and path.suffix != ".zarr":
+                raise OctaneError(f"{path} is no name of an OME-Zarr image; end it in .ome.zarr.")
+        _require_outputs(arguments)
         step(*words, **given)
 
     vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))

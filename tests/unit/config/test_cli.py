@@ -99,7 +99,7 @@ def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, mon
         ("n4", ["a", "b", "--memory", "lots", "--workers", "0"], "--workers is '0'"),
         ("n4", ["a", "b", "--memory", "4"], "'4' is not a size with its unit; write it like 4GB."),
         ("stitch", ["a", "b", "--overlap", "1.5"], "--overlap is '1.5'"),
-        ("stack", ["out", "none_1.zarr"], "none_1.zarr does not exist"),
+        ("stack", ["out.zarr", "none_1.zarr"], "none_1.zarr does not exist"),
         ("pyramid", ["none.nii", "out.zarr"], "none.nii does not exist"),
         ("phantom", ["out", "--tiles", "0"], "--tiles is '0'"),
         ("preflight", ["in", "out.json"], "--request"),
