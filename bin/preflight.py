@@ -3,11 +3,13 @@
 
 from pathlib import Path
 
-from octane.config.cli import run
+from octane.config.cli import problems_into, run
 from octane.steps.preflight import make_plans
 
 
-def main(sources: Path, output: Path, /, *, request: Path, positions: Path) -> None:
+def main(
+    sources: Path, output: Path, /, *, request: Path, positions: Path, note_problems: bool = False
+) -> None:
     """Check a run's parameters and inputs before any work is queued, and write its plans.
 
     Parameters
@@ -20,8 +22,11 @@ def main(sources: Path, output: Path, /, *, request: Path, positions: Path) -> N
         JSON: the run's parameters and its subjects.
     positions
         A folder with the tables of tile positions, each in a folder of its number from 1.
+    note_problems
+        Write what is wrong into OUTPUT, and end well.
     """
-    make_plans(request, sources, output, positions)
+    with problems_into(output if note_problems else None):
+        make_plans(request, sources, output, positions)
 
 
 if __name__ == "__main__":

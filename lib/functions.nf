@@ -35,6 +35,12 @@ def codeVersion(step) {
     return own.collect { path -> "${path} ${root.resolve(path).text.md5()}" }.sort().join('\n').md5()
 }
 
+// End Nextflow's drawing of the processes with a last picture, under which all further words stand.
+def endDrawing() {
+    def session = nextflow.Global.session
+    (session.hasProperty('logObserver') ? session.logObserver : session.ansiLogObserver)?.onFlowComplete()
+}
+
 def outputFolder() {
     return file(params.outdir.toString(), glob: false).toAbsolutePath()
 }
@@ -57,14 +63,11 @@ def metadataOf(path) {
     return ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }.find { file -> file.exists() }
 }
 
-// As is_store in octane/store/chunks.py.
-def isStore(path) {
-    return path.name.endsWith('.zarr') || metadataOf(path)
-}
-
 // The part of an input that is read: of a folder its stores alone, because results, a work directory and
 // other files in it may change meanwhile. Names that begin with a dot are no input.
 def partsOf(input) {
+    // As is_store in octane/store/chunks.py.
+    def isStore = { path -> path.name.endsWith('.zarr') || metadataOf(path) }
     return !input.isDirectory() || isStore(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
 }
 

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -21,6 +22,7 @@ from octane import __version__
 from octane.config.validation import spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 from octane.core.files import require_free, require_writable
+from octane.core.metrics import write_json
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
@@ -205,6 +207,22 @@ def launch(app: cyclopts.App) -> None:
         )
     except KeyboardInterrupt as error:
         _fail("Interrupted; nothing was left half-written.", error, 130)
+
+
+@contextmanager
+def problems_into(output: Path | None) -> Generator[None]:
+    """Write what is wrong into a check's output, ``problems``, where there is one, and end well.
+
+    Of a task that fails Nextflow shows much more than that.
+    """
+    try:
+        yield
+    except NoSpaceError:
+        raise
+    except OctaneError as error:
+        if output is None:
+            raise
+        write_json(output, {"problems": str(error).splitlines()})
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
