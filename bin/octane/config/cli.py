@@ -4,6 +4,7 @@ import errno
 import inspect
 import logging
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -32,11 +33,9 @@ RESULTS, RECORDS = ("destination", "save_bias_field"), ("metrics", "preview")
 """Parameters of commands that name what is written; records replace what is there."""
 
 
-def _record_file(path: Path | None) -> Path | None:
+def _no_folder(path: Path | None) -> Path | None:
     if path is not None and path.is_dir():
         raise OctaneError(f"{path} is a folder; give the name of a file.")
-    if path is not None and not path.parent.is_dir():
-        raise OctaneError(f"{path}: the folder is not there; make it, or correct the name.")
     return path
 
 
@@ -45,9 +44,9 @@ REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate m
 
 RecordFile = Annotated[
     Path | None,
-    AfterValidator(_record_file),
+    AfterValidator(_no_folder),
     # cyclopts calls pydantic's validators in models alone.
-    cyclopts.Parameter(validator=lambda _, path: _record_file(path)),
+    cyclopts.Parameter(validator=lambda _, path: _no_folder(path)),
 ]
 """File that is replaced: metrics and previews."""
 
@@ -115,6 +114,8 @@ def _require_outputs(arguments: Mapping[str, object]) -> None:
                     f"{output} is given as {_word(name)} and would replace {path}, given as "
                     f"{_word(other)}; choose another name."
                 )
+        if name in RECORDS and not output.parent.is_dir():
+            raise OctaneError(f"{output}: the folder is not there; make it, or correct the name.")
         if name in RESULTS and not values.get("dry_run"):
             require_free(output, overwrite=bool(values.get("overwrite")))
             require_writable(output)
@@ -223,6 +224,12 @@ def problems_into(output: Path | None) -> Generator[None]:
         if output is None:
             raise
         write_json(output, {"problems": str(error).splitlines()})
+
+
+def installed() -> None:
+    """Run the command that pip installed under another name: octane-gpu-slot is gpu_slot.py."""
+    name = Path(sys.argv[0]).name.removeprefix("octane-").removesuffix(".exe").replace("-", "_")
+    runpy.run_module(f"octane.commands.{name}", run_name="__main__")
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
