@@ -68,7 +68,7 @@ def metadataOf(path) {
 def partsOf(input) {
     // As is_store in octane/store/chunks.py.
     def isStore = { path -> path.name.endsWith('.zarr') || metadataOf(path) }
-    return !input.isDirectory() || isStore(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
+    return !input.isDirectory() || isStore.call(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
 }
 
 // Names, sizes and times of all files of an input, as one text: Nextflow looks at a folder's own time
