@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from octane.config.cli import problems_into, run
+from octane.config.cli import run
 from octane.steps.cohort import make_cohort
 
 
@@ -14,26 +14,22 @@ def main(
     request: Path,
     samplesheet: Path,
     unseen: bool = False,
-    note_problems: bool = False,
 ) -> None:
     """Check a samplesheet and the parameters of its run, and write the subjects.
 
     Parameters
     ----------
     output
-        The subjects, JSON.
+        The subjects, JSON, or the problems of their rows.
     request
         JSON of all workflow parameters.
     samplesheet
         CSV or YAML: one row for each subject.
     unseen
         Do not look whether the paths of the rows exist.
-    note_problems
-        Write what is wrong into OUTPUT, and end well.
     """
-    with problems_into(output if note_problems else None):
-        make_cohort(request, samplesheet, output, look=not unseen)
+    make_cohort(request, samplesheet, output, look=not unseen)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, problems="output")

@@ -3,13 +3,11 @@
 
 from pathlib import Path
 
-from octane.config.cli import problems_into, run
+from octane.config.cli import run
 from octane.steps.preflight import make_plans
 
 
-def main(
-    sources: Path, output: Path, /, *, request: Path, positions: Path, note_problems: bool = False
-) -> None:
+def main(sources: Path, output: Path, /, *, request: Path, positions: Path) -> None:
     """Check a run's parameters and inputs before any work is queued, and write its plans.
 
     Parameters
@@ -17,17 +15,14 @@ def main(
     sources
         A folder with each subject's input in a folder of its number from 1.
     output
-        The plans to be made, JSON.
+        The plans to be made, JSON, or the problems that stand against them.
     request
         JSON: the run's parameters and its subjects.
     positions
         A folder with the tables of tile positions, each in a folder of its number from 1.
-    note_problems
-        Write what is wrong into OUTPUT, and end well.
     """
-    with problems_into(output if note_problems else None):
-        make_plans(request, sources, output, positions)
+    make_plans(request, sources, output, positions)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, problems="output")

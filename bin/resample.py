@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, StoreName, run
+from octane.config.cli import StoreName, run
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -22,7 +22,7 @@ def main(
     reading: InputParameters,
     execution: ExecutionParameters,
     sharing: LeaseParameters,
-    metrics: RecordFile = None,
+    metrics: Path | None = None,
     dry_run: bool = False,
 ) -> None:
     """Resample a mosaic grid tile by tile, or a volume, to a target voxel size.

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, StoreName, run
+from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters
 from octane.steps.stack import stack_sections
 
@@ -16,7 +16,7 @@ def main(
     parameters: StackParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
-    metrics: RecordFile = None,
+    metrics: Path | None = None,
 ) -> None:
     """Stack the sections of a subject into one volume.
 

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, StoreName, run
+from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
 from octane.steps.stitch import stitch_section
 
@@ -17,8 +17,8 @@ def main(
     reading: InputParameters,
     execution: ExecutionParameters,
     positions: Path | None = None,
-    metrics: RecordFile = None,
-    preview: RecordFile = None,
+    metrics: Path | None = None,
+    preview: Path | None = None,
 ) -> None:
     """Stitch the tiles of one section's mosaic grid into one image.
 

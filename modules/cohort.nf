@@ -16,12 +16,12 @@ process COHORT {
     // A container sees only what is staged.
     def unseen = workflow.containerEngine ? '--unseen' : ''
     """
-    cohort.py cohort.json --request /dev/stdin --samplesheet ${sheet} ${unseen} --note-problems
+    cohort.py cohort.json --request /dev/stdin --samplesheet ${sheet} ${unseen}
     """
 
     stub:
     // A sheet is read all the same: the subjects are the wiring's own.
     """
-    cohort.py cohort.json --request /dev/stdin --samplesheet ${sheet} --unseen --note-problems
+    cohort.py cohort.json --request /dev/stdin --samplesheet ${sheet} --unseen
     """
 }

@@ -15,7 +15,7 @@ process PREFLIGHT {
 
     script:
     """
-    preflight.py input plans.json --request /dev/stdin --positions positions --note-problems
+    preflight.py input plans.json --request /dev/stdin --positions positions
     """
 
     stub:

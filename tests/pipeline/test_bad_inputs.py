@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 import zarr
 
+from octane.core.errors import OctaneError
+from octane.steps.preflight import make_plans
+
 # Without tokens cyclopts reads the command line, which is what a command does.
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked:UserWarning")
 
@@ -115,8 +118,6 @@ def existing():
 
 
 def linked(*arguments):
-    """Make an input with links to it, symbolic and hard, and a store within it."""
-
     def make():
         store("in.zarr")
         Path("link.zarr").symlink_to("in.zarr")
@@ -131,6 +132,7 @@ NOT_FINITE = np.where(np.arange(np.prod(SHAPE)).reshape(SHAPE) == 4805, np.nan, 
 CUT_IN_Z = {"chunks": (4, 16, 16)}
 EMPTY = np.zeros(SHAPE)
 TARGET = ("--resolution", "10")
+TABLES = ("--positions", "table.csv", "--preview", "hard.csv")
 
 CASES = [
     ("resample", nothing, "in.zarr does not exist", "check the path"),
@@ -177,35 +179,19 @@ CASES = [
     ("n4", plain("--spline-distance-mm", "50"), "in.zarr: --spline-distance-mm asks", "at most"),
     ("n4", plain("--section-starts", "5", "2"), "--section-starts is 5 2", "rising planes"),
     ("n4", plain("--mode", "per_section"), "--mode per_section needs", "give --section-starts"),
-    ("resample", plain("--resolution", "90"), "leaves one voxel of a tile of 80 x 80", "finer"),
-    ("n4", linked("in.zarr"), "in.zarr is given as DESTINATION and would", "choose another name"),
-    ("n4", linked("link.zarr"), "would replace in.zarr, given as SOURCE", "choose another name"),
-    ("n4", linked("in.zarr/0/a.zarr"), "in.zarr/0/a.zarr is given as DESTINATION", "another name"),
-    ("n4", linked("."), ". is given as DESTINATION and would replace in.zarr", "another name"),
-    ("n4", linked("a.zarr", "--mask", "a.zarr"), "replace a.zarr, given as --mask", "another name"),
-    ("n4", linked("a.zarr", "--metrics", "in.zarr/a.json"), "given as --metrics", "another name"),
-    ("n4", linked("a.zarr", "--save-bias-field", "a.zarr"), "--save-bias-field", "another name"),
-    (
-        "stitch",
-        linked("a.zarr", "--positions", "table.csv", "--preview", "hard.csv"),
-        "hard.csv is given as --preview and would replace table.csv, given as --positions",
-        "choose another name",
-    ),
-    ("stack", linked("in.zarr"), "would replace in.zarr, given as SOURCES", "another name"),
-    (
-        "resample",
-        plain(*TARGET, "--metrics", "no/m.json"),
-        "no/m.json: the folder is not",
-        "make it",
-    ),
+    ("resample", plain("--resolution", "90"), "leaves one voxel of the 80 of a tile", "finer"),
+    ("n4", linked("link.zarr"), "given as destination and would replace in.zarr", "another name"),
+    ("n4", linked("in.zarr/0/a.zarr"), "in.zarr/0/a.zarr is given as destination", "another name"),
+    ("n4", linked("."), ". is given as destination and would replace in.zarr", "another name"),
+    ("n4", linked("a.zarr", "--mask", "a.zarr"), "would replace a.zarr, the mask", "another name"),
+    ("n4", linked("a.zarr", "--metrics", "in.zarr/a.json"), "given as metrics", "another name"),
+    ("n4", linked("a.zarr", "--save-bias-field", "a.zarr"), "the save-bias-field", "another name"),
+    ("stitch", linked("a.zarr", *TABLES), "replace table.csv, the positions", "another name"),
+    ("stack", linked("in.zarr"), "would replace in.zarr, the sources", "another name"),
+    ("resample", plain(*TARGET, "--metrics", "no/m.json"), "the folder is not there", "make it"),
     ("n4", plain("--mask", "none.nii"), "none.nii does not exist", "check the path"),
     ("n4", plain("--weights", "none.nii"), "none.nii does not exist", "check the path"),
-    (
-        "stitch",
-        linked("a.nii", "--overlap", "0"),
-        "a.nii is no name of an OME-Zarr image",
-        "end it",
-    ),
+    ("stitch", linked("a.nii"), "a.nii is no name of an OME-Zarr image", "end it in .ome.zarr"),
     ("n4", plain("--save-bias-field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
     ("n4", plain("--outside", "zero"), "--outside zero needs a mask", "--mask tissue"),
     ("n4", unwritable, "file cannot be written", "choose another place"),
@@ -345,9 +331,9 @@ def test_hostile_metadata(call, monkeypatch, tmp_path, file, place, value):
     parameters = {"outdir": "out", "overlap": 0, "resolution": 10, "missing_chunks": "fill"}
     request = {"parameters": parameters, "subjects": [{"id": "a"}]}
     Path("request.json").write_text(json.dumps(request))
-    words = ["input", "plans.json", "--request", "request.json", "--positions", "positions"]
+    with pytest.raises(OctaneError, match=r"in\.zarr"):
+        make_plans(Path("request.json"), Path("input"), Path("plans.json"), Path("none"))
     for command, *arguments in (
-        ("preflight", *words),
         ("resample", source, "out.zarr", "--resolution", "10"),
         ("n4", source, "out.zarr"),
     ):

@@ -2,56 +2,40 @@
 
 import subprocess
 import sys
-from importlib.metadata import Distribution, PathDistribution
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
-import pytest
-
 PROJECT = Path(__file__).resolve().parents[2]
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
-@pytest.fixture(scope="module")
-def installed(environment, tmp_path_factory):
-    """Install a wheel built without the network; gives its folder and a function that calls it."""
-    wheels, folder = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("installed")
+def test_the_package_and_its_commands_are_installed(environment, tmp_path):
+    wheels, folder = tmp_path / "wheels", tmp_path / "installed"
 
-    def call(*words, env=environment):
-        words = [str(word) for word in words]
-        made = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True)
-        assert made.returncode == 0, made.stderr
-        return made.stdout
+    def call(*words):
+        env = {**environment, "PYTHONPATH": str(folder)}
+        return subprocess.check_output(
+            [str(word) for word in words], env=env, cwd=tmp_path, text=True
+        )
 
+    # Without the network.
     call(*PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", wheels, PROJECT)
-    (wheel,) = wheels.iterdir()
-    call(*PIP, "install", "--no-deps", "--no-index", "--target", folder, wheel)
-    env = {**environment, "PYTHONPATH": str(folder)}
-    return folder, lambda name, *words: call(folder / "bin" / name, *words, env=env)
-
-
-def test_all_files_and_commands_are_installed(installed):
-    folder, call = installed
+    call(*PIP, "install", "--no-deps", "--no-index", "--target", folder, *wheels.iterdir())
     package = PROJECT / "bin" / "octane"
     files = {
         path.relative_to(package)
-        for path in package.rglob("*")
-        if path.suffix in (".py", ".cu", ".j2")
+        for kind in ("py", "cu", "j2")
+        for path in package.rglob(f"*.{kind}")
     }
-    assert {path.suffix for path in files} == {".py", ".cu", ".j2"}
     assert [path for path in files if not (folder / "octane" / path).exists()] == []
-    found: Distribution = PathDistribution(next(folder.glob("octane-*.dist-info")))
-    for script in found.entry_points:
-        name = script.name.removeprefix("octane-").replace("-", "_")
-        command = (PROJECT / "bin" / f"{name}.py").read_text(encoding="utf-8")
-        assert (folder / "octane" / "commands" / f"{name}.py").read_text("utf-8") == command
+    found = PathDistribution(next(folder.glob("octane-*.dist-info")))
     assert {"octane-n4", "octane-resample", "octane-gpu-slot"} <= found.entry_points.names
-    assert call("octane-gpu-slot", "--version").strip() == found.version
-
-
-def test_an_installed_command_works(installed):
-    folder, call = installed
-    call("octane-phantom", "p", "--sections", 1, "--tiles", 1, "--tile-shape", "8,16,16")
-    words = ("--resolution", "z=7,y=8,x=8")
-    call("octane-resample", "p/mosaics/section_01.ome.zarr", "made.ome.zarr", *words)
-    assert (folder / "made.ome.zarr" / "zarr.json").exists()
-    assert call("octane-n4", "--help").startswith("Usage: octane-n4 ")
+    for name in found.entry_points.names:
+        module = f"{name.removeprefix('octane-').replace('-', '_')}.py"
+        command = folder / "octane" / "commands" / module
+        assert command.read_bytes() == (PROJECT / "bin" / module).read_bytes()
+    commands = folder / "bin"
+    assert call(commands / "octane-gpu-slot", "--version").strip() == found.version
+    assert call(commands / "octane-n4", "--help").startswith("Usage: octane-n4 ")
+    call(commands / "octane-phantom", "p", "--sections", 1, "--tiles", 1, "--tile-shape", "8,16,16")
+    assert (tmp_path / "p" / "mosaics" / "section_01.ome.zarr").exists()

@@ -67,13 +67,6 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         )
 
 
-def require_writable(destination: Path) -> None:
-    """Raise an OctaneError where the folder that an output goes into can be seen to take none."""
-    folder = next(folder for folder in destination.absolute().parents if folder.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise OctaneError(f"{folder} cannot be written; choose another place for the output.")
-
-
 # Descriptor and number of outputs being written, by folder.
 _writers: dict[Path, tuple[int, int]] = {}
 _opening = threading.Lock()

@@ -163,18 +163,16 @@ number_of_histogram_bins, stopping, on_iteration
     check_arrays(image, mask, weights)
     points = _per_axis("control_points", control_points)
     keep = shrink_slices(image.shape, _per_axis("shrink_factor", shrink_factor))
-    shrunk, inside = image[keep], None if mask is None else mask[keep]
-    weight = None if weights is None else weights[keep]
-    values = shrunk if inside is None else shrunk[inside == 1]
+    values = image[keep] if mask is None else image[keep][mask[keep] == 1]
     if values.size and values.min() == values.max():
         raise OctaneError(
             f"The volume holds the one value {values.min():g} everywhere that is to be fitted; "
             "there is no field to find: check the input and the mask."
         )
     fit = fit_bias_field(
-        shrunk,
-        inside,
-        weights=weight,
+        image[keep],
+        None if mask is None else mask[keep],
+        weights=None if weights is None else weights[keep],
         iterations=iterations,
         convergence_threshold=convergence_threshold,
         bias_field_fwhm=bias_field_fwhm,

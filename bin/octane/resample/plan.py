@@ -56,17 +56,14 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
             f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
             f"target {spelled(target)}: give a coarser --resolution, or --allow-upsampling."
         )
-    # Of a thin section one plane may be wanted.
     whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
-    sizes = [min(n, m) for n, m in zip(whole, image.grid.shape, strict=True)][1:]
-    lengths = [n * s for n, s in zip(sizes, spacing[1:], strict=True)]
-    left = [samples(length, t) for length, t in zip(lengths, target[1:], strict=True)]
-    if any(n > 1 and m == 1 for n, m in zip(sizes, left, strict=True)):
-        raise OctaneError(
-            f"{image.path}: the target {spelled(target)} micrometre leaves one voxel of "
-            f"{'a tile' if parameters.layout == 'mosaic' else 'a plane'} of {spelled(lengths)} "
-            "micrometre (y x); give a finer --resolution."
-        )
+    # Of a thin section one plane may be wanted.
+    for n, most, s, t in list(zip(whole, image.grid.shape, spacing, target, strict=True))[1:]:
+        if min(n, most) > 1 and samples(min(n, most) * s, t) == 1:
+            raise OctaneError(
+                f"{image.path}: the target {spelled(target)} micrometre leaves one voxel of "
+                f"the {min(n, most) * s:g} of a tile or plane; give a finer --resolution."
+            )
     return target
 
 

@@ -160,7 +160,7 @@ def prepare(
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * (not is_ome_zarr(source))
     whole += sum(voxels * 4 for path in outputs if not is_ome_zarr(path))
-    sections = sections_of(volume, p)
+    sections = sections_of(volume, p, volume.grid.shape[0])
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
     return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, truth)
 

@@ -56,13 +56,11 @@ def sections_from(starts: Sequence[int], planes: int) -> list[Section]:
     ]
 
 
-def sections_of(volume: Volume, p: N4Parameters, planes: int | None = None) -> list[Section]:
-    """Sections that have tissue: blank slabs that stand for missing ones are left out.
+def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
+    """Sections that have tissue, once the volume has ``planes``; an error where they are needed.
 
-    ``planes`` are those that the volume is to have by then; None: those that it has. What is done
-    section by section needs to know where they begin.
+    Blank slabs that stand for missing ones are left out.
     """
-    planes = volume.grid.shape[0] if planes is None else planes
     if p.section_starts is not None:
         return sections_from(p.section_starts, planes)
     if not volume.attributes.get("sections"):

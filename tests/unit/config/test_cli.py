@@ -90,7 +90,6 @@ def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, mon
             *("resample", ["a", "b", "--resolution", "10", "10"]),
             "is '10 10': give one number, three in the order z y x, or z=4,y=4,x=4.",
         ),
-        ("phantom", ["out", "--tiles", "x=4"], "two in the order y x, or y=4,x=4."),
         ("resample", ["a", "b", "--resolution", "0"], "--resolution is '0'"),
         ("resample", ["a", "b", "c"], "'c'"),
         ("resample", ["a"], "DESTINATION"),

@@ -179,7 +179,7 @@ def test_a_target_finer_than_the_source_is_refused_unless_allowed(problems, plan
     [
         (
             {"resolution": 500},
-            "the target 500 x 500 x 500 micrometre leaves one voxel of a tile",
+            "the target 500 x 500 x 500 micrometre leaves one voxel of the 100 of",
         ),
         ({"section_thickness": 41}, "--section_thickness 41 is more than the 40 micrometre that"),
     ],
