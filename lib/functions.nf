@@ -35,10 +35,12 @@ def codeVersion(step) {
     return own.collect { path -> "${path} ${root.resolve(path).text.md5()}" }.sort().join('\n').md5()
 }
 
-// End Nextflow's drawing of the processes with a last picture, under which all further words stand.
+// End Nextflow's drawing of the processes, which a pipe or file does not show: further words stand below it. The
+// end of a run that fails is interrupted: neither this wait nor the records that are written next may break off.
 def endDrawing() {
-    def session = nextflow.Global.session
-    (session.hasProperty('logObserver') ? session.logObserver : session.ansiLogObserver)?.onFlowComplete()
+    def drawing = nextflow.Global.session.with { run -> run.hasProperty('logObserver') ? run.logObserver : run.ansiLogObserver }
+    java.util.concurrent.CompletableFuture.runAsync { drawing?.onFlowComplete() }.join()
+    Thread.interrupted()
 }
 
 def outputFolder() {

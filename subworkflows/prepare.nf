@@ -52,10 +52,8 @@ workflow PREPARE {
 
 // The parts of a launch that must be right before any task; the last is where tasks work.
 def checkLaunch() {
-    // In a pipe or a file one picture of the processes would stand under the other.
-    if (new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() != 0) {
-        endDrawing()
-    }
+    def isTerminal = new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0
+    isTerminal ? null : endDrawing()
     def problem = problemOf(params) ?: !params.outdir || params.outdir instanceof Number
         ? "--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01."
         : params.samplesheet && (params.input || params.subject || switched('phantom'))
