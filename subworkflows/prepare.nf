@@ -52,8 +52,7 @@ workflow PREPARE {
 
 // The parts of a launch that must be right before any task; the last is where tasks work.
 def checkLaunch() {
-    def isTerminal = new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0
-    isTerminal ? null : endDrawing()
+    new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0 ? null : endDrawing()
     def problem = problemOf(params) ?: !params.outdir || params.outdir instanceof Number
         ? "--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01."
         : params.samplesheet && (params.input || params.subject || switched('phantom'))
@@ -68,7 +67,8 @@ def problemOf(given) {
     // Nextflow keeps a second spelling of a name with a dash or a capital.
     def unknown = given.keySet().findAll { name -> !(name in names) }.sort { name -> workflow.commandLine.contains("--${name}") ? 0 : 1 }
     if (unknown) {
-        def near = names.closest(unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase())
+        // Or it is the flag of a step's command.
+        def near = unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase().with { word -> names.closest(word) ?: names.findAll { name -> name.endsWith("_${word - ~/^no_/}") } }
         return "Unknown parameter --${unknown[0]}; ${near ? "did you mean --${near[0]}?" : 'see --help for all.'}"
     }
     def forms = [max_memory: ['(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?', "a size such as '32 GB'"], publish_dir_mode: ['symlink|rellink|link|copy', 'symlink, rellink, link or copy'], trace_report: ['(?i)true|false', 'true or false']]

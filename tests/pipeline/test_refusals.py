@@ -120,6 +120,7 @@ MISSPELT = {
     "resolutoin": "did you mean --resolution?",
     "n4Strength": "did you mean --n4_strength?",
     "n4-strength": "did you mean --n4_strength?",
+    "no-subpixel": "did you mean --stitch_subpixel?",
     "qqqqqqqqq": "see --help for all.",
 }
 

@@ -125,7 +125,6 @@ def test_what_it_cannot_help_stops_the_run(stubs, process, script, arguments, me
     assert Path(run.task_file(process, ".command.log")).is_file()
     # Nextflow may warn between the workflow's last words, and after them.
     assert re.search(r"run again with -resume\.\n(.+\n)?octane stopped: ", run.output)
-    # What was wrong is not repeated.
     assert "--max_memory 3" not in run.output
 
 

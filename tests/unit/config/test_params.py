@@ -35,7 +35,6 @@ def test_a_length_may_be_written_in_many_ways(given):
         (N4Parameters, "shrink_factor", [1, 2, 3], (1, 2, 3)),
         # ITK's order.
         (N4Parameters, "shrink_factor", "z=4,y=3,x=2", (2, 3, 4)),
-        (N4Parameters, "spline_distance_mm", "z=4,y=3,x=2", (2.0, 3.0, 4.0)),
         (N4Parameters, "spline_distance_mm", ["none"], None),
         (N4Parameters, "section_starts", ["0 30", "60"], (0, 30, 60)),
         (StitchParameters, "overlap", "x=0.1,y=0.2", (0.2, 0.1)),
