@@ -20,7 +20,7 @@ def main(
     Parameters
     ----------
     output
-        The subjects, JSON.
+        The subjects, JSON, or the problems of their rows.
     request
         JSON of all workflow parameters.
     samplesheet
@@ -32,4 +32,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, problems="output")

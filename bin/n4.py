@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import run
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -24,8 +24,8 @@ class Files(BaseModel):
         None, "Where to write the multiplicative bias field at full resolution."
     )
     truth: Path | None = parameter(None, "A phantom's truth folder; adds figures against it.")
-    metrics: RecordFile = parameter(None, "Where to write the record of what was done, as JSON.")
-    preview: RecordFile = parameter(
+    metrics: Path | None = parameter(None, "Where to write the record of what was done, as JSON.")
+    preview: Path | None = parameter(
         None, "Where to write slices and profiles for the report, as NPZ."
     )
 

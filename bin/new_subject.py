@@ -4,7 +4,7 @@
 import sys
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import run
 from octane.steps.new_subject import Wishes, write_subject
 
 
@@ -14,8 +14,8 @@ def main(
     *,
     name: str | None = None,
     wishes: Wishes,
-    config: RecordFile = None,
-    samplesheet: RecordFile = None,
+    config: Path | None = None,
+    samplesheet: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Look at a subject's data, and write its config or its row of a samplesheet.

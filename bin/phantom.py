@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import run
 from octane.config.params import ExecutionParameters, PhantomParameters
 from octane.steps.phantom import make_phantom
 
@@ -14,7 +14,7 @@ def main(
     *,
     parameters: PhantomParameters,
     execution: ExecutionParameters,
-    metrics: RecordFile = None,
+    metrics: Path | None = None,
 ) -> None:
     """Make a synthetic serial-section OCT subject: mosaic grids, tile positions and the truth.
 

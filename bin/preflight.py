@@ -15,7 +15,7 @@ def main(sources: Path, output: Path, /, *, request: Path, positions: Path, besi
     sources
         A folder with each subject's input in a folder of its number from 1.
     output
-        The plans to be made, JSON.
+        The plans to be made, JSON, or the problems that stand against them.
     request
         JSON: the run's parameters and its subjects.
     positions
@@ -27,4 +27,4 @@ def main(sources: Path, output: Path, /, *, request: Path, positions: Path, besi
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, problems="output")

@@ -3,21 +3,21 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.steps.pyramid import build_pyramid
 
 
 def main(
     source: Path,
-    destination: Path,
+    destination: StoreName,
     /,
     *,
     parameters: PyramidParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
-    metrics: RecordFile = None,
-    preview: RecordFile = None,
+    metrics: Path | None = None,
+    preview: Path | None = None,
 ) -> None:
     """Write a volume as OME-Zarr with several resolutions.
 

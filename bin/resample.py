@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import StoreName, run
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
@@ -15,15 +15,15 @@ from octane.steps.resample import resample_image
 
 def main(
     source: Path,
-    destination: Path,
+    destination: StoreName,
     /,
     *,
     parameters: ResampleParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
     sharing: LeaseParameters,
-    metrics: RecordFile = None,
-    preview: RecordFile = None,
+    metrics: Path | None = None,
+    preview: Path | None = None,
     dry_run: bool = False,
 ) -> None:
     """Resample a mosaic grid tile by tile, or a volume, to a target voxel size.

@@ -3,21 +3,21 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters
 from octane.steps.stack import stack_sections
 
 
 def main(
-    destination: Path,
+    destination: StoreName,
     sources: list[Path],
     /,
     *,
     parameters: StackParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
-    metrics: RecordFile = None,
-    preview: RecordFile = None,
+    metrics: Path | None = None,
+    preview: Path | None = None,
 ) -> None:
     """Stack the sections of a subject into one volume.
 

@@ -3,22 +3,22 @@
 
 from pathlib import Path
 
-from octane.config.cli import RecordFile, run
+from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
 from octane.steps.stitch import stitch_section
 
 
 def main(
     source: Path,
-    destination: Path,
+    destination: StoreName,
     /,
     *,
     parameters: StitchParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
     positions: Path | None = None,
-    metrics: RecordFile = None,
-    preview: RecordFile = None,
+    metrics: Path | None = None,
+    preview: Path | None = None,
 ) -> None:
     """Stitch the tiles of one section's mosaic grid into one image.
 

@@ -35,6 +35,14 @@ def codeVersion(step) {
     return own.collect { path -> "${path} ${root.resolve(path).text.md5()}" }.sort().join('\n').md5()
 }
 
+// End Nextflow's drawing of the processes, which a pipe or file does not show: further words stand below it. The
+// end of a run that fails is interrupted: neither this wait nor the records that are written next may break off.
+def endDrawing() {
+    def drawing = nextflow.Global.session.with { run -> run.hasProperty('logObserver') ? run.logObserver : run.ansiLogObserver }
+    java.util.concurrent.CompletableFuture.runAsync { drawing?.onFlowComplete() }.join()
+    Thread.interrupted()
+}
+
 def outputFolder() {
     return file(params.outdir.toString(), glob: false).toAbsolutePath()
 }
@@ -57,15 +65,12 @@ def metadataOf(path) {
     return ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }.find { file -> file.exists() }
 }
 
-// As is_store in octane/store/chunks.py.
-def isStore(path) {
-    return path.name.endsWith('.zarr') || metadataOf(path)
-}
-
 // The part of an input that is read: of a folder its stores alone, because results, a work directory and
 // other files in it may change meanwhile. Names that begin with a dot are no input.
 def partsOf(input) {
-    return !input.isDirectory() || isStore(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore(path) }
+    // As is_store in octane/store/chunks.py.
+    def isStore = { path -> path.name.endsWith('.zarr') || metadataOf(path) }
+    return !input.isDirectory() || isStore.call(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
 }
 
 // Names, sizes and times of all files of an input, as one text: Nextflow looks at a folder's own time

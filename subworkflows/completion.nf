@@ -1,10 +1,11 @@
 // The end of a run: where the results are and what is missing in them, or why it stopped and how to go on.
 // And the lock that keeps a second run out of the same outdir.
 
-include { outputFolder ; read } from '../lib/functions'
+include { endDrawing ; outputFolder ; read } from '../lib/functions'
 
 // `results` is [meta, file] of all that this run made; `lock` is from lockOutdir.
 def complete(results, lock) {
+    endDrawing()
     workflow.success ? succeeded(results.findAll { _meta, file -> file.startsWith(workflow.workDir) }) : failed()
     lock.close()
 }
@@ -12,8 +13,7 @@ def complete(results, lock) {
 def succeeded(results) {
     def outdir = outputFolder()
     def found = results.collect { meta, file -> outdir.resolve(meta.id).resolve(file.name) }
-    def shown = found.size() > 20 ? found*.parent.unique() : found
-    log.info("Results:\n${shown.sort().collect { path -> "  ${path}" }.join('\n')}")
+    log.info("Results:\n${(found.size() > 20 ? found*.parent.unique() : found).sort().collect { path -> "  ${path}" }.join('\n')}")
     if (params.publish_dir_mode in ['symlink', 'rellink']) {
         log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")
     }
@@ -30,33 +30,27 @@ def succeeded(results) {
 def endOf(exit) {
     def memory = "was killed (exit ${exit}), most likely for its memory; raise --max_memory, or give it more, as docs/hpc.md says"
     def outside = "was ended from outside (exit ${exit}), as a cancelled job is; .command.log in its folder may say why"
-    def time = 'was out of its time (exit 140); give it more, as docs/hpc.md says'
-    return [(104): outside, (137): memory, (140): time, (143): outside, (247): memory][exit]
+    return [(104): outside, (137): memory, (140): 'was out of its time (exit 140); give it more, as docs/hpc.md says', (143): outside, (247): memory][exit]
 }
 
-// The task that failed and its folder are read from Nextflow's own report.
+// The cause comes last. The task that failed and its folder are read from Nextflow's own report.
 def failed() {
     def report = workflow.errorReport ?: ''
     def message = workflow.errorMessage ?: report
     def name = report.find(/Error executing process > '(?:[A-Z0-9_]+:)*(.+)'/) { found -> found[1] }
-    def unwritten = message =~ /FileSystemException: .* -> (.*): (.*)/
-    if (message.contains('error: ')) {
-        log.error("octane stopped: ${message.split('error: ', 2)[1]}")
-    }
-    else if (unwritten) {
-        log.error("octane stopped: ${unwritten[0][1]} could not be written (${unwritten[0][2].uncapitalize()}), so that the results in ${params.outdir} are not whole; give it space and rights, and run again with -resume, or choose another --outdir.")
-    }
-    else if (java.nio.file.Files.getFileStore(workflow.workDir).usableSpace < 1000000) {
-        log.error("octane stopped: there is no space left in the work directory ${workflow.workDir}; make some and run again with -resume, or choose another with -work-dir.")
-    }
-    else if (name && endOf(workflow.exitStatus)) {
-        log.error("octane stopped: ${name} ${endOf(workflow.exitStatus)}.")
-    }
     if (name) {
         def place = report.find(/Work dir:\s+(\S.*)/) { found -> found[1] }
-        def again = workflow.commandLine.contains(' -resume') ? workflow.commandLine : "${workflow.commandLine} -resume"
-        log.info("${name} failed in ${place}\n  What is done is kept. Once the cause is gone, go on with:\n  ${again}")
+        log.info("${name} failed in ${place}\n  What is done is kept: once the cause is gone, run again with -resume.")
     }
+    def unwritten = message =~ /FileSystemException: .* -> (.*): (.*)/
+    def cause = message.contains('error: ')
+        ? message.split('error: ', 2)[1]
+        : unwritten
+        ? "${unwritten[0][1]} could not be written (${unwritten[0][2].uncapitalize()}), so that the results in ${params.outdir} are not whole; give it space and rights, and run again with -resume, or choose another --outdir."
+        : java.nio.file.Files.getFileStore(workflow.workDir).usableSpace < 1000000
+        ? "there is no space left in the work directory ${workflow.workDir}; make some and run again with -resume, or choose another with -work-dir."
+        : name && endOf(workflow.exitStatus) ? "${name} ${endOf(workflow.exitStatus)}." : null
+    return cause ? log.info("octane stopped: ${cause}") : null
 }
 
 // One run at a time writes into an outdir. The lock is the kernel's, on an open file: it goes with the

@@ -3,7 +3,7 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersion ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
+include { codeVersion ; endDrawing ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
 workflow SUBJECTS {
@@ -12,7 +12,8 @@ workflow SUBJECTS {
     if (params.samplesheet) {
         COHORT(optional(params.samplesheet), requestOf([]), codeVersion('cohort'))
         subjects = COHORT.out.cohort
-            .flatMap { cohort -> read(cohort) }
+            .map { cohort -> passed(cohort) }
+            .flatMap { found -> found.subjects }
             .map { meta -> [meta, optional(meta.given.input), optional(parameterOf(meta, 'truth'))] }
     }
     else if (switched('phantom')) {
@@ -36,11 +37,11 @@ workflow PREPARE {
     watched = subjects.map { meta, input, truth -> subjectOf(meta, input, truth) }
     // One task for all subjects, so that all their problems are named at once.
     all = watched.toSortedList { a, b -> a.meta.id <=> b.meta.id }.filter { list -> list }
-    given = all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }, list.collectMany { subject -> subject.beside.values() }] }
-    PREFLIGHT(given, all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input), beside: subject.beside.keySet()] }) }, codeVersion('preflight'))
-    PREFLIGHT.out.plans.subscribe { _list, found -> read(found).notes.each { note -> log.info(note) } }
+    requests = all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input), beside: subject.beside.keySet()] }) }
+    PREFLIGHT(all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }, list.collectMany { subject -> subject.beside.values() }] }, requests, codeVersion('preflight'))
     planned = PREFLIGHT.out.plans
-        .flatMap { list, found -> [list, read(found).plans].transpose() }
+        .map { list, found -> [list, passed(found).plans] }
+        .flatMap { list, plans -> [list, plans].transpose() }
         .map { subject, plan -> claimFolder(subject, plan) }
 
     emit:
@@ -51,16 +52,12 @@ workflow PREPARE {
 
 // The parts of a launch that must be right before any task; the last is where tasks work.
 def checkLaunch() {
-    def problem = problemOf(params)
-    if (!problem && !params.input && !params.samplesheet && !switched('phantom')) {
-        problem = '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'
-    }
-    if (params.samplesheet && (params.input || params.subject || switched('phantom'))) {
-        problem = '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'
-    }
-    if (!params.outdir || params.outdir instanceof Number) {
-        problem = "--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01."
-    }
+    new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0 ? null : endDrawing()
+    def problem = problemOf(params) ?: !params.outdir || params.outdir instanceof Number
+        ? "--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01."
+        : params.samplesheet && (params.input || params.subject || switched('phantom'))
+        ? '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'
+        : params.input || params.samplesheet || switched('phantom') ? null : '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'
     return problem ? error(problem) : optional(workflow.workDir)
 }
 
@@ -70,7 +67,8 @@ def problemOf(given) {
     // Nextflow keeps a second spelling of a name with a dash or a capital.
     def unknown = given.keySet().findAll { name -> !(name in names) }.sort { name -> workflow.commandLine.contains("--${name}") ? 0 : 1 }
     if (unknown) {
-        def near = names.closest(unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase())
+        // Or it is the flag of a step's command.
+        def near = unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase().with { word -> names.closest(word) ?: names.findAll { name -> name.endsWith("_${word - ~/^no_/}") } }
         return "Unknown parameter --${unknown[0]}; ${near ? "did you mean --${near[0]}?" : 'see --help for all.'}"
     }
     def forms = [max_memory: ['(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?', "a size such as '32 GB'"], publish_dir_mode: ['symlink|rellink|link|copy', 'symlink, rellink, link or copy'], trace_report: ['(?i)true|false', 'true or false']]
@@ -79,14 +77,22 @@ def problemOf(given) {
     return wrong ? "--${wrong.key} is '${given[wrong.key]}'; give ${wrong.value[1]}." : null
 }
 
+// What a check found; it says its notes. Problems end the run, and are removed, so that -resume looks again.
+def passed(file) {
+    def found = read(file)
+    found.notes.each { note -> log.info(note) }
+    if (found.problems) {
+        file.delete()
+        error(found.problems.join('\n'))
+    }
+    return found
+}
+
 // A path parameter as a file, or an empty list: the value of a process's input that is not there.
 def optional(path) {
     def found = path ? file(path.toString(), type: 'any', glob: false) : []
-    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist"
-    if (problem) {
-        error("${problem}; ${found.exists() ? 'rename it' : 'check the path'}.")
-    }
-    return found
+    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist; check the path."
+    return problem ? error(problem) : found
 }
 
 // Nextflow links a path into a task's folder by a shell script, in which it leaves these signs as they are:
@@ -94,17 +100,15 @@ def optional(path) {
 def unlinkable(path) {
     def real = path.exists() ? path.toRealPath() : path.toAbsolutePath()
     def sign = "${real}${path.name}".toString().find(/[\[\]*?{}\$\p{Cntrl}]/)
-    def shown = sign < ' ' ? 'a control character' : "a ${sign}"
-    return sign ? "${real.toString().contains(sign) ? real : path} has ${shown} in its path, which Nextflow cannot hand to tasks" : null
+    return sign ? "${real.toString().contains(sign) ? real : path} has ${sign < ' ' ? 'a control character' : "a ${sign}"} in its path, which Nextflow cannot hand to tasks; rename it." : null
 }
 
 // A name or path as it was written: Nextflow makes the number 1 of 01, and only the command line still has it.
 def asWritten(name) {
     def written = (workflow.commandLine =~ "\\s--${name}[=\\s]([0-9.]+)(?=\\s|\$)").collect { found -> found[1] }
-    if (params[name] instanceof Number && !written) {
-        error("--${name} was read as ${params[name]} and not as text, which loses the zeros before a number; put quotes around it in the params file or config: ${name}: \"01\".")
-    }
-    return params[name] instanceof Number ? written.last() : params[name]
+    return params[name] instanceof Number
+        ? written ? written.last() : error("--${name} was read as ${params[name]} and not as text, which loses the zeros before a number; put quotes around it in the params file or config: ${name}: \"01\".")
+        : params[name]
 }
 
 // A parameter of a subject: its own, else the run's.
@@ -124,8 +128,7 @@ def subjectOf(meta, input, truth) {
     if (lost) {
         error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.")
     }
-    def isResampled = parameterOf(meta, 'resolution') != null && !switched('skip_resample')
-    return files + [meta: meta, states: states, isResampled: isResampled, beside: files.subMap('mask', 'truth').findAll { _name, file -> file }]
+    return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('mask', 'truth').findAll { _name, file -> file }]
 }
 
 // PREFLIGHT's and COHORT's request: all parameters, except those that name the one subject, as JSON. Paths
@@ -176,8 +179,7 @@ def imagesOf(subject, plan) {
     return plan.items.collect { item ->
         def image = item.file ? subject.input.resolve(item.file) : subject.input
         def seen = item.file ? fingerprint(image) : subject.states[image]
-        def resample = subject.isResampled && plan.kind != 'section'
-        [[id: subject.meta.id, section: item.id, kind: plan.kind, count: plan.items.size(), resample: resample, seen: seen], image]
+        [[id: subject.meta.id, section: item.id, kind: plan.kind, count: plan.items.size(), resample: subject.isResampled && plan.kind != 'section', seen: seen], image]
     }
 }
 
@@ -186,10 +188,9 @@ def stepsOf(subject, plan) {
     def flags = plan.flags.withDefault { _step -> '' }
     def each = [subject.isResampled && plan.kind != 'section', plan.kind == 'mosaic' && !switched('skip_stitch')].count { step -> step }
     def once = [plan.kind != 'volume', !switched('skip_n4'), !switched('skip_pyramid')].count { step -> step }
-    def beside = [subject.mask, subject.truth].collect { file -> subject.states[file] }
     return ['resample', 'stack', 'pyramid', 'report'].collectEntries { step -> [step, [step == 'report' ? [input: subject.input.toString()] : [:], flags[step]]] } + [
         stitch: [[:], flags.stitch, subject.positions],
-        n4: [[beside: beside], flags.n4, subject.mask, subject.truth],
+        n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask, subject.truth],
         records: plan.items.size() * each + once,
     ]
 }

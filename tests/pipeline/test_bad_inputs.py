@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 import zarr
 
+from octane.core.errors import OctaneError
+from octane.steps.preflight import make_plans
+
 # Without tokens cyclopts reads the command line, which is what a command does.
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked:UserWarning")
 
@@ -114,12 +117,24 @@ def existing():
     return ["in.zarr", "out.zarr"]
 
 
+def linked(*arguments):
+    def make():
+        store("in.zarr")
+        Path("link.zarr").symlink_to("in.zarr")
+        Path("table.csv").touch()
+        os.link("table.csv", "hard.csv")
+        return ["in.zarr", *arguments, "--overwrite"]
+
+    return make
+
+
 NOT_FINITE = np.where(np.arange(np.prod(SHAPE)).reshape(SHAPE) == 4805, np.nan, values())
 CUT_IN_Z = {"chunks": (4, 16, 16)}
 CHANNELS = {"axes": "czyx", "chunks": (1, *TILE), "scale": (1, 5, 5, 5)}
 TWO = np.ones((2, *SHAPE))
 EMPTY = np.zeros(SHAPE)
 TARGET = ("--resolution", "10")
+TABLES = ("--positions", "table.csv", "--preview", "hard.csv")
 
 CASES = [
     ("resample", nothing, "in.zarr does not exist", "check the path"),
@@ -174,6 +189,21 @@ CASES = [
     ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),
     ("n4", plain("--spline-distance-mm", "50"), "in.zarr: --spline-distance-mm asks", "at most"),
     ("n4", plain("--section-starts", "5", "2"), "--section-starts is 5 2", "rising planes"),
+    ("n4", plain("--mode", "per_section"), "--mode per_section needs", "give --section-starts"),
+    ("resample", plain("--resolution", "90"), "leaves one voxel of the 80 of a tile", "finer"),
+    ("n4", linked("link.zarr"), "given as destination and would replace in.zarr", "another name"),
+    ("n4", linked("in.zarr/0/a.zarr"), "in.zarr/0/a.zarr is given as destination", "another name"),
+    ("n4", linked("."), ". is given as destination and would replace in.zarr", "another name"),
+    ("n4", linked("a.zarr", "--mask", "a.zarr"), "would replace a.zarr, the mask", "another name"),
+    ("n4", linked("a.zarr", "--metrics", "in.zarr/a.json"), "given as metrics", "another name"),
+    ("n4", linked("a.zarr", "--save-bias-field", "a.zarr"), "the save-bias-field", "another name"),
+    ("stitch", linked("a.zarr", *TABLES), "replace table.csv, the positions", "another name"),
+    ("stack", linked("in.zarr"), "would replace in.zarr, the sources", "another name"),
+    ("resample", plain(*TARGET, "--metrics", "no/m.json"), "the folder is not there", "make it"),
+    ("n4", plain("--mask", "none.nii"), "none.nii does not exist", "check the path"),
+    ("n4", plain("--weights", "none.nii"), "none.nii does not exist", "check the path"),
+    ("stitch", linked("a.nii"), "a.nii is no name of an OME-Zarr image", "end it in .ome.zarr"),
+    ("n4", plain("--save-bias-field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
     ("n4", plain("--outside", "zero"), "--outside zero needs a mask", "--mask tissue"),
     ("n4", unwritable, "file cannot be written", "choose another place"),
     ("n4", existing, "out.zarr exists already", "--overwrite"),
@@ -313,18 +343,9 @@ def test_hostile_metadata(call, monkeypatch, tmp_path, file, place, value):
     parameters = {"outdir": "out", "overlap": 0, "resolution": 10, "missing_chunks": "fill"}
     request = {"parameters": parameters, "subjects": [{"id": "a"}]}
     Path("request.json").write_text(json.dumps(request))
-    words = [
-        "input",
-        "plans.json",
-        "--request",
-        "request.json",
-        "--positions",
-        ".",
-        "--beside",
-        ".",
-    ]
+    with pytest.raises(OctaneError, match=r"in\.zarr"):
+        make_plans(Path("request.json"), Path("input"), Path("plans.json"), Path("none"), Path())
     for command, *arguments in (
-        ("preflight", *words),
         ("resample", source, "out.zarr", "--resolution", "10"),
         ("n4", source, "out.zarr"),
     ):

@@ -157,6 +157,6 @@ def test_a_scratch_folder_that_is_not_there_is_refused_and_not_made(
         env=env,
     )
     assert run.code == 1
-    assert f"octane stopped: --scratch_dir {wanted} does not exist; make it, or " in run.output
+    assert f"--scratch_dir {wanted} does not exist; make it, or " in run.output
     assert run.processes() == {"PREFLIGHT"}
     assert not wanted.exists()

@@ -120,6 +120,7 @@ MISSPELT = {
     "resolutoin": "did you mean --resolution?",
     "n4Strength": "did you mean --n4_strength?",
     "n4-strength": "did you mean --n4_strength?",
+    "no-subpixel": "did you mean --stitch_subpixel?",
     "qqqqqqqqq": "see --help for all.",
 }
 
@@ -138,7 +139,7 @@ def test_paths_values_and_names_that_cannot_be_are_refused_in_a_sentence(
     words = json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))
     assert words["paths"] == [
         *(
-            f"{path} has {name} in its path, which Nextflow cannot hand to tasks"
+            f"{path} has {name} in its path, which Nextflow cannot hand to tasks; rename it."
             for path, name in zip(paths, signs.values(), strict=False)
         ),
         None,
@@ -150,21 +151,27 @@ def test_paths_values_and_names_that_cannot_be_are_refused_in_a_sentence(
     ]
 
 
+# As a user's shell has it: Nextflow would draw its processes into a file as well.
+DRAWN = {"env": {"NXF_ANSI_LOG": ""}}
+
+
 def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_path):
-    run = nextflow(
-        *(tmp_path, *quick, "--input", phantom / "mosaics"),
-        *("--scratch_dir", "/no/such/folder", "--resolution", "2"),
-    )
+    scratch = tmp_path / "scratch"
+    words = ("--input", phantom / "mosaics", "--scratch_dir", scratch, "--resolution", "2")
+    run = nextflow(tmp_path, *quick, *words, **DRAWN)
     assert run.code == 1
     assert run.processes() == {"PREFLIGHT"}
-    # One line for each problem, with the workflow's spelling of the flags.
-    lines = last_words(run.output).splitlines()
-    assert len(lines) == 3
-    assert lines[0].startswith("--scratch_dir /no/such/folder does not exist; make it, or ")
-    for line in lines[1:]:
-        assert line.endswith("give a coarser --resolution, or --allow_upsampling.")
-    # All parameters would bury what matters.
-    assert "n4_wiener_filter_noise" not in run.output
+    # One line for each problem, with the workflow's spelling of the flags, and nothing around them.
+    refusal, too_fine = run.output.splitlines()[-2:]
+    assert refusal.startswith(f"--scratch_dir {scratch} does not exist; make it, or ")
+    assert too_fine.startswith(f"{phantom}/mosaics/section_01.ome.zarr (and 1 more) has voxels of ")
+    assert too_fine.endswith("give a coarser --resolution, or --allow_upsampling.")
+    for noise in ("executor >", "Command executed", "ERROR", "Exception", "-resume", refusal):
+        assert run.output.count(noise) == (noise == refusal), noise
+    # It looks again.
+    scratch.mkdir()
+    again = nextflow(tmp_path, *quick, *words, "-resume")
+    assert last_words(again.output) == too_fine
 
 
 def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_path):
@@ -173,9 +180,14 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     sitk.WriteImage(image, str(tmp_path / "flat.nii"))
     run = nextflow(
         *(tmp_path, *quick, "--input", "flat.nii", "--skip_resample", "--n4_mask", "none"),
+        **DRAWN,
     )
     assert run.code == 1
-    assert "holds the one value 7 everywhere that is to be fitted" in last_words(run.output)
+    assert "executor >" not in run.output
+    sentence = (
+        "octane stopped: input/flat.nii holds the one value 7 everywhere that is to be fitted"
+    )
+    assert run.output.splitlines()[-1].startswith(sentence)
     assert run.tasks("FAILED") == ["N4 (flat)"]
     assert [path.name for path in (run.outdir / "flat").iterdir()] == ["input.json"]
     assert "Results:" not in run.output

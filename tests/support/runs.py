@@ -49,17 +49,11 @@ def checksums(outdir: Path, subject: str = "*") -> dict[str, str]:
 
 
 def last_words(output: str) -> str:
-    """The sentences that a stopped run ends with, or Nextflow's own."""
-    for pattern in (
-        r"octane stopped: ((?:.+\n)+)",
-        r"\n(.+ is a link to .+)",
-        r"\n(.+-(?:outdir|resume|work-dir)\b.*)",
-        r"ERROR ~ (.+)",
-    ):
-        found = re.findall(pattern, output)
-        if found:
-            return found[-1].rstrip()
-    raise AssertionError(f"it does not say why it stopped:\n{output}")
+    """The sentences that a stopped run ends with: those after Nextflow's own lines."""
+    *_, words = re.split(r"(?m)octane stopped: |^(?:\[../.{6}\]|Launching|ERROR ~) .*\n", output)
+    if not words.strip():
+        raise AssertionError(f"it does not say why it stopped:\n{output}")
+    return words.strip()
 
 
 def partial_files(*folders: Path) -> list[Path]:

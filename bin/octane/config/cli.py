@@ -4,54 +4,51 @@ import errno
 import inspect
 import logging
 import os
+import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, cast
 
 import cyclopts
-from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.logging import RichHandler
 
 from octane import __version__
 from octane.config.validation import spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.core.files import require_free
+from octane.core.metrics import write_json
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
 
 
-def _no_folder(path: Path | None) -> Path | None:
-    if path is not None and path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file.")
-    return path
-
+RESULTS, RECORDS = ("destination", "save-bias-field"), ("metrics", "preview")
+"""Parameters of commands that name what is written; records replace what is there."""
+FILES = (*RECORDS, "config", "samplesheet")
 
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 """Words of Python and of the loader where memory, address space or threads are lacking."""
 
-RecordFile = Annotated[
-    Path | None,
-    AfterValidator(_no_folder),
-    # cyclopts calls pydantic's validators in models alone.
-    cyclopts.Parameter(validator=lambda _, path: _no_folder(path)),
-]
-"""File that is replaced: metrics and previews."""
+StoreName = Annotated[Path, ".zarr"]
+"""Name of an OME-Zarr image that is made."""
 
 
-def run(step: Callable[..., None]) -> None:
+def run(step: Callable[..., None], *, problems: str | None = None) -> None:
     """Run a script of ``bin/``; see :func:`application`."""
-    launch(application(step))
+    launch(application(step, problems=problems))
 
 
-def application(step: Callable[..., None]) -> cyclopts.App:
+def application(step: Callable[..., None], *, problems: str | None = None) -> cyclopts.App:
     """Make a command of a function, whose docstring is the help.
 
-    The fields of each parameter that is a model become flags.
+    The fields of each parameter that is a model become flags. ``problems`` names the output of a
+    check that is to end well and say there what is wrong: of a task that fails Nextflow shows more.
     """
     signature = inspect.signature(step)
     parameters = dict(signature.parameters)
@@ -67,13 +64,63 @@ def application(step: Callable[..., None]) -> cyclopts.App:
 
     # Without annotations, which cyclopts would take before those of the signature.
     def call(*words, **flags):
-        step(*words, **flags | {name: flags.get(name) or own() for name, own in models.items()})
+        given = flags | {name: flags.get(name) or own() for name, own in models.items()}
+        arguments = signature.bind(*words, **given).arguments
+        for name, path in arguments.items():
+            if signature.parameters[name].annotation == StoreName and path.suffix != ".zarr":
+                raise OctaneError(f"{path} is no name of an OME-Zarr image; end it in .ome.zarr.")
+        _require_outputs(arguments)
+        try:
+            step(*words, **given)
+        except OctaneError as error:
+            if problems is None or isinstance(error, NoSpaceError):
+                raise
+            write_json(cast("Path", arguments[problems]), {"problems": str(error).splitlines()})
 
     vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))
     call.__doc__ = step.__doc__
     app = command(None)
     app.default(call)
     return app
+
+
+def _require_outputs(arguments: Mapping[str, object]) -> None:
+    """Raise where an output of a command cannot be written, or would replace what it reads."""
+    values: dict[str, object] = {}
+    for name, value in arguments.items():
+        values |= dict(value) if isinstance(value, BaseModel) else {name: value}
+    # Masks and weights are words or files.
+    named = [
+        (name.replace("_", "-"), Path(path))
+        for name, value in values.items()
+        for path in (value if isinstance(value, list) else [value])
+        if isinstance(path, Path) or (name in ("mask", "weights") and isinstance(path, str))
+    ]
+    for index, (name, output) in enumerate(named):
+        if name in FILES and output.is_dir():
+            raise OctaneError(f"{output} is a folder; give the name of a file.")
+        if name in RECORDS and not output.parent.is_dir():
+            raise OctaneError(f"{output}: the folder is not there; make it, or correct the name.")
+        for other, path in named[:index] + named[index + 1 :]:
+            if name in RESULTS + RECORDS and _replaces(output, path):
+                raise OctaneError(
+                    f"{output} is given as {name} and would replace {path}, the {other}; choose "
+                    "another name."
+                )
+        if name in RESULTS and not values.get("dry_run"):
+            require_free(output, overwrite=bool(values.get("overwrite")))
+            folder = next(folder for folder in output.absolute().parents if folder.exists())
+            if not (folder.is_dir() and os.access(folder, os.W_OK)):
+                raise OctaneError(f"{folder} cannot be written; choose another place.")
+
+
+def _replaces(output: Path, other: Path) -> bool:
+    """Tell whether an output is another path, holds it, or lies in the store that it is."""
+    if output.exists() and other.exists() and output.samefile(other):
+        return True
+    place, found = output.resolve(), other.resolve()
+    holds = found.suffix == ".zarr" and found in place.parents
+    return place == found or place in found.parents or holds
 
 
 def command(description: str | None) -> cyclopts.App:
@@ -149,6 +196,12 @@ def launch(app: cyclopts.App) -> None:
         )
     except KeyboardInterrupt as error:
         _fail("Interrupted; nothing was left half-written.", error, 130)
+
+
+def installed() -> None:
+    """Run the command that pip installed under another name: octane-gpu-slot is gpu_slot.py."""
+    name = Path(sys.argv[0]).name.removeprefix("octane-").removesuffix(".exe").replace("-", "_")
+    runpy.run_module(f"octane.commands.{name}", run_name="__main__")
 
 
 def _lacks_memory(error: BaseException | None) -> bool:

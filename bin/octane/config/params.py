@@ -50,24 +50,35 @@ def parameter(
 
 
 def _listed(value: object) -> object:
-    """Let ``"40 40 40"``, ``"40,40,40"`` and a bare number stand for a list, as on a shell."""
-    if isinstance(value, str):
-        return [part for part in re.split(r"[\s,]+", value.strip()) if part]
-    if isinstance(value, int | float):
-        return [value]
-    return value
+    """Let ``"40 40 40"``, ``"40,40,40"``, a bare number and repeated flags stand for a list."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(part, str | int | float) for part in parts):
+        return value
+    return [
+        word
+        for part in parts
+        for word in (re.split(r"[\s,]+", part) if isinstance(part, str) else [part])
+        if word != ""
+    ]
 
 
-def _repeated(count: int) -> Callable[[object], object]:
-    """Let one value stand for ``count`` equal ones."""
+def _per_axis(axes: str) -> Callable[[object], object]:
+    """Take a number for each of the axes in this order, one for all, or each under its name."""
+    order, example = " ".join(axes), ",".join(f"{axis}=4" for axis in axes)
+    count = {2: "two", 3: "three"}[len(axes)]
 
-    def expand(value: object) -> object:
+    def arrange(value: object) -> object:
         values = _listed(value)
-        if isinstance(values, list | tuple) and len(values) == 1:
-            return [values[0]] * count
-        return values
+        if not isinstance(values, list):
+            return values
+        named = dict(str(word).lower().partition("=")[::2] for word in values)
+        if sorted(named) == sorted(axes) and len(values) == len(axes):
+            return [named[axis] for axis in axes]
+        if len(values) not in (1, len(axes)) or any("=" in str(word) for word in values):
+            raise ValueError(f"give one number, {count} in the order {order}, or {example}")
+        return values * (len(axes) // len(values))
 
-    return expand
+    return arrange
 
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -78,23 +89,15 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Integers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]
 Lengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)]
 # Open-ended for the command line, which would otherwise insist on three numbers where one may stand
-# for all; the validators fix the length.
-Lengths3 = Annotated[
-    tuple[PositiveFloat, ...], BeforeValidator(_repeated(3)), Field(min_length=3, max_length=3)
-]
-Counts3 = Annotated[
-    tuple[Count, ...], BeforeValidator(_repeated(3)), Field(min_length=3, max_length=3)
-]
-Counts2 = Annotated[
-    tuple[Count, ...], BeforeValidator(_repeated(2)), Field(min_length=2, max_length=2)
-]
-Fractions2 = Annotated[
-    tuple[Fraction, ...], BeforeValidator(_repeated(2)), Field(min_length=2, max_length=2)
-]
+# for all; the validators fix the length. ITK's options have ITK's order.
+Lengths3 = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_per_axis("zyx"))]
+Counts3 = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("zyx"))]
+Counts2 = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("yx"))]
+Fractions2 = Annotated[tuple[Fraction, ...], BeforeValidator(_per_axis("yx"))]
+ItkLengths = Annotated[tuple[PositiveFloat, ...], BeforeValidator(_per_axis("xyz"))]
+ItkCounts = Annotated[tuple[Count, ...], BeforeValidator(_per_axis("xyz"))]
 ControlPoints = Annotated[
-    tuple[Annotated[int, Field(ge=4)], ...],
-    BeforeValidator(_repeated(3)),
-    Field(min_length=3, max_length=3),
+    tuple[Annotated[int, Field(ge=4)], ...], BeforeValidator(_per_axis("xyz"))
 ]
 MASK_WORDS = ("tissue", "none", "null", "")
 """Words of ``n4_mask`` that name no file."""
@@ -106,15 +109,19 @@ def _sized(value: str) -> str:
     return value
 
 
+def _only(value: object) -> object:
+    """Give the one member of a list of one."""
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+
+
 def _or_none(value: object) -> object:
     """Let 'none' on a command line stand for no value."""
-    return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value
+    return None if str(_only(value)).strip().lower() in ("", "none") else value
 
 
 def _auto(value: object) -> object:
     """Let 'auto' stand for a value that follows from the data."""
-    words = list(value) if isinstance(value, list | tuple) else [value]
-    return None if words == [AUTO] else value
+    return None if _only(value) == AUTO else value
 
 
 def _switched(value: object) -> object:
@@ -409,10 +416,10 @@ class N4Parameters(StepParameters):
         "Before the fit, bring the planes of a section to one mean intensity: for attenuation "
         "with depth.",
     )
-    shrink_factor: Annotated[Counts3 | None, BeforeValidator(_auto)] = parameter(
+    shrink_factor: Annotated[ItkCounts | None, BeforeValidator(_auto)] = parameter(
         (4, 4, 4),
-        "Every n-th voxel enters the fit: one number, or three in the order x y z; auto: up to 4 "
-        "while the mesh keeps enough voxels, more where --memory asks for it. Lower it for small "
+        "Every n-th voxel enters the fit: one number, or three in ITK's order x y z; auto: up to "
+        "4 while the mesh keeps enough voxels, more where --memory asks for it. Lower it for small "
         "volumes or fine fields.",
         workflow_default=AUTO,
     )
@@ -434,12 +441,12 @@ class N4Parameters(StepParameters):
     number_of_histogram_bins: int = parameter(200, "Bins of the log intensity histogram.", ge=2)
     control_points: ControlPoints = parameter(
         (4, 4, 4),
-        "Control points of the first level in the order x y z; each level doubles the mesh. More "
-        "points follow a finer field.",
+        "Control points of the first level, one number or three in ITK's order x y z; each level "
+        "doubles the mesh. More points follow a finer field.",
     )
-    spline_distance_mm: Annotated[Lengths3 | None, BeforeValidator(_or_none)] = parameter(
+    spline_distance_mm: Annotated[ItkLengths | None, BeforeValidator(_or_none)] = parameter(
         None,
-        "Largest distance of the first level's knots: one number, or three in the order x y z. "
+        "Largest distance of the first level's knots: one number, or three in ITK's order x y z. "
         "Takes the place of the control points.",
         unit="millimeter",
     )
@@ -491,16 +498,18 @@ class PhantomParameters(StepParameters):
     in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
     sections: int = parameter(4, "Number of sections.", ge=1)
     seed: int = parameter(1, "Seed; the same seed makes the same subject.", ge=0)
-    tiles: Counts2 = parameter((3, 3), "Tiles of a section, rows then columns.")
-    tile_shape: Counts3 = parameter((48, 128, 128), "Voxels of a full tile, z y x.")
+    tiles: Counts2 = parameter((3, 3), "Tiles of a section, in the order y x.")
+    tile_shape: Counts3 = parameter((48, 128, 128), "Voxels of a full tile, in the order z y x.")
     edge_fraction: Fraction = parameter(
         0.25,
         "Part of a tile that is cut from the last row and column; 0: all tiles are full. Must "
         "leave more than the overlap.",
     )
-    voxel_size: Lengths3 = parameter((3.5, 4.0, 4.0), "Voxel size, z y x.", unit="micrometer")
+    voxel_size: Lengths3 = parameter(
+        (3.5, 4.0, 4.0), "Voxel size, in the order z y x.", unit="micrometer"
+    )
     overlap: Fractions2 = parameter(
-        (0.2, 0.2), "Overlap of neighbouring tiles as a fraction of a tile, y x."
+        (0.2, 0.2), "Overlap of neighbouring tiles as a fraction of a tile, in the order y x."
     )
     section_thickness: PositiveFloat = parameter(
         150.0, "Thickness that is cut; what is imaged below it is seen again.", unit="micrometer"

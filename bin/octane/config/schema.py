@@ -20,6 +20,10 @@ from octane.config.params import SHARED, STEPS
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
 LISTED = ["string", "number", "array"]
+LISTS = (
+    "Several numbers are written `10 8 8` or `10,8,8`, in the order that is stated, or by name: "
+    "`z=10,y=8,x=8`."
+)
 SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
@@ -186,6 +190,8 @@ def parameter_table() -> str:
         "Nextflow's command line a parameter has the name in the first column; the flag is the",
         "same parameter of the step's own command in `bin/`. Those with a + may be a column of a",
         "samplesheet; the others are read once for the whole run.",
+        "",
+        LISTS,
     ]
     for step, model in STEPS.items():
         rows = [entry for entry in entries() if entry.step == step]
@@ -216,7 +222,8 @@ def parameter_table() -> str:
 
 def help_text() -> str:
     """Write ``lib/help.txt``: what ``nextflow run main.nf --help`` prints."""
-    lines = ["nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"]
+    call = "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
+    lines = [call, LISTS.replace("`", "'")]
     step = None
     for entry in entries():
         if entry.step != step:

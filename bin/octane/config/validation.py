@@ -42,7 +42,9 @@ def spelled(
         else:
             message = problem["msg"].removeprefix("Value error, ")
             words = f"{message[0].lower()}{message[1:]}".rstrip(".")
-            lines.append(f"{flag} is {problem['input']!r}: {words}.")
+            given = problem["input"]
+            shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else given
+            lines.append(f"{flag} is {shown!r}: {words}.")
     # Each wrong member of a list is a separate problem with the same words.
     return list(dict.fromkeys(lines))
 

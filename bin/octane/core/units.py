@@ -3,7 +3,7 @@
 import math
 import re
 
-SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$", re.IGNORECASE)
+SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)\s*$", re.IGNORECASE)
 
 
 def bytes_of(size: str) -> int:
@@ -12,14 +12,14 @@ def bytes_of(size: str) -> int:
     Raises
     ------
     ValueError
-        When ``size`` is not a number with an optional unit.
+        When ``size`` is not a number with a unit: a bare 4 may mean anything from bytes to GB.
     """
     match = SIZE.match(size)
     if match is None:
-        raise ValueError(f"'{size}' is not a size; write it like 4GB")
+        raise ValueError(f"'{size}' is not a size with its unit; write it like 4GB")
     number, prefix, binary = match.groups()
     base = 1024 if binary else 1000
-    return int(float(number) * base ** " kmgt".index(prefix.lower() or " "))
+    return int(float(number) * base ** " kmgt".index((prefix or " ").lower()))
 
 
 def format_bytes(size: float) -> str:

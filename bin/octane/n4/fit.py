@@ -26,8 +26,9 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from types import ModuleType
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -85,18 +86,28 @@ def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, 
     return tuple(slices)
 
 
+def _per_axis(name: str, given: int | Sequence[int]) -> list[int]:
+    """A whole number for each of z, y and x, of three or of one for all."""
+    values = list(cast("Sequence[int]", given)) if np.ndim(given) else [cast("int", given)] * 3
+    if len(values) != 3 or not all(isinstance(value, Integral) for value in values):
+        raise OctaneError(
+            f"{name} is {given}: give one whole number, or three in the order z, y, x."
+        )
+    return values
+
+
 def n4_bias_field_correction(
     image: np.ndarray,
     mask: np.ndarray | None = None,
     *,
     weights: np.ndarray | None = None,
-    shrink_factor: Sequence[int] = (4, 4, 4),
+    shrink_factor: int | Sequence[int] = (4, 4, 4),
     iterations: Sequence[int] = (50, 50, 50, 50),
     convergence_threshold: float = 1e-3,
     bias_field_fwhm: float = 0.15,
     wiener_filter_noise: float = 0.01,
     number_of_histogram_bins: int = 200,
-    control_points: Sequence[int] = (4, 4, 4),
+    control_points: int | Sequence[int] = (4, 4, 4),
     stopping: Literal["itk", "exact"] = "itk",
     on_iteration: Callable[[int, int, float], None] | None = None,
     strength: float = 1.0,
@@ -113,10 +124,12 @@ def n4_bias_field_correction(
         Bool, or 0 and 1: the voxels to fit. By default all. The whole volume is corrected.
     weights : ndarray, (z, y, x), optional
         Weight of every voxel in the fit (ITK's confidence image); voxels <= 0 are left out.
-    shrink_factor : sequence of three int
+    shrink_factor : int or sequence of three int
         Per axis, z, y, x, at least 1: the fit sees every n-th voxel, as after ``sitk.Shrink``.
+    control_points : int or sequence of three int
+        Of the first level, for z, y and x; at least 4.
     iterations, convergence_threshold, bias_field_fwhm, wiener_filter_noise, \
-number_of_histogram_bins, control_points, stopping, on_iteration
+number_of_histogram_bins, stopping, on_iteration
         See :func:`fit_bias_field`.
     strength : float
         0 returns the input's values, 1 the full correction, between them a linear blend.
@@ -133,7 +146,8 @@ number_of_histogram_bins, control_points, stopping, on_iteration
     Raises
     ------
     OctaneError
-        For what :func:`fit_bias_field` refuses, a shrink factor below 1, a strength outside 0 to 1.
+        For what :func:`fit_bias_field` refuses, a shrink factor below 1, a strength outside 0 to 1,
+        and an image that is constant where it is to be fitted.
 
     Examples
     --------
@@ -147,7 +161,14 @@ number_of_histogram_bins, control_points, stopping, on_iteration
     if not 0 <= strength <= 1:
         raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
     check_arrays(image, mask, weights)
-    keep = shrink_slices(image.shape, shrink_factor)
+    points = _per_axis("control_points", control_points)
+    keep = shrink_slices(image.shape, _per_axis("shrink_factor", shrink_factor))
+    values = image[keep] if mask is None else image[keep][mask[keep] == 1]
+    if values.size and values.min() == values.max():
+        raise OctaneError(
+            f"The volume holds the one value {values.min():g} everywhere that is to be fitted; "
+            "there is no field to find: check the input and the mask."
+        )
     fit = fit_bias_field(
         image[keep],
         None if mask is None else mask[keep],
@@ -157,7 +178,7 @@ number_of_histogram_bins, control_points, stopping, on_iteration
         bias_field_fwhm=bias_field_fwhm,
         wiener_filter_noise=wiener_filter_noise,
         number_of_histogram_bins=number_of_histogram_bins,
-        control_points=control_points,
+        control_points=points,
         stopping=stopping,
         on_iteration=on_iteration,
         workers=workers,

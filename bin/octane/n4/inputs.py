@@ -13,7 +13,7 @@ from octane.core.timing import span
 from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.workers import read_blocks
-from octane.store.sections import Section, read_sections, sections_from
+from octane.store.sections import Section
 from octane.store.volumes import ArrayVolume, Volume
 
 TISSUE = "tissue"
@@ -72,14 +72,6 @@ def read_strided(
         describe=lambda r: f"block {r} of {volume.path}",
     )
     return result
-
-
-def sections_of(volume: Volume, p: N4Parameters) -> list[Section]:
-    """Sections that have tissue: blank slabs that stand for missing ones are left out."""
-    planes = volume.grid.shape[0]
-    if p.section_starts is not None:
-        return sections_from(p.section_starts, planes)
-    return [s for s in read_sections(volume.attributes, planes) if not s.missing]
 
 
 def kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVolume:

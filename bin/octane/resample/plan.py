@@ -12,7 +12,7 @@ import numpy as np
 from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, Vector, spelled, vector
+from octane.core.geometry import Grid, Vector, samples, spelled, vector
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator, resampled, resampler
@@ -37,7 +37,8 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     Raises
     ------
     OctaneError
-        When there is none, or two, or it is finer than the source and upsampling is not allowed.
+        When there is none, or two, it is finer than the source and upsampling is not allowed, or
+        it leaves one voxel of a tile or plane.
     """
     spacing = image.grid.spacing
     if (parameters.resolution is None) == (parameters.scale is None):
@@ -56,6 +57,14 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
             f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
             f"target {spelled(target)}: give a coarser --resolution, or --allow-upsampling."
         )
+    whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
+    # Of a thin section one plane may be wanted.
+    for n, most, s, t in list(zip(whole, image.grid.shape, spacing, target, strict=True))[1:]:
+        if min(n, most) > 1 and samples(min(n, most) * s, t) == 1:
+            raise OctaneError(
+                f"{image.path}: the target {spelled(target)} micrometre leaves one voxel of "
+                f"the {min(n, most) * s:g} of a tile or plane; give a finer --resolution."
+            )
     return target
 
 

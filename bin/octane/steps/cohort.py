@@ -28,8 +28,8 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
         JSON: ``parameters`` of the run; ``samplesheet`` in them is the sheet's own path, which
         problems name and relative paths start from.
     samplesheet, output
-        The staged sheet, and where to write the subjects as JSON: ``id``, ``given`` (a subject's
-        own parameters, as text) and ``row`` (where they were read).
+        The staged sheet, and where to write the ``subjects`` as JSON: ``id``, ``given`` (a
+        subject's own parameters, as text) and ``row`` (where they were read).
     look
         Whether to see that the paths of the rows are there; a container sees only what is staged.
 
@@ -61,7 +61,7 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
         subjects.append({"id": row.cells.get("subject"), "given": given, "row": where})
     if problems := _problems_of(run) + sheet.problems:
         raise OctaneError("\n".join(problems))
-    write_json(output, subjects)
+    write_json(output, {"subjects": subjects})
 
 
 def _problems_of(parameters: Mapping[str, object], among: set[str] | None = None) -> list[str]:

@@ -29,14 +29,13 @@ from octane.n4.inputs import (
     read_strided,
     read_truth,
     read_weights,
-    sections_of,
     shrunk_sections,
 )
 from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_profile_gain
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.store.sections import Section, imaged_plane
+from octane.store.sections import Section, imaged_plane, sections_of
 from octane.store.volumes import (
     Cuts,
     Volume,
@@ -45,6 +44,7 @@ from octane.store.volumes import (
     is_whole,
     open_beside,
     open_volume,
+    require_holds,
 )
 
 logger = logging.getLogger(__name__)
@@ -152,17 +152,17 @@ def prepare(
         raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
     metrics = Metrics("n4", settings=p.recorded(reading, execution))
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise OctaneError(
-            f"{destination} is named for the corrected volume and for the bias field; "
-            "give --save-bias-field another name."
-        )
+    for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):
+        require_holds(path, dtype)
+    for name in (p.mask if p.mask != TISSUE else None, p.weights):
+        if name is not None and not Path(name).exists():
+            raise OctaneError(f"{name} does not exist; check the path.")
     if p.outside == "zero" and p.mask is None:
         raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * is_whole(source)
     whole += sum(voxels * 4 for path in outputs if is_whole(path))
-    sections = sections_of(volume, p)
+    sections = sections_of(volume, p, volume.grid.shape[0])
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
     mask = None if p.mask in (None, TISSUE) else Path(p.mask)
     weights = None if p.weights is None else Path(p.weights)

@@ -20,6 +20,7 @@ from octane.config.params import (
     MASK_WORDS,
     STEPS,
     InputParameters,
+    N4Parameters,
     PyramidParameters,
     ResampleParameters,
     StackParameters,
@@ -31,7 +32,7 @@ from octane.config.scratch import read_scratch, require_scratch
 from octane.config.validation import read_object, spelled, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
-from octane.core.geometry import vector
+from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
@@ -41,7 +42,7 @@ from octane.store.chunks import METADATA
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid
-from octane.store.sections import gaps, number_of, require_alike
+from octane.store.sections import gaps, number_of, require_alike, sections_of
 from octane.store.volumes import (
     ArrayVolume,
     Volume,
@@ -181,9 +182,18 @@ def _noted(problems: list[str]) -> Generator[None]:
         problems.append(str(error))
 
 
-def _raise(problems: Sequence[str]) -> None:
-    if problems:
-        raise OctaneError("\n".join(map(_in_workflow, problems)))
+def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
+    """Raise with the problems; one that several of the paths have is said once, of the first."""
+    shared: dict[str, list[str]] = {}
+    for problem in map(_in_workflow, problems):
+        name = max((str(path) for path in paths if str(path) in problem), key=len, default="\0")
+        shared.setdefault(problem.replace(name, "\0"), []).append(name)
+    lines = []
+    for line, (first, *others) in shared.items():
+        count = f" (and {len(others)} more)" if others and first != "\0" else ""
+        lines.append(line.replace("\0", first + count, 1).replace("\0", first))
+    if lines:
+        raise OctaneError("\n".join(lines))
 
 
 def plan_of(
@@ -210,13 +220,15 @@ def plan_of(
         require_scratch(read_scratch(workflow["scratch_dir"]))
     volumes: list[Volume] = []
     files: list[Path] = []
+    paths: list[Path] = []
     kind = "volume"
     reading = InputParameters.model_validate(settings["input"])
     with _noted(problems):
         files = find_inputs(source)
-        for path in files:
+        paths = [as_given(source, path) for path in files]
+        for path in paths:
             with _noted(problems):
-                volumes.append(open_volume(as_given(source, path), reading))
+                volumes.append(open_volume(path, reading))
         if volumes:
             kind = kind_of(volumes, str(workflow["input_kind"]))
             _check_volumes(volumes, kind, settings, positions, problems)
@@ -234,12 +246,12 @@ def plan_of(
         # It becomes a word in task scripts, in single quotes.
         if set(path.name) & set("'\\"):
             problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
-    _raise(problems)
+    _raise(problems, paths)
     settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
     steps: list[Step] = []
     with _noted(problems):
         steps = predict(volumes, kind, settings, positions)
-    _raise(problems)
+    _raise(problems, paths)
     return Plan(subject, kind, items, settings, steps)
 
 
@@ -295,9 +307,11 @@ def _check_volumes(
     if kind == "volume" and len(volumes) > 1:
         folder = volumes[0].path.parent
         raise OctaneError(f"{folder} holds {len(volumes)} volumes; give one with --input.")
-    resample = ResampleParameters.model_validate(settings["resample"])
-    if settings["workflow"]["skip_resample"]:
-        resample = resample.model_copy(update={"resolution": None})
+    resample = ResampleParameters.model_validate(
+        settings["resample"]
+        | {"layout": "volume" if kind == "volume" else "mosaic"}
+        | ({"resolution": None} if settings["workflow"]["skip_resample"] else {})
+    )
     for volume in volumes:
         with _noted(problems):
             _check_volume(volume, kind, settings, resample, positions)
@@ -351,6 +365,10 @@ def _check_volume(
             f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; "
             "give --skip_n4."
         )
+    # The sections of others are stacked first, which notes where they begin.
+    if kind == "volume" and not workflow["skip_n4"]:
+        planes = samples(volume.grid.extent[0], grid.spacing[0])
+        sections_of(volume, N4Parameters.model_validate(settings["n4"]), planes)
     if not workflow["skip_pyramid"]:
         plan_levels(grid, PyramidParameters.model_validate(settings["pyramid"]).resolutions)
 

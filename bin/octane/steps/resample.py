@@ -17,7 +17,6 @@ from octane.config.params import (
 )
 from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
-from octane.core.files import require_free
 from octane.core.metrics import Metrics
 from octane.core.records import ResampleFigures
 from octane.gpu.device import CupyDevice
@@ -72,8 +71,6 @@ def resample_image(
             "leave --dtype out, and take the modulus where it is wanted."
         )
     metrics = Metrics("resample", settings=parameters.recorded(reading, execution))
-    if not dry_run:
-        require_free(destination, overwrite=execution.overwrite)
     backend = _backend(image, execution)
     gpu = backend != "cpu" and CupyDevice.missing() is None
     first = plan_resampling(image, target, parameters, execution, gpu=gpu)

@@ -1,7 +1,7 @@
 """STACK: the sections of a subject on top of each other, with their boundaries recorded."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -52,15 +52,22 @@ class Slab:
 
 
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
+    noted = cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
     if parameters.section_thickness is not None:
         if parameters.section_thickness < image.grid.spacing[0]:
             raise OctaneError(
                 f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
                 f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
             )
+        # Whole planes may be less than what was imaged.
+        deep = max(extent[0], noted.get("extent", extent)[0])
+        if parameters.section_thickness > deep * (1 + 1e-6):
+            raise OctaneError(
+                f"--section-thickness {parameters.section_thickness:g} is more than the {deep:g} "
+                f"micrometre that {image.path} is deep; give what was imaged, or leave it out."
+            )
         return parameters.section_thickness
-    noted = cast("Mapping[str, float]", image.attributes.get("section", {}))
-    return float(noted.get("thickness", extent[0]))
+    return float(cast("float", noted.get("thickness", extent[0])))
 
 
 def _number(image: Image) -> int:

@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Vector
 from octane.store.image import Attributes
@@ -53,6 +54,23 @@ def sections_from(starts: Sequence[int], planes: int) -> list[Section]:
         Section(f"section {k}", k, a, b)
         for k, (a, b) in enumerate(zip(starts, stops, strict=True), start=1)
     ]
+
+
+def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
+    """Sections that have tissue, once the volume has ``planes``; an error where they are needed.
+
+    Blank slabs that stand for missing ones are left out.
+    """
+    if p.section_starts is not None:
+        return sections_from(p.section_starts, planes)
+    if not volume.attributes.get("sections"):
+        matching = p.histogram_matching == "section" and "--histogram-matching section"
+        if asked := f"--mode {p.mode}" if p.mode != "global" else matching:
+            raise OctaneError(
+                f"{volume.path} does not say where its sections begin, which {asked} needs; give "
+                "--section-starts, such as '0 30 60'."
+            )
+    return [s for s in read_sections(volume.attributes, planes) if not s.missing]
 
 
 def noted_sections(sections: list[Section]) -> list[dict[str, object]]:

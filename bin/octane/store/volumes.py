@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ import SimpleITK as sitk
 from octane.config.params import InputParameters
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, spelled
+from octane.core.geometry import Grid, Region, spelled, vector
 from octane.core.metrics import Metrics
 from octane.store.channels import place_of
 from octane.store.chunks import is_store
@@ -280,6 +281,21 @@ def bring_in(volume: Volume, metrics: Metrics, folder: Path) -> None:
             volume.load(folder)
 
 
+def require_holds(destination: Path, dtype: npt.DTypeLike) -> None:
+    """Raise unless :func:`create_volume` can write such voxels into a file of this name."""
+    if is_ome_zarr(destination):
+        return
+    require_format(destination)
+    native = np.dtype(dtype).newbyteorder("=")
+    with TemporaryDirectory() as folder:
+        trial = Path(folder) / destination.name
+        if is_whole(destination):
+            _write_file(_image(np.zeros((2, 2, 2), native), destination), trial, destination)
+        else:
+            with create_tiff(trial, destination, Grid((1, 2, 2), vector(1, 1, 1)), native):
+                pass
+
+
 @contextmanager
 def create_volume(
     destination: Path,
@@ -324,9 +340,6 @@ def create_volume(
             with create_tiff(partial, destination, like.grid, native) as planes:
                 yield planes, size
             return
-        # What the format cannot hold shows itself before the work and not after it.
-        _write_file(_image(np.zeros((2, 2, 2), native), destination), partial, destination)
-        partial.unlink()
         voxels = np.empty(like.grid.shape, native)
         yield voxels, size
         image = _image(voxels, destination)

@@ -17,7 +17,11 @@ from octane.config.params import (
 
 
 @pytest.mark.parametrize(
-    "given", [10, 10.0, "10", "10 10 10", "10,10,10", " 10, 10 ,10 ", [10], [10, 10, 10], (10,)]
+    "given",
+    [
+        *(10, 10.0, "10", "10 10 10", "10,10,10", " 10, 10 ,10 ", "x=10, y=10, z=10"),
+        *([10], [10, 10, 10], (10,), ["10 10 10"], ["10,10", "10"]),
+    ],
 )
 def test_a_length_may_be_written_in_many_ways(given):
     assert ResampleParameters(resolution=given).resolution == (10.0, 10.0, 10.0)
@@ -27,7 +31,13 @@ def test_a_length_may_be_written_in_many_ways(given):
     ("model", "field", "given", "expected"),
     [
         (ResampleParameters, "resolution", "3.5 4 5", (3.5, 4.0, 5.0)),
+        (ResampleParameters, "resolution", ["x=5", "z=3.5,Y=4"], (3.5, 4.0, 5.0)),
         (N4Parameters, "shrink_factor", [1, 2, 3], (1, 2, 3)),
+        # ITK's order.
+        (N4Parameters, "shrink_factor", "z=4,y=3,x=2", (2, 3, 4)),
+        (N4Parameters, "spline_distance_mm", ["none"], None),
+        (N4Parameters, "section_starts", ["0 30", "60"], (0, 30, 60)),
+        (StitchParameters, "overlap", "x=0.1,y=0.2", (0.2, 0.1)),
         (StitchParameters, "overlap", "0.1 0.2", (0.1, 0.2)),
         (N4Parameters, "iterations", "30", (30,)),
         (N4Parameters, "iterations", "30 20 10", (30, 20, 10)),
@@ -46,6 +56,8 @@ def test_values_are_read_as_they_are_written(model, field, given, expected):
         (ResampleParameters, {"resolution": 0}),
         (ResampleParameters, {"resolution": "10 10"}),
         (ResampleParameters, {"resolution": "10 10 10 10"}),
+        (ResampleParameters, {"resolution": "z=10,y=10"}),
+        (ResampleParameters, {"resolution": "z=10,y=10,z=10"}),
         (ResampleParameters, {"resolution": "inf"}),
         (ResampleParameters, {"resolution": "nan"}),
         (ResampleParameters, {"resolution": ""}),
@@ -62,6 +74,7 @@ def test_values_are_read_as_they_are_written(model, field, given, expected):
         (N4Parameters, {"number_of_histogram_bins": 1}),
         (N4Parameters, {"convergence_threshold": -1}),
         (ExecutionParameters, {"memory": "much"}),
+        (ExecutionParameters, {"memory": "4"}),
         (ExecutionParameters, {"workers": 0}),
         (PhantomParameters, {"sections": 0}),
         (WorkflowParameters, {"gpu_slots": 0}),
@@ -102,15 +115,15 @@ def test_every_parameter_says_what_it_is(model):
         ("2GiB", 2 * 1024**3),
         ("1.5kb", 1500),
         ("1T", 10**12),
-        ("123", 123),
-        ("0", 0),
+        ("123 B", 123),
+        ("0B", 0),
     ],
 )
 def test_a_size_is_read_with_its_unit(size, expected):
     assert bytes_of(size) == expected
 
 
-@pytest.mark.parametrize("size", ["", "GB", "-1GB", "4 GX", "4GB 2", "four", "1e9"])
+@pytest.mark.parametrize("size", ["", "GB", "-1GB", "4 GX", "4GB 2", "four", "1e9", "4", "4 i"])
 def test_what_is_no_size_is_refused(size):
     with pytest.raises(ValueError, match="not a size"):
         bytes_of(size)

@@ -1,5 +1,7 @@
 import logging
+from functools import partial
 from types import ModuleType
+from typing import cast
 
 import numpy as np
 import pytest
@@ -179,6 +181,24 @@ def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
         n4.n4_bias_field_correction(IMAGE, strength=-1)
     with pytest.raises(OctaneError, match="shrink factor"):
         n4.n4_bias_field_correction(IMAGE, shrink_factor=(1, 0, 1))
+    for wrong in ((4, 4), 2.5, "auto"):
+        with pytest.raises(OctaneError, match="three in the order z, y, x"):
+            n4.n4_bias_field_correction(IMAGE, shrink_factor=cast("int", wrong))
+        with pytest.raises(OctaneError, match=r"control_points is .*: give one whole number"):
+            n4.n4_bias_field_correction(IMAGE, control_points=cast("int", wrong))
+
+
+def test_a_constant_volume_is_refused_also_where_the_mask_leaves_one_value():
+    for volume, mask in ((np.full((8, 9, 10), 7.0), None), (np.where(MASK, 7, IMAGE), MASK)):
+        with pytest.raises(OctaneError, match="the one value 7 everywhere"):
+            n4.n4_bias_field_correction(volume, mask)
+
+
+def test_one_number_stands_for_three():
+    correct = partial(n4.n4_bias_field_correction, IMAGE, MASK, iterations=(3,))
+    one, _ = correct(shrink_factor=2, control_points=5)
+    three, _ = correct(shrink_factor=(2, 2, 2), control_points=(5, 5, 5))
+    np.testing.assert_array_equal(one, three)
 
 
 # The pieces

@@ -20,7 +20,7 @@ def cohort(tmp_path, write_json):
         given = {"samplesheet": str(tmp_path / "cohort.csv"), "outdir": "r", **parameters}
         request = write_json("request.json", {"parameters": given})
         make_cohort(request, staged, tmp_path / "cohort.json", look=look)
-        return json.loads((tmp_path / "cohort.json").read_text())
+        return json.loads((tmp_path / "cohort.json").read_text())["subjects"]
 
     return run
 

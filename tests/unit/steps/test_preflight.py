@@ -204,11 +204,50 @@ def test_a_misspelt_parameter_gets_a_suggestion(problems, mosaics, misspelt, hin
 
 
 def test_a_target_finer_than_the_source_is_refused_unless_allowed(problems, plan, mosaics):
-    lines = problems(mosaics, resolution=5)
-    assert len(lines) == 2
-    assert all("--allow_upsampling" in line and "section_0" in line for line in lines)
+    (line,) = problems(mosaics, resolution=5)
+    assert line.startswith(f"{mosaics}/section_01.ome.zarr (and 1 more) has voxels of 10 x 10 x 10")
+    assert line.endswith("--allow_upsampling.")
     plan(mosaics, resolution=5, allow_upsampling=True)
     plan(mosaics, resolution=5, skip_resample=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"resolution": 500},
+            "the target 500 x 500 x 500 micrometre leaves one voxel of the 100 of",
+        ),
+        ({"section_thickness": 41}, "--section_thickness 41 is more than the 40 micrometre that"),
+    ],
+)
+def test_what_leaves_nothing_of_a_section_is_refused_once(problems, plan, mosaics, settings, words):
+    (line,) = problems(mosaics, **settings)
+    assert words in line
+    assert not set(map(str, settings.values())) & set(line.rpartition(";")[2].split())
+    # Of a thin section one plane may be wanted.
+    plan(mosaics, resolution=50, section_thickness=40)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"n4_mode": "two_pass"}, {"n4_histogram_matching": "section"}]
+)
+def test_a_volume_without_sections_is_not_corrected_section_by_section(
+    problems, plan, volume, write_image, settings
+):
+    (line,) = problems(volume, **settings)
+    ((name, value),) = settings.items()
+    assert line.startswith(
+        f"{volume} does not say where its sections begin, which --{name} {value}"
+    )
+    assert line.endswith("give --n4_section_starts, such as '0 30 60'.")
+    plan(volume, n4_section_starts="0 2", **settings)
+    # Planes of the volume that is corrected.
+    (line,) = problems(volume, n4_section_starts="0 2", resolution=20, **settings)
+    assert line == "--n4_section_starts is 0 2; give rising planes from 0 to 1."
+    noted = [{"name": "a", "number": 1, "start": 0, "stop": 4}]
+    attributes = {"kind": "volume", "sections": noted}
+    plan(write_image("stack.ome.zarr", ONES, attributes=attributes), **settings)
 
 
 def test_a_table_without_a_tile_is_refused(problems, mosaics, tmp_path):
@@ -260,7 +299,7 @@ def test_sections_must_be_alike_by_the_time_they_are_stacked(problems, plan, wri
     ("names", "words", "count"),
     [
         (("a_1", "b_1"), "both section 1", 1),
-        (("left", "right"), "no number in its name", 2),
+        (("left", "right"), "left.ome.zarr (and 1 more) has no number in its name", 1),
         (("o'brien_1",), "has a quote or a backslash in its name; rename it.", 1),
         (("s{a,b}_1",), "has a { in its path, which Nextflow cannot hand to tasks", 1),
     ],
