@@ -21,7 +21,7 @@ def succeeded(results) {
         // The verdict of the report; without a report, what STACK warns of.
         def records = ["${folder.name}_report.json", 'metrics/stack_metrics.json'].collect { name -> folder.resolve(name) }
         def record = records.findResult { file -> file.exists() && file.size() > 0 ? read(file) : null }
-        log.info("${folder.name}: ${record?.verdict ?: 'no report, and so no verdict.'}")
+        if (record?.verdict) { log.info("${folder.name}: ${record.verdict}") }
         record?.warnings?.each { text -> log.warn("${folder.name}: ${text}") }
     }
 }
