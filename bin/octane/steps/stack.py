@@ -249,7 +249,7 @@ def stack_sections(
         found = {
             number: {"brightness": bright, "flipped": flipped}
             for number, bright, flipped in zip(
-                faces.sums, brightness([a + b for a, b in pairs]), flips(pairs), strict=True
+                faces.sums, brightness(pairs), flips(pairs), strict=True
             )
         }
     figures = {

@@ -1,7 +1,7 @@
 """Faces of sections: which section is darker than its neighbours, and which lies upside down."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from threading import Lock
 
@@ -19,6 +19,8 @@ DEPTH = 4
 NEIGHBOURS = 4
 """Nearest sections that a section's brightness is compared with: one dark one among them does not
 count."""
+LEAST_TISSUE, SHARED = 16, 0.4
+"""Pixels that both faces of a comparison need, and the part of the larger tissue that these are."""
 ASIDE = 0.15
 """Largest displacement of a section against the one before it, fraction of a face."""
 FLIPS = ("", "y", "x", "yx")
@@ -62,19 +64,41 @@ class Faces:
                         total[np.ix_(rows, columns)] += part * len(own) / len(planes)
 
 
-def brightness(faces: Sequence[Face]) -> list[float | None]:
-    """Brightness of each section over its neighbours', where both have tissue."""
+def brightness(faces: Sequence[tuple[Face, Face]]) -> list[float | None]:
+    """Brightness of each section over its neighbours', where both have tissue.
+
+    ``faces`` are the first and last planes of each section. Their sum is compared with that of the
+    nearest sections, and each with the face that it meets; the smaller difference counts. Tissue
+    that ends within a section disturbs the first comparison, light lost with depth the second.
+    """
     found: list[float | None] = []
-    for k, own in enumerate(faces):
+    for k, (first, last) in enumerate(faces):
         nearest = sorted((j for j in range(len(faces)) if j != k), key=lambda j: abs(j - k))
-        logs = []
-        for other in (faces[j] for j in nearest[:NEIGHBOURS]):
-            both = (own > own.mean()) & (other > other.mean())
-            if both.sum() >= 16:
-                logs.append(float(np.median(np.log(own[both] / other[both]))))
-        logs.sort(key=abs)
-        found.append(float(np.exp(logs[(len(logs) - 1) // 2])) if logs else None)
+        whole = _known(_ratio(first + last, np.add(*faces[j])) for j in nearest[:NEIGHBOURS])
+        met = _known(
+            _ratio(own, faces[j][1 - side])
+            for side, (own, j) in enumerate(((first, k - 1), (last, k + 1)))
+            if j in nearest
+        )
+        if not (whole and met):
+            found.append(None)
+            continue
+        both = (sorted(whole, key=abs)[(len(whole) - 1) // 2], float(np.mean(met)))
+        found.append(float(np.exp(min(both, key=abs) if both[0] * both[1] > 0 else 0)))
     return found
+
+
+def _ratio(own: Face, other: Face) -> float | None:
+    """Median log ratio where both have tissue; None where one has far less than the other."""
+    tissue = [face > face.mean() for face in (own, other)]
+    both = tissue[0] & tissue[1]
+    if both.sum() < max(LEAST_TISSUE, SHARED * max(t.sum() for t in tissue)):
+        return None
+    return float(np.median(np.log(own[both] / other[both])))
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def flips(faces: Sequence[tuple[Face, Face]]) -> list[str | None]:

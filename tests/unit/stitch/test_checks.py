@@ -39,8 +39,23 @@ def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
 
 def test_faces_without_tissue_say_nothing():
     blank = np.zeros((10, 10))
-    assert brightness([blank, blank]) == [None, None]
+    assert brightness([(blank, blank)] * 2) == [None, None]
     assert flips([(blank, blank)] * 2) == [None, None]
+
+
+def test_tissue_that_ends_within_a_section_makes_it_no_darker(rng):
+    # Light is lost with depth, and the tissue fills one corner of the last face alone.
+    face = rng.gamma(4.0, 0.25, (40, 40)) + 10.0 * (np.indices((40, 40)) > 4).all(axis=0)
+    end = face * (np.indices((40, 40)) < 20).all(axis=0)
+    pairs = [(face, 0.5 * face)] * 3 + [(face, 0.5 * end)]
+    assert brightness(pairs) == pytest.approx([1] * 4, abs=0.05)
+    pairs[1] = (0.3 * face, 0.15 * face)
+    assert [abs(np.log(ratio or 1)) > np.log(2) for ratio in brightness(pairs)] == [
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("step", [0.0, 0.2])
