@@ -85,7 +85,8 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     run = nextflow(studies, *words, give_outdir="--outdir=" not in str(arguments))
     assert run.code == 1
     assert sentence.format(studies=studies) in run.output
-    assert not run.tasks("COMPLETED")
+    # What they find ends the run, and not the task.
+    assert run.processes("COMPLETED") <= {"PHANTOM", "PREFLIGHT"}
 
 
 WORDS = """
@@ -184,10 +185,9 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     )
     assert run.code == 1
     assert "executor >" not in run.output
-    sentence = (
-        "octane stopped: input/flat.nii holds the one value 7 everywhere that is to be fitted"
-    )
-    assert run.output.splitlines()[-1].startswith(sentence)
+    # Nextflow may warn after that.
+    words = [line for line in run.output.splitlines() if not line.startswith("WARN: ")]
+    assert words[-1].startswith("octane stopped: input/flat.nii holds the one value 7 everywhere")
     assert run.tasks("FAILED") == ["N4 (flat)"]
     assert [path.name for path in (run.outdir / "flat").iterdir()] == ["input.json"]
     assert "Results:" not in run.output
