@@ -169,7 +169,6 @@ def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_p
     assert too_fine.endswith("give a coarser --resolution, or --allow_upsampling.")
     for noise in ("executor >", "Command executed", "ERROR", "Exception", "-resume", refusal):
         assert run.output.count(noise) == (noise == refusal), noise
-    # It looks again.
     scratch.mkdir()
     again = nextflow(tmp_path, *quick, *words, "-resume")
     assert last_words(again.output) == too_fine
