@@ -36,6 +36,9 @@ CLEAR, ENOUGH = 0.3, 0.8
 """Advantage in Fisher's z, and that times the root of the number of pairs that show it: in good
 phantoms, medians of four pairs are up to 0.37 better elsewhere, where overlaps are narrow and full
 of speckle; an overlap that is wrong by 0.05 costs 0.4 and more."""
+MANY, LITTLE = 5, 0.1
+"""Pairs in agreement, three quarters of all, for which this advantage is enough: in good phantoms
+so many do not agree elsewhere by chance."""
 BLOCK = 4
 """Edge in pixels of the blocks by which speckle is told from a mismatch."""
 MOST_TRIED = 6
@@ -245,6 +248,8 @@ class Neighbours:
             )
             found.found, found.pairs = round(given - middle * unit, 3), len(own)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
+            if agree >= 0.75 and len(own) * agree >= MANY:
+                clear = LITTLE
             # Of two pairs that share too little as they are placed, nothing is known.
             known = len(own) > 2 or placed > 0
             found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
