@@ -24,10 +24,9 @@ from octane.stitch.faces import Faces, brightness, flips
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
     Section,
-    gaps,
     imaged_plane,
     noted_sections,
-    number_of,
+    numbered,
     read_sections,
     require_alike,
 )
@@ -70,30 +69,9 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
     return float(cast("float", noted.get("thickness", extent[0])))
 
 
-def _number(image: Image) -> int:
-    if (number := number_of(image)) is None:
-        raise OctaneError(
-            f"{image.path} has no number in its name; name sections like section_01.ome.zarr."
-        )
-    return number
-
-
 def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
     """Sections in order of their numbers, with blank slabs where numbers are missing."""
-    by_number: dict[int, Image] = {}
-    for image in images:
-        number = _number(image)
-        if number in by_number:
-            raise OctaneError(
-                f"{image.path} and {by_number[number].path} are both section {number}; rename one."
-            )
-        by_number[number] = image
-    missing = gaps(list(by_number))
-    if len(missing) > parameters.allow_missing_sections:
-        raise OctaneError(
-            f"Sections {', '.join(map(str, missing))} are missing between {images[0].path} and "
-            f"{images[-1].path}; add them, or give --allow-missing-sections {len(missing)}."
-        )
+    by_number = numbered(images, parameters.allow_missing_sections)
     slabs: list[Slab] = []
     surface = 0.0
     for number in range(min(by_number), max(by_number) + 1):
@@ -118,13 +96,13 @@ def volume_depth(
 
     ``images`` are the sections, or what they will be made of; ``extents`` the imaged depth of each.
     """
-    numbers = [_number(image) if len(images) > 1 else 1 for image in images]
-    numbered = sorted(zip(numbers, images, extents, strict=True), key=lambda section: section[0])
+    numbers = numbered(images, parameters.allow_missing_sections)
+    ordered = sorted(zip(numbers, images, extents, strict=True), key=lambda section: section[0])
     depth = imaged = 0.0
-    for index, (number, image, extent) in enumerate(numbered):
+    for index, (number, image, extent) in enumerate(ordered):
         thickness = _thickness(image, parameters, vector(extent, 0, 0))
         # A gap's blank slab is as thick as the section before it.
-        following = numbered[index + 1][0] if index + 1 < len(numbered) else number + 1
+        following = ordered[index + 1][0] if index + 1 < len(ordered) else number + 1
         depth += thickness * (following - number)
         imaged += min(thickness, extent)
     return depth, imaged
