@@ -14,8 +14,6 @@ from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
 FLOOR = (0.1, 0.005)
 """Least deviation from the median that counts as one, relative and absolute: sections that are
 alike to a tenth are no outliers of each other."""
-BRIGHTNESS = (0.5, 2.0)
-"""Brightness over that of neighbouring sections: refocusing and staining change it by less."""
 
 
 class SectionQuality(BaseModel):
@@ -33,7 +31,7 @@ class SectionQuality(BaseModel):
     cv_before, cv_after
         Coefficient of variation in tissue before and after N4.
     flags
-        Reasons for a mark, in words.
+        Names of the checks that mark it.
     """
 
     number: int | None
@@ -132,25 +130,6 @@ def qualities(
         if own is not None:
             section.cv_before, section.cv_after = own.cv_before, own.cv_after
     found.sort(key=lambda s: (s.number is None, s.number or 0))
-    seams = outliers([s.seam_median for s in found])[1]
-    variations = outliers([s.cv_after for s in found])[1]
-    own = {title_of(name, s.section): s for name, s in stitched.items()}
-    placed = {s.number: s for s in stack.sections} if stack else {}
-    for section, seam, variation in zip(found, seams, variations, strict=True):
-        tiles, slab = own.get(section.title), placed.get(section.number)
-        bright = slab.brightness if slab else None
-        marks = {
-            "seam outlier": seam,
-            "another overlap fits": tiles and any(o.better for o in tiles.overlaps),
-            "tiles out of place": tiles and tiles.misplaced,
-            "CV outlier": variation,
-            f"{section.uncovered} pixels uncovered": section.uncovered,
-            f"{bright or 1:.2g} of its neighbours' brightness": bright
-            and not BRIGHTNESS[0] <= bright <= BRIGHTNESS[1],
-            f"flipped in {slab and slab.flipped}": slab and slab.flipped,
-            section.state: section.state in ("missing", "unrecorded"),
-        }
-        section.flags = [mark for mark, given in marks.items() if given]
     return found
 
 

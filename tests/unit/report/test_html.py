@@ -281,7 +281,7 @@ def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     path = subject.report()
     text = Page(path).text
     # On the card and in the table.
-    for flag in ("seam outlier", "12 pixels uncovered", "CV outlier"):
+    for flag in ("Seams of a section", "Pixels without a tile", "Variation of a section"):
         assert text.count(f"▲ {flag}") == 2
     assert "Section 4: far above the other sections" in text
     assert "Section 2: far above the other sections" in text
