@@ -35,6 +35,9 @@ from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
 
+Box = tuple[Vector, Vector]
+"""Edge and extent, micrometres."""
+
 
 @dataclass(frozen=True)
 class Slab:
@@ -69,50 +72,37 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
     return float(cast("float", noted.get("thickness", extent[0])))
 
 
-def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
-    """Sections in order of their numbers, with blank slabs where numbers are missing."""
-    by_number = numbered(images, parameters.allow_missing_sections)
+def _box(section: Image) -> Box:
+    """Edge and extent of a section as they were imaged, which whole planes may not fill."""
+    noted = cast("Mapping[str, Sequence[float]]", section.attributes.get("section", {}))
+    edge, extent = noted.get("edge", section.grid.edge), noted.get("extent", section.grid.extent)
+    return vector(*edge), vector(*extent)
+
+
+def lay_out(
+    images: list[Image], boxes: list[Box], parameters: StackParameters, spacing: Vector
+) -> tuple[Grid, list[Slab]]:
+    """The volume's grid, and its sections in order with the planes whose centres lie in them.
+
+    ``images`` are the sections, or what they will be made of; ``boxes`` their edges and extents.
+    A blank slab stands where a number is missing.
+    """
+    numbers = numbered(images, parameters.allow_missing_sections)
+    known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
     slabs: list[Slab] = []
     surface = 0.0
-    for number in range(min(by_number), max(by_number) + 1):
-        image = by_number.get(number)
-        if image is None:
+    for number in range(min(known), max(known) + 1):
+        if number not in known:
             slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
         else:
-            noted = cast("Mapping[str, list[float]]", image.attributes.get("section", {}))
-            edge = vector(*noted.get("edge", image.grid.edge))
-            extent = vector(*noted.get("extent", image.grid.extent))
+            image, edge, extent = known[number]
             thickness = _thickness(image, parameters, extent)
             slab = Slab(number, image.path.name, image, edge, extent, surface, thickness)
         slabs.append(slab)
         surface += slab.thickness
-    return slabs
-
-
-def volume_depth(
-    images: list[Image], extents: list[float], parameters: StackParameters
-) -> tuple[float, float]:
-    """Depth of the volume of some sections in micrometres, and the part of it that is not blank.
-
-    ``images`` are the sections, or what they will be made of; ``extents`` the imaged depth of each.
-    """
-    numbers = numbered(images, parameters.allow_missing_sections)
-    ordered = sorted(zip(numbers, images, extents, strict=True), key=lambda section: section[0])
-    depth = imaged = 0.0
-    for index, (number, image, extent) in enumerate(ordered):
-        thickness = _thickness(image, parameters, vector(extent, 0, 0))
-        # A gap's blank slab is as thick as the section before it.
-        following = ordered[index + 1][0] if index + 1 < len(ordered) else number + 1
-        depth += thickness * (following - number)
-        imaged += min(thickness, extent)
-    return depth, imaged
-
-
-def _volume(slabs: list[Slab], spacing: Vector) -> tuple[Grid, list[Slab]]:
-    """The volume's grid, and each slab with the planes whose centres lie in it."""
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
     high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
-    extent = vector(sum(s.thickness for s in slabs), high[0] - low[0], high[1] - low[1])
+    extent = vector(surface, high[0] - low[0], high[1] - low[1])
     grid = Grid.covering(vector(0, *low), extent, spacing)
     first = [int(np.ceil(s.surface / spacing[0] - 0.5 - 1e-9)) for s in slabs]
     # The depth is rounded to whole planes: it may end above or below the last section's.
@@ -200,7 +190,7 @@ def stack_sections(
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
-    grid, slabs = _volume(_slabs(images, parameters), first.grid.spacing)
+    grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     sections = noted_sections(
         [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
     )
