@@ -138,7 +138,6 @@ def summary_of(
 ) -> Summary:
     """Sum up a subject."""
     seams = [s.seam_median for s in sections if s.seam_median is not None]
-    leases = [lease for record in records if (lease := record.lease) is not None]
     return Summary(
         sections=len(sections),
         missing=sum(s.state == "missing" for s in sections),
@@ -147,7 +146,7 @@ def summary_of(
         cv_before=n4.cv_before if n4 else None,
         cv_after=n4.cv_after if n4 else None,
         seconds=sum(r.total for r in records),
-        gpu_wait_seconds=sum(lease.slot_wait_seconds for lease in leases),
+        gpu_wait_seconds=sum(r.waited for r in records),
         peak_memory_bytes=max((r.peak_memory_bytes or 0 for r in records), default=0) or None,
         devices=sorted({str(r.device["device"]) for r in records if r.on_gpu}) or ["CPU"],
         retried=sum(r.attempt > 1 for r in records),

@@ -243,7 +243,7 @@ class Neighbours:
             best, placed = (
                 float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
             )
-            found.found, found.pairs = round(given - middle * unit, 3), len(own)
+            found.found = round(given - middle * unit, 3)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
             # Of two pairs that share too little as they are placed, nothing is known.
             known = len(own) > 2 or placed > 0
