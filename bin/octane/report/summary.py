@@ -22,8 +22,7 @@ class SectionQuality(BaseModel):
     Attributes
     ----------
     state
-        ``stitched``; ``imaged``, where the section came stitched; ``unrecorded``, where STITCH left
-        no record of it; ``missing``.
+        ``stitched``; ``imaged``, where STITCH left no record of it; ``missing``.
     seam_median, seam_max
         Mismatch where tiles overlap, over their mean.
     uncovered
@@ -112,18 +111,18 @@ def qualities(
         )
         for name, s in stitched.items()
     ]
-    states = dict.fromkeys((section.number for section in found), "")
-    unstitched = "unrecorded" if stitched else "imaged"
-    for s in stack.sections if stack else ():
-        states.setdefault(s.number, "missing" if s.missing else unstitched)
     # For a volume that is no stack, N4 notes the variation of the whole as that of one section.
     varied = {v.number: v for v in n4.variation} if n4 and len(n4.variation) > 1 else {}
-    for number in varied:
-        states.setdefault(number, "imaged")
+    states = dict.fromkeys(varied, "imaged")
+    states |= {
+        s.number: "missing" if s.missing else "imaged" for s in (stack.sections if stack else ())
+    }
+    # A section without a number is alone, and STACK counts it as the first.
+    known = {1 if section.number is None else section.number for section in found}
     found += [
         SectionQuality(number=number, title=title_of("", number), state=state)
         for number, state in states.items()
-        if state
+        if number not in known
     ]
     for section in found:
         own = varied.get(section.number) if section.number is not None else None

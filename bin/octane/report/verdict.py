@@ -18,11 +18,6 @@ FIELD = 10.0
 """Largest over smallest value of a bias field: beyond it, N4 fits what is no bias."""
 BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
-ABSENT = {
-    "missing": "missing, blank slabs stand there, as --allow_missing_sections permits",
-    "unrecorded": "in the volume, but without a record of STITCH",
-}
-"""States of sections that lack something, in words."""
 UNTEXTURED = "Too few neighbouring tiles have structure in common."
 MOST_NAMED = 6
 """Sections or tiles that a sentence names."""
@@ -98,12 +93,9 @@ def _absent(quality: Sequence[SectionQuality]) -> Check:
     name, limit = "Missing sections", "none"
     if not quality:
         return _unknown(name, limit, "The volume has no sections.")
-    gone, said = [], []
-    for state, text in ABSENT.items():
-        titles = [section.title for section in quality if section.state == state]
-        gone += titles
-        said += [f"{_named(titles)}: {text}"] if titles else []
-    return _judged(name, limit, f"{len(gone)} of {len(quality)}", gone, f"{'; '.join(said)}.")
+    gone = [section.title for section in quality if section.state == "missing"]
+    text = f"{_named(gone)}: missing, blank slabs stand there, as --allow_missing_sections permits."
+    return _judged(name, limit, f"{len(gone)} of {len(quality)}", gone, text)
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:

@@ -263,7 +263,7 @@ def test_every_warning_is_shown_before_anything_else(subject: Subject) -> None:
     edit(subject.records[2], warnings=["Something <odd> happened."])
     text = Page(subject.report()).text
     said = (
-        "Section 2: in the volume, but without a record of STITCH.",
+        "STITCH left no record",
         "The variation in tissue rose",
         "higher after N4",
         "Something <odd> happened.",

@@ -59,10 +59,10 @@ def test_every_section_has_its_figures_and_marks_in_order():
     volume, n4 = stack(2, count=5), corrected(0.1, 0.1, 0.9, 0.1)
     found = qualities(of, volume, n4)
     assert [s.number for s in found] == [1, 2, 3, 4, 5]
-    assert [s.state for s in found] == ["stitched", "missing", *["stitched"] * 2, "unrecorded"]
+    assert [s.state for s in found] == ["stitched", "missing", *["stitched"] * 2, "imaged"]
     marked = {c.name: c.sections for c in checks(found, of, volume, n4) if c.sections}
     assert marked == {
-        "Missing sections": ("Section 2", "Section 5"),
+        "Missing sections": ("Section 2",),
         "Pixels without a tile": ("Section 3",),
         "Seams of a section": ("Section 4",),
         "Variation of a section": ("Section 3",),
@@ -73,6 +73,10 @@ def test_every_section_has_its_figures_and_marks_in_order():
 
 def test_sections_that_came_stitched_lack_nothing():
     assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
+    # Nor does one that is alone and has no number, which STACK counts as the first.
+    assert [s.title for s in qualities({"brain": stitched(None)}, stack(count=1), None)] == [
+        "brain"
+    ]
     # A volume that is no stack has no sections.
     assert qualities({}, None, corrected(0.1)) == []
 
