@@ -245,8 +245,9 @@ def _array(
     path: Path, name: str, metadata: Metadata, reading: InputParameters | None
 ) -> tuple[zarr.Array, tuple[int, ...]]:
     """The array of one dataset, and the image's place in it."""
-    # A file of them that is no JSON object is an error before zarr reads it.
-    if not any([read_json(path / name / file) for file in METADATA]):
+    found = {file: read_json(path / name / file) for file in METADATA}
+    content = found["zarr.json"] or found[".zarray"]
+    if not content:
         raise OctaneError(
             f"{path} names the dataset {name} and has no such array; the store is incomplete: "
             f"{_restore(path)}"
@@ -257,7 +258,7 @@ def _array(
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise OctaneError(
             f"{path} has metadata of the dataset {name} that cannot be read "
-            f"({reason}); {_restore(path)}"
+            f"({_wrong_field(content)}: {reason}); {_restore(path)}"
         ) from error
     count = len(metadata.axes) + 3
     if array.ndim != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
@@ -277,3 +278,18 @@ def _array(
             f"dataset {name}, or rechunk it."
         )
     return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
+
+
+def _wrong_field(content: dict[str, object]) -> str:
+    """Field that zarr refuses: put one after the other into metadata that it takes."""
+    version = 2 if "chunks" in content else 3
+    metadata = zarr.create_array({}, shape=(1, 1, 1), dtype="u1", zarr_format=version).metadata
+    taken = metadata.to_dict()
+    # The type first, as the fill value is one of its own.
+    for name in sorted(content, key=lambda name: name not in ("dtype", "data_type")):
+        taken[name] = content[name]  # ty: ignore - JSON that was read
+        try:
+            type(metadata).from_dict(taken)
+        except DECODING_ERRORS:
+            return name
+    return "a field is missing"
