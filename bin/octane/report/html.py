@@ -315,6 +315,7 @@ def build(
         warned=warned,
         verdict=sentence,
         stack=stack,
+        slabs={slab.number: slab for slab in stack.sections} if stack else {},
         n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,

@@ -289,6 +289,16 @@ def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     assert twin["summary"]["flagged"] == ["Section 2", "Section 4", "Section 5"]
 
 
+def test_a_section_alone_needs_no_number(subject: Subject) -> None:
+    subject.stitch(1)
+    subject.stack(1)
+    figures = json.loads(subject.records[0].read_text())["figures"]
+    edit(subject.records[0], figures=figures | {"section": None})
+    text = Page(subject.report()).text
+    words = " ".join(text.split())
+    assert re.search(r"section_01_stitch 9 6\.\d+ % 9\.\d+ % 0 – 14 150 µm ", words)
+
+
 def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
     subject.resample(1)
     subject.resample(2)
