@@ -304,9 +304,6 @@ def _check_volumes(
     problems: list[str],
 ) -> None:
     """Everything that metadata alone can tell about the inputs of a subject."""
-    if kind == "volume" and len(volumes) > 1:
-        folder = volumes[0].path.parent
-        raise OctaneError(f"{folder} holds {len(volumes)} volumes; give one with --input.")
     resample = ResampleParameters.model_validate(
         settings["resample"]
         | {"layout": "volume" if kind == "volume" else "mosaic"}
