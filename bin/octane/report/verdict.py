@@ -123,7 +123,7 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     other = [title for title, own in every if own.axis == axis and own.better]
     text = (
         f"{_named(other)}: tiles correlate where they overlap by {found:.2g} of a tile along "
-        f"{axis}, not {given:.2g}; give --overlap {fitting([own for _, own in every])}, or "
+        f"{axis}, not {given:.3g}; give --overlap {fitting([own for _, own in every])}, or "
         "correct --positions."
     )
     return _judged(name, f"{given:.3g}, as given", f"{found:.3f} of a tile", other, text)

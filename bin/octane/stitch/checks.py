@@ -158,16 +158,17 @@ class Neighbours:
                 self.of[pair.second].append(pair)
 
     def findings(
-        self, extent: Position, spacing: Position
+        self, positions: Mapping[Tile, Position], extent: Position, spacing: Position
     ) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
         """Overlaps along y and x as placed and as found, and the tiles out of place.
 
-        ``extent`` and ``spacing`` are those of a full tile, in micrometres.
+        ``positions`` of the tiles' edges, and ``extent`` and ``spacing`` of a full tile are in
+        micrometres.
         """
         swapped = self.swapped()
         shifted = {} if swapped else self.shifted()
         odd = {*shifted, *(tile for pair in swapped for tile in pair)}
-        found = (self._overlap(axis, odd, extent, spacing) for axis in (0, 1))
+        found = (self._overlap(axis, odd, positions, extent, spacing) for axis in (0, 1))
         overlaps = [overlap for overlap in found if overlap is not None]
         if any(overlap.better for overlap in overlaps):
             # Where all tiles lie wrong in the same way, none is out of place.
@@ -220,15 +221,21 @@ class Neighbours:
         return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)
 
     def _overlap(
-        self, axis: int, odd: Collection[Tile], extent: Position, spacing: Position
+        self,
+        axis: int,
+        odd: Collection[Tile],
+        positions: Mapping[Tile, Position],
+        extent: Position,
+        spacing: Position,
     ) -> OverlapFigures | None:
         """Find the overlap along an axis on which most pairs agree, without those of odd tiles."""
         pairs = self.pairs[axis]
         if not pairs:
             return None
         unit = self.factor * spacing[axis] / extent[axis]
-        pitches = [self.starts[p.second][axis] - self.starts[p.first][axis] for p in pairs]
-        given = 1 - float(np.median(pitches)) * unit
+        # Of edges: first voxels of tiles of another size lie otherwise within theirs.
+        pitches = [positions[p.second][axis] - positions[p.first][axis] for p in pairs]
+        given = 1 - float(np.median(pitches)) / extent[axis]
         found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
         seen = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
         own = [p for p in seen if p.best >= LIKELY]
