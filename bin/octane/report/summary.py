@@ -17,6 +17,9 @@ alike to a tenth are no outliers of each other."""
 BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
 
+COMPARED = 5
+"""Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
+
 
 class SectionQuality(BaseModel):
     """Quality of one section.
@@ -133,7 +136,8 @@ def qualities(
             section.cv_before, section.cv_after = own.cv_before, own.cv_after
     found.sort(key=lambda s: (s.number is None, s.number or 0))
     seams = outliers([s.seam_median for s in found])[1]
-    variations = outliers([s.cv_after for s in found])[1]
+    known = sum(s.cv_after is not None for s in found)
+    variations = outliers([s.cv_after if known >= COMPARED else None for s in found])[1]
     own = {title_of(name, s.section): s for name, s in stitched.items()}
     placed = {s.number: s for s in stack.sections} if stack else {}
     for section, seam, variation in zip(found, seams, variations, strict=True):

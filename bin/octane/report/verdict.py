@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from octane.core.records import N4Figures, StackFigures, StitchFigures, fitting
-from octane.report.summary import BRIGHTNESS, SectionQuality, title_of
+from octane.report.summary import BRIGHTNESS, COMPARED, SectionQuality, title_of
 
 SEAM = 0.12
 """Largest seam of an axis: phantoms with up to 30 % of vignetting stay below 0.12 with one look of
@@ -65,7 +65,7 @@ def checks(
     if n4:
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
         varied = [s for s in quality if s.cv_after is not None]
-        found.append(_alike("Variation of a section", "CV outlier", varied))
+        found.append(_alike("Variation of a section", "CV outlier", varied, COMPARED))
     return found
 
 
@@ -100,7 +100,7 @@ def _absent(quality: Sequence[SectionQuality]) -> Check:
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
-    name, limit = f"Seams along {axis}", f"{SEAM:.0%}"
+    name, limit = f"Seams along {axis}", f"{100 * SEAM:.0f} %"
     of = {title: getattr(own, f"seam_{axis}") for title, own in sections.items()}
     known = {title: seam for title, seam in of.items() if seam is not None}
     if not known:
@@ -110,7 +110,7 @@ def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
         f"{_named(high)}: neighbouring tiles differ much where they overlap along {axis}; check "
         "--overlap or --positions, try --stitch_refine, or even out the light over a tile."
     )
-    return _judged(name, limit, f"{max(known.values()):.1%}", high, text)
+    return _judged(name, limit, f"{100 * max(known.values()):.1f} %", high, text)
 
 
 def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -144,10 +144,10 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
     return _judged("Pixels without a tile", "0", str(sum(gaps.values())), gaps, text)
 
 
-def _alike(name: str, flag: str, known: Sequence[SectionQuality]) -> Check:
+def _alike(name: str, flag: str, known: Sequence[SectionQuality], least: int = 3) -> Check:
     limit = "none stands out"
-    if len(known) < 3:
-        return _unknown(name, limit, "Fewer than three sections have figures.")
+    if len(known) < least:
+        return _unknown(name, limit, f"Fewer than {least} sections have figures.")
     out = [section.title for section in known if flag in section.flags]
     text = f"{_named(out)}: far above the other sections; look at the pictures."
     return _judged(name, limit, f"{len(out)} of {len(known)}", out, text)
@@ -206,7 +206,7 @@ def _field(n4: N4Figures) -> Check:
 
 
 def _variation(n4: N4Figures) -> Check:
-    value = f"{n4.cv_before:.1%} before, {n4.cv_after:.1%} after N4"
+    value = f"{100 * n4.cv_before:.1f} % before, {100 * n4.cv_after:.1f} % after N4"
     text = "The variation in tissue rose; check the mask and the settings."
     rose = n4.cv_after > n4.cv_before
     return _judged("Variation in tissue", "not higher after N4", value, rose, text)

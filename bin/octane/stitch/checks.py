@@ -23,6 +23,9 @@ REACH, ASIDE = 0.65, 0.3
 """Largest overlap and displacement sideways that are looked for, fractions of a tile."""
 LEAST = 4
 """Narrowest overlap that is compared, pixels: less correlates by chance."""
+WIDE = 8
+"""Narrowest overlap that is believed where tiles share less than ``LEAST`` as they are placed:
+tissue looks much like that a few pixels beside it."""
 SEARCHED = 8
 """Pairs with most structure along an axis, which are searched for a better displacement; of the
 others, as many of those that do not correlate as they are placed."""
@@ -115,7 +118,8 @@ class Pair:
     @property
     def elsewhere(self) -> bool:
         """True where both fit clearly better at another displacement."""
-        far = self.moved is not None and max(map(abs, self.moved)) > FAR
+        # Of two that share too little as they are placed, nothing is known: that is a zero.
+        far = self.moved is not None and self.placed != 0 and max(map(abs, self.moved)) > FAR
         return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
@@ -209,6 +213,9 @@ class Neighbours:
         row, column = np.unravel_index(int(scores.argmax()), scores.shape)
         place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
         start = self.starts[pair.second] - self.starts[pair.first]
+        first, second = self.coarse[pair.first], self.coarse[pair.second]
+        if overlaps[row] < WIDE and _shared(first, second, start) is None:
+            return pair
         # The filter saw beyond the borders of what both tiles share; that alone is compared fairly.
         fine, best = self._exact(pair, place)
         moved = place - fine - start
@@ -252,10 +259,12 @@ class Neighbours:
             )
             found.found, found.pairs = round(given - middle * unit, 3), len(own)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
-            # Of two pairs that share too little as they are placed, nothing is known.
-            known = len(own) > 2 or placed > 0
-            found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
             most = len(own) >= 4 and agree >= 0.75
+            known = len(own) > 2 or placed > 0
+            if placed == 0:
+                # They share too little as they are placed: most of all pairs must say the same.
+                known = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
+            found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
             found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
 

@@ -11,7 +11,7 @@ from octane.core.records import (
     StitchFigures,
     VariationFigures,
 )
-from octane.report.summary import outliers, qualities, summary_of
+from octane.report.summary import COMPARED, outliers, qualities, summary_of
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
@@ -53,17 +53,20 @@ def corrected(*after):
 def test_every_section_has_its_figures_and_flags_in_order():
     seams = {4: 0.5, 3: 0.02, 1: 0.02}
     of = {f"s{k}": stitched(k, seam, uncovered=7 * (k == 3)) for k, seam in seams.items()}
-    found = qualities(of, stack(2, count=5), corrected(0.1, 0.1, 0.9, 0.1))
-    assert [s.number for s in found] == [1, 2, 3, 4, 5]
+    found = qualities(of, stack(2, count=6), corrected(0.1, 0.1, 0.9, *[0.1] * (COMPARED - 3)))
+    assert [s.number for s in found] == [1, 2, 3, 4, 5, 6]
     assert [s.flags for s in found] == [
         [],
         ["missing"],
         ["CV outlier", "7 pixels uncovered"],
         ["seam outlier"],
         ["unrecorded"],
+        ["unrecorded"],
     ]
     assert found[2].cv_after == pytest.approx(0.9)
-    assert found[4].cv_after is None
+    assert found[5].cv_after is None
+    few = qualities(of, stack(2), corrected(0.1, 0.1, 0.9, 0.1))
+    assert "CV outlier" not in few[2].flags
 
 
 def test_sections_that_came_stitched_lack_nothing():
