@@ -105,8 +105,9 @@ def fitting(overlaps: Collection[OverlapFigures]) -> str:
         own = [overlap for overlap in overlaps if overlap.axis == axis]
         better = [o.found for o in own if o.better and o.found is not None]
         if own:
-            values.append(median(better or [o.given for o in own]))
-    return ",".join(f"{value:.2g}" for value in values)
+            given = median(o.given for o in own)
+            values.append(f"{median(better):.2g}" if better else f"{given:.3g}")
+    return ",".join(values)
 
 
 class MisplacedFigures(Figures):

@@ -19,6 +19,8 @@ FIELD = 10.0
 BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
 UNTEXTURED = "Too few neighbouring tiles have structure in common."
+COMPARED = 5
+"""Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 MOST_NAMED = 6
 """Sections or tiles that a sentence names."""
 
@@ -62,7 +64,8 @@ def checks(
         found += [_depth(stack), _bright(stack), _turned(stack)]
     if n4:
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
-        found.append(_alike("Variation of a section", {s.title: s.cv_after for s in quality}))
+        varied = {s.title: s.cv_after for s in quality}
+        found.append(_alike("Variation of a section", varied, COMPARED))
     return found
 
 
@@ -99,7 +102,7 @@ def _absent(quality: Sequence[SectionQuality]) -> Check:
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
-    name, limit = f"Seams along {axis}", f"{SEAM:.0%}"
+    name, limit = f"Seams along {axis}", f"{100 * SEAM:.0f} %"
     of = {title: getattr(own, f"seam_{axis}") for title, own in sections.items()}
     known = {title: seam for title, seam in of.items() if seam is not None}
     if not known:
@@ -109,7 +112,7 @@ def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
         f"{_named(high)}: neighbouring tiles differ much where they overlap along {axis}; check "
         "--overlap or --positions, try --stitch_refine, or even out the light over a tile."
     )
-    return _judged(name, limit, f"{max(known.values()):.1%}", high, text)
+    return _judged(name, limit, f"{100 * max(known.values()):.1f} %", high, text)
 
 
 def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -122,7 +125,7 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     other = [title for title, own in every if own.axis == axis and own.better]
     text = (
         f"{_named(other)}: tiles correlate where they overlap by {found:.2g} of a tile along "
-        f"{axis}, not {given:.2g}; give --overlap {fitting([own for _, own in every])}, or "
+        f"{axis}, not {given:.3g}; give --overlap {fitting([own for _, own in every])}, or "
         "correct --positions."
     )
     return _judged(name, f"{given:.3g}, as given", f"{found:.3f} of a tile", other, text)
@@ -143,11 +146,11 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
     return _judged("Pixels without a tile", "0", str(sum(gaps.values())), gaps, text)
 
 
-def _alike(name: str, figures: Mapping[str, float | None]) -> Check:
+def _alike(name: str, figures: Mapping[str, float | None], least: int = 3) -> Check:
     limit = "none stands out"
     known = sum(figure is not None for figure in figures.values())
-    if known < 3:
-        return _unknown(name, limit, "Fewer than three sections have figures.")
+    if known < least:
+        return _unknown(name, limit, f"Fewer than {least} sections have figures.")
     far = zip(figures, outliers([*figures.values()])[1], strict=True)
     out = [title for title, is_far in far if is_far]
     text = f"{_named(out)}: far above the other sections; look at the pictures."
@@ -209,7 +212,7 @@ def _field(n4: N4Figures) -> Check:
 
 
 def _variation(n4: N4Figures) -> Check:
-    value = f"{n4.cv_before:.1%} before, {n4.cv_after:.1%} after N4"
+    value = f"{100 * n4.cv_before:.1f} % before, {100 * n4.cv_after:.1f} % after N4"
     text = "The variation in tissue rose; check the mask and the settings."
     rose = n4.cv_after > n4.cv_before
     return _judged("Variation in tissue", "not higher after N4", value, rose, text)

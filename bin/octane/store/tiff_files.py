@@ -290,8 +290,8 @@ def _voxel_size(
         return vector(*given)
     if like is not None:
         return like.spacing
-    shown = [(f"{n:g}" if isinstance(n, float) else str(n), str(unit or "")) for n, unit in stated]
-    sizes = ", ".join(" ".join(filter(None, length)) for length in shown)
+    shown = [(f"{n:g}" if isinstance(n, float) else n, unit or "") for n, unit in stated]
+    sizes = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
     raise OctaneError(
         f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {sizes}); "
         "give it with --voxel-size, in micrometres in this order, or --input-unit where only the "
