@@ -326,7 +326,7 @@ def seam_chart(
         100 * limit,
         color=theme.before,
         linestyle="--",
-        label="limit for a section unlike the others",
+        label="a median above it stands out",
     )
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

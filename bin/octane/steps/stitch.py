@@ -83,7 +83,8 @@ def nominal_positions(
         return tiling.positions(tiling.pitch)
     raise OctaneError(
         f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
-        "0 where they abut) or --positions."
+        "0 where they abut) or --positions; if it is a whole volume, give the workflow "
+        "--input_kind volume."
     )
 
 
@@ -167,7 +168,11 @@ def _refined(
 
 
 def _checked(
-    run: Run, projections: dict[Tile, npt.NDArray], placement: TilePlacement, table: Path | None
+    run: Run,
+    projections: dict[Tile, npt.NDArray],
+    positions: dict[Tile, Position],
+    placement: TilePlacement,
+    table: Path | None,
 ) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
     """Compare the overlaps with those at which tiles correlate, and find tiles out of place.
 
@@ -179,10 +184,10 @@ def _checked(
     tiling, name = run.tiling, run.image.path.name
     starts = {tile: (y.shift, x.shift) for tile, (y, x) in placement.places.items()}
     compared = Neighbours(projections, starts)
-    overlaps, misplaced = compared.findings(tiling.tile_extent[1:], tiling.spacing[1:])
+    overlaps, misplaced = compared.findings(positions, tiling.tile_extent[1:], tiling.spacing[1:])
     wrong = [own for own in overlaps if own.better and own.found is not None]
     if wrong:
-        text = " and ".join(f"by {o.found:.2g} along {o.axis}, not {o.given:.2g}" for o in wrong)
+        text = " and ".join(f"by {o.found:.2g} along {o.axis}, not {o.given:.3g}" for o in wrong)
         text = f"{name}: its tiles correlate where they overlap {text}; "
         text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
         if any(o.certain for o in wrong) and run.parameters.check_overlap == "error":
@@ -244,7 +249,7 @@ def stitch_section(
                 seams[first, second] = seam(*common)
                 along[second[0] == first[0]].append(seam_without_speckle(*common))
     with metrics.timed("check"):
-        overlaps, misplaced = _checked(run, projections, placement, positions_table)
+        overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
     del projections
     _write(run, placement, voxels, destination)
     uncovered = placement.uncovered()

@@ -23,6 +23,9 @@ REACH, ASIDE = 0.65, 0.3
 """Largest overlap and displacement sideways that are looked for, fractions of a tile."""
 LEAST = 4
 """Narrowest overlap that is compared, pixels: less correlates by chance."""
+WIDE = 8
+"""Narrowest overlap that is believed where tiles share less than ``LEAST`` as they are placed:
+tissue looks much like that a few pixels beside it."""
 SEARCHED = 8
 """Pairs with most structure along an axis, which are searched for a better displacement; of the
 others, as many of those that do not correlate as they are placed."""
@@ -118,7 +121,8 @@ class Pair:
     @property
     def elsewhere(self) -> bool:
         """True where both fit clearly better at another displacement."""
-        far = self.moved is not None and max(map(abs, self.moved)) > FAR
+        # Of two that share too little as they are placed, nothing is known: that is a zero.
+        far = self.moved is not None and self.placed != 0 and max(map(abs, self.moved)) > FAR
         return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
@@ -161,16 +165,17 @@ class Neighbours:
                 self.of[pair.second].append(pair)
 
     def findings(
-        self, extent: Position, spacing: Position
+        self, positions: Mapping[Tile, Position], extent: Position, spacing: Position
     ) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
         """Overlaps along y and x as placed and as found, and the tiles out of place.
 
-        ``extent`` and ``spacing`` are those of a full tile, in micrometres.
+        ``positions`` of the tiles' edges, and ``extent`` and ``spacing`` of a full tile are in
+        micrometres.
         """
         swapped = self.swapped()
         shifted = {} if swapped else self.shifted()
         odd = {*shifted, *(tile for pair in swapped for tile in pair)}
-        found = (self._overlap(axis, odd, extent, spacing) for axis in (0, 1))
+        found = (self._overlap(axis, odd, positions, extent, spacing) for axis in (0, 1))
         overlaps = [overlap for overlap in found if overlap is not None]
         if any(overlap.better for overlap in overlaps):
             # Where all tiles lie wrong in the same way, none is out of place.
@@ -211,6 +216,9 @@ class Neighbours:
         row, column = np.unravel_index(int(scores.argmax()), scores.shape)
         place = np.array([len(a) - overlaps[row], -sideways[column]])[[axis, 1 - axis]]
         start = self.starts[pair.second] - self.starts[pair.first]
+        first, second = self.coarse[pair.first], self.coarse[pair.second]
+        if overlaps[row] < WIDE and _shared(first, second, start) is None:
+            return pair
         # The filter saw beyond the borders of what both tiles share; that alone is compared fairly.
         fine, best = self._exact(pair, place)
         moved = place - fine - start
@@ -223,15 +231,21 @@ class Neighbours:
         return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)
 
     def _overlap(
-        self, axis: int, odd: Collection[Tile], extent: Position, spacing: Position
+        self,
+        axis: int,
+        odd: Collection[Tile],
+        positions: Mapping[Tile, Position],
+        extent: Position,
+        spacing: Position,
     ) -> OverlapFigures | None:
         """Find the overlap along an axis on which most pairs agree, without those of odd tiles."""
         pairs = self.pairs[axis]
         if not pairs:
             return None
         unit = self.factor * spacing[axis] / extent[axis]
-        pitches = [self.starts[p.second][axis] - self.starts[p.first][axis] for p in pairs]
-        given = 1 - float(np.median(pitches)) * unit
+        # Of edges: first voxels of tiles of another size lie otherwise within theirs.
+        pitches = [positions[p.second][axis] - positions[p.first][axis] for p in pairs]
+        given = 1 - float(np.median(pitches)) / extent[axis]
         found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
         seen = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
         own = [p for p in seen if p.best >= LIKELY]
@@ -246,14 +260,16 @@ class Neighbours:
             best, placed = (
                 float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
             )
-            found.found, found.pairs = round(given - middle * unit, 3), len(own)
+            found.found = round(given - middle * unit, 3)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
             if agree >= 0.75 and len(own) * agree >= MANY:
                 clear = LITTLE
-            # Of two pairs that share too little as they are placed, nothing is known.
-            known = len(own) > 2 or placed > 0
-            found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
             most = len(own) >= 4 and agree >= 0.75
+            known = len(own) > 2 or placed > 0
+            if placed == 0:
+                # They share too little as they are placed: most of all pairs must say the same.
+                known = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
+            found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
             found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
 

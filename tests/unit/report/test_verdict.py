@@ -139,7 +139,27 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("subject", GOOD)
+ABUTTING = [
+    {"seed": seed, "overlap": overlap, "tile_shape": shape, "tiles": (4, 4), "sections": 2}
+    for seed, overlap in enumerate([(0.0, 0.0), (0.02, 0.05)])
+    for shape in ((8, 26, 26), (8, 64, 64))
+]
+
+
+@pytest.mark.parametrize("subject", ABUTTING)
+def test_tiles_that_hardly_overlap_fit_nowhere_else(judge, subject):
+    found = judge(**{"voxel_size": (10.0, 4.0, 4.0), **subject})
+    assert [check for check in found if check.state == "warning"] == []
+
+
+@pytest.mark.parametrize("overlap", [(0.0, 0.0), (0.02, 0.25)])
+def test_an_overlap_given_as_none_is_found(judge, overlap):
+    with pytest.raises(OctaneError, match=r"give --overlap 0\.2"):
+        judge(None, {"overlap": overlap})
+
+
+# More sections have a larger largest seam.
+@pytest.mark.parametrize("subject", [*GOOD, {**GOOD[1], "sections": 16}])
 def test_a_good_subject_raises_nothing(judge, subject):
     found = judge(**subject)
     assert [check for check in found if check.state == "warning"] == []

@@ -64,8 +64,8 @@ def refused(path, words, **given):
     ("options", "given", "spacing"),
     [
         (ome(**SIZES), {}, (7, 3, 2)),
-        (ome(**SIZES, PhysicalSizeZUnit="nm", PhysicalSizeYUnit="Å"), {}, (7e-3, 3e-4, 2)),
-        (ome(**SIZES, PhysicalSizeZUnit="mm", PhysicalSizeXUnit="thou"), {}, (7000, 3, 50.8)),
+        (ome(**SIZES, PhysicalSizeZUnit="nm", PhysicalSizeYUnit="cm"), {}, (7e-3, 3e4, 2)),
+        (ome(**SIZES, PhysicalSizeZUnit="mm", PhysicalSizeXUnit="in"), {}, (7000, 3, 50800)),
         (imagej(spacing=3, unit="micron"), {}, (3, 0.25, 0.5)),
         # As of more than 4 GB: one page, and its planes after it.
         ({**imagej(spacing=3, unit="um"), "truncate": True}, {}, (3, 0.25, 0.5)),
@@ -93,9 +93,9 @@ def test_the_voxel_size_is_what_the_file_states_or_else_what_is_given(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "does not state .*z y x: None, .*--voxel-size, in micro"),
-        (DPI, "z y x: None in, 0.00333333 in, .*--voxel-size"),
-        (imagej(unit="um"), "z y x: None um, 0.25 um, 0.5 um.*--voxel-size"),
+        ({}, "does not state .*z y x: not stated, .*--voxel-size, in micro"),
+        (DPI, "z y x: not stated, 0.00333333 in, .*--voxel-size"),
+        (imagej(unit="um"), "z y x: not stated, 0.25 um, 0.5 um.*--voxel-size"),
         (imagej(spacing=3), "z y x: 3.*--input-unit"),
         (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel-size"),
         (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel-size"),
