@@ -32,7 +32,6 @@ WHY_NOT = {
     ("gpu.md", ".venv/bin/pip install 'cupy-cuda12x[ctk]'     # CUDA 12"): "needs a GPU",
     ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
-    ("hpc.md", "squeue --me --noheader --format='%i %Z' |"): "needs Slurm: tests/slurm",
     ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
     ("output.md", "python -m pip install 'napari[all]' napari-ome-zarr"): "needs a display",
 }

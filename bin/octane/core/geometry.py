@@ -15,7 +15,15 @@ MICROMETERS: dict[str, float] = {
     "centimeter": 1e4,
     "meter": 1e6,
 }
-"""Length of NGFF's units in micrometres."""
+"""Length of the units that octane takes, in micrometres."""
+LENGTHS: dict[str, float] = {
+    **MICROMETERS,
+    **{"nm": 1e-3, "mm": 1e3, "cm": 1e4, "m": 1e6},
+    # The micro sign, and the Greek letter.
+    **dict.fromkeys(("um", "\u00b5m", "\u03bcm", "micron", "microns"), 1.0),
+    **dict.fromkeys(("in", "inch", "inches"), 25400.0),
+}
+"""The same with the spellings of other writers; each means exactly one length."""
 
 
 def spelled(values: Sequence[float]) -> str:

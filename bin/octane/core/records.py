@@ -5,9 +5,9 @@ A step may note more figures than its model lists; they are kept as they are.
 
 from collections.abc import Collection
 from statistics import median
-from typing import Annotated
+from typing import Annotated, cast
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from octane.core.geometry import Vector
 
@@ -38,12 +38,6 @@ class Recorded(BaseModel):
 
     started: float
     tracks: list[RecordedTrack]
-
-
-class LeaseFigures(BaseModel):
-    """The lease of a task."""
-
-    slot_wait_seconds: float = 0.0
 
 
 class Record(BaseModel):
@@ -77,9 +71,10 @@ class Record(BaseModel):
         return self.device.get("backend") == "gpu"
 
     @property
-    def lease(self) -> LeaseFigures | None:
-        """Lease of the task; None for steps that take none."""
-        return TypeAdapter(LeaseFigures | None).validate_python(self.figures.get("gpu"))
+    def waited(self) -> float:
+        """Seconds of waiting for a GPU; 0 for steps that take none."""
+        lease = cast("dict[str, float]", self.figures.get("gpu") or {})
+        return lease.get("slot_wait_seconds", 0.0)
 
 
 class Figures(BaseModel):
@@ -91,7 +86,7 @@ class Figures(BaseModel):
 class OverlapFigures(Figures):
     """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
 
-    ``found`` is None where too few of the ``pairs`` of neighbours have structure to compare;
+    ``found`` is None where too few pairs of neighbours have structure to compare;
     ``better`` says that it fits clearly better than the given one, ``certain`` that most tiles do
     not fit as they are placed.
     """
@@ -99,7 +94,6 @@ class OverlapFigures(Figures):
     axis: str
     given: float
     found: float | None = None
-    pairs: int = 0
     better: bool = False
     certain: bool = False
 

@@ -298,6 +298,8 @@ def build(
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
     notices = _notices(entries)
     checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold)
+    for section in quality:
+        section.flags = [check.name for check in checked if section.title in check.sections]
     warned = [check for check in checked if check.state == "warning"]
     sentence = verdict(checked, len(notices))
     records = [entry.record for entry in entries]
@@ -313,6 +315,7 @@ def build(
         warned=warned,
         verdict=sentence,
         stack=stack,
+        slabs={slab.number: slab for slab in stack.sections} if stack else {},
         n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,
         pyramid=pyramid[1] if pyramid else None,
         resampled=resampled,

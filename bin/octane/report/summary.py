@@ -14,11 +14,6 @@ from octane.core.records import N4Figures, Record, StackFigures, StitchFigures
 FLOOR = (0.1, 0.005)
 """Least deviation from the median that counts as one, relative and absolute: sections that are
 alike to a tenth are no outliers of each other."""
-BRIGHTNESS = (0.5, 2.0)
-"""Brightness over that of neighbouring sections: refocusing and staining change it by less."""
-
-COMPARED = 5
-"""Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 
 
 class SectionQuality(BaseModel):
@@ -27,8 +22,7 @@ class SectionQuality(BaseModel):
     Attributes
     ----------
     state
-        ``stitched``; ``imaged``, where the section came stitched; ``unrecorded``, where STITCH left
-        no record of it; ``missing``.
+        ``stitched``; ``imaged``, where STITCH left no record of it; ``missing``.
     seam_median, seam_max
         Mismatch where tiles overlap, over their mean.
     uncovered
@@ -36,7 +30,7 @@ class SectionQuality(BaseModel):
     cv_before, cv_after
         Coefficient of variation in tissue before and after N4.
     flags
-        Reasons for a mark, in words.
+        Names of the checks that mark it.
     """
 
     number: int | None
@@ -117,44 +111,24 @@ def qualities(
         )
         for name, s in stitched.items()
     ]
-    states = dict.fromkeys((section.number for section in found), "")
-    unstitched = "unrecorded" if stitched else "imaged"
-    for s in stack.sections if stack else ():
-        states.setdefault(s.number, "missing" if s.missing else unstitched)
     # For a volume that is no stack, N4 notes the variation of the whole as that of one section.
     varied = {v.number: v for v in n4.variation} if n4 and len(n4.variation) > 1 else {}
-    for number in varied:
-        states.setdefault(number, "imaged")
+    states = dict.fromkeys(varied, "imaged")
+    states |= {
+        s.number: "missing" if s.missing else "imaged" for s in (stack.sections if stack else ())
+    }
+    # A section without a number is alone, and STACK counts it as the first.
+    known = {1 if section.number is None else section.number for section in found}
     found += [
         SectionQuality(number=number, title=title_of("", number), state=state)
         for number, state in states.items()
-        if state
+        if number not in known
     ]
     for section in found:
         own = varied.get(section.number) if section.number is not None else None
         if own is not None:
             section.cv_before, section.cv_after = own.cv_before, own.cv_after
     found.sort(key=lambda s: (s.number is None, s.number or 0))
-    seams = outliers([s.seam_median for s in found])[1]
-    known = sum(s.cv_after is not None for s in found)
-    variations = outliers([s.cv_after if known >= COMPARED else None for s in found])[1]
-    own = {title_of(name, s.section): s for name, s in stitched.items()}
-    placed = {s.number: s for s in stack.sections} if stack else {}
-    for section, seam, variation in zip(found, seams, variations, strict=True):
-        tiles, slab = own.get(section.title), placed.get(section.number)
-        bright = slab.brightness if slab else None
-        marks = {
-            "seam outlier": seam,
-            "another overlap fits": tiles and any(o.better for o in tiles.overlaps),
-            "tiles out of place": tiles and tiles.misplaced,
-            "CV outlier": variation,
-            f"{section.uncovered} pixels uncovered": section.uncovered,
-            f"{bright or 1:.2g} of its neighbours' brightness": bright
-            and not BRIGHTNESS[0] <= bright <= BRIGHTNESS[1],
-            f"flipped in {slab and slab.flipped}": slab and slab.flipped,
-            section.state: section.state in ("missing", "unrecorded"),
-        }
-        section.flags = [mark for mark, given in marks.items() if given]
     return found
 
 
@@ -163,7 +137,6 @@ def summary_of(
 ) -> Summary:
     """Sum up a subject."""
     seams = [s.seam_median for s in sections if s.seam_median is not None]
-    leases = [lease for record in records if (lease := record.lease) is not None]
     return Summary(
         sections=len(sections),
         missing=sum(s.state == "missing" for s in sections),
@@ -172,7 +145,7 @@ def summary_of(
         cv_before=n4.cv_before if n4 else None,
         cv_after=n4.cv_after if n4 else None,
         seconds=sum(r.total for r in records),
-        gpu_wait_seconds=sum(lease.slot_wait_seconds for lease in leases),
+        gpu_wait_seconds=sum(r.waited for r in records),
         peak_memory_bytes=max((r.peak_memory_bytes or 0 for r in records), default=0) or None,
         devices=sorted({str(r.device["device"]) for r in records if r.on_gpu}) or ["CPU"],
         retried=sum(r.attempt > 1 for r in records),

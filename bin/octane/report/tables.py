@@ -39,7 +39,7 @@ def performance(records: Sequence[Record]) -> Context:
         "bytes": traffic.get("read", 0) + traffic.get("written", 0),
         "peak": max(peaks, default=None),
         "bound": bound_of(walls, gpu=any(record.on_gpu for record in records)),
-        "waited": sum(r.lease.slot_wait_seconds for r in records if r.lease),
+        "waited": sum(record.waited for record in records),
     }
 
 

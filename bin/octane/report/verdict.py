@@ -1,27 +1,26 @@
 """The verdict on a subject: checks of its records, each with its limit and, if needed, a remedy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from octane.core.records import N4Figures, StackFigures, StitchFigures, fitting
-from octane.report.summary import BRIGHTNESS, COMPARED, SectionQuality, title_of
+from octane.report.summary import SectionQuality, outliers, title_of
 
-SEAM = 0.12
-"""Largest seam of an axis: phantoms with up to 30 % of vignetting stay below 0.12 with one look of
+SEAM = 0.15
+"""Largest seam of an axis: phantoms with up to 30 % of vignetting stay below 0.14 with one look of
 speckle and below 0.09 with four; an overlap that is too large by 0.1 gives 0.2 and more."""
 STILL = 10.0
 """Last change of the field over N4's threshold: up to it, more iterations change little."""
 FIELD = 10.0
 """Largest over smallest value of a bias field: beyond it, N4 fits what is no bias."""
-ABSENT = {
-    "missing": "missing, blank slabs stand there, as --allow_missing_sections permits",
-    "unrecorded": "in the volume, but without a record of STITCH",
-}
-"""States of sections that lack something, in words."""
+BRIGHTNESS = (0.5, 2.0)
+"""Brightness over that of neighbouring sections: refocusing and staining change it by less."""
 UNTEXTURED = "Too few neighbouring tiles have structure in common."
+COMPARED = 5
+"""Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 MOST_NAMED = 6
 """Sections or tiles that a sentence names."""
 
@@ -31,7 +30,8 @@ class Check:
     """One check of a subject.
 
     ``value`` and ``limit`` have their units; ``sentence`` says where to look and what to do, or why
-    something is not checked, and is empty for what is good.
+    something is not checked, and is empty for what is good. ``sections`` are titles of those that
+    it marks.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Check:
     limit: str
     state: Literal["good", "warning", "not checked"]
     sentence: str = ""
+    sections: tuple[str, ...] = ()
 
 
 def checks(
@@ -58,20 +59,24 @@ def checks(
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections) for axis in "yx"]
         found += [_places(sections), _covered(sections)]
-        seams = [s for s in quality if s.seam_median is not None]
-        found.append(_alike("Seams of a section", "seam outlier", seams))
+        found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
     if stack:
         found += [_depth(stack), _bright(stack), _turned(stack)]
     if n4:
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
-        varied = [s for s in quality if s.cv_after is not None]
-        found.append(_alike("Variation of a section", "CV outlier", varied, COMPARED))
+        varied = {s.title: s.cv_after for s in quality}
+        found.append(_alike("Variation of a section", varied, COMPARED))
     return found
 
 
-def _judged(name: str, limit: str, value: str, failed: object, sentence: str) -> Check:
-    """A check that warns with a sentence where it failed."""
-    return Check(name, value, limit, *(("warning", sentence) if failed else ("good", "")))
+def _judged(
+    name: str, limit: str, value: str, failed: Collection[str] | bool, sentence: str
+) -> Check:
+    """A check that warns with a sentence where it, or any section, failed."""
+    if not failed:
+        return Check(name, value, limit, "good")
+    marked = () if isinstance(failed, bool) else tuple(dict.fromkeys(failed))
+    return Check(name, value, limit, "warning", sentence, marked)
 
 
 def _unknown(name: str, limit: str, reason: str) -> Check:
@@ -91,12 +96,9 @@ def _absent(quality: Sequence[SectionQuality]) -> Check:
     name, limit = "Missing sections", "none"
     if not quality:
         return _unknown(name, limit, "The volume has no sections.")
-    gone, said = 0, []
-    for state, text in ABSENT.items():
-        titles = [section.title for section in quality if section.state == state]
-        gone += len(titles)
-        said += [f"{_named(titles)}: {text}"] if titles else []
-    return _judged(name, limit, f"{gone} of {len(quality)}", said, f"{'; '.join(said)}.")
+    gone = [section.title for section in quality if section.state == "missing"]
+    text = f"{_named(gone)}: missing, blank slabs stand there, as --allow_missing_sections permits."
+    return _judged(name, limit, f"{len(gone)} of {len(quality)}", gone, text)
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -133,9 +135,9 @@ def _places(sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Tiles out of place", "none"
     if not any(o.found is not None or s.misplaced for s in sections.values() for o in s.overlaps):
         return _unknown(name, limit, UNTEXTURED)
-    odd = [f"{t}, {tile.sentence}" for t, own in sections.items() for tile in own.misplaced]
-    text = f"{_named(odd)}; correct --positions, or try --stitch_refine."
-    return _judged(name, limit, str(len(odd)), odd, text)
+    odd = [(title, tile.sentence) for title, own in sections.items() for tile in own.misplaced]
+    text = f"{_named([*map(', '.join, odd)])}; correct --positions, or try --stitch_refine."
+    return _judged(name, limit, str(len(odd)), [title for title, _ in odd], text)
 
 
 def _covered(sections: Mapping[str, StitchFigures]) -> Check:
@@ -144,44 +146,48 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
     return _judged("Pixels without a tile", "0", str(sum(gaps.values())), gaps, text)
 
 
-def _alike(name: str, flag: str, known: Sequence[SectionQuality], least: int = 3) -> Check:
+def _alike(name: str, figures: Mapping[str, float | None], least: int = 3) -> Check:
     limit = "none stands out"
-    if len(known) < least:
+    known = sum(figure is not None for figure in figures.values())
+    if known < least:
         return _unknown(name, limit, f"Fewer than {least} sections have figures.")
-    out = [section.title for section in known if flag in section.flags]
+    far = zip(figures, outliers([*figures.values()])[1], strict=True)
+    out = [title for title, is_far in far if is_far]
     text = f"{_named(out)}: far above the other sections; look at the pictures."
-    return _judged(name, limit, f"{len(out)} of {len(known)}", out, text)
+    return _judged(name, limit, f"{len(out)} of {known}", out, text)
 
 
 def _depth(stack: StackFigures) -> Check:
     beyond = stack.planes_not_imaged
     text = "Planes below the imaged depth are zero; check --section_thickness."
-    return _judged("Planes not imaged", "0", str(beyond), beyond, text)
+    return _judged("Planes not imaged", "0", str(beyond), beyond > 0, text)
 
 
 def _bright(stack: StackFigures) -> Check:
     name, (low, high) = "Section brightness", BRIGHTNESS
     limit = f"{low:g} to {high:g} of its neighbours'"
-    known = {s.number: s.brightness for s in stack.sections if s.brightness is not None}
+    every = {title_of("", s.number): s.brightness for s in stack.sections}
+    known = {title: bright for title, bright in every.items() if bright is not None}
     if not known:
         return _unknown(name, limit, "No neighbouring sections have tissue in common.")
-    odd = [
-        f"Section {number} has {own:.2g} of its neighbours' brightness"
-        for number, own in known.items()
+    odd = {
+        title: f"{title} has {own:.2g} of its neighbours' brightness"
+        for title, own in known.items()
         if not low <= own <= high
-    ]
-    text = f"{_named(odd)}; check how it was imaged, and see --n4_mode two_pass."
+    }
+    text = f"{_named([*odd.values()])}; check how it was imaged, and see --n4_mode two_pass."
     value = f"{min(known.values()):.2f} to {max(known.values()):.2f}"
     return _judged(name, limit, value, odd, text)
 
 
 def _turned(stack: StackFigures) -> Check:
     name, limit = "Section orientation", "all alike"
-    known = [section for section in stack.sections if section.flipped is not None]
+    every = {title_of("", s.number): s.flipped for s in stack.sections}
+    known = {title: flipped for title, flipped in every.items() if flipped is not None}
     if not known:
         return _unknown(name, limit, "No neighbouring sections have structure in common.")
-    odd = [f"Section {s.number} fits flipped in {s.flipped}" for s in known if s.flipped]
-    text = f"{_named(odd)}; turn its mosaic over, and run again."
+    odd = {title: f"{title} fits flipped in {axes}" for title, axes in known.items() if axes}
+    text = f"{_named([*odd.values()])}; turn its mosaic over, and run again."
     return _judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
 
 
@@ -195,7 +201,7 @@ def _converged(n4: N4Figures, threshold: float | None) -> Check:
     limit = STILL * threshold
     still = [title for title, change in last.items() if change > limit * (1 + 1e-9)]
     text = f"The field of {_named(still)} still changed when N4 stopped; raise --n4_iterations."
-    return _judged(name, f"{limit:g}", f"{max(last.values()):.2g}", still, text)
+    return _judged(name, f"{limit:g}", f"{max(last.values()):.2g}", bool(still), text)
 
 
 def _field(n4: N4Figures) -> Check:

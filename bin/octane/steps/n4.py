@@ -154,9 +154,6 @@ def prepare(
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):
         require_holds(path, dtype)
-    for name in (p.mask if p.mask != TISSUE else None, p.weights):
-        if name is not None and not Path(name).exists():
-            raise OctaneError(f"{name} does not exist; check the path.")
     if p.outside == "zero" and p.mask is None:
         raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))

@@ -140,8 +140,6 @@ def survey(source: Path, wishes: Wishes) -> Survey:
     if problems:
         raise OctaneError("\n".join(problems))
     kind = kind_of(volumes, wishes.input_kind)
-    if kind == "volume" and len(volumes) > 1:
-        raise OctaneError(f"{source} holds {len(volumes)} volumes; give one.")
     sizes = [tuple(round(s, 6) for s in volume.grid.spacing) for volume in volumes]
     usual = Counter(sizes).most_common(1)[0][0]
     for volume, size in zip(volumes, sizes, strict=True):

@@ -42,7 +42,7 @@ from octane.store.chunks import METADATA
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid
-from octane.store.sections import gaps, number_of, require_alike, sections_of
+from octane.store.sections import numbered, require_alike, sections_of
 from octane.store.volumes import (
     ArrayVolume,
     Volume,
@@ -179,7 +179,7 @@ def _noted(problems: list[str]) -> Generator[None]:
     try:
         yield
     except OctaneError as error:
-        problems.append(str(error))
+        problems += str(error).splitlines()
 
 
 def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
@@ -304,9 +304,6 @@ def _check_volumes(
     problems: list[str],
 ) -> None:
     """Everything that metadata alone can tell about the inputs of a subject."""
-    if kind == "volume" and len(volumes) > 1:
-        folder = volumes[0].path.parent
-        raise OctaneError(f"{folder} holds {len(volumes)} volumes; give one with --input.")
     resample = ResampleParameters.model_validate(
         settings["resample"]
         | {"layout": "volume" if kind == "volume" else "mosaic"}
@@ -317,7 +314,9 @@ def _check_volumes(
             _check_volume(volume, kind, settings, resample, positions)
     if kind == "volume":
         return
-    _check_numbers(volumes, settings, problems)
+    with _noted(problems):
+        stack = StackParameters.model_validate(settings["stack"])
+        numbered(volumes, stack.allow_missing_sections)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # By the time that STACK gets them.
     if kind == "mosaic" and resample.resolution is not None:
@@ -382,25 +381,3 @@ def _check_beside(beside: Mapping[str, Path], volume: Volume, settings: Settings
         volume = ArrayVolume(Path(f"{volume.path} after RESAMPLE"), voxels, grid, {})
     given = {name: as_given(path, path) for name, path in beside.items()}
     open_beside(volume, given.get("mask"), truth=given.get("truth"))
-
-
-def _check_numbers(volumes: list[Volume], settings: Settings, problems: list[str]) -> None:
-    """Sections must be numbered, differ, and leave no gap that was not allowed."""
-    numbers: dict[int, Path] = {}
-    for volume in volumes:
-        number = number_of(volume)
-        if number is not None and numbers.setdefault(number, volume.path) != volume.path:
-            problems.append(
-                f"{volume.path} and {numbers[number]} are both section {number}; rename one."
-            )
-        elif number is None and len(volumes) > 1:
-            problems.append(
-                f"{volume.path} has no number in its name; name sections section_01.ome.zarr."
-            )
-    missing = gaps(list(numbers))
-    if len(missing) > StackParameters.model_validate(settings["stack"]).allow_missing_sections:
-        shown = ", ".join(map(str, missing))
-        problems.append(
-            f"{volumes[0].path.parent} lacks section {shown} of {min(numbers)} to {max(numbers)}; "
-            f"add what is missing, or give --allow_missing_sections {len(missing)}."
-        )

@@ -32,9 +32,6 @@ from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
 
-OLD_MANIFEST = "octane-manifest.tsv"
-"""List of files that stores of earlier versions carry."""
-
 
 def build_pyramid(
     source: Path,
@@ -127,7 +124,7 @@ def _link(image: Image, array: zarr.Array, metrics: Metrics) -> None:
     source = (image.path / image.array.path).resolve()
     target = Path(str(array.store_path.store.root)) / array.path  # ty: ignore
     for file in sorted(source.rglob("*")):
-        if not file.is_file() or file.name in ("zarr.json", OLD_MANIFEST):
+        if not file.is_file() or file.name == "zarr.json":
             continue
         link = target / file.relative_to(source)
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -26,11 +26,11 @@ from octane.config.params import (
 from octane.config.scratch import known_folder
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, vector
+from octane.core.geometry import Grid
 from octane.core.units import format_bytes
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, plan_mosaic, target_of
-from octane.steps.stack import volume_depth
+from octane.steps.stack import lay_out
 from octane.steps.stitch import nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.image import Image
@@ -146,14 +146,12 @@ def predict(
         written = sum(stored(Level.volume(own.grid), dtype, stitch.codec) for own in placed)
         steps.append(Step("STITCH", len(volumes), written))
     stack = StackParameters.model_validate(settings["stack"])
-    depth, imaged = volume_depth(images, [extent[0] for _, extent in boxes], stack)
-    low = [min(edge[axis] for edge, _ in boxes) for axis in (1, 2)]
-    high = [max(edge[axis] + extent[axis] for edge, extent in boxes) for axis in (1, 2)]
-    extent = vector(depth, *(b - a for a, b in zip(low, high, strict=True)))
-    grid = Grid.covering(vector(0, *low), extent, grids[0].spacing)
-    written = math.ceil(stored(Level.volume(grid), dtype, "zstd") * imaged / depth)
+    grid, slabs = lay_out(images, boxes, stack, grids[0].spacing)
+    imaged = sum(min(slab.thickness, slab.extent[0]) for slab in slabs if slab.image is not None)
+    content = imaged / sum(slab.thickness for slab in slabs)
+    written = math.ceil(stored(Level.volume(grid), dtype, "zstd") * content)
     steps.append(Step("STACK", 1, written))
-    return _of_volume(steps, grid, dtype, "zstd", imaged / depth, settings)
+    return _of_volume(steps, grid, dtype, "zstd", content, settings)
 
 
 def _of_volume(

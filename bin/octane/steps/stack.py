@@ -24,10 +24,9 @@ from octane.stitch.faces import Faces, brightness, flips
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
     Section,
-    gaps,
     imaged_plane,
     noted_sections,
-    number_of,
+    numbered,
     read_sections,
     require_alike,
 )
@@ -35,6 +34,9 @@ from octane.store.volumes import Cuts
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
+
+Box = tuple[Vector, Vector]
+"""Edge and extent, micrometres."""
 
 
 @dataclass(frozen=True)
@@ -70,71 +72,37 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
     return float(cast("float", noted.get("thickness", extent[0])))
 
 
-def _number(image: Image) -> int:
-    if (number := number_of(image)) is None:
-        raise OctaneError(
-            f"{image.path} has no number in its name; name sections like section_01.ome.zarr."
-        )
-    return number
+def _box(section: Image) -> Box:
+    """Edge and extent of a section as they were imaged, which whole planes may not fill."""
+    noted = cast("Mapping[str, Sequence[float]]", section.attributes.get("section", {}))
+    edge, extent = noted.get("edge", section.grid.edge), noted.get("extent", section.grid.extent)
+    return vector(*edge), vector(*extent)
 
 
-def _slabs(images: list[Image], parameters: StackParameters) -> list[Slab]:
-    """Sections in order of their numbers, with blank slabs where numbers are missing."""
-    by_number: dict[int, Image] = {}
-    for image in images:
-        number = _number(image)
-        if number in by_number:
-            raise OctaneError(
-                f"{image.path} and {by_number[number].path} are both section {number}; rename one."
-            )
-        by_number[number] = image
-    missing = gaps(list(by_number))
-    if len(missing) > parameters.allow_missing_sections:
-        raise OctaneError(
-            f"Sections {', '.join(map(str, missing))} are missing between {images[0].path} and "
-            f"{images[-1].path}; add them, or give --allow-missing-sections {len(missing)}."
-        )
+def lay_out(
+    images: list[Image], boxes: list[Box], parameters: StackParameters, spacing: Vector
+) -> tuple[Grid, list[Slab]]:
+    """The volume's grid, and its sections in order with the planes whose centres lie in them.
+
+    ``images`` are the sections, or what they will be made of; ``boxes`` their edges and extents.
+    A blank slab stands where a number is missing.
+    """
+    numbers = numbered(images, parameters.allow_missing_sections)
+    known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
     slabs: list[Slab] = []
     surface = 0.0
-    for number in range(min(by_number), max(by_number) + 1):
-        image = by_number.get(number)
-        if image is None:
+    for number in range(min(known), max(known) + 1):
+        if number not in known:
             slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
         else:
-            noted = cast("Mapping[str, list[float]]", image.attributes.get("section", {}))
-            edge = vector(*noted.get("edge", image.grid.edge))
-            extent = vector(*noted.get("extent", image.grid.extent))
+            image, edge, extent = known[number]
             thickness = _thickness(image, parameters, extent)
             slab = Slab(number, image.path.name, image, edge, extent, surface, thickness)
         slabs.append(slab)
         surface += slab.thickness
-    return slabs
-
-
-def volume_depth(
-    images: list[Image], extents: list[float], parameters: StackParameters
-) -> tuple[float, float]:
-    """Depth of the volume of some sections in micrometres, and the part of it that is not blank.
-
-    ``images`` are the sections, or what they will be made of; ``extents`` the imaged depth of each.
-    """
-    numbers = [_number(image) if len(images) > 1 else 1 for image in images]
-    numbered = sorted(zip(numbers, images, extents, strict=True), key=lambda section: section[0])
-    depth = imaged = 0.0
-    for index, (number, image, extent) in enumerate(numbered):
-        thickness = _thickness(image, parameters, vector(extent, 0, 0))
-        # A gap's blank slab is as thick as the section before it.
-        following = numbered[index + 1][0] if index + 1 < len(numbered) else number + 1
-        depth += thickness * (following - number)
-        imaged += min(thickness, extent)
-    return depth, imaged
-
-
-def _volume(slabs: list[Slab], spacing: Vector) -> tuple[Grid, list[Slab]]:
-    """The volume's grid, and each slab with the planes whose centres lie in it."""
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
     high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
-    extent = vector(sum(s.thickness for s in slabs), high[0] - low[0], high[1] - low[1])
+    extent = vector(surface, high[0] - low[0], high[1] - low[1])
     grid = Grid.covering(vector(0, *low), extent, spacing)
     first = [int(np.ceil(s.surface / spacing[0] - 0.5 - 1e-9)) for s in slabs]
     # The depth is rounded to whole planes: it may end above or below the last section's.
@@ -222,7 +190,7 @@ def stack_sections(
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
-    grid, slabs = _volume(_slabs(images, parameters), first.grid.spacing)
+    grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     sections = noted_sections(
         [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
     )

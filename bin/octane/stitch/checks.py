@@ -257,7 +257,7 @@ class Neighbours:
             best, placed = (
                 float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
             )
-            found.found, found.pairs = round(given - middle * unit, 3), len(own)
+            found.found = round(given - middle * unit, 3)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
             most = len(own) >= 4 and agree >= 0.75
             known = len(own) > 2 or placed > 0

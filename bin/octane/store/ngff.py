@@ -11,21 +11,8 @@ from typing import Annotated, Literal, NamedTuple, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.geometry import MICROMETERS, Vector, vector
+from octane.core.geometry import LENGTHS, MICROMETERS, Vector, vector
 from octane.store.channels import CHANNEL, TIMEPOINT
-
-SYNONYMS = {
-    "nm": "nanometer",
-    "um": "micrometer",
-    "µm": "micrometer",
-    "μm": "micrometer",  # the Greek letter; above it is the micro sign
-    "micron": "micrometer",
-    "microns": "micrometer",
-    "mm": "millimeter",
-    "cm": "centimeter",
-    "m": "meter",
-}
-"""Spellings that other writers use; each means exactly one of NGFF's units."""
 
 MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
 """Meaning of an axis by its type, or else by its name."""
@@ -262,14 +249,14 @@ def _vectors(
 
 def _micrometers(path: Path, stated: str | None, input_unit: str | None) -> float:
     """Micrometres in the unit of an axis."""
-    unit = SYNONYMS.get(stated, stated) if stated else input_unit
+    unit = stated or input_unit
     if unit is None:
         raise OctaneError(
             f"{path} states no unit for its axes; give --input-unit, for example "
             "--input-unit micrometer."
         )
-    if unit not in MICROMETERS:
+    if unit not in LENGTHS:
         raise OctaneError(
             f"{path} has the unit '{unit}'; octane takes {', '.join(MICROMETERS)}: correct it."
         )
-    return MICROMETERS[unit]
+    return LENGTHS[unit]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from octane.store.volumes import Volume
 
 MOST_SECTIONS = 10_000
 """Numbers from the first section to the last: beyond them one is a date."""
+
+V = TypeVar("V", bound=Volume)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,36 @@ def gaps(numbers: Sequence[int]) -> list[int]:
             f"Sections are numbered {min(numbers)} to {max(numbers)}; give numbers that follow."
         )
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
+
+
+def numbered(sections: Sequence[V], allowed: int) -> dict[int, V]:
+    """Sections by their numbers, in the order given; one alone needs no number.
+
+    Those without one, two of the same, and more than ``allowed`` gaps are an OctaneError with a
+    line for each problem.
+    """
+    found: dict[int, V] = {}
+    problems: list[str] = []
+    for section in sections:
+        number = number_of(section)
+        if number is None and len(sections) > 1:
+            problems.append(
+                f"{section.path} has no number in its name; name sections section_01.ome.zarr."
+            )
+        elif (other := found.setdefault(1 if number is None else number, section)) is not section:
+            problems.append(
+                f"{section.path} and {other.path} are both section {number}; rename one."
+            )
+    missing = gaps(list(found))
+    if len(missing) > allowed:
+        problems.append(
+            f"{sections[0].path.parent} lacks section {', '.join(map(str, missing))} of "
+            f"{min(found)} to {max(found)}; add what is missing, or give "
+            f"--allow-missing-sections {len(missing)}."
+        )
+    if problems:
+        raise OctaneError("\n".join(problems))
+    return found
 
 
 def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:

@@ -26,25 +26,13 @@ import numpy.typing as npt
 
 from octane.config.params import InputParameters
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
-from octane.core.geometry import MICROMETERS, Grid, Region, Vector, spelled, vector
+from octane.core.geometry import LENGTHS, Grid, Region, Vector, spelled, vector
 from octane.store.channels import CHANNEL, TIMEPOINT, place_of
 from octane.store.image import DECODING_ERRORS, Attributes
 from octane.store.itk_files import TAKEN
 
 if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries
-
-PREFIXES = (*"YZEPTGMkh", "da", "", *"dcmµnpfazy")
-POWERS = (*range(24, 2, -3), 2, 1, 0, -1, -2, *range(-3, -25, -3))
-UNITS = {
-    **MICROMETERS,
-    **{f"{p}m": 10.0 ** (n + 6) for p, n in zip(PREFIXES, POWERS, strict=True)},
-    **dict.fromkeys(("um", "micron", "microns"), 1.0),
-    **dict.fromkeys(("in", "inch", "inches"), 25400.0),
-    **{"Å": 1e-4, "thou": 25.4, "li": 25400 / 12, "pt": 25400 / 72, "ft": 304800.0, "yd": 914400.0},
-    **{"mi": 1609344e3, "ua": 1.495978707e17, "ly": 9.4607304725808e21, "pc": 3.0856775814914e22},
-}
-"""Units of length of OME-XML and ImageJ in micrometres; pixels and reference frames are none."""
 
 FAULTS = (*DECODING_ERRORS, struct.error, AssertionError, AttributeError, ImportError, ParseError)
 """Exceptions of tifffile and its codecs for a file that is wrong."""
@@ -317,9 +305,9 @@ def _micrometres(value: object, unit: object, input_unit: str | None) -> float |
         length = float(str(value))
     except ValueError:
         return None
-    # ImageJ escapes what is not ASCII as Java does; the second letter is Greek.
-    name = str(unit or input_unit or "").strip().replace("\\u00B5", "µ").replace("μ", "µ")
-    scale = UNITS.get(name, UNITS.get(name.lower()))
+    # ImageJ escapes what is not ASCII as Java does.
+    name = str(unit or input_unit or "").strip().replace("\\u00B5", "µ")
+    scale = LENGTHS.get(name, LENGTHS.get(name.lower()))
     return length * scale if scale is not None and 0 < length < math.inf else None
 
 

@@ -251,9 +251,15 @@ def as_given(source: Path, path: Path) -> Path:
 
 
 def kind_of(volumes: list[Volume], asked: str) -> str:
-    """Kind of an input: ``mosaic``, ``section`` or ``volume``; an error where it has several."""
-    if asked != "auto":
-        return asked
+    """Kind of an input: ``mosaic``, ``section`` or ``volume``; an error where it is several."""
+    kind = _kind(volumes) if asked == "auto" else asked
+    if kind == "volume" and len(volumes) > 1:
+        folder = volumes[0].path.parent
+        raise OctaneError(f"{folder} holds {len(volumes)} volumes; give one of them.")
+    return kind
+
+
+def _kind(volumes: list[Volume]) -> str:
     noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
     if len(noted) == 1:
         return noted.pop()

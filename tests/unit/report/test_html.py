@@ -263,7 +263,7 @@ def test_every_warning_is_shown_before_anything_else(subject: Subject) -> None:
     edit(subject.records[2], warnings=["Something <odd> happened."])
     text = Page(subject.report()).text
     said = (
-        "Section 2: in the volume, but without a record of STITCH.",
+        "STITCH left no record",
         "The variation in tissue rose",
         "higher after N4",
         "Something <odd> happened.",
@@ -281,12 +281,22 @@ def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     path = subject.report()
     text = Page(path).text
     # On the card and in the table.
-    for flag in ("seam outlier", "12 pixels uncovered", "CV outlier"):
+    for flag in ("Seams of a section", "Pixels without a tile", "Variation of a section"):
         assert text.count(f"▲ {flag}") == 2
     assert "Section 4: far above the other sections" in text
     assert "Section 2: far above the other sections" in text
     twin = json.loads(path.with_suffix(".json").read_text())
     assert twin["summary"]["flagged"] == ["Section 2", "Section 4", "Section 5"]
+
+
+def test_a_section_alone_needs_no_number(subject: Subject) -> None:
+    subject.stitch(1)
+    subject.stack(1)
+    figures = json.loads(subject.records[0].read_text())["figures"]
+    edit(subject.records[0], figures=figures | {"section": None})
+    text = Page(subject.report()).text
+    words = " ".join(text.split())
+    assert re.search(r"section_01_stitch 9 6\.\d+ % 9\.\d+ % 0 – 14 150 µm ", words)
 
 
 def test_performance_is_one_row_for_each_step(subject: Subject) -> None:

@@ -11,7 +11,8 @@ from octane.core.records import (
     StitchFigures,
     VariationFigures,
 )
-from octane.report.summary import COMPARED, outliers, qualities, summary_of
+from octane.report.summary import outliers, qualities, summary_of
+from octane.report.verdict import COMPARED, checks
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
@@ -47,30 +48,38 @@ def corrected(*after):
     varied = [
         VariationFigures(number=k, cv_before=0.3, cv_after=cv) for k, cv in enumerate(after, 1)
     ]
-    return N4Figures.model_construct(variation=varied)
+    return N4Figures.model_construct(
+        levels=[], variation=varied, field_min=0.5, field_max=2.0, cv_before=0.3, cv_after=0.1
+    )
 
 
-def test_every_section_has_its_figures_and_flags_in_order():
+def test_every_section_has_its_figures_and_marks_in_order():
     seams = {4: 0.5, 3: 0.02, 1: 0.02}
     of = {f"s{k}": stitched(k, seam, uncovered=7 * (k == 3)) for k, seam in seams.items()}
-    found = qualities(of, stack(2, count=6), corrected(0.1, 0.1, 0.9, *[0.1] * (COMPARED - 3)))
+    volume, n4 = stack(2, count=6), corrected(0.1, 0.1, 0.9, *[0.1] * (COMPARED - 3))
+    found = qualities(of, volume, n4)
     assert [s.number for s in found] == [1, 2, 3, 4, 5, 6]
-    assert [s.flags for s in found] == [
-        [],
-        ["missing"],
-        ["CV outlier", "7 pixels uncovered"],
-        ["seam outlier"],
-        ["unrecorded"],
-        ["unrecorded"],
-    ]
+    assert [s.state for s in found] == ["stitched", "missing", *["stitched"] * 2, *["imaged"] * 2]
+    marked = {c.name: c.sections for c in checks(found, of, volume, n4) if c.sections}
+    assert marked == {
+        "Missing sections": ("Section 2",),
+        "Pixels without a tile": ("Section 3",),
+        "Seams of a section": ("Section 4",),
+        "Variation of a section": ("Section 3",),
+    }
     assert found[2].cv_after == pytest.approx(0.9)
     assert found[5].cv_after is None
-    few = qualities(of, stack(2), corrected(0.1, 0.1, 0.9, 0.1))
-    assert "CV outlier" not in few[2].flags
+    few = corrected(0.1, 0.1, 0.9, 0.1)
+    states = {c.name: c.state for c in checks(qualities(of, stack(2), few), of, stack(2), few)}
+    assert states["Variation of a section"] == "not checked"
 
 
 def test_sections_that_came_stitched_lack_nothing():
     assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
+    # Nor does one that is alone and has no number, which STACK counts as the first.
+    assert [s.title for s in qualities({"brain": stitched(None)}, stack(count=1), None)] == [
+        "brain"
+    ]
     # A volume that is no stack has no sections.
     assert qualities({}, None, corrected(0.1)) == []
 

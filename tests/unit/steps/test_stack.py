@@ -129,8 +129,8 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
         ("1 2", "u2", {}, "2.* is uint16"),
         ("1 again_1", "f4", {}, "again_1.* and .*1.ome.zarr are both section 1"),
         ("1 brain", "f4", {}, "brain.* has no number in its name"),
-        ("1 2 5", "f4", {}, "Sections 3, 4 are missing .*--allow-missing-sections 2"),
-        ("1 2 5", "f4", {"allow_missing_sections": 1}, "Sections 3, 4 are missing"),
+        ("1 2 5", "f4", {}, "lacks section 3, 4 of 1 to 5.*--allow-missing-sections 2"),
+        ("1 2 5", "f4", {"allow_missing_sections": 1}, "lacks section 3, 4"),
     ],
 )
 def test_sections_that_do_not_fit_together_are_refused(
@@ -145,6 +145,11 @@ def test_sections_that_do_not_fit_together_are_refused(
     with pytest.raises(OctaneError, match=words):
         stack(sources, **settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_section_alone_needs_no_number(write_image, stack):
+    image, _ = stack([write_image("brain.ome.zarr", np.ones((8, 6, 7), np.float32))])
+    assert [s.number for s in read_sections(image.attributes, 8)] == [1]
 
 
 def test_sections_lie_where_they_were_imaged(write_section, stack):

@@ -64,8 +64,8 @@ def refused(path, words, **given):
     ("options", "given", "spacing"),
     [
         (ome(**SIZES), {}, (7, 3, 2)),
-        (ome(**SIZES, PhysicalSizeZUnit="nm", PhysicalSizeYUnit="Å"), {}, (7e-3, 3e-4, 2)),
-        (ome(**SIZES, PhysicalSizeZUnit="mm", PhysicalSizeXUnit="thou"), {}, (7000, 3, 50.8)),
+        (ome(**SIZES, PhysicalSizeZUnit="nm", PhysicalSizeYUnit="cm"), {}, (7e-3, 3e4, 2)),
+        (ome(**SIZES, PhysicalSizeZUnit="mm", PhysicalSizeXUnit="in"), {}, (7000, 3, 50800)),
         (imagej(spacing=3, unit="micron"), {}, (3, 0.25, 0.5)),
         # As of more than 4 GB: one page, and its planes after it.
         ({**imagej(spacing=3, unit="um"), "truncate": True}, {}, (3, 0.25, 0.5)),
