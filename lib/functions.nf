@@ -31,8 +31,7 @@ def codeVersion(step) {
     def root = file("${moduleDir}/../bin/octane")
     def files = []
     root.eachFileRecurse { path -> if (path.name ==~ /.*\.(cu|j2|py)/) { files << root.relativize(path) } }
-    def own = files.findAll { path -> parts[step].tokenize(' ').any { part -> path.startsWith(part) } }
-    return own.collect { path -> "${path} ${root.resolve(path).text.md5()}" }.sort().join('\n').md5()
+    return files.findAll { path -> parts[step].tokenize(' ').any { part -> path.startsWith(part) } }.collect { path -> "${path} ${root.resolve(path).text.md5()}" }.sort().join('\n').md5()
 }
 
 // End Nextflow's drawing of the processes, which a pipe or file does not show: further words stand below it. The

@@ -53,7 +53,10 @@ workflow PREPARE {
 // The parts of a launch that must be right before any task; the last is where tasks work.
 def checkLaunch() {
     new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0 ? null : endDrawing()
-    def problem = problemOf(params) ?: !params.outdir || params.outdir instanceof Number
+    def profiled = workflow.profile.contains('profile_gpu') && !workflow.profile.contains('slurm') && !workflow.containerEngine
+    def problem = problemOf(params) ?: profiled && !System.getenv('PATH').tokenize(':').any { folder -> new File(folder, 'nsys').canExecute() }
+        ? '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'
+        : !params.outdir || params.outdir instanceof Number
         ? "--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01."
         : params.samplesheet && (params.input || params.subject || switched('phantom'))
         ? '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'
@@ -134,8 +137,7 @@ def subjectOf(meta, input, truth) {
 // PREFLIGHT's and COHORT's request: all parameters, except those that name the one subject, as JSON. Paths
 // are made absolute, because a task checks them.
 def requestOf(subjects) {
-    def sheet = params.samplesheet ? optional(params.samplesheet).toAbsolutePath().toString() : null
-    def parameters = [:] + params + [outdir: outputFolder().toString(), samplesheet: sheet, input: null, subject: null]
+    def parameters = [:] + params + [outdir: outputFolder().toString(), samplesheet: params.samplesheet ? optional(params.samplesheet).toAbsolutePath().toString() : null, input: null, subject: null]
     return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects])
 }
 
@@ -165,8 +167,7 @@ def claimFolder(subject, plan) {
             error("${folder} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject.")
         }
         log.warn("${folder} is emptied: it had the results of another input, ${earlier.input}.")
-        def root = folder.toRealPath()
-        java.nio.file.Files.walk(root).toList().reverse().findAll { path -> path != root }.each { path -> java.nio.file.Files.delete(path) }
+        java.nio.file.Files.walk(folder.toRealPath()).toList().drop(1).reverse().each { path -> java.nio.file.Files.delete(path) }
     }
     folder.mkdirs()
     record.text = groovy.json.JsonOutput.prettyPrint(groovy.json.JsonOutput.toJson(source)) + '\n'

@@ -189,15 +189,16 @@ def _kept(slot: Locked) -> Generator[None]:
     ended = threading.Event()
 
     def look() -> None:
-        # Signals are the main thread's.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not ended.wait(LOOK_AFTER):
             # What refuses the file now may be over at the next look.
             with suppress(OctaneError, OSError):
                 slot.restore()
 
     watcher = threading.Thread(target=look, name="lease", daemon=True)
+    # Signals are the main thread's. The watcher takes over what is blocked here.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     watcher.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
         yield
     finally:

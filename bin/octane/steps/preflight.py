@@ -37,6 +37,7 @@ from octane.core.metrics import write_json
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Step, check_space, predict, require_links
+from octane.steps.stack import blank_below
 from octane.steps.stitch import nominal_positions
 from octane.store.chunks import METADATA
 from octane.store.image import Image
@@ -67,7 +68,7 @@ class Plan:
     """Work of the workflow for a subject; ``kind`` tells where its data enters.
 
     Each item is a mosaic, a section or one volume: its ``id``, and ``file``, the name in the staged
-    input. ``steps`` bound what each step will write.
+    input. ``steps`` bound what each step will write; ``notes`` are warnings.
     """
 
     subject: str
@@ -75,6 +76,7 @@ class Plan:
     items: list[dict[str, str]]
     settings: Settings
     steps: list[Step]
+    notes: list[str]
 
     def as_json(self) -> dict[str, object]:
         """The plan as the workflow takes it; ``flags`` are words of each step's command."""
@@ -116,7 +118,7 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
         of masks and truths, each in a folder of its number from 1.
     output
         Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes`` on the
-        space that they take together.
+        space that they take together, and warnings.
 
     Raises
     ------
@@ -150,7 +152,8 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
             for name in (names if len(names) < len(subjects) else [""])
         ]
         raise OctaneError("\n".join(lines))
-    notes = check_places(plans, output.parent)
+    warned = [f"Warning: {plan.subject}: {note}" for plan in plans for note in plan.notes]
+    notes = [*check_places(plans, output.parent), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
 
@@ -252,7 +255,9 @@ def plan_of(
     with _noted(problems):
         steps = predict(volumes, kind, settings, positions)
     _raise(problems, paths)
-    return Plan(subject, kind, items, settings, steps)
+    sections = [v for v in volumes if isinstance(v, Image)] if kind != "volume" else []
+    notes = blank_below(sections, StackParameters.model_validate(settings["stack"]))
+    return Plan(subject, kind, items, settings, steps, notes)
 
 
 def _stem(path: Path) -> str:

@@ -53,6 +53,12 @@ class Slab:
     planes: range = range(0)
 
 
+def _depth(image: Image, extent: Vector) -> float:
+    """Imaged depth, of which whole planes may be less."""
+    noted = cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
+    return max(extent[0], noted.get("extent", extent)[0])
+
+
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
     noted = cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
     if parameters.section_thickness is not None:
@@ -61,8 +67,7 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
                 f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
                 f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
             )
-        # Whole planes may be less than what was imaged.
-        deep = max(extent[0], noted.get("extent", extent)[0])
+        deep = _depth(image, extent)
         if parameters.section_thickness > deep * (1 + 1e-6):
             raise OctaneError(
                 f"--section-thickness {parameters.section_thickness:g} is more than the {deep:g} "
@@ -109,6 +114,24 @@ def lay_out(
     stops = np.clip([*first, grid.shape[0]], 0, grid.shape[0]).tolist()
     planes = map(range, stops[:-1], stops[1:])
     return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
+
+
+def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
+    """Warning for sections whose metadata have a thickness above their imaged depth."""
+    found = [
+        (image.path.name, thickness, deep)
+        for image in images
+        if (thickness := _thickness(image, parameters, image.grid.extent))
+        > (deep := _depth(image, image.grid.extent)) * (1 + 1e-6)
+    ]
+    if not found:
+        return []
+    name, thickness, deep = found[0]
+    more = f" (and {len(found) - 1} more)" if found[1:] else ""
+    return [
+        f"{name}{more} is {thickness:g} micrometre thick by its metadata and {deep:g} deep: planes "
+        "below that will be blank; check it, or give --section_thickness."
+    ]
 
 
 def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:

@@ -39,6 +39,9 @@ CLEAR, ENOUGH = 0.3, 0.8
 """Advantage in Fisher's z, and that times the root of the number of pairs that show it: in good
 phantoms, medians of four pairs are up to 0.37 better elsewhere, where overlaps are narrow and full
 of speckle; an overlap that is wrong by 0.05 costs 0.4 and more."""
+MANY, LITTLE = 5, 0.1
+"""Pairs in agreement, three quarters of all, for which this advantage is enough: in good phantoms
+so many do not agree elsewhere by chance."""
 BLOCK = 4
 """Edge in pixels of the blocks by which speckle is told from a mismatch."""
 MOST_TRIED = 6
@@ -259,6 +262,8 @@ class Neighbours:
             )
             found.found = round(given - middle * unit, 3)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
+            if agree >= 0.75 and len(own) * agree >= MANY:
+                clear = LITTLE
             most = len(own) >= 4 and agree >= 0.75
             known = len(own) > 2 or placed > 0
             if placed == 0:

@@ -109,6 +109,14 @@ def test_a_fault_is_found_by_its_check(judge, fault):
     assert all(words in warned[name].sentence for name in names)
 
 
+def test_a_small_advantage_on_which_many_pairs_agree_is_enough(judge):
+    wrong = {"overlap": (0.1, 0.25), "check_overlap": "warning"}
+    found = judge(None, wrong, tile_shape=(8, 69, 51), overlap=(0.1, 0.2))
+    (warned,) = [check for check in found if check.name == "Overlap along x"]
+    assert warned.state == "warning"
+    assert "not 0.25; give --overlap 0.1,0.2" in warned.sentence
+
+
 def test_an_overlap_at_which_no_tile_fits_stops_the_section(judge, tmp_path):
     words = r"section_01.* by 0\.25 along x, not 0\.1; give --overlap 0\.2,0\.25"
     with pytest.raises(OctaneError, match=words):

@@ -229,6 +229,21 @@ def test_what_leaves_nothing_of_a_section_is_refused_once(problems, plan, mosaic
     plan(mosaics, resolution=50, section_thickness=40)
 
 
+def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_work(
+    write_image, tmp_path
+):
+    for number in (1, 2, 3):
+        noted = {
+            "kind": "section",
+            "section": {"number": number, "thickness": 40 + 5 * (number > 1)},
+        }
+        write_image(f"sections/section_{number}.ome.zarr", ONES, attributes=noted)
+    given = {"outdir": "results", "subject": "brain"}
+    (note,) = plan_of(given, tmp_path / "sections").notes
+    assert note.startswith("section_2.ome.zarr (and 1 more) is 45 micrometre thick by its metadata")
+    assert plan_of({**given, "section_thickness": 40}, tmp_path / "sections").notes == []
+
+
 @pytest.mark.parametrize(
     "settings", [{"n4_mode": "two_pass"}, {"n4_histogram_matching": "section"}]
 )
