@@ -33,8 +33,9 @@ def endOf(exit) {
     return [(104): outside, (137): memory, (140): 'was out of its time (exit 140); give it more, as docs/hpc.md says', (143): outside, (247): memory][exit]
 }
 
-// The cause comes last. The task that failed and its folder are read from Nextflow's own report.
+// The cause comes last: Nextflow does not say below it that it ends other tasks. Task and folder are from its report.
 def failed() {
+    org.slf4j.LoggerFactory.getLogger('nextflow.processor.TaskPollingMonitor').level = ch.qos.logback.classic.Level.ERROR
     def report = workflow.errorReport ?: ''
     def message = workflow.errorMessage ?: report
     def name = report.find(/Error executing process > '(?:[A-Z0-9_]+:)*(.+)'/) { found -> found[1] }
@@ -53,8 +54,7 @@ def failed() {
     return cause ? log.info("octane stopped: ${cause}") : null
 }
 
-// One run at a time writes into an outdir. The lock is the kernel's, on an open file: it goes with the
-// launcher, however that ends. The file's content is for people alone.
+// One run at a time writes into an outdir. The kernel's lock on an open file goes when the launcher ends.
 def lockOutdir() {
     def folder = outputFolder().resolve('pipeline_info')
     folder.mkdirs()

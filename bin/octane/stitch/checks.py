@@ -23,7 +23,7 @@ REACH, ASIDE = 0.65, 0.3
 """Largest overlap and displacement sideways that are looked for, fractions of a tile."""
 LEAST = 4
 """Narrowest overlap that is compared, pixels: less correlates by chance."""
-WIDE = 8
+WIDE = 10
 """Narrowest overlap that is believed where tiles share less than ``LEAST`` as they are placed:
 tissue looks much like that a few pixels beside it."""
 SEARCHED = 8
