@@ -497,6 +497,17 @@ def _leases(record: dict) -> str:
     )
 
 
+def _verdict(record: dict) -> str:
+    rows = record["rows"]
+    header = [f"{row['tile']} pixels, {row['looks']} looks" for row in rows]
+    lines = [
+        [fault, *(f"{row['found'][fault]} of {row['of']}" for row in rows)]
+        for fault in rows[0]["found"]
+    ]
+    false = [f"{sum(row['other'].values())} of {row['of'] * len(row['other'])}" for row in rows]
+    return table(["fault", *header], [*lines, ["a check that finds what was not made", *false]])
+
+
 def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
     kept = record["rows"]
     found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
@@ -535,5 +546,6 @@ TABLES: dict[str, Table] = {
     "tasks": of_part("workflow", "tasks", _tasks),
     "steps": of_part("workflow", "steps", _steps),
     "leases": of_part("workflow", "leases", _leases),
+    "verdict": of_part("workflow", "verdict", _verdict),
 }
 """Names that pages mark, and the makers of the tables."""

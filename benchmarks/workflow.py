@@ -14,6 +14,8 @@ writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. No p
     Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
 ``leases``
     Milliseconds of a GPU lease, and a storm of killed holders on simulated GPUs.
+``verdict``
+    Faults made in phantoms, and how many of them the checks of the report find.
 """
 
 import json
@@ -30,11 +32,12 @@ from _processes import run
 from _workflow_startup import startup
 from _workflow_steps import steps
 from _workflow_tasks import tasks
+from _workflow_verdict import verdict
 
 from octane.gpu.lease import lease
 from octane.gpu.simulated import VARIABLE
 
-PARTS = ("demo", "startup", "tasks", "steps", "leases")
+PARTS = ("demo", "startup", "tasks", "steps", "leases", "verdict")
 
 
 def demo(quick: bool) -> dict[str, object]:
@@ -92,6 +95,7 @@ def main() -> None:
         "tasks": lambda: tasks(quick),
         "steps": lambda: steps(quick),
         "leases": lambda: leases(quick),
+        "verdict": lambda: verdict(quick),
     }
     run_parts("workflow", parts, chosen)
 

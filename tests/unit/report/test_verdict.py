@@ -1,12 +1,8 @@
 """The verdict: faults made in a phantom are found by the check for them; good subjects pass all."""
 
-from collections.abc import Callable
-
-import numpy as np
 import pytest
-import zarr
+from made_faults import FAULTS, Change, judged
 
-from octane.config.params import PhantomParameters, StackParameters, StitchParameters
 from octane.core.errors import OctaneError
 from octane.core.records import (
     LevelFigures,
@@ -17,86 +13,16 @@ from octane.core.records import (
 )
 from octane.report.summary import qualities
 from octane.report.verdict import Check, checks
-from octane.steps.phantom import Subject, render_tile
-from octane.steps.stack import stack_sections
-from octane.steps.stitch import stitch_section
-from octane.store.image import open_image
-from octane.store.mosaic_grid import MosaicGrid
-
-PHANTOM = {
-    "sections": 3,
-    "tiles": (3, 3),
-    "tile_shape": (8, 60, 60),
-    "voxel_size": (10.0, 10.0, 10.0),
-    "overlap": (0.2, 0.25),
-    "section_thickness": 60.0,
-    "speckle_looks": 16,
-    "shading": 0.1,
-    "bias": 0.5,
-    "attenuation": 1.0,
-    "edge_fraction": 0.0,
-}
-Change = Callable[[np.ndarray, MosaicGrid], np.ndarray]
 
 
 @pytest.fixture
-def judge(tmp_path, write_phantom, reading, execution):
-    """Make a phantom, change the voxels of its second section, reconstruct it and judge it."""
+def judge(tmp_path, execution):
+    """Make a phantom, change its second section, reconstruct it and judge it."""
 
     def run(change: Change | None = None, stitching=None, **given) -> list[Check]:
-        folder, _ = write_phantom(**{**PHANTOM, **given})
-        stitched, sections = {}, []
-        for source in sorted((folder / "mosaics").iterdir()):
-            image = open_image(source)
-            if change is not None and source.name.startswith("section_02"):
-                changed = change(np.asarray(image.array[:]), MosaicGrid.of(image))
-                zarr.open_array(source / "0")[:] = changed
-            sections.append(tmp_path / "out" / source.name)
-            own = StitchParameters(**stitching or {})
-            metrics = stitch_section(source, sections[-1], own, reading, execution)
-            stitched[source.name] = StitchFigures.model_validate(metrics.figures)
-        volume = tmp_path / "out" / "stack.ome.zarr"
-        metrics = stack_sections(sections, volume, StackParameters(), reading, execution)
-        stack = StackFigures.model_validate(metrics.figures)
-        return checks(qualities(stitched, stack, None), stitched, stack, None)
+        return judged(tmp_path, given, execution, change, stitching)
 
     return run
-
-
-def exchanged(voxels, grid):
-    """Put the first two tiles of the second row in each other's place."""
-    one, other = grid.region((1, 0)), grid.region((1, 1))
-    changed = voxels.copy()
-    changed[one], changed[other] = voxels[other], voxels[one]
-    return changed
-
-
-def moved(voxels, grid):
-    """Image the middle tile 50 um off its place."""
-    parameters = PhantomParameters.model_validate(PHANTOM)
-    y, x = Subject.of(parameters).pitch
-    changed = voxels.copy()
-    shape = tuple(r.stop - r.start for r in grid.region((1, 1)))
-    changed[grid.region((1, 1))] = render_tile(parameters, 1, (1, 1), shape, (y + 50, x - 50))
-    return changed
-
-
-def flipped(*axes):
-    return lambda voxels, _: np.flip(voxels, axes)
-
-
-OVERLAPS = ["Overlap along y", "Overlap along x"]
-FAULTS = {
-    "wrong overlap y": (None, (0.25, 0.25), OVERLAPS[:1], "give --overlap 0.2,0.25,"),
-    "wrong overlap x": (None, (0.2, 0.2), OVERLAPS[1:], "give --overlap 0.2,0.25,"),
-    "both wrong": (None, (0.25, 0.2), OVERLAPS, "give --overlap 0.2,0.25,"),
-    "one shifted": (moved, None, ["Tiles out of place"], "Section 2, row 1, column 1 fits +"),
-    "two swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits in the place"),
-    "dark": (lambda v, _: 0.3 * v, None, ["Section brightness"], "Section 2 has 0.3"),
-    "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
-    "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),
-    "rotated": (flipped(1, 2), None, ["Section orientation"], "Section 2 fits flipped in yx;"),
-}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

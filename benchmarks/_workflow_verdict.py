@@ -1,0 +1,44 @@
+"""Part ``verdict``: faults made in phantoms, and how many of them the checks find."""
+
+import tempfile
+from pathlib import Path
+
+from _common import cores, scratch_folder
+from made_faults import FAULTS, judged
+
+from octane.config.params import ExecutionParameters
+
+TILES = (64, 128)
+"""Edges of tiles, voxels."""
+LOOKS = (1, 16)
+"""Independent looks in the speckle."""
+SEEDS = (11, 12, 13, 14, 15)
+"""Other subjects than those that the limits were chosen with."""
+
+
+def verdict(quick: bool) -> dict[str, object]:
+    """Judge phantoms of each size with each fault, and without one."""
+    execution = ExecutionParameters(backend="cpu", workers=cores())
+    rows = []
+    for tile in TILES[:1] if quick else TILES:
+        for looks in LOOKS:
+            seeds = SEEDS[:1] if quick else SEEDS
+            found = dict.fromkeys(FAULTS, 0)
+            false = dict.fromkeys((*FAULTS, "none"), 0)
+            for seed in seeds:
+                given = {"seed": seed, "speckle_looks": looks, "tile_shape": (8, tile, tile)}
+                for fault in false:
+                    change, overlap, names, _ = FAULTS.get(fault, (None, None, [], ""))
+                    stitching = {"overlap": overlap, "check_overlap": "warning"}
+                    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+                        made = judged(Path(scratch), given, execution, change, stitching)
+                    warned = {check.name for check in made if check.state == "warning"}
+                    false[fault] += bool(
+                        {w for w in warned if not w.startswith("Seams")} - {*names}
+                    )
+                    if names:
+                        found[fault] += warned.issuperset(names)
+            rows.append(
+                {"tile": tile, "looks": looks, "of": len(seeds), "found": found, "other": false}
+            )
+    return {"rows": rows}

@@ -1,0 +1,113 @@
+"""Faults made in a phantom, and the verdict on what STITCH and STACK make of it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    PhantomParameters,
+    StackParameters,
+    StitchParameters,
+)
+from octane.core.records import StackFigures, StitchFigures
+from octane.report.summary import qualities
+from octane.report.verdict import Check, checks
+from octane.steps.phantom import Subject, make_phantom, render_tile
+from octane.steps.stack import stack_sections
+from octane.steps.stitch import stitch_section
+from octane.store.image import open_image
+from octane.store.mosaic_grid import MosaicGrid
+
+PHANTOM = {
+    "sections": 3,
+    "tiles": (3, 3),
+    "tile_shape": (8, 60, 60),
+    "voxel_size": (10.0, 10.0, 10.0),
+    "overlap": (0.2, 0.25),
+    "section_thickness": 60.0,
+    "speckle_looks": 16,
+    "shading": 0.1,
+    "bias": 0.5,
+    "attenuation": 1.0,
+    "edge_fraction": 0.0,
+}
+SHIFT = 1 / 12
+"""Part of its edge by which a tile is imaged off its place, along y and x."""
+
+Change = Callable[[np.ndarray, MosaicGrid, PhantomParameters], np.ndarray]
+"""Changes the voxels of a mosaic."""
+
+
+def exchanged(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
+    """Put the first two tiles of the second row in each other's place."""
+    one, other = grid.region((1, 0)), grid.region((1, 1))
+    changed = voxels.copy()
+    changed[one], changed[other] = voxels[other], voxels[one]
+    return changed
+
+
+def moved(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.ndarray:
+    """Image the middle tile off its place."""
+    y, x = Subject.of(made).pitch
+    changed = voxels.copy()
+    place = grid.region((1, 1))
+    shape = tuple(r.stop - r.start for r in place)
+    by = [SHIFT * n * size for n, size in zip(shape[1:], made.voxel_size[1:], strict=True)]
+    changed[place] = render_tile(made, 1, (1, 1), shape, (y + by[0], x - by[1]))
+    return changed
+
+
+def darker(voxels: np.ndarray, *_: object) -> np.ndarray:
+    """Take 30 % of the light."""
+    return 0.3 * voxels
+
+
+def flipped(*axes: int) -> Change:
+    """Turn a section over along axes."""
+    return lambda voxels, *_: np.flip(voxels, axes)
+
+
+OVERLAPS = ["Overlap along y", "Overlap along x"]
+FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], str]] = {
+    "overlap wrong along y": (None, (0.25, 0.25), OVERLAPS[:1], "give --overlap 0.2,0.25,"),
+    "overlap wrong along x": (None, (0.2, 0.2), OVERLAPS[1:], "give --overlap 0.2,0.25,"),
+    "overlap wrong along both": (None, (0.25, 0.2), OVERLAPS, "give --overlap 0.2,0.25,"),
+    "one tile shifted": (moved, None, ["Tiles out of place"], "Section 2, row 1, column 1 fits +"),
+    "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits in the p"),
+    "dark section": (darker, None, ["Section brightness"], "Section 2 has 0.3"),
+    "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
+    "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),
+    "rotated": (flipped(1, 2), None, ["Section orientation"], "Section 2 fits flipped in yx;"),
+}
+"""What each fault does to the second section, the overlap that STITCH is given, the checks that
+find it, and words of their sentences."""
+
+
+def judged(
+    folder: Path,
+    given: Mapping[str, object],
+    execution: ExecutionParameters,
+    change: Change | None = None,
+    stitching: Mapping[str, object] | None = None,
+) -> list[Check]:
+    """Make a phantom, change its second section, reconstruct it and judge it."""
+    made = PhantomParameters.model_validate({**PHANTOM, **given})
+    make_phantom(folder / "phantom", made, execution)
+    stitched, sections, reading = {}, [], InputParameters()
+    for source in sorted((folder / "phantom" / "mosaics").iterdir()):
+        image = open_image(source)
+        if change is not None and source.name.startswith("section_02"):
+            changed = change(np.asarray(image.array[:]), MosaicGrid.of(image), made)
+            zarr.open_array(source / "0")[:] = changed
+        sections.append(folder / "out" / source.name)
+        own = StitchParameters.model_validate(stitching or {})
+        metrics = stitch_section(source, sections[-1], own, reading, execution)
+        stitched[source.name] = StitchFigures.model_validate(metrics.figures)
+    volume = folder / "out" / "stack.ome.zarr"
+    metrics = stack_sections(sections, volume, StackParameters(), reading, execution)
+    stack = StackFigures.model_validate(metrics.figures)
+    return checks(qualities(stitched, stack, None), stitched, stack, None)
