@@ -499,13 +499,18 @@ def _leases(record: dict) -> str:
 
 def _verdict(record: dict) -> str:
     rows = record["rows"]
-    header = [f"{row['tile']} pixels, {row['looks']} looks" for row in rows]
+    header = [f"{row['tile']} px, looks: {row['looks']}" for row in rows]
     lines = [
         [fault, *(f"{row['found'][fault]} of {row['of']}" for row in rows)]
         for fault in rows[0]["found"]
     ]
     false = [f"{sum(row['other'].values())} of {row['of'] * len(row['other'])}" for row in rows]
-    return table(["fault", *header], [*lines, ["a check that finds what was not made", *false]])
+    passed = [f"{sum(row['passed'].values())} of {row['of'] * len(row['passed'])}" for row in rows]
+    lines += [
+        ["called good by its check", *passed],
+        ["another check finds what is not there", *false],
+    ]
+    return table(["fault", *header], lines)
 
 
 def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:

@@ -8,7 +8,7 @@ from made_faults import FAULTS, judged
 
 from octane.config.params import ExecutionParameters
 
-TILES = (64, 128)
+TILES = (64, 128, 256)
 """Edges of tiles, voxels."""
 LOOKS = (1, 16)
 """Independent looks in the speckle."""
@@ -23,7 +23,7 @@ def verdict(quick: bool) -> dict[str, object]:
     for tile in TILES[:1] if quick else TILES:
         for looks in LOOKS:
             seeds = SEEDS[:1] if quick else SEEDS
-            found = dict.fromkeys(FAULTS, 0)
+            found, passed = dict.fromkeys(FAULTS, 0), dict.fromkeys(FAULTS, 0)
             false = dict.fromkeys((*FAULTS, "none"), 0)
             for seed in seeds:
                 given = {"seed": seed, "speckle_looks": looks, "tile_shape": (8, tile, tile)}
@@ -38,7 +38,8 @@ def verdict(quick: bool) -> dict[str, object]:
                     )
                     if names:
                         found[fault] += warned.issuperset(names)
-            rows.append(
-                {"tile": tile, "looks": looks, "of": len(seeds), "found": found, "other": false}
-            )
+                        states = {check.state for check in made if check.name in names}
+                        passed[fault] += states == {"good"}
+            counts = {"found": found, "passed": passed, "other": false}
+            rows.append({"tile": tile, "looks": looks, "of": len(seeds), **counts})
     return {"rows": rows}

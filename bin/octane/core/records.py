@@ -86,9 +86,9 @@ class Figures(BaseModel):
 class OverlapFigures(Figures):
     """Overlap along one axis as fractions of a tile: as placed, and where the tiles correlate.
 
-    ``found`` is None where too few pairs of neighbours have structure to compare;
-    ``better`` says that it fits clearly better than the given one, ``certain`` that most tiles do
-    not fit as they are placed.
+    ``found`` is None where neighbours have too little structure in common to tell; ``better`` says
+    that it fits clearly better than the given one, ``certain`` that most tiles do not fit as they
+    are placed.
     """
 
     axis: str

@@ -18,7 +18,7 @@ FIELD = 10.0
 """Largest over smallest value of a bias field: beyond it, N4 fits what is no bias."""
 BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
-UNTEXTURED = "Too few neighbouring tiles have structure in common."
+UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
 COMPARED = 5
 """Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 MOST_NAMED = 6

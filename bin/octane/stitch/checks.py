@@ -260,7 +260,6 @@ class Neighbours:
             best, placed = (
                 float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
             )
-            found.found = round(given - middle * unit, 3)
             clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
             if agree >= 0.75 and len(own) * agree >= MANY:
                 clear = LITTLE
@@ -270,6 +269,9 @@ class Neighbours:
                 # They share too little as they are placed: most of all pairs must say the same.
                 known = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
             found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
+            # Far from the given one and hardly better, it is what speckle makes of the given one.
+            if found.better or abs(middle) <= FAR:
+                found.found = round(given - middle * unit, 3)
             found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
 
