@@ -34,6 +34,9 @@ PASSED_ON = (
     *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
 )
 
+LOOK_AGAIN = 0.5
+"""Seconds after which a signal is noticed that a thread of a library took."""
+
 SHOWN = ("index", "uuid", "name", "total", "free", "utilisation", "fault")
 """Attributes of a GPU in the status."""
 
@@ -209,6 +212,13 @@ def run_command(words: list[str], environment: Mapping[str, str], slot: Locked |
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     awaited = {*PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    # While this thread does not wait, a library's thread may take a signal; its handler runs here.
+    taken: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: taken.append(number))
+        for number in PASSED_ON
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     if slot is not None:
         # On purpose: where this process is killed, the command keeps the lease.
         os.set_inheritable(slot.fd, True)
@@ -228,12 +238,17 @@ def run_command(words: list[str], environment: Mapping[str, str], slot: Locked |
             code = os.waitstatus_to_exitcode(status)
         if child:
             continue
-        arrived = signal.sigwaitinfo(awaited)
+        arrived = signal.sigtimedwait(awaited, LOOK_AGAIN)
         # Those of a terminal (from the kernel, above 0) have reached the command already.
-        if arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
+        if arrived is not None and arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
+            taken.append(arrived.si_signo)
+        while taken:
+            number = taken.pop(0)
             for pid in [command] if code is None else _children():
                 with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, arrived.si_signo)
+                    os.kill(pid, number)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert code is not None
     return code
