@@ -22,7 +22,6 @@ from octane import __version__
 from octane.config.validation import spelled
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 from octane.core.files import require_free
-from octane.core.metrics import write_json
 
 FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
@@ -75,6 +74,9 @@ def application(step: Callable[..., None], *, problems: str | None = None) -> cy
         except OctaneError as error:
             if problems is None or isinstance(error, NoSpaceError):
                 raise
+            # numpy comes with it, which gpu_slot.py does without.
+            from octane.core.metrics import write_json
+
             write_json(cast("Path", arguments[problems]), {"problems": str(error).splitlines()})
 
     vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))

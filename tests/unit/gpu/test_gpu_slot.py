@@ -98,7 +98,8 @@ def test_a_signal_is_the_commands_own(there, tmp_path, number):
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="tgkill has another number there")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_a_thread_of_a_library_takes_is_the_commands_too(there, tmp_path, number):
-    process = there("--memory", "4GB")
+    (tmp_path / "sitecustomize.py").write_text("import numpy", encoding="ascii")
+    process = there("--memory", "4GB", PYTHONPATH=str(tmp_path))
     threads = Path(f"/proc/{process.pid}/task")
     open_to_all = [
         int(thread.name)
@@ -111,6 +112,10 @@ def test_a_signal_that_a_thread_of_a_library_takes_is_the_commands_too(there, tm
     assert ctypes.CDLL(None).syscall(234, process.pid, taker, number) == 0  # tgkill
     assert process.wait(60) == -number
     assert held(tmp_path) == []
+
+
+def test_it_starts_without_numpy(run_python):
+    assert run_python("import gpu_slot, sys; print('numpy' in sys.modules)") == "False"
 
 
 def test_a_command_may_answer_a_signal_and_gets_it_once(there):
