@@ -246,8 +246,8 @@ def stitch_section(
         along: tuple[list[float], list[float]] = ([], [])
         for first, second in neighbours(list(positions)):
             if (common := _common(placement, projections, first, second)) is not None:
-                seams[first, second] = seam(*common)
-                along[second[0] == first[0]].append(seam_without_speckle(*common))
+                seams[first, second] = fine = seam(*common)
+                along[second[0] == first[0]].append(seam_without_speckle(*common, fine))
     with metrics.timed("check"):
         overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
     del projections

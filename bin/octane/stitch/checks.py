@@ -72,15 +72,15 @@ def coarse(image: npt.NDArray, factor: int) -> npt.NDArray:
     return whole.reshape(rows, factor, columns, factor).mean(axis=(1, 3))
 
 
-def seam_without_speckle(first: npt.NDArray, second: npt.NDArray) -> float:
+def seam_without_speckle(first: npt.NDArray, second: npt.NDArray, fine: float) -> float:
     """Mismatch of two tiles where both saw the same, less what differs from pixel to pixel.
 
+    ``fine`` is their :func:`octane.stitch.blending.seam`.
     The mean of a block of pixels keeps a mismatch of structure or brightness, and of the variance
     of speckle one part in as many as it has pixels.
     """
-    fine = seam(first, second) ** 2
     blocks = seam(coarse(first, BLOCK), coarse(second, BLOCK)) ** 2
-    return float(np.sqrt(max(0.0, (BLOCK**2 * blocks - fine) / (BLOCK**2 - 1))))
+    return float(np.sqrt(max(0.0, (BLOCK**2 * blocks - fine**2) / (BLOCK**2 - 1))))
 
 
 def _shared(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from octane.stitch.blending import seam
 from octane.stitch.checks import Neighbours, seam_without_speckle
 from octane.stitch.faces import brightness, flips
 
@@ -71,4 +72,6 @@ def test_tissue_that_ends_within_a_section_makes_it_no_darker(rng):
 @pytest.mark.parametrize("step", [0.0, 0.2])
 def test_a_seam_counts_a_step_and_no_speckle(rng, step):
     first, second = (rng.gamma(4.0, 0.25, (200, 200)) for _ in range(2))
-    assert seam_without_speckle(first, second * (1 + step)) == pytest.approx(step, abs=0.05)
+    second *= 1 + step
+    found = seam_without_speckle(first, second, seam(first, second))
+    assert found == pytest.approx(step, abs=0.05)
