@@ -39,7 +39,7 @@ from octane.n4 import bspline
 from octane.n4.apply import FieldPart, correct_block
 from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
-from octane.n4.grid import FitVoxels, check_arrays
+from octane.n4.grid import FitVoxels, check_arrays, require_varied
 from octane.n4.iteration import Sharpening, Steps
 from octane.pipeline.workers import run_tiles
 
@@ -164,11 +164,7 @@ number_of_histogram_bins, stopping, on_iteration
     points = _per_axis("control_points", control_points)
     keep = shrink_slices(image.shape, _per_axis("shrink_factor", shrink_factor))
     values = image[keep] if mask is None else image[keep][mask[keep] == 1]
-    if values.size and values.min() == values.max():
-        raise OctaneError(
-            f"The volume holds the one value {values.min():g} everywhere that is to be fitted; "
-            "there is no field to find: check the input and the mask."
-        )
+    require_varied("The volume", values)
     fit = fit_bias_field(
         image[keep],
         None if mask is None else mask[keep],

@@ -154,6 +154,15 @@ def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray
         raise OctaneError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
 
 
+def require_varied(name: str, values: np.ndarray) -> None:
+    """Refuse, with an OctaneError, what is to be fitted of a volume if it is all one value."""
+    if values.size and values.min() == values.max():
+        raise OctaneError(
+            f"{name} holds the one value {values.min():g} everywhere that is to be fitted; there "
+            "is no field to find: check the input and the mask."
+        )
+
+
 def _as_bool(mask: np.ndarray) -> np.ndarray:
     """Return a 0/1 mask as bool; refuse other values, which ITK ignores silently."""
     if mask.dtype == bool:

@@ -21,6 +21,7 @@ from octane.gpu.run import Share, on_device
 from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
+from octane.n4.grid import require_varied
 from octane.n4.inputs import (
     TISSUE,
     block_mask,
@@ -196,12 +197,7 @@ def _read(
             label="N4: shrinking" if plan.kept else "N4: reading",
         )  # fmt: skip
     mask = fit_mask(run.beside, shrunk, plan, run.sections, run.parameters, metrics)
-    values = shrunk[mask]
-    if values.size and values.min() == values.max():
-        raise OctaneError(
-            f"{run.volume.path} holds the one value {values[0]:g} everywhere that is to be fitted; "
-            "there is no field to find: check the input and the mask."
-        )
+    require_varied(str(run.volume.path), shrunk[mask])
     beside = dict(run.beside)
     weights = read_weights(beside.pop("weights"), plan, metrics) if "weights" in beside else None
     if run.parameters.outside == "keep":
