@@ -1,0 +1,73 @@
+"""The whole workflow with its tasks on leased GPUs, against the same on the CPU."""
+
+import json
+
+import numpy as np
+import pytest
+from runs import Run, voxels
+
+from octane.gpu.lease import lease
+from octane.gpu.nvml import Nvml
+
+pytestmark = pytest.mark.slow
+
+SECTIONS = [f"section_{number:02}" for number in range(1, 5)]
+
+
+@pytest.fixture(scope="module")
+def runs(cupy, succeeding, tmp_path_factory) -> dict[str, Run]:
+    """One run on two GPUs, of which another job has a slot of the first, and one on the CPU."""
+    folder = tmp_path_factory.mktemp("gpus")
+    leases = folder / "leases"
+    shared = ("--gpu_count", 2, "--gpu_slots", 2, "--gpu_lock_dir", leases)
+    more = {"env": {"EMU_DEVICES": "2"}}
+    with lease(10**9, backend="gpu", timeout=60, slots=2, folder=leases) as held:
+        assert held.gpu is not None
+        gpu = succeeding(folder / "gpu", "-profile", "test,gpu", *shared, **more)
+    return {"gpu": gpu, "cpu": succeeding(folder / "cpu", "-profile", "test", "--backend", "cpu")}
+
+
+def record(run: Run, task: str, name: str) -> dict:
+    """Figures of one step about its device."""
+    path = run.task_file(task, f"{name}_metrics.json")
+    return json.loads(path.read_text(encoding="utf-8"))["figures"]["gpu"]
+
+
+def test_every_task_had_its_gpu_and_needed_no_second_try(runs):
+    tasks = [(f"RESAMPLE (phantom:{name})", f"{name}_resample") for name in SECTIONS]
+    found = [record(runs["gpu"], *task) for task in [*tasks, ("N4 (phantom)", "n4")]]
+    assert all(gpu["backend"] == "gpu" and not gpu["fell_back"] for gpu in found)
+    assert [[each["outcome"] for each in gpu["attempts"]] for gpu in found] == [["done"]] * 5
+    assert all(record(runs["cpu"], *task)["backend"] == "cpu" for task in tasks)
+
+
+@pytest.mark.emulated
+def test_a_task_takes_the_gpu_that_has_nobody(runs):
+    used = {
+        record(runs["gpu"], f"RESAMPLE (phantom:{n})", f"{n}_resample")["gpu"] for n in SECTIONS
+    }
+    taken = Nvml().read()[0].uuid  # of the two, the one that this process sees
+    assert used - {taken}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_sections_have_the_bits_of_the_cpu(runs, name):
+    resampled, expected = (
+        voxels(run.task_file(f"RESAMPLE (phantom:{name})", f"{name}.ome.zarr"))
+        for run in runs.values()
+    )
+    np.testing.assert_array_equal(resampled, expected)
+
+
+def test_the_field_is_that_of_the_cpu(runs):
+    field, expected = (
+        np.log(voxels(run.outdir / "phantom" / "phantom_bias.ome.zarr")) for run in runs.values()
+    )
+    np.testing.assert_allclose(field, expected, rtol=0, atol=1e-5)
+
+
+def test_the_volume_is_that_of_the_cpu(runs):
+    corrected, expected = (
+        voxels(run.outdir / "phantom" / "phantom.ome.zarr") for run in runs.values()
+    )
+    np.testing.assert_allclose(corrected, expected, rtol=2e-5)
