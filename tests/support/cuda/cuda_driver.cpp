@@ -167,6 +167,7 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 
 EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
+  if (state().sticky) return (CUresult)state().sticky;
   if (context) current_device = (int)(size_t)context - 1;
   return CUDA_SUCCESS;
 }
@@ -220,6 +221,7 @@ EXPORT CUresult cuModuleLoad(CUmodule*, const char*) {
 
 EXPORT CUresult cuModuleUnload(CUmodule handle) {
   Lock lock;
+  if (state().sticky) return (CUresult)state().sticky;
   Module* module = (Module*)handle;
   if (!is_stale(module)) return CUDA_SUCCESS;
   count("STALE cuModuleUnload");
@@ -334,7 +336,9 @@ EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x,
     memcpy(packed.data() + kernel->offsets[i], arguments[i], kernel->sizes[i]);
   state().kernels[kernel->name].number++;
   RunKernel run = module->run;
+  bool lost = ++state().launches == options().lose_at;
   int error = submit(stream, [=]() mutable {
+    if (lost) return lose(options().lose_error, "the device is lost");
     if (options().skip_kernels) return;
     const unsigned grid[3] = {grid_x, grid_y, grid_z},
                    block[3] = {block_x, block_y, block_z};
@@ -342,8 +346,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x,
     const char* fault = run(kernel, packed.data(), grid, block, shared_bytes);
     state().kernels[kernel->name].seconds += seconds() - begin;
     if (!fault) return;
-    state().sticky = ILLEGAL_ADDRESS;
-    state().sticky_text = std::string(kernel->name) + ": " + fault;
+    lose(ILLEGAL_ADDRESS, std::string(kernel->name) + ": " + fault);
     say("kernel %s fails: %s", kernel->name, fault);
   });
   return (CUresult)error;

@@ -46,6 +46,7 @@ static Options read_options() {
   read.devices = (int)number("EMU_DEVICES", "1");
   read.memory = (size_t)number("EMU_MEMORY", "8e9");
   read.busy = (int)number("EMU_BUSY", "-1");
+  read.fastest = (int)number("EMU_FASTEST", "0");
   read.uuid_zero = (int)number("EMU_UUID_ZERO", "-1");
   read.compute = (int)number("EMU_COMPUTE", "90");
   read.seed = (unsigned)number("EMU_SEED", "1");
@@ -53,6 +54,9 @@ static Options read_options() {
   read.check = number("EMU_CHECK", "0");
   read.luid = number("EMU_LUID", "0");
   read.skip_kernels = number("EMU_SKIP_KERNELS", "0");
+  read.fail_allocation = number("EMU_FAIL_ALLOCATION", "0");
+  read.lose_at = number("EMU_LOSE_AT", "0");
+  read.lose_error = (int)number("EMU_LOSE_ERROR", "719");
   std::string mode = text("EMU_MODE", "late");
   if (mode == "late")
     read.mode = Mode::late;
@@ -90,24 +94,33 @@ static std::string uuid_text(int physical) {
 static std::vector<int> visible_devices() {
   std::vector<int> all, visible;
   for (int i = 0; i < options().devices; i++) all.push_back(i);
+  // CUDA lists the fastest first unless it is asked for NVML's order.
+  int fastest = options().fastest;
+  if (fastest > 0 && fastest < options().devices &&
+      text("CUDA_DEVICE_ORDER") != "PCI_BUS_ID")
+    std::rotate(all.begin(), all.begin() + fastest, all.begin() + fastest + 1);
   const char* listed = getenv("CUDA_VISIBLE_DEVICES");
   if (!listed) return all;
   std::istringstream entries(listed);
   std::string entry;
   while (std::getline(entries, entry, ',')) {
     int found = -1;
-    for (int i : all)
+    for (int i = 0; i < (int)all.size(); i++)
       if (entry == std::to_string(i) ||
-          (entry.size() > 4 && uuid_text(i).rfind(entry, 0) == 0))
-        found = i;
+          (entry.size() > 4 && uuid_text(all[i]).rfind(entry, 0) == 0))
+        found = all[i];
     if (found < 0) break;
     visible.push_back(found);
   }
   return visible;
 }
 
+static bool started = false;
+bool has_started() { return started; }
+
 State& state() {
   static State* only = [] {
+    started = true;
     State* made = new State();
     made->random.seed(options().seed);
     for (int physical : visible_devices()) {
@@ -176,6 +189,7 @@ int make_context(int ordinal) {
   if (ordinal < 0 || ordinal >= device_count())
     return device_count() ? cudaErrorInvalidDevice : cudaErrorNoDevice;
   Device& device = state().devices[ordinal];
+  if (state().sticky) return state().sticky;
   if (device.has_context) return 0;
   if (options().busy == device.physical) return cudaErrorMemoryAllocation;
   device.has_context = true;
@@ -242,6 +256,11 @@ static void run_some_at_random() {
         step(stream);
 }
 
+void lose(int error, const std::string& text) {
+  state().sticky = error;
+  state().sticky_text = text;
+}
+
 int submit(Stream* stream, Work work) {
   if (state().sticky) return state().sticky;
   finish_what_it_waits_for(stream);
@@ -270,6 +289,11 @@ bool is_pinned(const void* pointer, size_t size) {
 
 int allocate(void** pointer, size_t size) {
   *pointer = nullptr;
+  // CuPy's pool asks three times before it gives up: the repeats fail too.
+  static thread_local int repeats = 0;
+  if (repeats) return repeats--, cudaErrorMemoryAllocation;
+  if (++state().allocations == options().fail_allocation)
+    return repeats = 2, cudaErrorMemoryAllocation;
   Device& device = state().devices[current_device];
   size_t mapped = (size + GRANULE - 1) / GRANULE * GRANULE;
   if (size > options().memory || device.used + mapped > options().memory)

@@ -24,8 +24,9 @@ enum class Mode { late, eager, random };
 
 // The environment variables EMU_*, read once. README.md says what each does.
 struct Options {
-  int devices, busy, uuid_zero, compute;
+  int devices, busy, fastest, uuid_zero, compute, lose_error;
   size_t memory;
+  unsigned long fail_allocation, lose_at;
   Mode mode;
   unsigned seed;
   bool verbose, check, luid, skip_kernels;
@@ -71,12 +72,14 @@ struct State {
   std::map<char*, size_t> pinned;
   std::set<Stream*> streams;
   std::map<std::string, unsigned long> calls;
+  unsigned long allocations = 0, launches = 0;
   std::map<std::string, Launches> kernels;
-  int sticky = 0;  // the error of a kernel that failed: it ends the context
+  int sticky = 0;  // the error of a kernel that failed: from then on every call's
   std::string sticky_text;
   std::mt19937 random;
 };
 State& state();
+bool has_started();  // CUDA reads CUDA_VISIBLE_DEVICES when it starts
 
 extern thread_local int current_device, last_error;
 
@@ -86,7 +89,9 @@ struct Lock : std::lock_guard<std::recursive_mutex> {
 
 double seconds();
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
-inline void count(const char* name) { ++state().calls[name]; }
+inline void count(const char* name, unsigned long times = 1) {
+  state().calls[name] += times;
+}
 
 // Remembers an error for cudaGetLastError and returns it.
 inline int fail(int error) { return last_error = error; }
@@ -104,6 +109,8 @@ inline int enter() { return make_context(current_device); }
 Stream* stream_of(void* handle);
 // Puts work into a stream behind what the legacy stream's rules ask for.
 int submit(Stream* stream, Work work);
+// Loses the devices of the process: every call fails with the error.
+void lose(int error, const std::string& text);
 void finish(Stream* stream, unsigned long until = ~0ul);
 void finish_device(int device);
 void finish_what_it_waits_for(Stream* stream);
