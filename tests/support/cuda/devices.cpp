@@ -324,7 +324,6 @@ EXPORT void* emu_stream_of(void* handle) { return stream_of(handle); }
 EXPORT int emu_submit(void* stream, Work* work) {
   return submit((Stream*)stream, std::move(*work));
 }
-EXPORT void emu_finish(void* stream) { finish((Stream*)stream); }
 EXPORT void emu_count(const char* name) { count(name); }
 EXPORT void emu_lock(bool take) {
   if (take)
