@@ -60,8 +60,9 @@ __device__ inline void put(double value, Half &to) {
 }
 __device__ inline void put(WORK value, bool &to) { to = value >= (WORK)0.5; }
 // Integers, in double, so that one function does for both types; the limits are values of WORK.
+// NaN becomes 0, as on the host.
 template <class T> __device__ inline void put(WORK value, T &to) {
-    to = (T)fmin(fmax(rint((double)value), LOWEST), HIGHEST);
+    to = value != value ? (T)0 : (T)fmin(fmax(rint((double)value), LOWEST), HIGHEST);
 }
 
 // (outer, samples, inner) to (outer, outputs, inner). The values of one `outer` lie `apart` from

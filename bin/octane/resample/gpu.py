@@ -6,7 +6,7 @@ all planes have come. The order y, z, x and the order of taps are fixed, so that
 same value in any block.
 
 While a lane waits for a copy, others decode and compute. The memory of the device bounds the
-kernels, and the copies to the device bound the whole (counts in docs/benchmarks.md).
+kernels, and the copies to the device bound the whole.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def code(source: np.dtype, target: np.dtype, work: np.dtype) -> str:
     low, high = integer_limits(target, work) if target.kind in "iu" else (0.0, 0.0)
     types = {"INPUT": TYPES[source], "OUTPUT": TYPES[target], "WORK": TYPES[work]}
     macros = {**types, "LOWEST": repr(low), "HIGHEST": repr(high), "THREADS": THREADS}
-    # No options: for each set of them CuPy runs the compiler once more in every process, also where
-    # the kernel is in its cache.
+    # As options they would cost time: for each set of these CuPy runs the compiler once more in
+    # every process, also where the kernel is in its cache.
     defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     return defined + SOURCE.read_text(encoding="utf-8")
 
