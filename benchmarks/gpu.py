@@ -31,8 +31,10 @@ from _resample_stores import RESOLUTION, SPACING, Mosaic, mosaic, speckle
 from _timing import timed
 from device import NoDeviceError, cupy_with_device
 
+from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
 from octane.n4 import fit as n4
+from octane.pipeline.lanes import Lane
 from octane.resample.gpu import CudaResampler
 from octane.resample.operator import resampler
 from octane.resample.resampler import resample
@@ -208,15 +210,18 @@ def resample_part(xp: ModuleType, quick: bool) -> dict[str, object]:
     counts = QUICK_COUNTS if quick else COUNTS
     rate = copy_rate(xp, int(np.prod(TILE)) * 4, DIRECTIONS["to_device"], pinned=True)
     tile, operators = speckle(TILE), [resampler(n, SPACING, RESOLUTION) for n in TILE]
+    metrics = Metrics("benchmark")
     with HostMemory(xp) as host:
-        own = CudaResampler(xp, host)
+        lane = Lane(xp, metrics, host, metrics.timeline.track("lane"))
+        own = CudaResampler(lane)
 
         def by_kernels() -> np.ndarray:
             own.begin(operators, TILE[1:], tile.dtype, tile.dtype)
             own.push(tile)
             return own.finish()
 
-        result, seconds = timed(lambda: by_kernels().copy(), REPEATS)
+        with lane.active():
+            result, seconds = timed(lambda: by_kernels().copy(), REPEATS)
     return {
         "pinned_bytes_per_s_to_device": rate,
         "tile": TILE,

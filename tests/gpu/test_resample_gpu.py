@@ -1,17 +1,29 @@
-"""Resampling on an NVIDIA GPU: the kernel against the host, its memory and its threads."""
+"""Resampling on a GPU: the kernel against the host bit for bit, its memory, whole commands."""
 
-import threading
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
-from resampling import operators_of, pushed, voxels
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from resampling import operators_of, pushed, resample_arrays, voxels
 
 from octane.core.arrays import as_dtype
+from octane.core.geometry import Grid
+from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
+from octane.pipeline.lanes import Lane
 from octane.resample.gpu import TYPES, CudaResampler, device_bytes
-from octane.resample.resampler import resample
+from octane.resample.operator import AxisOperator, interpolator
+from octane.store.image import Attributes
+from octane.store.writer import Level, create_image
 
 pytestmark = pytest.mark.gpu
+PROJECT = Path(__file__).resolve().parents[2]
 
 SHAPE = (40, 70, 96)
 FACTORS = {
@@ -22,131 +34,294 @@ FACTORS = {
 }
 
 
-@pytest.fixture
-def memory(cupy):
+def lane_of(cupy, memory):
+    """A lane as the pipeline makes them."""
+    metrics = Metrics("test")
+    return Lane(cupy, metrics, memory, metrics.timeline.track("lane"))
+
+
+@pytest.fixture(scope="module")
+def resampler_(cupy):
+    """One for all: its buffers hold what earlier volumes left."""
     with HostMemory(cupy) as memory:
-        yield memory
+        lane = lane_of(cupy, memory)
+        with lane.active():
+            yield CudaResampler(lane)
 
 
-@pytest.fixture
-def resampler_(cupy, memory):
-    return CudaResampler(cupy, memory)
+def check(resampler, array, operators, dtype=None, **how):
+    """Compare the kernel with sums of whole arrays, bit for bit; NaN is NaN, of any bits."""
+    result = pushed(resampler, array, operators, dtype, **how)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = as_dtype(resample_arrays(array, operators), dtype or array.dtype)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+    numbers = ~np.isnan(expected)
+    assert (np.signbit(result.real) == np.signbit(expected.real))[numbers].all()
+
+
+def same(shape):
+    """Operators that leave every voxel as it is."""
+    return [interpolator(np.arange(float(n)), n) for n in shape]
 
 
 @pytest.mark.parametrize("factors", FACTORS.values(), ids=FACTORS)
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_the_result_is_that_of_the_cpu(resampler_, dtype, factors):
+@pytest.mark.parametrize("dtype", [*TYPES, ">u2", ">f4", ">c8"], ids=str)
+def test_the_result_has_the_bits_of_the_cpu(resampler_, dtype, factors):
     array = voxels(SHAPE, dtype)
-    operators = operators_of(SHAPE, factors)
-    expected = resample(array, operators)
-    values = pushed(resampler_, array, operators, expected.dtype)
-    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
-    # The arithmetic is the same, so that the bits are: a value that is near to a half as well.
-    np.testing.assert_array_equal(pushed(resampler_, array, operators), as_dtype(expected, dtype))
+    check(resampler_, array, operators_of(SHAPE, factors), np.dtype(dtype).newbyteorder("="))
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "u2", "c8"])
-def test_blocks_and_repeats_have_the_same_bits(resampler_, dtype):
-    array = voxels(SHAPE, dtype)
+# Values are computed in these, real and complex ones, and written as any type.
+WORK = {True: ("c8", "c16"), False: ("f4", "f8")}
+WRITTEN = [(work, made) for made in TYPES for work in WORK[made.kind == "c"]]
+
+
+@pytest.mark.parametrize(("dtype", "made"), WRITTEN, ids=str)
+def test_every_type_is_rounded_half_to_even_and_clipped(resampler_, dtype, made):
+    line = [*np.arange(-1.5, 3, 0.5), -0.0, 0.49, 254.5, 65519.996, 65520, 1e20, -1e20, np.inf]
+    line += [1e39, -1e39]
+    if made.kind in "iu":
+        line += [np.iinfo(made).min, np.iinfo(made).max]
+    if made.kind not in "iu" or made.itemsize < 4:
+        # To larger integers a processor converts it as it likes.
+        line += [np.nan]
+    with np.errstate(over="ignore"):
+        array = np.array(line).astype(dtype).reshape(1, 1, -1)
+    check(resampler_, array, same(array.shape), made)
+
+
+def test_every_float16_is_read_and_written(resampler_):
+    array = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(16, 64, 64)
+    for made in ("f4", "f2"):
+        check(resampler_, array, same(array.shape), made)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_float16_is_written_to_the_nearest(resampler_, dtype):
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(dtype)
+    ties = (halves[1:] + halves[:-1]) / 2
+    line = np.concatenate([halves, ties, np.nextafter(ties, 0), np.nextafter(ties, ties * 2)])
+    line = np.append(line, [65519.996, 65520, 1e9, np.inf, np.nan, 1e-9])
+    array = np.concatenate([line, -line]).astype(dtype)[None, None]
+    check(resampler_, array, same(array.shape), "f2")
+
+
+@pytest.mark.parametrize(("dtype", "made"), [("f4", "f4"), ("f4", "f8"), ("f8", "f4")])
+def test_subnormal_values_are_kept(resampler_, dtype, made):
+    """CuPy's compiler options would make zeros of them."""
+    subnormal = np.arange(1, 1 << 23, 4097, dtype=np.uint32).view(np.float32)
+    array = np.concatenate([subnormal, -subnormal]).astype(dtype).reshape(8, 8, 64)
+    check(resampler_, array, same(array.shape), made)
+    check(resampler_, array, operators_of(array.shape, (2.0, 1.5, 3.0)), made)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    shape=st.tuples(st.integers(1, 12), st.integers(1, 24), st.integers(1, 40)),
+    factors=st.tuples(*[st.one_of(st.floats(0.34, 4), st.integers(1, 30).map(float))] * 3),
+    dtypes=st.sampled_from([("f4", "f4"), ("f8", "f8"), ("c8", "c8"), (">u2", "f4")]),
+    batch=st.integers(1, 13),
+    padding=st.tuples(*[st.integers(0, 4)] * 3),
+)
+@example((1, 1, 1), (0.5, 7.0, 0.34), ("c8", "c8"), 1, (1, 1, 1))
+@example((5, 140, 150), (2.0, 30.0, 31.5), ("f4", "f4"), 2, (0, 0, 0))
+def test_any_volume_in_any_batches_has_the_bits_and_takes_the_memory_that_was_foreseen(
+    cupy, shape, factors, dtypes, batch, padding
+):
+    array = voxels(shape, dtypes[0])
+    operators = operators_of(shape, factors)
+    padded = np.pad(array, [(0, n) for n in padding], mode="maximum", stat_length=1)
+    taken = int(operators[0].start.max()) + operators[0].taps
+    # Planes behind those that the operators take come to the host, and no further.
+    batch = min(batch, taken)
+    foreseen = device_bytes(operators, padded.shape[1:], dtypes[0], batch, dtypes[1])
+    pool = cupy.cuda.MemoryPool()
+    with HostMemory(cupy) as memory, cupy.cuda.using_allocator(pool.malloc):
+        lane = lane_of(cupy, memory)
+        with lane.active():
+            own = CudaResampler(lane)
+            # Also of volumes that follow.
+            for _ in range(3):
+                result = pushed(own, padded, operators, dtypes[1], batch=batch)
+        assert pool.total_bytes() == foreseen.device
+        assert memory.size == foreseen.host
+    np.testing.assert_array_equal(result, as_dtype(resample_arrays(array, operators), dtypes[1]))
+
+
+def test_smaller_volumes_take_no_more_memory(cupy):
+    """As the tiles of a mosaic, of which those at the edges are cut."""
+    pool = cupy.cuda.MemoryPool()
+    held = []
+    with HostMemory(cupy) as memory, cupy.cuda.using_allocator(pool.malloc):
+        lane = lane_of(cupy, memory)
+        with lane.active():
+            own = CudaResampler(lane)
+            for shape in [(8, 60, 80), (8, 60, 31), (8, 17, 80), (8, 17, 31), (8, 60, 80)] * 2:
+                check(own, voxels(shape, "u2"), operators_of(shape, (2.0, 1.5, 3.0)), batch=3)
+                held.append((pool.total_bytes(), memory.size))
+    assert len(set(held)) == 1
+
+
+def test_blocks_have_the_bits_of_the_whole(resampler_):
+    array = voxels(SHAPE, "f4")
     operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
     whole = pushed(resampler_, array, operators)
-    for batch in (1, 16, SHAPE[0]):
-        again = pushed(resampler_, array, operators, batch=batch)
-        np.testing.assert_array_equal(again, whole)
     outputs = (slice(3, 9), slice(0, 11), slice(5, whole.shape[2]))
     parts = [axis.part(part) for axis, part in zip(operators, outputs, strict=True)]
     block = array[tuple(taken for _, taken in parts)]
-    result = pushed(resampler_, block, [axis for axis, _ in parts])
+    result = pushed(resampler_, block, [axis for axis, _ in parts], batch=2)
     np.testing.assert_array_equal(result, whole[outputs])
 
 
-def test_planes_are_copied_while_the_next_buffer_is_filled(resampler_):
-    """Buffers are filled again as soon as they are given: a copy that still read one would show."""
-    array = voxels((64, 256, 256), "f4")
-    operators = operators_of(array.shape, FACTORS["10 over 3.5"])
-    first = pushed(resampler_, array, operators, batch=64)
-    for _ in range(10):
-        np.testing.assert_array_equal(pushed(resampler_, array, operators, batch=2), first)
+def test_windows_need_not_move_evenly(resampler_):
+    rng = np.random.default_rng(5)
+    array = voxels((6, 20, 24), "f4")
+    operators = [
+        AxisOperator(np.sort(rng.integers(0, n - taps + 1, m)), rng.normal(size=(m, taps)))
+        for n, m, taps in zip(array.shape, (4, 33, 19), (3, 7, 24), strict=True)
+    ]
+    check(resampler_, array, operators)
 
 
-def test_tiles_take_the_memory_that_was_foreseen_and_no_more(cupy, memory):
-    array = voxels(SHAPE, "u2")
-    operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
-    pool = cupy.get_default_memory_pool()
-    before = pool.used_bytes()
-    own = CudaResampler(cupy, memory)
-    pushed(own, array, operators)
-    foreseen = device_bytes(operators, SHAPE[1:], array.dtype, 7, array.dtype)
-    assert pool.used_bytes() - before == foreseen.device
-    assert memory.size == foreseen.host
-    after = pool.used_bytes(), pool.total_bytes(), memory.size
-    for _ in range(5):
-        pushed(own, array, operators)
-    assert (pool.used_bytes(), pool.total_bytes(), memory.size) == after
+@pytest.mark.parametrize("dtype", ["f4", ">f4"])
+def test_planes_from_other_arrays_are_copied_and_stay_as_they_are(resampler_, dtype):
+    array = voxels((9, 11, 13), dtype)
+    operators = operators_of(array.shape, (2.0, 1.5, 3.0))
+    expected = pushed(resampler_, array, operators, "f4")
+    for layout in (np.copy, lambda planes: planes[::-1].copy()[::-1], np.asfortranarray):
+        resampler_.begin(operators, (11, 13), dtype, "f4")
+        for first in range(0, 9, 2):
+            planes = layout(array[first : first + 2])
+            resampler_.push(planes)
+            np.testing.assert_array_equal(planes, array[first : first + 2])
+            planes[...] = np.nan
+        np.testing.assert_array_equal(resampler_.finish(), expected)
 
 
-@pytest.mark.parametrize("why", ["refused", "switched off"])
-def test_without_page_locked_memory_the_result_is_the_same(cupy, resampler_, monkeypatch, why):
-    array = voxels(SHAPE, "f4")
-    operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
-    expected = pushed(resampler_, array, operators)
-    warnings = []
-    if why == "refused":
+def test_a_volume_that_was_not_finished_leaves_nothing_behind(resampler_):
+    array = voxels((8, 9, 10), "f4")
+    operators = operators_of(array.shape, (2.0, 2.0, 2.0))
+    resampler_.begin(operators, (9, 10), "f4", "f4")
+    resampler_.push(np.full((5, 9, 10), np.nan, "f4"))
+    check(resampler_, array, operators, batch=3)
+
+
+def test_it_says_what_it_does_not_take(resampler_):
+    operators = operators_of((4, 5, 6), (2.0, 2.0, 2.0))
+    for source, target in (("f4", "c8"), ("c8", "f4"), ("U4", "f4"), ("f4", "g"), ("u2", ">u2")):
+        with pytest.raises(ValueError, match="the kernel does not take"):
+            resampler_.begin(operators, (5, 6), source, target)
+    with pytest.raises(ValueError, match="take 5 x 6 voxels"):
+        resampler_.begin(operators, (5, 5), "f4", "f4")
+    resampler_.begin(operators, (5, 6), "f4", "f4")
+    for planes in (np.zeros((1, 5, 6)), np.zeros((1, 6, 5), "f4")):
+        with pytest.raises(ValueError, match="announced"):
+            resampler_.push(planes)
+
+
+@pytest.mark.parametrize("memory", ["page-locked", "refused", "switched off"])
+def test_copies_are_counted_and_timed_also_from_memory_that_is_not_locked(
+    cupy, monkeypatch, memory
+):
+    array, warnings = voxels((64, 128, 256), "f4"), []
+    if memory == "refused":
 
         def refuse(*_):
             raise MemoryError("no more of it")
 
         monkeypatch.setattr(cupy.cuda.runtime, "hostRegister", refuse)
-    with HostMemory(cupy, pinned=why == "refused", warn=warnings.append) as memory:
-        own = CudaResampler(cupy, memory)
-        np.testing.assert_array_equal(pushed(own, array, operators), expected)
-        assert not memory.pinned
-    assert len(warnings) == (why == "refused")
-
-
-def test_memory_is_page_locked_where_the_host_allows_it(cupy):
-    warnings = []
-    with HostMemory(cupy, warn=warnings.append) as memory:
-        taken = memory.take(10_000_000)
-        taken[...] = 1
-        assert memory.pinned, warnings
-
-
-def test_copies_are_timed_in_each_direction(cupy, memory, resampler_):
-    array = voxels((64, 512, 512), "f4")
     operators = operators_of(array.shape, FACTORS["10 over 3.5"])
-    result = pushed(resampler_, array, operators, batch=16)
-    found = memory.transfers.found()
+    with HostMemory(cupy, pinned=memory != "switched off", warn=warnings.append) as host:
+        lane = lane_of(cupy, host)
+        with lane.active():
+            check(CudaResampler(lane), array, operators, batch=16)
+        assert host.pinned == (memory == "page-locked")
+        found = host.transfers.found()
+    made = 4 * np.prod([operator.size for operator in operators])
     assert {way: t.bytes for way, t in found.items()} == {
         "to_device": array.nbytes,
-        "to_host": result.nbytes,
+        "to_host": made,
     }
-    for copies in found.values():
-        assert 1e8 < copies.bytes / copies.seconds < 1e12
+    assert all(copies.seconds > 0 for copies in found.values())
+    assert len(warnings) == (memory == "refused")
 
 
-def test_several_workers_resample_at_once(cupy, memory):
-    operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
-    tiles = [voxels(SHAPE, "f4", seed) for seed in range(4)]
-    own = CudaResampler(cupy, memory)
-    expected = [pushed(own, tile, operators) for tile in tiles]
-    wrong, failed = [], []
+@pytest.fixture
+def mosaic(tmp_path):
+    """Three by three tiles of uint16, of which those at the edges are cut."""
+    path, shape, tile = tmp_path / "mosaic.ome.zarr", (9, 113, 137), (9, 40, 50)
+    level = Level(Grid(shape, (3.5, 4.0, 4.0)), tile, None)
+    kind: Attributes = {"kind": "mosaic"}
+    with create_image(path, [level], np.dtype("u2"), codec="none", attributes=kind) as (writer,):
+        writer[tuple(slice(n) for n in shape)] = voxels(shape, "u2")
+    return path
 
-    def work(number):
-        try:
-            mine = CudaResampler(cupy, memory)
-            for turn in range(8):
-                which = (number + turn) % len(tiles)
-                found = pushed(mine, tiles[which], operators, batch=3)
-                if not np.array_equal(found, expected[which]):
-                    wrong.append((number, turn))
-        except (RuntimeError, ValueError) as error:
-            failed.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
-    assert not wrong
+def files(store):
+    """Every file of a store, with its bytes."""
+    return {p.relative_to(store): p.read_bytes() for p in store.rglob("*") if p.is_file()}
+
+
+def run(command, folder, **variables):
+    """What a command prints, with leases of its own."""
+    environment = {**os.environ, "OCTANE_GPU_LOCK_DIR": str(folder / "leases"), **variables}
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300
+    )
+    return done.stdout
+
+
+ORDERS = [
+    {"EMU_MODE": "eager", "EMU_ORDER": "backward"},
+    {"EMU_MODE": "random", "EMU_SEED": "1", "EMU_ORDER": "mixed"},
+    {"EMU_MODE": "random", "EMU_SEED": "2", "EMU_CHECK": "1"},
+]
+
+
+@pytest.mark.parametrize(
+    ("layout", "order"),
+    [
+        ("volume", {}),
+        ("mosaic", {}),
+        *(pytest.param("mosaic", order, marks=pytest.mark.emulated) for order in ORDERS),
+    ],
+    ids=str,
+)
+def test_the_command_writes_the_store_that_the_cpu_writes(tmp_path, mosaic, layout, order):
+    """With tiles of four lanes under way at once, in any order of streams and threads."""
+    stores = {backend: tmp_path / backend / "result.ome.zarr" for backend in ("cpu", "gpu")}
+    for backend, store in stores.items():
+        store.parent.mkdir()
+        command = [sys.executable, PROJECT / "bin/resample.py", mosaic, store]
+        words = f"--resolution 10 --layout {layout} --backend {backend} --workers 4".split()
+        run([*command, *words], tmp_path, **order)
+    assert files(stores["gpu"]) == files(stores["cpu"])
+
+
+def test_each_kernel_is_compiled_once_for_all_lanes(tmp_path, mosaic):
+    code = """
+    import sys
+    from pathlib import Path
+
+    import cupy
+
+    from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+    from octane.steps.resample import resample_image
+
+    compiled, create = [], cupy.cuda.nvrtc.createProgram
+
+    def created(source, *arguments):
+        compiled.append("band" in source)
+        return create(source, *arguments)
+
+    cupy.cuda.nvrtc.createProgram = created
+    execution = ExecutionParameters(backend="gpu", workers=4)
+    paths, wanted = map(Path, sys.argv[1:]), ResampleParameters(resolution=10.0)
+    resample_image(*paths, wanted, InputParameters(), execution)
+    print(sum(compiled))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), mosaic, tmp_path / "result.ome.zarr"]
+    found = run(command, tmp_path, PYTHONPATH=str(PROJECT / "bin"), CUPY_CACHE_DIR=str(tmp_path))
+    # From uint16, in float32, to uint16.
+    assert found.split() == ["3"]

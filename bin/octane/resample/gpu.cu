@@ -1,64 +1,69 @@
 // The kernel of octane.resample.gpu: a banded operator along one axis.
 //
-// Compiled by NVRTC through CuPy, and by a C++ compiler in the tests, so it includes nothing and
-// keeps to what both take. Integers are 64 bits wide in every signature, as CuPy passes Python's.
-//
-// INPUT and OUTPUT are the types in memory, WORK the one to compute in. HALF_INPUT and HALF_OUTPUT
-// are defined where 16 bits are a float16, TRUTH where the result is a mask, CLIPPED where it is an
-// integer, with the range LOWEST to HIGHEST.
+// Compiled by NVRTC through CuPy; it includes nothing. Integers are 64 bits wide in every signature,
+// as CuPy passes Python's. INPUT and OUTPUT are the types in memory, WORK the one to compute in;
+// LOWEST and HIGHEST are the range of an integer result.
 //
 // Sums are taken one tap after the other, and no product is fused into them (the options say so):
 // every output has the same arithmetic wherever a block is cut, and that of the host's code.
 
 typedef long long Int;
 
+struct Half {
+    unsigned short bits;
+};
+
 // Threads of a multiprocessor that run at once, for which the compiler keeps to 40 registers instead
 // of the 58 it would take; it spills none. With four loads each they hide the way to the memory, for
 // which 15 KB must be under way on an H100's multiprocessor. Turing's hold no more than 1024.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
+#if __CUDA_ARCH__ == 750
 constexpr int AT_ONCE = 1024;
 #else
 constexpr int AT_ONCE = 1536;
 #endif
 
-#ifdef HALF_INPUT
-// Exact, also of subnormal numbers where the GPU's own float32 are flushed to zero.
-__device__ inline WORK number(INPUT bits) {
-    const unsigned sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
-    if (rest >= 0x7c00u)
-        return __int_as_float((int)(sign | 0x7f800000u | (rest & 0x3ffu) << 13));
-    const float size = rest < 0x400u ? (float)rest * 5.9604644775390625e-08f
-                                     : __int_as_float((int)((rest << 13) + (112u << 23)));
-    return sign ? -size : size;
+// CuPy compiles with -ftz=true, behind all other options: C++ would make zeros of subnormal float32.
+// These instructions keep them, as the host does.
+__device__ inline float times(float a, float b) {
+    float product;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+    return product;
 }
-#else
-__device__ inline WORK number(INPUT value) { return (WORK)value; }
-#endif
+__device__ inline float plus(float a, float b) {
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+}
+__device__ inline double times(double a, double b) { return a * b; }
+__device__ inline double plus(double a, double b) { return a + b; }
 
-#if defined(HALF_OUTPUT)
-// To the nearest float16, half to even.
-__device__ inline OUTPUT converted(WORK given) {
-    const float value = (float)given, size = fabsf(value);
-    const unsigned sign = (unsigned)__float_as_int(value) >> 16 & 0x8000u;
-    if (size != size)
-        return (OUTPUT)(sign | 0x7e00u);
-    if (size >= 65520.0f)
-        return (OUTPUT)(sign | 0x7c00u);
-    if (size < 6.103515625e-05f)
-        return (OUTPUT)(sign | (unsigned)rintf(size * 16777216.0f));
-    const unsigned bits = (unsigned)__float_as_int(size) - (112u << 23);
-    return (OUTPUT)(sign | (bits + 0xfffu + (bits >> 13 & 1u)) >> 13);
+template <class T> __device__ inline WORK number(T value) { return (WORK)value; }
+__device__ inline WORK number(Half value) {
+    float number;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(value.bits));
+    return number;
 }
-#elif defined(TRUTH)
-__device__ inline OUTPUT converted(WORK value) { return value >= (WORK)0.5; }
-#elif defined(CLIPPED)
-// In double, so that one function does for both types; the limits are values of WORK.
-__device__ inline OUTPUT converted(WORK value) {
-    return (OUTPUT)fmin(fmax(rint((double)value), LOWEST), HIGHEST);
+
+__device__ inline void put(float value, float &to) { to = value; }
+__device__ inline void put(double value, double &to) { to = value; }
+__device__ inline void put(float value, double &to) {
+    asm("cvt.f64.f32 %0, %1;" : "=d"(to) : "f"(value));
 }
-#else
-__device__ inline OUTPUT converted(WORK value) { return (OUTPUT)value; }
-#endif
+__device__ inline void put(double value, float &to) {
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(to) : "d"(value));
+}
+__device__ inline void put(float value, Half &to) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(value));
+}
+__device__ inline void put(double value, Half &to) {
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(to.bits) : "d"(value));
+}
+__device__ inline void put(WORK value, bool &to) { to = value >= (WORK)0.5; }
+// Integers, in double, so that one function does for both types; the limits are values of WORK.
+// NaN becomes 0, as on the host.
+template <class T> __device__ inline void put(WORK value, T &to) {
+    to = value != value ? (T)0 : (T)fmin(fmax(rint((double)value), LOWEST), HIGHEST);
+}
 
 // (outer, samples, inner) to (outer, outputs, inner). The values of one `outer` lie `apart` from
 // those of the next, and a sample `row` from the next one; the result has no gaps. Output m is the
@@ -88,13 +93,13 @@ band(const INPUT *__restrict__ values, Int outer, Int apart, Int row, Int inner,
     for (int m = from; m < stop; m++, out += inner) {
         const INPUT *sample = column + start[m] * row;
         const WORK *factor = weight + m;
-        WORK total = number(*sample) * *factor;
+        WORK total = times(number(*sample), *factor);
 #pragma unroll 4
         for (int k = 1; k < (int)taps; k++) {
             sample += row;
             factor += last;
-            total += number(*sample) * *factor;
+            total = plus(total, times(number(*sample), *factor));
         }
-        *out = converted(total);
+        put(total, *out);
     }
 }

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.arrays import working_type
-from octane.gpu.pinned import HostMemory
+from octane.pipeline.lanes import Lane
 from octane.resample.cpu import CompiledResampler
-from octane.resample.gpu import CudaResampler, Footprint, device_bytes
+from octane.resample.gpu import CudaResampler, Footprint, device_bytes, kernels
 from octane.resample.operator import AxisOperator
 
 
-def make_resampler(xp: ModuleType, host: HostMemory) -> CompiledResampler | CudaResampler:
-    """The resampler for a device, ``numpy`` or ``cupy``, and the memory for its copies."""
-    return CompiledResampler() if xp is np else CudaResampler(xp, host)
+def make_resampler(lane: Lane) -> CompiledResampler | CudaResampler:
+    """The resampler for the device of a lane."""
+    return CompiledResampler() if lane.xp is np else CudaResampler(lane)
 
 
 def footprint(
@@ -48,12 +48,13 @@ def footprint(
 
 def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None:
     """Have the machine code for these types ready, so that no tile waits for it."""
+    if xp is not np:
+        kernels(xp, dtype, out_dtype)
+        return
     one = AxisOperator(np.zeros(1, np.int64), np.ones((1, 1)))
-    with HostMemory(xp, pinned=False) as host:
-        resampler = make_resampler(xp, host)
-        resampler.begin([one] * 3, (1, 1), dtype, out_dtype)
-        resampler.push(np.zeros((1, 1, 1), dtype))
-        resampler.finish()
+    resampler = CompiledResampler()
+    resampler.begin([one] * 3, (1, 1), dtype, out_dtype)
+    resampler.push(np.zeros((1, 1, 1), dtype))
 
 
 def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:

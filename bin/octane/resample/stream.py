@@ -144,7 +144,7 @@ def stream_resample(
 
     def work(region: Region, lane: Lane) -> int:
         operators, needed = plan.parts(region)
-        resampler = lane.keep("resampler", lambda: make_resampler(lane.xp, lane.host))
+        resampler = lane.keep("resampler", lambda: make_resampler(lane))
         planes, *across = needed
         shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)
         resampler.begin(operators, shape, source.dtype, plan.dtype)

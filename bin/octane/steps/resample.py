@@ -197,7 +197,7 @@ def _bytes(plan: MosaicPlan, tile: Tile) -> int:
 def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
     """A tile decoded a few planes at a time, each pushed through while it is in the cache."""
     image = plan.source
-    resampler = lane.keep("resampler", lambda: make_resampler(lane.xp, lane.host))
+    resampler = lane.keep("resampler", lambda: make_resampler(lane))
     region = plan.tiling.region(tile)
     depth = region[0].stop
     lane.metrics.count("read", _bytes(plan, tile))
