@@ -226,7 +226,8 @@ def test_a_mig_instance_is_chosen_before_cuda_starts_and_found_by_its_own_uuid(d
 def test_what_says_that_memory_ran_out(cupy, device):
     cuda = cupy.cuda
     errors = [cuda.memory.OutOfMemoryError(1, 2), cuda.runtime.CUDARuntimeError(2)]
-    assert all(map(device.is_out_of_memory, [*errors, cuda.driver.CUDADriverError(2)]))
+    errors += [cuda.driver.CUDADriverError(2), cuda.cublas.CUBLASError(3)]
+    assert all(map(device.is_out_of_memory, errors))
     others = [cuda.runtime.CUDARuntimeError(700), MemoryError(), ValueError()]
     assert not any(map(device.is_out_of_memory, others))
 

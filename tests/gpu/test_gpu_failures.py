@@ -181,3 +181,16 @@ def test_a_gpu_that_is_lost_is_an_error_where_the_user_insists(step, write_input
         assert "cudaErrorLaunchFailure" in refused
         assert "--backend cpu" in refused
         assert "\n" not in refused
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_full_first_gpu_does_not_disturb_a_step_on_the_second(step, write_input, tmp_path):
+    counts = tmp_path / "counts"
+    more = {"EMU_DEVICES": "2", "EMU_BUSY": "0", "EMU_COUNTS": str(counts)}
+    found = outcomes(tmp_path, step, "EMU_SEED", "gpu", [1], **more)
+    assert found[1] == {"tries": [["done", 2]], "warnings": []}
+    lines = counts.read_text(encoding="utf-8").splitlines()
+    assert {line.partition(",")[0] for line in lines if line.startswith("device")} == {
+        "device 0 contexts 0",
+        "device 1 contexts 1",
+    }

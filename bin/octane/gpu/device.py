@@ -108,11 +108,12 @@ class CupyDevice:
                     driver.ctxSetCurrent(before)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Recognise the errors of CuPy, of the runtime and of the driver."""
+        """Recognise the errors of CuPy, of the runtime, of the driver and of cuBLAS."""
         cuda = self.xp.cuda
         if isinstance(error, cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError):
             return error.status == OUT_OF_MEMORY
-        return isinstance(error, cuda.memory.OutOfMemoryError)
+        refused = "CUBLAS_STATUS_ALLOC_FAILED" in str(error)
+        return refused or isinstance(error, cuda.memory.OutOfMemoryError)
 
     def is_lost(self) -> bool:
         """Tell whether CUDA refuses all work, as it does after a fault of a kernel or of memory.
