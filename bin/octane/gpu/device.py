@@ -2,11 +2,13 @@
 
 CuPy counts the GPUs that CUDA shows to the process, NVML those of the node, so only the UUID
 identifies a GPU. In CUDA each thread chooses its device: every thread that computes has to do it.
+None may choose device 0 without need: the choice alone makes a context there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import importlib.util
 import os
@@ -25,23 +27,31 @@ OUT_OF_MEMORY = 2
 TAKEN = 46
 """cudaErrorDevicesUnavailable: another process uses it exclusively."""
 
+OLDEST = 13
+"""Major version of CuPy from which arrays are copied to the host without waiting."""
+
+INSTALL = f"install CuPy {OLDEST} or newer for this driver, cupy-cuda12x[ctk] or cupy-cuda13x[ctk]"
+"""Remedy where CuPy is missing or cannot compute."""
+
 
 class DeviceTakenError(Exception):
     """The context cannot be made: another process was quicker."""
 
 
 class DeviceMissingError(Exception):
-    """The array library cannot use the GPU at all; the message says why."""
+    """The array library cannot use the GPU at all; the message says why, and the remedy."""
 
 
 class CupyDevice:
     """GPU or MIG instance for CuPy, by its UUID.
 
-    A DeviceMissingError says that CuPy cannot be loaded, or that CUDA does not start or does not
-    show the GPU to this process.
+    A DeviceMissingError says that CuPy cannot be loaded or is too old, or that CUDA does not start
+    or does not show the GPU to this process.
     """
 
     def __init__(self, uuid: str) -> None:
+        # CUDA reads it at its start. Leases read indices in CUDA_VISIBLE_DEVICES in this order.
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if uuid.startswith("MIG-"):
             # CUDA shows a process one instance, which this variable alone chooses, at its start.
             os.environ["CUDA_VISIBLE_DEVICES"] = uuid
@@ -49,46 +59,91 @@ class CupyDevice:
             self.xp: ModuleType = importlib.import_module("cupy")
         except ImportError as error:
             # A wheel for another CUDA version; the text says which library it misses.
-            raise DeviceMissingError(f"CuPy cannot be imported ({error})") from error
+            raise DeviceMissingError(f"CuPy cannot be imported ({error}); {INSTALL}") from error
+        if int(self.xp.__version__.partition(".")[0]) < OLDEST:
+            raise DeviceMissingError(f"CuPy is of version {self.xp.__version__}; {INSTALL}")
         self.uuid = uuid
+        self._handle, self._made = ctypes.c_int(), False
         self.ordinal = self._find()
 
     @staticmethod
     def missing() -> str | None:
-        """Reason for which there is no CuPy, without loading it; None where it is installed."""
+        """Reason and remedy where there is no CuPy, without loading it; None where it is."""
         found = importlib.util.find_spec("cupy")
-        return "CuPy is not installed" if found is None else None
+        return f"CuPy is not installed; {INSTALL}" if found is None else None
 
     def open(self) -> None:
-        """Make the context; DeviceTakenError when the memory or the device is gone."""
+        """Make the context and run one kernel in it.
+
+        A DeviceTakenError says that the memory or the device is gone, a DeviceMissingError that
+        CuPy lacks a library, or that the driver does not run what it compiles.
+        """
+        cuda = self.xp.cuda
         try:
-            with self.xp.cuda.Device(self.ordinal):
-                self.xp.cuda.runtime.free(0)
-        except self.xp.cuda.runtime.CUDARuntimeError as error:
-            if error.status in (OUT_OF_MEMORY, TAKEN):
-                raise DeviceTakenError(str(error)) from error
-            raise
+            with self.active():
+                self._made = True
+                self.xp.ones(1).get()
+                cuda.cublas  # noqa: B018 - loads the library, for products of matrices
+        except (RuntimeError, ImportError, MemoryError, cuda.compiler.CompileException) as error:
+            reason = str(error).partition("\n")[0]
+            if self.is_out_of_memory(error) or getattr(error, "status", None) == TAKEN:
+                raise DeviceTakenError(reason) from error
+            raise DeviceMissingError(f"CuPy cannot compute ({reason}); {INSTALL}") from error
 
     @contextmanager
     def active(self) -> Generator[None]:
-        """Compute on it in the calling thread while the block runs."""
-        with self.xp.cuda.Device(self.ordinal):
+        """Compute on it in the calling thread while the block runs.
+
+        Afterwards the thread has its own context again. One that had none stays on this GPU.
+        """
+        driver = self.xp.cuda.driver
+        before = driver.ctxGetCurrent()
+        self.xp.cuda.runtime.setDevice(self.ordinal)
+        try:
             yield
+        finally:
+            if before:
+                # A GPU that is lost refuses it; the error that ended the block says why.
+                with suppress(driver.CUDADriverError):
+                    driver.ctxSetCurrent(before)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Recognise the errors of CuPy, of the runtime and of the driver."""
+        """Recognise the errors of CuPy, of the runtime, of the driver and of cuBLAS."""
         cuda = self.xp.cuda
-        if isinstance(error, cuda.memory.OutOfMemoryError):
-            return True
         if isinstance(error, cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError):
             return error.status == OUT_OF_MEMORY
+        refused = "CUBLAS_STATUS_ALLOC_FAILED" in str(error)
+        return refused or isinstance(error, cuda.memory.OutOfMemoryError)
+
+    def is_lost(self) -> bool:
+        """Tell whether CUDA refuses all work, as it does after a fault of a kernel or of memory.
+
+        By CUDA's documents no call then works in this process, on any GPU, until it ends.
+        """
+        cuda = self.xp.cuda
+        try:
+            with self.active():
+                cuda.runtime.deviceSynchronize()
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError):
+            return True
         return False
 
     def empty(self) -> None:
         """Return the memory pool, of the device and of pinned host memory."""
-        with self.xp.cuda.Device(self.ordinal):
+        with self.active():
             self.xp.get_default_memory_pool().free_all_blocks()
         self.xp.get_default_pinned_memory_pool().free_all_blocks()
+
+    def keep_handles(self) -> None:
+        """Keep all that CuPy would free at the latest when the process ends.
+
+        To free it in a context that is gone is an error, or a crash of the driver.
+        """
+        cuda = self.xp.cuda
+        kinds = cuda.function.Module, cuda.Stream, cuda.Event, cuda.device.Handle
+        for found in gc.get_objects():
+            if issubclass(type(found), kinds):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
 
     def leave(self) -> None:
         """Release the primary context, and with it the hundreds of megabytes that it takes.
@@ -96,25 +151,28 @@ class CupyDevice:
         CuPy keeps handles of compiled kernels per device, which point into the context: it must not
         use this device again.
         """
+        if not self._made or self.is_lost():
+            return
         self.empty()
-        driver = ctypes.CDLL("libcuda.so.1")
-        device = ctypes.c_int()
-        if driver.cuDeviceGet(ctypes.byref(device), self.ordinal) == 0:
-            driver.cuDevicePrimaryCtxReset_v2(device)
+        self.keep_handles()
+        # The thread must not return to a context that is gone.
+        self.xp.cuda.driver.ctxSetCurrent(0)
+        ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxReset_v2(self._handle)
 
     def _find(self) -> int:
         runtime = self.xp.cuda.runtime
         try:
             count = runtime.getDeviceCount()
         except runtime.CUDARuntimeError as error:
-            raise DeviceMissingError(f"CUDA does not start ({error})") from error
-        if self.uuid.startswith("MIG-") and count == 1:
-            return 0
-        digits = self.uuid.removeprefix("GPU-").replace("-", "")
+            raise DeviceMissingError(f"CUDA does not start ({error}); {INSTALL}") from error
+        driver, uuid = ctypes.CDLL("libcuda.so.1"), (ctypes.c_ubyte * 16)()
+        digits = self.uuid.partition("-")[2].replace("-", "")
         for ordinal in range(count):
-            if bytes(runtime.getDeviceProperties(ordinal)["uuid"]).hex() == digits:
+            # CuPy's own properties end a UUID at its first zero byte.
+            driver.cuDeviceGet(ctypes.byref(self._handle), ordinal)
+            if not driver.cuDeviceGetUuid_v2(uuid, self._handle) and bytes(uuid).hex() == digits:
                 return ordinal
-        raise DeviceMissingError(f"CUDA shows {count} devices to this process, not {self.uuid}")
+        raise DeviceMissingError(f"CUDA does not show {self.uuid}; check CUDA_VISIBLE_DEVICES")
 
 
 def describe(xp: ModuleType) -> dict[str, str | int | None]:

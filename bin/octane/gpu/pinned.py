@@ -135,12 +135,17 @@ class HostMemory(AbstractContextManager):
             if locked:
                 self._xp.cuda.runtime.hostUnregister(memory.ctypes.data)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Give back all that is left, once copies that an error left under way are done."""
-        if any(locked for _, locked in self._given.values()):
-            self._xp.cuda.Device().synchronize()
-        for memory in [memory for memory, _ in self._given.values()]:
-            self.give_back(memory)
+        try:
+            if any(locked for _, locked in self._given.values()):
+                self._xp.cuda.Device().synchronize()
+            for memory in [memory for memory, _ in self._given.values()]:
+                self.give_back(memory)
+        except self._xp.cuda.runtime.CUDARuntimeError:
+            # A GPU that is lost refuses it; the error that ended the block says why.
+            if kind is None:
+                raise
 
     def _locked(self, memory: npt.NDArray[np.uint8]) -> bool:
         """Lock memory; say why it cannot be locked, the first time only."""

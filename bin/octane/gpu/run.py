@@ -1,6 +1,6 @@
 """Work on a leased GPU, or elsewhere, or later, or on the CPU: the one retry loop.
 
-Three things go wrong with a GPU that others use too:
+Four things go wrong with a GPU that others use too:
 
 - No memory: the lease waits.
 - Another process is quicker between the grant and the making of the context: the lease is given
@@ -8,6 +8,8 @@ Three things go wrong with a GPU that others use too:
 - Memory runs out: the work begins again with half the batch. Only when the smallest batch does not
   fit is the GPU given up, for another one, for a later moment, and in the end for the CPU or an
   error.
+- The GPU is lost, as a kernel or its memory failed. CUDA then does no work in this process until it
+  ends, on any GPU: the CPU takes over, or the work ends with an error.
 
 A GPU is left for good by releasing its primary context. As CuPy cannot return to a device whose
 context was released, that is done when there is another GPU to go to or when the CPU takes over. A
@@ -60,7 +62,8 @@ class Attempt:
 
     ``gpu`` is a UUID, None for the CPU; ``waited`` the seconds until the lease was granted, 0 for
     further tries under the same lease; ``outcome`` one of 'done', 'out of memory', 'taken by
-    another', 'not usable', 'no GPU'; ``detail`` the text of the error, or why there is no GPU.
+    another', 'not usable', 'lost', 'no GPU'; ``detail`` the text of the error, or why there is no
+    GPU.
     """
 
     gpu: str | None
@@ -94,6 +97,8 @@ def on_device(
     subject: str,
 ) -> Result:
     """Do work on the device that the parameters allow, and record where and how.
+
+    A calling thread without a CUDA context of its own stays on the GPU that was leased last.
 
     Parameters
     ----------
@@ -158,15 +163,13 @@ class _Run(Generic[Result]):
         waited, pause = 0.0, PAUSE
         absent = None if backend == "cpu" else CupyDevice.missing()
         if absent is not None:
-            remedy = "install CuPy for this machine's CUDA version"
-            self._give_up(backend, absent, remedy, logging.INFO)
+            self._give_up(backend, absent, logging.INFO)
         while backend != "cpu" and absent is None:
             if self.attempts and limit is not None and waited >= limit:
                 # Otherwise a GPU that is granted and then cannot be had would be tried forever.
                 last = self.attempts[-1]
                 late = f"no GPU could be used within {limit:g} s ({last.outcome}: {last.detail})"
-                remedy = "wait longer (--gpu-timeout) or ask for less memory"
-                self._give_up(backend, late, remedy, logging.WARNING)
+                self._give_up(backend, f"{late}; wait longer (--gpu-timeout), ask for less memory")
                 break
             with lease(
                 self.required,
@@ -186,8 +189,11 @@ class _Run(Generic[Result]):
             if results:
                 return results[0]
             uuid, outcome = held.gpu.uuid, self.attempts[-1].outcome
-            if outcome == "not usable":
+            if outcome == "not usable" and _others(uuid, self.left):
                 continue
+            if outcome in ("not usable", "lost"):
+                self._give_up(backend, self.attempts[-1].detail)
+                break
             if outcome == "out of memory" and (
                 _others(uuid, self.left) or self._exhausted(uuid) >= MOMENTS
             ):
@@ -204,10 +210,10 @@ class _Run(Generic[Result]):
         self.attempts.append(Attempt(None, self.batch, 0.0, "done"))
         return result
 
-    def _give_up(self, backend: Backend, reason: str, remedy: str, level: int) -> None:
-        """Take the CPU; with backend gpu it is an error."""
+    def _give_up(self, backend: Backend, reason: str, level: int = logging.WARNING) -> None:
+        """Take the CPU; with backend gpu it is an error. The reason ends with a remedy."""
         if backend == "gpu":
-            raise OctaneError(f"backend is gpu, but {reason}; {remedy}, or give --backend cpu.")
+            raise OctaneError(f"backend is gpu, but {reason}, or give --backend cpu.")
         log.log(level, "backend auto: CPU, because %s", reason)
         self.attempts.append(Attempt(None, self.batch, 0.0, "no GPU", reason))
 
@@ -230,7 +236,7 @@ class _Run(Generic[Result]):
         assert held.gpu is not None
         uuid, waited, batch = held.gpu.uuid, held.waited, self.batch
         try:
-            device = self.opened.get(uuid) or CupyDevice(uuid)
+            device = self.opened[uuid] = self.opened.get(uuid) or CupyDevice(uuid)
             device.open()
         except DeviceMissingError as error:
             log.warning("%s: %s", uuid, error)
@@ -238,17 +244,16 @@ class _Run(Generic[Result]):
             self.left.add(uuid)
             return []
         except DeviceTakenError as error:
-            self.opened.pop(uuid, None)  # no context was made
             self.attempts.append(Attempt(uuid, batch, waited, "taken by another", str(error)))
             return []
-        self.opened[uuid] = device
         while True:
-            failure, results = self._once(device, batch, held)
+            outcome, failure, results = self._once(device, batch)
             # After the error is gone, and with it the arrays of the frames that it passed through.
             gc.collect()
-            device.empty()
-            outcome = "done" if results else "out of memory"
             self.attempts.append(Attempt(uuid, batch, waited, outcome, failure))
+            if outcome == "lost":
+                return []
+            device.empty()
             if results:
                 return results
             log.warning("GPU memory ran out with a batch of %d: %s", batch, failure)
@@ -256,19 +261,25 @@ class _Run(Generic[Result]):
                 return []
             waited, batch = 0.0, batch // 2
 
-    def _once(self, device: CupyDevice, batch: int, held: Lease) -> tuple[str, list[Result]]:
+    def _once(self, device: CupyDevice, batch: int) -> tuple[str, str, list[Result]]:
+        """Try once: outcome, text of the error, and the result where there is one."""
         try:
             with device.active():
-                return "", [self.work(Share(device.xp, batch, device))]
+                return "done", "", [self.work(Share(device.xp, batch, device))]
         except Exception as error:
             # Only the device's library knows its errors for lack of memory.
-            if not device.is_out_of_memory(error):
+            if device.is_out_of_memory(error):
+                outcome, failure = "out of memory", str(error)
+            elif device.is_lost():
+                outcome, failure = "lost", f"{device.uuid} failed ({error}); run it again"
+                device.keep_handles()
+            else:
                 raise
             chain: BaseException | None = error
             while chain is not None:
                 traceback.clear_frames(chain.__traceback__)
                 chain = chain.__cause__ or chain.__context__
-            return str(error), []
+            return outcome, failure, []
 
 
 def _others(uuid: str, left: set[str]) -> bool:

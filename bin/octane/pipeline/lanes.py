@@ -79,7 +79,7 @@ class Lane:
             with self.host.transfers.timed(self.stream, array.nbytes, "to_device"):
                 copy.set(array, stream=self.stream)
             # The array may be filled again at once. Only this lane waits, and others go on.
-            self.stream.synchronize()
+            self._wait()
         self.host.transfers.settle(self.stream)
         return copy
 
@@ -91,14 +91,20 @@ class Lane:
         with span("compute"):
             array = self.xp.ascontiguousarray(array)
             # The copy waits for the kernels; without this their time would count as its own.
-            self.stream.synchronize()
+            self._wait()
         with span("copy"):
             with self.host.transfers.timed(self.stream, result.nbytes, "to_host"):
                 # A blocking copy would end before its end event is recorded.
                 array.get(stream=self.stream, out=result, blocking=False)
-            self.stream.synchronize()
+            self._wait()
         self.host.transfers.settle(self.stream)
         return result
+
+    def _wait(self) -> None:
+        """Sleep until the lane's stream is done; its own wait would keep a core busy."""
+        done = self.xp.cuda.Event(block=True, disable_timing=True)
+        done.record(self.stream)
+        done.synchronize()
 
 
 def run_pipeline(

@@ -63,6 +63,7 @@ class FakeDevices:
             open=open_it,
             active=active,
             is_out_of_memory=lambda error: isinstance(error, NoMemoryError),
+            is_lost=lambda: False,
             empty=lambda: self.log.append(("empty", uuid)),
             leave=lambda: self.log.append(("leave", uuid)),
         )
@@ -237,7 +238,7 @@ def test_a_gpu_that_the_library_cannot_use_is_passed_over(on_gpu, caplog):
 
 
 def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
-    devices = FakeDevices(missing="CuPy is not installed")
+    devices = FakeDevices(missing="CuPy is not installed; install CuPy")
     with caplog.at_level(logging.INFO):
         assert on_gpu(where, devices=devices).result is None
     assert "CPU, because CuPy is not installed" in caplog.text

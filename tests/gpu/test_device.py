@@ -1,0 +1,299 @@
+"""A GPU for CuPy: found, opened, left; libraries that are missing; threads and their contexts."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pynvml
+import pytest
+import SimpleITK as sitk
+from gpu_process import PROJECT, printed, run_process
+
+from octane.config.params import LeaseParameters
+from octane.core.errors import OctaneError
+from octane.core.metrics import Metrics
+from octane.core.timing import span
+from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
+from octane.gpu.inventory import visible
+from octane.gpu.nvml import Nvml
+from octane.gpu.run import Share, on_device
+from octane.pipeline.lanes import run_pipeline
+
+pytestmark = pytest.mark.gpu
+
+CONTEXTS = """
+def contexts():
+    import ctypes
+    driver, flags, made = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint(), ctypes.c_int()
+    found = []
+    for device in range(2):
+        driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(made))
+        found.append(made.value)
+    return found
+"""
+"""Whether the first two GPUs have a context of this process."""
+
+
+@pytest.fixture
+def device(cupy):
+    """The first GPU that this process may use."""
+    return CupyDevice(visible(Nvml().read(), os.environ.get("CUDA_VISIBLE_DEVICES"))[0].uuid)
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize(
+    "variables", [{"EMU_UUID_ZERO": "0"}, {"EMU_UUID_ZERO": "9", "EMU_LUID": "1"}], ids=str
+)
+def test_a_gpu_is_found_whatever_bytes_its_uuid_has(tmp_path, variables):
+    code = "print(*(CupyDevice(gpu.uuid).ordinal for gpu in Nvml().read()))"
+    assert printed(tmp_path, code, EMU_DEVICES="3", **variables) == ["0", "1", "2"]
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("order", [None, "FASTEST_FIRST"])
+def test_an_index_that_the_user_allows_is_that_of_the_lease_in_any_order_of_cuda(tmp_path, order):
+    code = """
+    uuids = [gpu.uuid for gpu in Nvml().read()]
+    with lease(1, backend="gpu", folder=folder / "leases") as held:
+        print(uuids.index(held.gpu.uuid), CupyDevice(held.gpu.uuid).ordinal)
+    """
+    more = {"EMU_DEVICES": "2", "EMU_FASTEST": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    assert printed(tmp_path, code, CUDA_DEVICE_ORDER=order, **more) == ["0", "0"]
+
+
+WORK_IN_THREADS = """
+from octane.pipeline.lanes import run_pipeline
+
+def work(share):
+    def tile(n, lane):
+        block = lane.buffer("block", (1000,), "f4")
+        block[:] = n
+        back = lane.to_host(lane.to_device(block) * 2, "result")
+        assert (back == 2 * n).all()
+        return back.nbytes
+
+    run_pipeline(range(6), tile, label="T", workers=3, metrics=Metrics("t"), share=share)
+    return share.xp.cuda.runtime.getDevice() if share.device else None
+"""
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("full", [True, False])
+def test_work_on_another_gpu_makes_no_context_on_the_first(tmp_path, full):
+    code = (
+        CONTEXTS
+        + WORK_IN_THREADS
+        + (
+            """
+first, second = (gpu.uuid for gpu in Nvml().read())
+with lease(1, backend="gpu", avoid=[second], folder=folder / "leases"):
+    print(*on_device(work), *contexts())
+"""
+            if not full
+            else "print(*on_device(work), *contexts())"
+        )
+    )
+    found = printed(tmp_path, code, EMU_DEVICES="2", **({"EMU_BUSY": "0"} if full else {}))
+    assert found == ["1", "['done']", "0", "1"]
+
+
+@pytest.mark.emulated
+def test_a_gpu_that_was_left_stays_left_when_the_work_goes_on_elsewhere(tmp_path):
+    code = CONTEXTS + WORK_IN_THREADS + """
+given_up = []
+
+def first_in_vain(share):
+    if share.device is not None and not given_up:
+        given_up.append(work(share))
+        share.xp.ones(10**13, share.xp.uint8)
+    return work(share)
+
+print(*on_device(first_in_vain), *contexts())
+"""  # fmt: skip
+    found = printed(tmp_path, code, EMU_DEVICES="2")
+    assert found == ["1", "['out", "of", "memory',", "'done']", "0", "1"]
+
+
+@pytest.mark.emulated
+def test_the_calling_thread_has_its_own_context_again(tmp_path):
+    code = """
+    import cupy
+    mine = cupy.arange(3)
+    with lease(1, backend="gpu", avoid=[Nvml().read()[1].uuid], folder=folder / "leases"):
+        print(*on_device(lambda share: share.xp.cuda.runtime.getDevice()))
+    print(cupy.cuda.runtime.getDevice(), int(mine.sum()))
+    """
+    assert printed(tmp_path, code, EMU_DEVICES="2") == ["1", "['done']", "0", "3"]
+
+
+def no_library(cupy, kind):
+    """One of the ways in which CuPy says that it cannot compile or run a kernel."""
+    return {
+        "NVRTC": ImportError("libnvrtc.so.12: cannot open shared object file\nsearched: /usr/lib"),
+        "source": cupy.cuda.compiler.CompileException("no such header", "", "a.cu", (), "nvrtc"),
+        "headers": RuntimeError("Failed to find CUDA headers."),
+        "no image": cupy.cuda.driver.CUDADriverError(209),
+        "old driver": cupy.cuda.runtime.CUDARuntimeError(222),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["NVRTC", "source", "headers", "no image", "old driver"])
+def test_a_cupy_that_cannot_compute_leaves_the_work_to_the_cpu(
+    cupy, device, kind, monkeypatch, tmp_path
+):
+    def fail(*_):
+        raise no_library(cupy, kind)
+
+    monkeypatch.setattr(cupy, "ones", fail)
+    monkeypatch.setattr(CupyDevice, "leave", lambda _: None)  # other tests need the context
+    metrics, sharing = Metrics("test"), LeaseParameters(gpu_lock_dir=tmp_path / "leases")
+
+    def find(backend):
+        more = {"batch": 1, "backend": backend, "subject": "test"}
+        return on_device(
+            lambda share: share.xp, lambda _: 1, sharing=sharing, metrics=metrics, **more
+        )
+
+    assert find("auto") is np
+    assert any("CPU did the work" in warning for warning in metrics.warnings)
+    with pytest.raises(OctaneError, match=r"cannot compute.*cupy-cuda12x\[ctk\]") as raised:
+        find("gpu")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.emulated
+def test_a_step_without_cudas_headers_ends_with_one_sentence(tmp_path):
+    source = tmp_path / "a.nii"
+    sitk.WriteImage(sitk.GetImageFromArray(np.ones((8, 8, 8), np.float32)), source)
+    command = [str(PROJECT / "bin/resample.py"), str(source), str(tmp_path / "b.ome.zarr")]
+    command += ["--layout", "volume", "--resolution", "2000", "2000", "2000", "--backend"]
+    code = f"""
+    import subprocess
+    command = [sys.executable, *{command!r}]
+    for backend in ("gpu", "auto"):
+        more = "--workers", "1", "--gpu-lock-dir", str(folder / "leases")
+        print(subprocess.run([*command, backend, *more]).returncode)
+    """
+    done = run_process(tmp_path, code, CUDA_PATH=None, CUDA_HOME=None)
+    assert done.stdout.split() == ["1", "0"], done.stderr
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert "Failed to find CUDA headers" in error
+    assert "[ctk]" in error
+
+
+@pytest.mark.emulated
+def test_a_missing_cublas_is_noticed_before_the_work(tmp_path):
+    """The emulated driver without the emulated cuBLAS beside it."""
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    paths = os.environ["LD_LIBRARY_PATH"].split(":")
+    own = next(Path(path) for path in paths if (Path(path) / "libcublas.so.12").exists())
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (libraries / name).symlink_to(own / name)
+    path = ":".join([str(libraries), *(path for path in paths if Path(path) != own)])
+    code = "print(*on_device(lambda share: share.device))"
+    done = run_process(tmp_path, code, LD_LIBRARY_PATH=path)
+    assert done.stdout.split() == ["None", "['not", "usable',", "'no", "GPU',", "'done']"]
+    assert "cublas" in (tmp_path / "log").read_text(encoding="utf-8")
+
+
+def test_a_gpu_that_cuda_does_not_show_is_said(cupy, monkeypatch):
+    with pytest.raises(DeviceMissingError, match="CUDA does not show GPU-"):
+        CupyDevice("GPU-01234567-89ab-cdef-0123-456789abcdef")
+
+    def fail():
+        raise cupy.cuda.runtime.CUDARuntimeError(35)
+
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", fail)
+    with pytest.raises(DeviceMissingError, match="CUDA does not start"):
+        CupyDevice("GPU-01234567-89ab-cdef-0123-456789abcdef")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(DeviceMissingError, match="cannot be imported"):
+        CupyDevice("GPU-01234567-89ab-cdef-0123-456789abcdef")
+
+
+def test_a_mig_instance_is_chosen_before_cuda_starts_and_found_by_its_own_uuid(device, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    instance = f"MIG-{device.uuid.removeprefix('GPU-')}"
+    assert CupyDevice(instance).ordinal == device.ordinal
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == instance
+    with pytest.raises(DeviceMissingError, match="does not show MIG-2"):
+        CupyDevice("MIG-2")
+
+
+def test_what_says_that_memory_ran_out(cupy, device):
+    cuda = cupy.cuda
+    errors = [cuda.memory.OutOfMemoryError(1, 2), cuda.runtime.CUDARuntimeError(2)]
+    errors += [cuda.driver.CUDADriverError(2), cuda.cublas.CUBLASError(3)]
+    assert all(map(device.is_out_of_memory, errors))
+    others = [cuda.runtime.CUDARuntimeError(700), MemoryError(), ValueError()]
+    assert not any(map(device.is_out_of_memory, others))
+
+
+def test_an_error_of_the_work_is_not_one_of_the_gpu(device):
+    assert not device.is_lost()
+
+
+@pytest.mark.parametrize("without", [None, "nvmlInit", "nvmlSystemGetDriverVersion"])
+def test_describe_a_gpu(cupy, device, monkeypatch, without):
+    def missing():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    if without is not None:
+        monkeypatch.setattr(pynvml, without, missing)
+    with device.active():
+        found = describe(cupy)
+    assert found["backend"] == "gpu"
+    assert found["library"] == f"cupy {cupy.__version__}"
+    assert (found["driver"] is None) == (without is not None)
+    properties = cupy.cuda.runtime.getDeviceProperties(device.ordinal)
+    assert found["device"] == properties["name"].decode()
+    assert found["memory_bytes"] == properties["totalGlobalMem"]
+    assert re.fullmatch(r"\d+\.\d", str(found["cuda"]))
+
+
+def test_a_cupy_that_is_too_old_is_said(cupy, device, monkeypatch):
+    monkeypatch.setattr(cupy, "__version__", "12.3.0")
+    with pytest.raises(DeviceMissingError, match=r"version 12\.3\.0; install CuPy 13 or newer"):
+        CupyDevice(device.uuid)
+
+
+@pytest.mark.parametrize("status", [2, 46])
+def test_a_context_that_cannot_be_made_is_a_lost_race(cupy, device, status, monkeypatch):
+    def fail(_):
+        raise cupy.cuda.runtime.CUDARuntimeError(status)
+
+    monkeypatch.setattr(cupy.cuda.runtime, "setDevice", fail)
+    with pytest.raises(DeviceTakenError):
+        device.open()
+
+
+def test_lanes_sleep_while_they_wait(cupy, device, monkeypatch):
+    """A stream's own waits spin, and take the cores of lanes that read and decode."""
+    blocking = []
+
+    class Event(cupy.cuda.Event):
+        def __init__(self, block=False, **more):
+            super().__init__(block=block, **more)
+            blocking.append(block)
+            self.synchronize = lambda: (waits.append(block), super(Event, self).synchronize())[1]
+
+    waits = []
+    monkeypatch.setattr(cupy.cuda, "Event", Event)
+    monkeypatch.setattr(cupy.cuda.Stream, "synchronize", lambda _: pytest.fail("spins"))
+
+    def work(n, lane):
+        block = lane.buffer("block", (1000,), "f4")
+        block[:] = n
+        with span("compute"):
+            back = lane.to_host(lane.to_device(block) * 2, "result")
+        assert (back == 2 * n).all()
+        return back.nbytes
+
+    with device.active():
+        share = Share(cupy, 1, device)
+        run_pipeline(range(4), work, label="T", workers=2, metrics=Metrics("t"), share=share)
+    assert len(waits) >= 4 * 2
+    assert all(waits)

@@ -1,0 +1,132 @@
+"""Host memory for copies: locked, given back, refused; and the copies, which are counted."""
+
+import mmap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from octane.gpu.pinned import HostMemory, Transfers, whole_pages
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def locked(cupy):
+    """Whether CUDA knows an array's memory as page-locked."""
+    return lambda array: cupy.cuda.runtime.pointerGetAttributes(array.ctypes.data).type == 1
+
+
+@pytest.mark.parametrize("size", [1, 4096, 4097, 3_000_000])
+def test_memory_begins_at_a_page_and_takes_no_more_than_it_needs(cupy, locked, size):
+    with HostMemory(cupy) as memory:
+        taken = memory.take(size)
+        assert taken.nbytes == size
+        assert taken.ctypes.data % mmap.PAGESIZE == 0
+        assert memory.size == whole_pages(size) < size + mmap.PAGESIZE
+        assert locked(taken)
+        assert locked(taken[-1:])
+
+
+def test_what_is_given_back_is_unlocked_and_the_rest_at_the_end(cupy, locked):
+    with HostMemory(cupy) as memory:
+        first, second = memory.take(5000), memory.take(6000)
+        memory.give_back(first)
+        assert (locked(first), locked(second)) == (False, True)
+        with pytest.raises(KeyError):
+            memory.give_back(first)
+    assert not locked(second)
+    assert memory.size == 0
+    # Arrays that somebody still holds stay what they are.
+    second[...] = 3
+    assert (second == 3).all()
+
+
+@pytest.mark.parametrize("error", ["CUDA's", "Python's"])
+def test_a_host_that_refuses_is_asked_once_and_the_run_goes_on(
+    cupy, locked, error, monkeypatch, caplog
+):
+    def refuse(*_):
+        raise MemoryError if error == "Python's" else cupy.cuda.runtime.CUDARuntimeError(2)
+
+    with HostMemory(cupy) as memory:
+        before = memory.take(100)
+        with monkeypatch.context() as patched:
+            patched.setattr(cupy.cuda.runtime, "hostRegister", refuse)
+            taken = [memory.take(8_000_000), memory.take(9_000_000)]
+        assert not memory.pinned
+        (message,) = caplog.messages
+        assert "page-lock 8 MB" in message
+        for array in taken:
+            array[...] = 1
+        taken.append(memory.take(10))
+        assert [locked(array) for array in (before, *taken)] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("why", ["switched off", "no GPU"])
+def test_ordinary_memory_is_not_locked(cupy, locked, why):
+    xp, pinned = {"switched off": (cupy, False), "no GPU": (np, True)}[why]
+    with HostMemory(xp, pinned=pinned, warn=pytest.fail) as memory:
+        taken = memory.take(70_000)
+        taken[...] = 9
+        assert not memory.pinned
+        assert not locked(taken)
+        assert taken.ctypes.data % mmap.PAGESIZE == 0
+
+
+def test_threads_share_it(cupy, locked):
+    def work(number):
+        for _ in range(50):
+            taken = memory.take(8192)
+            taken[...] = number
+            assert (taken == number).all()
+            memory.give_back(taken)
+        return memory.take(4096)
+
+    with HostMemory(cupy) as memory, ThreadPoolExecutor(4) as pool:
+        kept = list(pool.map(work, range(4)))
+        assert memory.size == 4 * 4096
+        assert all(map(locked, kept))
+
+
+def test_the_first_error_is_shown_where_a_gpu_refuses_to_unlock(cupy, monkeypatch):
+    refused = []
+
+    def refuse(address):
+        refused.append(address)
+        raise cupy.cuda.runtime.CUDARuntimeError(719)
+
+    def fail_with(taken):
+        kept.append(taken)
+        raise ValueError("first")
+
+    kept = []
+    with monkeypatch.context() as patched:
+        patched.setattr(cupy.cuda.runtime, "hostUnregister", refuse)
+        with pytest.raises(ValueError, match="first"), HostMemory(cupy) as memory:
+            fail_with(memory.take(100))
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError), HostMemory(cupy) as memory:
+            kept.append(memory.take(100))
+    assert refused == [memory.ctypes.data for memory in kept]
+    for address in refused:
+        cupy.cuda.runtime.hostUnregister(address)
+
+
+def test_copies_are_summed_by_direction_once_when_their_stream_is_done(cupy):
+    transfers = Transfers(cupy)
+    one, two = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    for size, way in ((1000, "to_device"), (600, "to_device"), (10, "to_host")):
+        with transfers.timed(one, size, way), transfers.timed(two, 7, way):
+            pass
+    with pytest.raises(MemoryError), transfers.timed(one, 10, "to_device"):
+        raise MemoryError
+    assert transfers.found() == {}
+    one.synchronize()
+    for _ in range(2):
+        transfers.settle(one)
+        found = transfers.found()
+        assert {way: copies.bytes for way, copies in found.items()} == {
+            "to_device": 1600,
+            "to_host": 10,
+        }
+        assert all(copies.seconds > 0 for copies in found.values())

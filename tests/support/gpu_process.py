@@ -1,0 +1,53 @@
+"""Code in a process of its own, whose CUDA starts with variables of the test's."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+PRELUDE = """
+import json, logging, os, sys
+from pathlib import Path
+import numpy as np
+from octane.config.params import LeaseParameters
+from octane.core.metrics import Metrics
+from octane.gpu import run
+from octane.gpu.device import CupyDevice
+from octane.gpu.lease import lease
+from octane.gpu.nvml import Nvml
+
+folder = Path(sys.argv[1])
+logging.basicConfig(filename=folder / "log", level=logging.INFO)
+sharing = LeaseParameters(gpu_lock_dir=folder / "leases", auto_timeout=60, gpu_timeout=60)
+
+def on_device(work, backend="auto", batch=1, bytes=10**8):
+    metrics = Metrics("test")
+    more = {"sharing": sharing, "metrics": metrics, "subject": "test"}
+    result = run.on_device(work, lambda _: bytes, batch=batch, backend=backend, **more)
+    return result, [attempt["outcome"] for attempt in metrics.figures["gpu"]["attempts"]]
+"""
+"""What such code begins with: leases and a log in a folder of the test's, and work on a GPU."""
+
+
+def run_process(
+    folder: Path, code: str, *arguments: str, **variables: str | None
+) -> subprocess.CompletedProcess[str]:
+    """Run code behind the prelude, with arguments from the second on; None unsets a variable."""
+    changed = {**os.environ, "PYTHONPATH": str(PROJECT / "bin"), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), folder, *arguments],
+        env={name: value for name, value in changed.items() if value is not None},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+
+def printed(folder: Path, code: str, *arguments: str, **variables: str | None) -> list[str]:
+    """Words that the code prints, where it ends well and without any noise."""
+    done = run_process(folder, code, *arguments, **variables)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout.split()
