@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import cupyx
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from n4_volumes import biased_ball
 
+from octane.core.arrays import to_host
 from octane.core.errors import OctaneError
 from octane.gpu import pinned
 from octane.n4 import streamed
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.gpu
 
 PROJECT = Path(__file__).resolve().parents[2]
 SHAPE = (48, 40, 80)
-OPTIONS = {"shrink_factor": 4, "iterations": (3, 2)}
+correct = partial(n4_bias_field_correction, shrink_factor=4, iterations=(3, 2))
 
 
 def volume(dtype="f4"):
@@ -46,19 +48,19 @@ def test_host_to_host_has_the_bits_of_the_resident_volume(cupy, dtype):
     image = volume(dtype)
     mask = image > 50
     resident = cupy.asarray(image.astype(image.dtype.newbyteorder("=")))
-    expected, fitted = n4_bias_field_correction(resident, cupy.asarray(mask), **OPTIONS)
+    expected, fitted = correct(resident, cupy.asarray(mask))
     assert isinstance(expected, cupy.ndarray)
-    found, fit = n4_bias_field_correction(image, mask, **OPTIONS, xp=cupy)
+    found, fit = correct(image, mask, xp=cupy)
     assert found.dtype == image.dtype
-    np.testing.assert_array_equal(found, expected.get())
+    np.testing.assert_array_equal(found, to_host(expected))
     np.testing.assert_array_equal(fit.lattice, fitted.lattice)
 
 
 @pytest.mark.parametrize(("dtype", "strength"), [("f4", 1.0), ("u2", 0.5), ("u1", 1.0), ("i4", 0)])
 def test_the_result_is_that_of_the_cpu(cupy, dtype, strength):
     image = volume(dtype)
-    expected, fitted = n4_bias_field_correction(image, **OPTIONS, strength=strength)
-    found, fit = n4_bias_field_correction(image, **OPTIONS, strength=strength, xp=cupy)
+    expected, fitted = correct(image, strength=strength)
+    found, fit = correct(image, strength=strength, xp=cupy)
     np.testing.assert_allclose(fit.lattice, fitted.lattice, atol=1e-5)
     if dtype == "f4":
         np.testing.assert_allclose(found, expected, rtol=2e-5)
@@ -76,14 +78,14 @@ def test_a_volume_that_is_not_contiguous_is_taken_as_it_is(cupy, order):
         "Fortran's": np.asfortranarray(whole),
         "a part": whole[:, 3:, :70],
     }[order]
-    expected, _ = n4_bias_field_correction(np.ascontiguousarray(image), **OPTIONS, xp=cupy)
-    found, _ = n4_bias_field_correction(image, **OPTIONS, xp=cupy)
+    expected, _ = correct(np.ascontiguousarray(image), xp=cupy)
+    found, _ = correct(image, xp=cupy)
     np.testing.assert_array_equal(found, expected)
 
 
 def test_a_volume_larger_than_the_device_goes_through_a_few_slabs(cupy, monkeypatch):
     image = volume()
-    expected, _ = n4_bias_field_correction(image, **OPTIONS, xp=cupy)
+    expected, _ = correct(image, xp=cupy)
     monkeypatch.setattr(streamed, "SLAB", 2 * 40 * 80)
     pool = cupy.get_default_memory_pool()
     pool.free_all_blocks()
@@ -96,7 +98,7 @@ def test_a_volume_larger_than_the_device_goes_through_a_few_slabs(cupy, monkeypa
     )
     monkeypatch.setattr(streamed, "WORK_BYTES", 16)
     try:
-        found, _ = n4_bias_field_correction(image, **OPTIONS, xp=cupy)
+        found, _ = correct(image, xp=cupy)
         assert pool.total_bytes() <= limit
     finally:
         pool.set_limit(0)
@@ -111,9 +113,7 @@ def test_the_volume_is_on_its_way_while_the_fit_runs(cupy, monkeypatch):
     monkeypatch.setattr(streamed, "SLAB", 4 * 40 * 80)
     pool = cupy.get_default_memory_pool()
     before, used = pool.used_bytes(), []
-    n4_bias_field_correction(
-        image, **OPTIONS, xp=cupy, on_iteration=lambda *_: used.append(pool.used_bytes())
-    )
+    correct(image, xp=cupy, on_iteration=lambda *_: used.append(pool.used_bytes()))
     assert min(used) - before >= image.nbytes
     assert pool.used_bytes() == before
 
@@ -123,14 +123,14 @@ def test_page_locked_arrays_are_kept_from_call_to_call(cupy, monkeypatch):
     image, out = (cupyx.empty_pinned(SHAPE, "f4") for _ in range(2))
     image[...] = volume()
     monkeypatch.setattr(cupy.cuda.runtime, "hostRegister", pytest.fail)
-    expected, _ = n4_bias_field_correction(cupy.asarray(image), **OPTIONS)
+    expected, _ = correct(cupy.asarray(image))
     pool = cupy.get_default_memory_pool()
     total = 0
     for call in range(3):
         out[...] = 0
-        found, _ = n4_bias_field_correction(image, **OPTIONS, xp=cupy, out=out)
+        found, _ = correct(image, xp=cupy, out=out)
         assert found is out
-        np.testing.assert_array_equal(out, expected.get())
+        np.testing.assert_array_equal(out, to_host(expected))
         # The memory of the first call serves the next.
         assert call == 0 or pool.total_bytes() == total
         total = pool.total_bytes()
@@ -157,10 +157,10 @@ def test_other_arrays_are_locked_for_the_call(cupy, monkeypatch, fails):
     monkeypatch.setattr("octane.n4.fit.correct_streamed", spy)
     if fails:
         with pytest.raises(OctaneError, match="NaN"):
-            n4_bias_field_correction(image, shrink_factor=1, iterations=(1,), xp=cupy, out=out)
+            correct(image, shrink_factor=1, iterations=(1,), xp=cupy, out=out)
         assert not out.any()
     else:
-        n4_bias_field_correction(image, **OPTIONS, xp=cupy, out=out)
+        correct(image, xp=cupy, out=out)
     assert during == [True, True]
     assert not locked(cupy, image)
     assert not locked(cupy, out)
@@ -170,8 +170,8 @@ def test_the_volume_is_corrected_in_place(cupy, monkeypatch):
     monkeypatch.setattr(streamed, "SLAB", 5 * 40 * 80)
     monkeypatch.setattr(pinned, "MAPPED", 0)
     for image in (volume(), cupy.asarray(volume())):
-        expected, _ = n4_bias_field_correction(image, **OPTIONS, xp=cupy)
-        found, _ = n4_bias_field_correction(image, **OPTIONS, xp=cupy, out=image)
+        expected, _ = correct(image, xp=cupy)
+        found, _ = correct(image, xp=cupy, out=image)
         assert found is image
         assert (found == expected).all()
 
@@ -180,26 +180,24 @@ def test_a_host_that_refuses_to_lock_gets_ordinary_copies_and_one_warning(
     cupy, monkeypatch, caplog
 ):
     image = volume()
-    expected, _ = n4_bias_field_correction(cupy.asarray(image), **OPTIONS)
+    expected, _ = correct(cupy.asarray(image))
 
     def refuse(*_):
         raise cupy.cuda.runtime.CUDARuntimeError(2)
 
     monkeypatch.setattr(pinned, "MAPPED", 0)
     monkeypatch.setattr(cupy.cuda.runtime, "hostRegister", refuse)
-    found, _ = n4_bias_field_correction(image, **OPTIONS, xp=cupy)
+    found, _ = correct(image, xp=cupy)
     (message,) = caplog.messages
     assert "refuses to page-lock" in message
-    np.testing.assert_array_equal(found, expected.get())
+    np.testing.assert_array_equal(found, to_host(expected))
 
 
 def test_a_mask_and_weights_of_the_host_do_for_a_volume_of_the_device(cupy):
     image = volume()
     weights = np.random.default_rng(0).uniform(0.5, 1, SHAPE).astype(np.float32)
     found = [
-        n4_bias_field_correction(
-            cupy.asarray(image), kind(image > 50), weights=kind(weights), **OPTIONS
-        )
+        correct(cupy.asarray(image), kind(image > 50), weights=kind(weights))
         for kind in (np.asarray, cupy.asarray)
     ]
     np.testing.assert_array_equal(found[0][1].lattice, found[1][1].lattice)
@@ -214,7 +212,7 @@ def test_an_array_for_the_result_that_does_not_fit_is_refused(cupy, wrong):
         "NumPy": np.empty(SHAPE, "f4"),
     }[wrong]
     with pytest.raises(OctaneError, match=r"out is not a C-contiguous cupy array of float32"):
-        n4_bias_field_correction(cupy.asarray(volume()), out=out, **OPTIONS)
+        correct(cupy.asarray(volume()), out=out)
 
 
 # In a process of its own, with options of the emulation

@@ -330,19 +330,29 @@ def _apply(
             # Both outputs' shards are owned whole: sizes are multiples of one another.
             size = tuple(max(a, b) for a, b in zip(size, field_size, strict=True))
 
+        def compute(
+            block: npt.NDArray, region: Region, inside: npt.NDArray[np.bool_] | None
+        ) -> tuple[npt.NDArray, npt.NDArray | None]:
+            corrected, field = _corrected(
+                block, region, model, maps, p.strength, dtype, with_field=field_writer is not None
+            )
+            if inside is not None:
+                corrected = xp.where(inside, corrected, dtype.type(0))
+            return corrected, field
+
         def work(region: Region, lane: Lane) -> int:
             with lane.timed("read"):
                 memory = lane.buffer("block", [r.stop - r.start for r in region], volume.dtype)
                 block = volume.read(region, memory)
+                if plan.kept and share.device is not None:
+                    # A view of ordinary memory; from the buffer the copy runs beside other work.
+                    memory[...] = block
+                    block = memory
             if not plan.kept:
                 metrics.count("read", block.nbytes)
             with lane.timed("compute"):
-                corrected, field = _corrected(
-                    lane.to_device(block), region, model, maps, p.strength, dtype,
-                    with_field=field_writer is not None,
-                )  # fmt: skip
-                if mask is not None:
-                    corrected = xp.where(lane.to_device(mask(region)), corrected, dtype.type(0))
+                inside = None if mask is None else lane.to_device(mask(region))
+                corrected, field = compute(lane.to_device(block), region, inside)
                 corrected = lane.to_host(corrected, "corrected")
                 if field is not None:
                     field = lane.to_host(field, "field")
@@ -354,8 +364,16 @@ def _apply(
             metrics.count("written", corrected.nbytes)
             return block.nbytes
 
+        regions = blocks(volume.grid.shape, size)
+        if share.device is not None:
+            # Lanes that begin together would each compile all kernels: CuPy's cache has no lock.
+            corner = tuple(slice(r.start, min(r.stop, r.start + 4)) for r in regions[0])
+            shape = [r.stop - r.start for r in corner]
+            with share.active():
+                voxels = xp.zeros(shape, volume.dtype.newbyteorder("="))
+                compute(voxels, corner, None if mask is None else xp.ones(shape, bool))
         run_pipeline(
-            blocks(volume.grid.shape, size),
+            regions,
             work,
             label="N4",
             workers=plan.workers,
