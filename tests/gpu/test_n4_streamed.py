@@ -1,6 +1,7 @@
 """N4 of whole volumes on an NVIDIA GPU: host to host, and on the device."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -215,6 +216,15 @@ def test_an_array_for_the_result_that_does_not_fit_is_refused(cupy, wrong):
         correct(cupy.asarray(volume()), out=out)
 
 
+def test_the_example_of_the_documents_gives_what_the_cpu_does():
+    page = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
+    on_host, on_gpu = re.findall(r"(?s)```python\n(.*?)```", page)[:2]
+    assert "xp=cupy" in on_gpu
+    names = {}
+    exec(on_host + on_gpu, names)
+    np.testing.assert_allclose(names["target"], names["corrected"], rtol=2e-5)
+
+
 # In a process of its own, with options of the emulation
 
 
@@ -346,3 +356,15 @@ def test_an_iteration_is_eight_launches_and_one_wait(tmp_path):
     assert more["bytes to the host"] == 6 * 32
     assert "bytes to the device" not in more
     assert "cudaMalloc" not in more
+
+
+@pytest.mark.emulated
+def test_the_kernels_need_no_cublas(tmp_path):
+    """Nor do an axis of one voxel, types without a kernel, and big-endian ones."""
+    code = """
+    for dtype in ("f4", "i4", ">u2"):
+        n4_bias_field_correction(
+            image.astype(dtype), shrink_factor=(48, 4, 4), iterations=(2, 2), xp=cupy
+        )
+    """
+    assert not [name for name in counts(tmp_path / "counts", code) if name.startswith("cublas")]

@@ -341,9 +341,10 @@ def fit_bias_field(
                 if on_iteration is not None:
                     on_iteration(level, len(history) - 1, measure)
             reports.append(LevelReport(tuple(history), converged))
+        lattice = to_host(lattice)
         for axis in single:
             lattice = bspline.held_constant(lattice, axis)
-    return BiasFit(to_host(lattice), tuple(reports))
+    return BiasFit(lattice, tuple(reports))
 
 
 def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:

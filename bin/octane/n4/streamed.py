@@ -34,7 +34,7 @@ from octane.n4.apply import FieldPart, correct_block
 if TYPE_CHECKING:
     from octane.n4.fit import BiasFit
 
-SLAB = 1 << 23
+SLAB = 1 << 24
 """Voxels of a slab: its copies take longer than the calls that ask for them."""
 STREAMS = 3
 """One uploads, one downloads, and the third's small tables do not wait behind the upload."""
