@@ -12,7 +12,6 @@ lock does not pass on to other processes.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import mmap
 from collections.abc import Callable, Generator
@@ -31,8 +30,6 @@ log = logging.getLogger(__name__)
 PORTABLE = 1
 """cudaHostRegisterPortable: locked for all contexts of the process, not only the thread's own."""
 
-MAPPED = 1 << 25
-"""Bytes from which malloc always maps an array; a smaller one may share pages with others."""
 
 Direction = Literal["to_device", "to_host"]
 
@@ -127,21 +124,6 @@ class HostMemory(AbstractContextManager):
         with self._lock:
             self._given[memory.ctypes.data] = memory, self._locked(memory)
         return memory
-
-    def lock(self, array: npt.NDArray) -> None:
-        """Page-lock a contiguous array where it lies, until the end, unless it is locked already.
-
-        One below `MAPPED` stays as it is.
-        """
-        runtime = self._xp.cuda.runtime
-        begin, end = array.ctypes.data, array.ctypes.data + array.nbytes
-        ends = (runtime.pointerGetAttributes(at).type for at in (begin, end - 1))
-        if array.nbytes < MAPPED or all(kind == runtime.memoryTypeHost for kind in ends):
-            return
-        begin -= begin % mmap.PAGESIZE
-        pages = np.ctypeslib.as_array((ctypes.c_ubyte * (end - begin)).from_address(begin))
-        with self._lock:
-            self._given[begin] = pages, self._locked(pages)
 
     def give_back(self, memory: npt.NDArray[np.uint8]) -> None:
         """Unlock what was taken, once no copy is under way; it is freed with its last array.

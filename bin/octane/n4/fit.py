@@ -36,6 +36,7 @@ import numpy as np
 
 from octane.core.arrays import namespace, to_host
 from octane.core.errors import OctaneError
+from octane.core.geometry import Region, blocks
 from octane.core.timing import span
 from octane.n4 import bspline
 from octane.n4.apply import FieldPart, correct_block
@@ -43,7 +44,7 @@ from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
 from octane.n4.grid import FitVoxels, check_arrays, require_varied
 from octane.n4.iteration import Sharpening, Steps
-from octane.n4.streamed import correct_resident, correct_streamed
+from octane.n4.streamed import correct_streamed, slabs
 from octane.pipeline.workers import run_tiles
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 # little enough for the field and what is computed with it to be a small part of the memory.
 BLOCK = 1 << 20
 
-# Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it.
+# Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it. Weights are 4.
 FIT_BYTES = 36
 
 
@@ -147,8 +148,8 @@ number_of_histogram_bins, stopping, on_iteration
     out : array, (z, y, x), optional
         For the result: C-contiguous, of the dtype of `image`; `image` itself will do.
     xp : module
-        Where a NumPy volume is computed: on the host, or with ``cupy`` on the current GPU, to and
-        from which it is copied slab by slab (:mod:`octane.n4.streamed`).
+        Where a NumPy volume is computed: on the host, or with ``cupy`` on the current GPU, which
+        is fast where `image` and `out` are page-locked (:mod:`octane.n4.streamed`).
 
     Returns
     -------
@@ -209,12 +210,10 @@ number_of_histogram_bins, stopping, on_iteration
         )
         if out is None:
             out = own.empty_like(image, order="K" if where is np else "C")
-        if where is np:
-            return out, _correct_on_host(image, out, fit(), strength, workers)
-        if own is np:
-            need = values.size * (FIT_BYTES + 4 * (weights is not None))
-            return out, correct_streamed(image, out, fit, strength, need, where)
-        return out, correct_resident(image, out, fit(), strength)
+        if where is own:
+            return out, _correct_where_it_is(image, out, fit(), strength, workers)
+        most = values.size * (FIT_BYTES + 4)
+        return out, correct_streamed(image, out, fit, strength, most, where)
 
 
 def _check_out(out: np.ndarray, image: np.ndarray) -> None:
@@ -227,19 +226,21 @@ def _check_out(out: np.ndarray, image: np.ndarray) -> None:
         )
 
 
-def _correct_on_host(
+def _correct_where_it_is(
     image: np.ndarray, out: np.ndarray, fit: BiasFit, strength: float, workers: int
 ) -> BiasFit:
-    planes = max(1, BLOCK // max(1, math.prod(image.shape[1:])))
-
-    def work(start: int) -> None:
-        region = (slice(start, start + planes), slice(None), slice(None))
+    def work(region: Region) -> None:
         part = FieldPart(fit.lattice, image.shape, region)
         out[region], _ = correct_block(image[region], [part], strength=strength)
 
-    run_tiles(
-        range(0, image.shape[0], planes), work, workers=workers, describe=lambda z: f"plane {z}"
-    )
+    if namespace(image) is np:
+        planes = max(1, BLOCK // max(1, math.prod(image.shape[1:])))
+        regions = blocks(image.shape, (planes, *image.shape[1:]))
+        run_tiles(regions, work, workers=workers, describe=lambda r: f"plane {r[0].start}")
+    else:
+        # Here: other threads have another device and another stream.
+        for region in slabs(image.shape):
+            work(region)
     return fit
 
 

@@ -330,15 +330,10 @@ def _apply(
             # Both outputs' shards are owned whole: sizes are multiples of one another.
             size = tuple(max(a, b) for a, b in zip(size, field_size, strict=True))
 
-        def compute(
-            block: npt.NDArray, region: Region, inside: npt.NDArray[np.bool_] | None
-        ) -> tuple[npt.NDArray, npt.NDArray | None]:
-            corrected, field = _corrected(
-                block, region, model, maps, p.strength, dtype, with_field=field_writer is not None
-            )
-            if inside is not None:
-                corrected = xp.where(inside, corrected, dtype.type(0))
-            return corrected, field
+        correct = partial(
+            _corrected, model=model, maps=maps, strength=p.strength, dtype=dtype,
+            with_field=field_writer is not None,
+        )  # fmt: skip
 
         def work(region: Region, lane: Lane) -> int:
             with lane.timed("read"):
@@ -352,7 +347,7 @@ def _apply(
                 metrics.count("read", block.nbytes)
             with lane.timed("compute"):
                 inside = None if mask is None else lane.to_device(mask(region))
-                corrected, field = compute(lane.to_device(block), region, inside)
+                corrected, field = correct(lane.to_device(block), region, inside)
                 corrected = lane.to_host(corrected, "corrected")
                 if field is not None:
                     field = lane.to_host(field, "field")
@@ -371,7 +366,7 @@ def _apply(
             shape = [r.stop - r.start for r in corner]
             with share.active():
                 voxels = xp.zeros(shape, volume.dtype.newbyteorder("="))
-                compute(voxels, corner, None if mask is None else xp.ones(shape, bool))
+                correct(voxels, corner, None if mask is None else xp.ones(shape, bool))
         run_pipeline(
             regions,
             work,
@@ -388,14 +383,18 @@ def _apply(
 def _corrected(
     block: npt.NDArray,
     region: Region,
+    inside: npt.NDArray[np.bool_] | None,
+    *,
     model: BiasModel,
     maps: IntensityMaps,
     strength: float,
     dtype: np.dtype,
-    *,
     with_field: bool,
 ) -> tuple[npt.NDArray, npt.NDArray | None]:
-    """A block with its intensities mapped and divided by the fields over it, and the divisor."""
+    """A block with its intensities mapped and divided by the fields over it, and the divisor.
+
+    Where there is a mask, what is not `inside` becomes 0.
+    """
     xp = namespace(block)
     mapped = block
     if maps.changes:
@@ -413,4 +412,6 @@ def _corrected(
     if field is not None and maps.changes:
         gain = maps.gain[region[0]].astype(np.float32)
         field /= xp.asarray(gain)[:, None, None]
+    if inside is not None:
+        result = xp.where(inside, result, dtype.type(0))
     return result, field
