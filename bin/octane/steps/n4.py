@@ -359,16 +359,15 @@ def _apply(
             metrics.count("written", corrected.nbytes)
             return block.nbytes
 
-        regions = blocks(volume.grid.shape, size)
         if share.device is not None:
             # Lanes that begin together would each compile all kernels: CuPy's cache has no lock.
-            corner = tuple(slice(r.start, min(r.stop, r.start + 4)) for r in regions[0])
-            shape = [r.stop - r.start for r in corner]
+            shape = [min(n, 4) for n in volume.grid.shape]
+            corner = tuple(slice(0, n) for n in shape)
             with share.active():
                 voxels = xp.zeros(shape, volume.dtype.newbyteorder("="))
                 correct(voxels, corner, None if mask is None else xp.ones(shape, bool))
         run_pipeline(
-            regions,
+            blocks(volume.grid.shape, size),
             work,
             label="N4",
             workers=plan.workers,
@@ -391,10 +390,7 @@ def _corrected(
     dtype: np.dtype,
     with_field: bool,
 ) -> tuple[npt.NDArray, npt.NDArray | None]:
-    """A block with its intensities mapped and divided by the fields over it, and the divisor.
-
-    Where there is a mask, what is not `inside` becomes 0.
-    """
+    """A block mapped and divided by the fields over it, 0 if not `inside`, and the divisor."""
     xp = namespace(block)
     mapped = block
     if maps.changes:
