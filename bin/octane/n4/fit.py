@@ -25,7 +25,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from types import ModuleType
 from typing import Literal, cast
@@ -34,6 +36,7 @@ import numpy as np
 
 from octane.core.arrays import namespace, to_host
 from octane.core.errors import OctaneError
+from octane.core.geometry import Region, blocks
 from octane.core.timing import span
 from octane.n4 import bspline
 from octane.n4.apply import FieldPart, correct_block
@@ -41,6 +44,7 @@ from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
 from octane.n4.grid import FitVoxels, check_arrays, require_varied
 from octane.n4.iteration import Sharpening, Steps
+from octane.n4.streamed import correct_streamed, slabs
 from octane.pipeline.workers import run_tiles
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,9 @@ log = logging.getLogger(__name__)
 # Voxels corrected at a time: enough for the work to outweigh the handing over between threads,
 # little enough for the field and what is computed with it to be a small part of the memory.
 BLOCK = 1 << 20
+
+# Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it. Weights are 4.
+FIT_BYTES = 36
 
 
 @dataclass(frozen=True)
@@ -112,14 +119,17 @@ def n4_bias_field_correction(
     on_iteration: Callable[[int, int, float], None] | None = None,
     strength: float = 1.0,
     workers: int = 1,
+    out: np.ndarray | None = None,
+    xp: ModuleType = np,
 ) -> tuple[np.ndarray, BiasFit]:
     """Correct the bias field of a volume, as SimpleITK's N4 does: shrink, fit, divide.
 
     Parameters
     ----------
-    image : ndarray, (z, y, x)
-        Real intensities of any dtype. Where values are <= 0 they are fitted as they are, as in
-        ITK: give a mask that leaves a background of zeros out.
+    image : array, (z, y, x)
+        Real intensities of any dtype, NumPy or CuPy; a CuPy volume is corrected on its device, in
+        the current stream. Where values are <= 0 they are fitted as they are, as in ITK: give a
+        mask that leaves a background of zeros out.
     mask : ndarray, (z, y, x), optional
         Bool, or 0 and 1: the voxels to fit. By default all. The whole volume is corrected.
     weights : ndarray, (z, y, x), optional
@@ -134,12 +144,18 @@ number_of_histogram_bins, stopping, on_iteration
     strength : float
         0 returns the input's values, 1 the full correction, between them a linear blend.
     workers : int
-        Threads. The result does not depend on their number.
+        Threads, on a CPU. The result does not depend on their number.
+    out : array, (z, y, x), optional
+        For the result: C-contiguous, of the dtype of `image`; `image` itself will do.
+    xp : module
+        Where a NumPy volume is computed: on the host, or with ``cupy`` on the current GPU, which
+        is fast where `image` and `out` are page-locked (:mod:`octane.n4.streamed`).
 
     Returns
     -------
-    corrected : ndarray, (z, y, x)
-        A new array of the dtype of `image`; integers are rounded and clipped to their range.
+    corrected : array, (z, y, x)
+        `out`, or a new array of the dtype of `image`; integers are rounded and clipped to their
+        range.
     fit : BiasFit
         The field, for :func:`log_field`, and the iterations done.
 
@@ -163,34 +179,69 @@ number_of_histogram_bins, stopping, on_iteration
     check_arrays(image, mask, weights)
     points = _per_axis("control_points", control_points)
     keep = shrink_slices(image.shape, _per_axis("shrink_factor", shrink_factor))
-    values = image[keep] if mask is None else image[keep][mask[keep] == 1]
-    require_varied("The volume", values)
-    fit = fit_bias_field(
-        image[keep],
-        None if mask is None else mask[keep],
-        weights=None if weights is None else weights[keep],
-        iterations=iterations,
-        convergence_threshold=convergence_threshold,
-        bias_field_fwhm=bias_field_fwhm,
-        wiener_filter_noise=wiener_filter_noise,
-        number_of_histogram_bins=number_of_histogram_bins,
-        control_points=points,
-        stopping=stopping,
-        on_iteration=on_iteration,
-        workers=workers,
-    )
-    corrected = np.empty_like(image)
-    planes = max(1, BLOCK // max(1, math.prod(image.shape[1:])))
+    own = namespace(image)
+    where = xp if own is np else own
+    if out is not None:
+        _check_out(out, image)
 
-    def work(start: int) -> None:
-        region = (slice(start, start + planes), slice(None), slice(None))
+    def shrunk(array: np.ndarray) -> np.ndarray:
+        # Gathered where the volume is; CUDA knows the machine's byte order alone.
+        return own.asarray(array[keep], array.dtype.newbyteorder("="), order="C")
+
+    # CUDA's device is the thread's, whatever device the array is on.
+    with nullcontext() if own is np else own.cuda.Device(image.device):
+        values, inside = shrunk(image), None if mask is None else shrunk(mask)
+        require_varied("The volume", values if inside is None else values[inside == 1])
+        # To a device now, before the rest of the volume.
+        fit = partial(
+            fit_bias_field,
+            where.asarray(values),
+            None if inside is None else where.asarray(inside),
+            weights=None if weights is None else where.asarray(shrunk(weights)),
+            iterations=iterations,
+            convergence_threshold=convergence_threshold,
+            bias_field_fwhm=bias_field_fwhm,
+            wiener_filter_noise=wiener_filter_noise,
+            number_of_histogram_bins=number_of_histogram_bins,
+            control_points=points,
+            stopping=stopping,
+            on_iteration=on_iteration,
+            workers=workers,
+        )
+        if out is None:
+            out = own.empty_like(image, order="K" if where is np else "C")
+        if where is own:
+            return out, _correct_where_it_is(image, out, fit(), strength, workers)
+        most = values.size * (FIT_BYTES + 4)
+        return out, correct_streamed(image, out, fit, strength, most, where)
+
+
+def _check_out(out: np.ndarray, image: np.ndarray) -> None:
+    kinds = [(namespace(a).__name__, a.dtype, tuple(a.shape)) for a in (out, image)]
+    if kinds[0] != kinds[1] or not out.flags.c_contiguous:
+        name, dtype, shape = kinds[1]
+        raise OctaneError(
+            f"out is not a C-contiguous {name} array of {dtype} and the volume's shape {shape}: "
+            "give one, or none."
+        )
+
+
+def _correct_where_it_is(
+    image: np.ndarray, out: np.ndarray, fit: BiasFit, strength: float, workers: int
+) -> BiasFit:
+    def work(region: Region) -> None:
         part = FieldPart(fit.lattice, image.shape, region)
-        corrected[region], _ = correct_block(image[region], [part], strength=strength)
+        out[region], _ = correct_block(image[region], [part], strength=strength)
 
-    run_tiles(
-        range(0, image.shape[0], planes), work, workers=workers, describe=lambda z: f"plane {z}"
-    )
-    return corrected, fit
+    if namespace(image) is np:
+        planes = max(1, BLOCK // max(1, math.prod(image.shape[1:])))
+        regions = blocks(image.shape, (planes, *image.shape[1:]))
+        run_tiles(regions, work, workers=workers, describe=lambda r: f"plane {r[0].start}")
+    else:
+        # Here: other threads have another device and another stream.
+        for region in slabs(image.shape):
+            work(region)
+    return fit
 
 
 def fit_bias_field(
@@ -291,9 +342,10 @@ def fit_bias_field(
                 if on_iteration is not None:
                     on_iteration(level, len(history) - 1, measure)
             reports.append(LevelReport(tuple(history), converged))
+        lattice = to_host(lattice)
         for axis in single:
             lattice = bspline.held_constant(lattice, axis)
-    return BiasFit(to_host(lattice), tuple(reports))
+    return BiasFit(lattice, tuple(reports))
 
 
 def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:

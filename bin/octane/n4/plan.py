@@ -11,7 +11,7 @@ import numpy as np
 from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks, spelled
-from octane.n4.fit import shrink_slices
+from octane.n4.fit import FIT_BYTES, shrink_slices
 from octane.n4.mesh import Mesh, plan_mesh, shrink_factors
 from octane.pipeline.workers import plan_workers
 from octane.store.sections import Section
@@ -21,8 +21,6 @@ READ_BLOCK = 256
 """Edge of the blocks that are read; a shard of octane's volumes."""
 PROCESS_BYTES = 290_000_000
 """Python with NumPy, SciPy, SimpleITK, zarr and the compiled loops, before any data."""
-FIT_BYTES = 36
-"""Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it."""
 BLOCK_BYTES = 14
 """Of a voxel of a block beside its value before and after: what is computed and encoded."""
 FILLED = 0.9

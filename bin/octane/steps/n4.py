@@ -330,19 +330,24 @@ def _apply(
             # Both outputs' shards are owned whole: sizes are multiples of one another.
             size = tuple(max(a, b) for a, b in zip(size, field_size, strict=True))
 
+        correct = partial(
+            _corrected, model=model, maps=maps, strength=p.strength, dtype=dtype,
+            with_field=field_writer is not None,
+        )  # fmt: skip
+
         def work(region: Region, lane: Lane) -> int:
             with lane.timed("read"):
                 memory = lane.buffer("block", [r.stop - r.start for r in region], volume.dtype)
                 block = volume.read(region, memory)
+                if plan.kept and share.device is not None:
+                    # A view of ordinary memory; from the buffer the copy runs beside other work.
+                    memory[...] = block
+                    block = memory
             if not plan.kept:
                 metrics.count("read", block.nbytes)
             with lane.timed("compute"):
-                corrected, field = _corrected(
-                    lane.to_device(block), region, model, maps, p.strength, dtype,
-                    with_field=field_writer is not None,
-                )  # fmt: skip
-                if mask is not None:
-                    corrected = xp.where(lane.to_device(mask(region)), corrected, dtype.type(0))
+                inside = None if mask is None else lane.to_device(mask(region))
+                corrected, field = correct(lane.to_device(block), region, inside)
                 corrected = lane.to_host(corrected, "corrected")
                 if field is not None:
                     field = lane.to_host(field, "field")
@@ -354,6 +359,13 @@ def _apply(
             metrics.count("written", corrected.nbytes)
             return block.nbytes
 
+        if share.device is not None:
+            # Lanes that begin together would each compile all kernels: CuPy's cache has no lock.
+            shape = [min(n, 4) for n in volume.grid.shape]
+            corner = tuple(slice(0, n) for n in shape)
+            with share.active():
+                voxels = xp.zeros(shape, volume.dtype.newbyteorder("="))
+                correct(voxels, corner, None if mask is None else xp.ones(shape, bool))
         run_pipeline(
             blocks(volume.grid.shape, size),
             work,
@@ -370,14 +382,15 @@ def _apply(
 def _corrected(
     block: npt.NDArray,
     region: Region,
+    inside: npt.NDArray[np.bool_] | None,
+    *,
     model: BiasModel,
     maps: IntensityMaps,
     strength: float,
     dtype: np.dtype,
-    *,
     with_field: bool,
 ) -> tuple[npt.NDArray, npt.NDArray | None]:
-    """A block with its intensities mapped and divided by the fields over it, and the divisor."""
+    """A block mapped and divided by the fields over it, 0 if not `inside`, and the divisor."""
     xp = namespace(block)
     mapped = block
     if maps.changes:
@@ -395,4 +408,6 @@ def _corrected(
     if field is not None and maps.changes:
         gain = maps.gain[region[0]].astype(np.float32)
         field /= xp.asarray(gain)[:, None, None]
+    if inside is not None:
+        result = xp.where(inside, result, dtype.type(0))
     return result, field
