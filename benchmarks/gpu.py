@@ -161,7 +161,7 @@ def tested(*sanitizer: str, few: bool) -> dict[str, object]:
         for line in process.stdout or ():
             sys.stdout.write(line)
             if re.search(r"SUMMARY:|\d (passed|failed|skipped|error)", line):
-                said.append(line.strip("= \n"))
+                said.append(line.strip("=! \n"))
     return {"passed": process.returncode == 0, "summary": "; ".join(said[-2:])}
 
 

@@ -111,8 +111,10 @@ def test_it_needs_no_other_packages_than_those_that_are_named():
     code = """
 import runpy, sys
 from importlib.metadata import packages_distributions
-import gpu, pytest, pytest_timeout
-sys.path.insert(0, sys.argv[1])
+import pytest
+assert pytest.main(["-q", "-p", "no:cacheprovider", "--collect-only", "../tests/gpu"]) == 0
+import gpu
+sys.path.insert(0, "../bin")
 for command in ("n4", "resample"):
     sys.argv = [command, "--help"]
     try:
@@ -124,16 +126,15 @@ of = packages_distributions()
 print(*{name.lower().replace("_", "-") for module in loaded for name in of.get(module, ())})
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, PROJECT / "bin"],
-        cwd=BENCHMARKS, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
     text = (PROJECT / "requirements" / "first-run.txt").read_text(encoding="utf-8")
     carried = dict(re.findall(r"(?m)^(\S+)==(\S+)", text))
     needed = set(done.stdout.splitlines()[-1].split())
     others = {name for name in needed if name.startswith(("cupy", "cuda-"))}
     others |= {"numpy", "scipy", "numba", "llvmlite", "setuptools"}
-    # zarr brings fsspec and requests along where they are, and needs neither.
-    others |= {"fsspec", "charset-normalizer"}
+    # Loaded where they are, and needed by none.
+    others |= {"fsspec", "charset-normalizer", "pytest-xdist", "execnet"}
     assert needed - others <= carried.keys()
     assert {"cyclopts", "pytest", "zarr"} <= needed
     # The tests have run with these versions.
