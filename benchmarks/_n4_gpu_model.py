@@ -44,7 +44,7 @@ class Machine:
 def estimate(
     shape: Sequence[int], shrink: int, levels: int, iterations: int, machine: Machine
 ) -> dict[str, float]:
-    """Return the seconds of the stages and of all, for float32 without a mask.
+    """Return the seconds of the longest stages and of all, for float32 without a mask.
 
     `iterations` are those of each level.
     """
@@ -61,11 +61,5 @@ def estimate(
     early = min(1.0, max(0.0, machine.device_bytes - 36 * fitted) / volume)
     first = apply * min(SLAB / volume, 1.0)
     after = first + max(apply, download, (1 - early) * upload)
-    return {
-        "gather": gather,
-        "fit": fit,
-        "upload": upload,
-        "apply": apply,
-        "download": download,
-        "total": gather + max(fit, early * upload) + after,
-    }
+    total = gather + max(fit, early * upload) + after
+    return {"fit": fit, "upload": upload, "download": download, "total": total}

@@ -41,6 +41,8 @@ PROGRAMS = {
     "tensorstore": "tensorstore, mean, factor 3",
 }
 
+GPU_CHECKS = ("tests", "memcheck", "racecheck")
+
 READERS = ("octane", "octane, streamed", "zarr-python", "zarrs", "tensorstore")
 
 
@@ -89,12 +91,13 @@ def _origin(record: dict) -> tuple[str, ...]:
     versions = ((name, record["versions"].get(name)) for name in names)
     return (
         record["date"],
-        f"{record['cores']} cores of {record['processor']}"
-        + "".join(
-            f", {gpu['device']}, driver {gpu['driver']}" for gpu in [record.get("device")] if gpu
-        ),
+        f"{record['cores']} cores of {record['processor']}" + _gpu(record.get("device")),
         ", ".join(f"{name} {number}" for name, number in versions if number),
     )
+
+
+def _gpu(device: dict | None) -> str:
+    return "" if device is None else f", {device['device']}, driver {device['driver']}"
 
 
 def _levels(record: dict) -> str:
@@ -564,9 +567,7 @@ TABLES: dict[str, Table] = {
     "resample-read": of_part("resample", "read", _read),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-memory": of_part("resample", "memory", _resample_memory),
-    "gpu-tests": of_part("gpu", "tests", _check),
-    "gpu-memcheck": of_part("gpu", "memcheck", _check),
-    "gpu-racecheck": of_part("gpu", "racecheck", _check),
+    **{f"gpu-{part}": of_part("gpu", part, _check) for part in GPU_CHECKS},
     "gpu-cold-start": of_part("gpu", "cold_start", _cold_start),
     "gpu-transfers": of_part("gpu", "transfers", _transfers),
     "gpu-n4": of_part("gpu", "n4", _gpu_n4),

@@ -36,7 +36,7 @@ from _n4_agreement import tissue_volume
 from _n4_gpu_model import Machine, estimate
 from _n4_speed import write_noise
 from _processes import run, run_script
-from _resample_stores import RESOLUTION, Mosaic, mosaic
+from _resample_stores import RESOLUTION, mosaic
 from _timing import timed
 from device import NoDeviceError, cupy_with_device
 
@@ -220,32 +220,20 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
     fields = [n4.log_field(found, shrunk.shape) for found in (on_gpu, on_cpu)]
     kept, out = (importlib.import_module("cupyx").empty_pinned(shape, "f4") for _ in range(2))
     kept[...] = volume
-    _, host_to_host = timed(
-        partial(
-            n4.n4_bias_field_correction,
-            kept,
-            shrink_factor=(SHRINK,) * 3,
-            iterations=iterations,
-            convergence_threshold=0.0,
-            out=out,
-            xp=xp,
-        ),
-        REPEATS,
-    )
+    whole = partial(n4.n4_bias_field_correction, kept, iterations=iterations, out=out, xp=xp)
+    whole = partial(whole, shrink_factor=(SHRINK,) * 3, convergence_threshold=0.0)
+    _, host_to_host = timed(whole, REPEATS)
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         source = Path(scratch) / "noise.ome.zarr"
         write_noise(source, shape)
         commands = by_backend("n4", source, sizes)
-    machine = Machine(
-        to_device=copy_rate(xp, sizes.copies[-1], ("to_device",), pinned=True),
-        to_host=copy_rate(xp, sizes.copies[-1], ("to_host",), pinned=True),
-        device_bytes=xp.cuda.Device().mem_info[0],
-    )
-    found: dict[str, object] = {
+    rate = partial(copy_rate, xp, sizes.copies[-1], pinned=True)
+    bus = {way: rate((way,)) for way in ("to_device", "to_host")}
+    machine = Machine(**bus, device_bytes=xp.cuda.Device().mem_info[0])
+    return {
         "shape": shape,
         "shrink": SHRINK,
         "levels": LEVELS,
-        "fitted_voxels": shrunk.size,
         "iterations": LEVELS * ITERATIONS,
         "fit": {"gpu": gpu, "cpu": cpu},
         "host_to_host": host_to_host,
@@ -256,8 +244,6 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
         "largest_difference_of_log_fields": float(np.abs(fields[0] - fields[1]).max()),
         "command": commands,
     }
-    logger.info("n4: %s", found)
-    return found
 
 
 def resample_part(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
@@ -278,7 +264,7 @@ def mosaics(kind: str, sizes: Sizes, pcie_floor: float) -> dict[str, object]:
     """
     small, large = (one_mosaic(kind, count, sizes) for count in sizes.counts)
     more = large["tiles"] - small["tiles"]
-    found: dict[str, object] = {
+    return {
         "store": kind,
         "ms_per_tile": {
             "pcie_floor": pcie_floor * 1e3,
@@ -289,8 +275,6 @@ def mosaics(kind: str, sizes: Sizes, pcie_floor: float) -> dict[str, object]:
         },
         "mosaics": [small, large],
     }
-    logger.info("end to end, %s, ms a tile: %s", kind, found["ms_per_tile"])
-    return found
 
 
 def one_mosaic(kind: str, counts: tuple[int, int], sizes: Sizes) -> dict:
@@ -301,27 +285,19 @@ def one_mosaic(kind: str, counts: tuple[int, int], sizes: Sizes) -> dict:
     ):
         source.warm()
         runs = by_backend("resample", source.path, sizes)
+        request = {"source": str(source.path), "threads": cores(), "runs": 3}
+        request["reader"] = "octane, streamed"
+        reading, _ = run_script("_resample_peers.py", request, cores=cores())
         return {
             "tiles": source.tiles,
             "bytes": source.bytes,
             "compression_ratio": source.ratio,
             "seconds": {
-                "read_and_decode": floor(source),
+                "read_and_decode": reading["median"],
                 **{backend: found["stages"]["total"] for backend, found in runs.items()},
             },
             "runs": runs,
         }
-
-
-def floor(source: Mosaic) -> float:
-    """Return the seconds of reading and decoding all tiles with all cores."""
-    request = {
-        "reader": "octane, streamed",
-        "source": str(source.path),
-        "threads": cores(),
-        "runs": 3,
-    }
-    return run_script("_resample_peers.py", request, cores=cores())[0]["median"]
 
 
 def main() -> None:
