@@ -19,7 +19,7 @@ KERNELS = {
 }
 """Launches of an iteration: estimated seconds without data, and the bytes of a fitted voxel."""
 
-SLAB = 4 << 23
+SLAB = 4 << 24
 """Bytes of a slab of float32; the first is corrected before any download."""
 
 
@@ -37,7 +37,8 @@ class Machine:
     gap: float = 1.2e-6  # of the device between kernels
     launch: float = 2e-6  # of the driver
     iteration: float = 27e-6  # of Python and CuPy
-    level: float = 0.8e-3  # of the host, to begin it
+    level: float = 0.6e-3  # of the host, to begin it; likewise to correct a slab
+    slab: float = 0.8e-3
     bubble: float = 17e-6  # of the device in an iteration, until its answer is on the host
 
 
@@ -56,10 +57,10 @@ def estimate(
     gather = volume / shrink**2 / machine.gather + 4 * fitted / machine.to_device
     fit = levels * (machine.level + iterations * each)
     upload, download = volume / machine.to_device, volume / machine.to_host
-    apply = 2 * volume / machine.memory
+    slabs = -(-volume // SLAB)
+    apply = max(2 * volume / machine.memory, slabs * machine.slab)
     # What does not fit on the device beside the fit is uploaded during the downloads.
     early = min(1.0, max(0.0, machine.device_bytes - 36 * fitted) / volume)
-    first = apply * min(SLAB / volume, 1.0)
-    after = first + max(apply, download, (1 - early) * upload)
+    after = apply / slabs + max(apply, download, (1 - early) * upload)
     total = gather + max(fit, early * upload) + after
     return {"fit": fit, "upload": upload, "download": download, "total": total}

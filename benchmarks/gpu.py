@@ -251,7 +251,6 @@ def resample_part(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
     size = 4 * int(np.prod(sizes.tile))
     rate = copy_rate(xp, size, DIRECTIONS["to_device"], pinned=True)
     return {
-        "pinned_bytes_per_s_to_device": rate,
         "tile": sizes.tile,
         "end_to_end": [mosaics(kind, sizes, size / rate) for kind in sizes.stores],
     }
