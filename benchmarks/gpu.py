@@ -1,47 +1,52 @@
-"""A GPU: copies to and from it, N4 and RESAMPLE on it against the CPU and against their floors.
+"""A GPU: its tests, copies to and from it, N4 and RESAMPLE on it against the CPU and their floors.
 
-Each part has its place in benchmarks/results/gpu.json, from which `make generate` writes the tables
-of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` takes small data and writes into the
-scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Without a GPU it says so, writes nothing
-and exits with 3. The full run needs 10 GB of scratch space and as much page cache.
+Each part is a process of its own and has its place in benchmarks/results/gpu.json, from which
+`make generate` writes the tables of docs/benchmarks.md. ``--only`` chooses parts; memcheck and
+racecheck are those of NVIDIA's compute-sanitizer, where it is installed. ``--quick`` takes tiny
+data and few tests, which show only that all runs, and writes into the scratch folder
+(OCTANE_BENCH_DIR, else work/bench) instead. Without a GPU it says so, writes nothing and exits with
+3; without ``--quick`` also on an emulated one. The full run needs 10 GB of scratch space and as
+much page cache.
 
 The floors are measured in the same run: a copy from page-locked memory for the bytes that go over
-PCIe, and reading and decoding alone for a store. SimpleITK's fit of a large volume takes many
-minutes: a few iterations of every level are timed and scaled to all.
+PCIe, and reading and decoding alone for a store.
 """
 
+import importlib
 import itertools
 import json
 import logging
+import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
-from _common import PROJECT, command_line, cores, run_parts, scratch_folder
+from _common import COMMIT, PROJECT, command_line, cores, run_parts, scratch_folder
 from _n4_agreement import tissue_volume
-from _n4_peers import simpleitk
+from _n4_gpu_model import Machine, estimate
 from _n4_speed import write_noise
 from _processes import run, run_script
-from _resample_stores import RESOLUTION, SPACING, Mosaic, mosaic, speckle
+from _resample_stores import RESOLUTION, mosaic
 from _timing import timed
 from device import NoDeviceError, cupy_with_device
 
-from octane.core.metrics import Metrics
-from octane.gpu.pinned import HostMemory
+from octane.gpu.device import describe
 from octane.n4 import fit as n4
-from octane.pipeline.lanes import Lane
-from octane.resample.gpu import CudaResampler
-from octane.resample.operator import resampler
-from octane.resample.resampler import resample
 
 logger = logging.getLogger("gpu")
 
-PARTS = ("transfers", "n4", "resample")
+SANITIZED = ("memcheck", "racecheck")
+PARTS = ("tests", "transfers", "cold_start", "n4", "resample", *SANITIZED)
 NO_DEVICE = 3
 """Exit code by which `make bench` tells a skipped benchmark from one that failed."""
 
@@ -50,203 +55,218 @@ DIRECTIONS = {
     "to_host": ("to_host",),
     "both_at_once": ("to_device", "to_host"),
 }
+REPEATS = 7
+
+FEW_TESTS = (
+    *("tests/gpu/test_n4_gpu.py", "tests/gpu/test_resample_gpu.py", "-k"),
+    "test_the_fit_is_that_of_the_cpu or test_the_correction and float32 and 1.0 or test_blocks",
+)
+"""Tests that launch every kernel once or twice."""
+UNPOOLED = """
+import cupy, pytest, sys
+cupy.cuda.set_allocator(None)  # in a pool, what is written behind an array is in another
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+SHRINK, LEVELS, ITERATIONS = 4, 3, 40
+
+WORDS = {
+    "n4": ("--mask", "none", "--shrink-factor", *[str(SHRINK)] * 3),
+    "resample": ("--resolution", f"{RESOLUTION:g}"),
+}
+"""Flags of the commands."""
+
+Shape = tuple[int, int, int]
+
+
+class Sizes(NamedTuple):
+    """What is measured: a full run, or a quick one."""
+
+    copies: tuple[int, ...]  # bytes
+    volumes: tuple[Shape, ...]
+    tile: Shape
+    counts: tuple[tuple[int, int], ...]  # of tiles along y and x
+    stores: tuple[str, ...]
+    uncounted: int  # runs before those that count
+    runs: int
+
+
 SIZES = tuple(1 << k for k in range(20, 29))
-QUICK_SIZES = (1 << 20, 1 << 24, 1 << 28)
-COPIES = 7
-
-SHRINK, LEVELS, ITERATIONS, ITK_ITERATIONS = 4, 3, 40, 4
-VOLUMES = ((64, 256, 256), (256, 1024, 768))
-
-TILE = (256, 256, 256)
-COUNTS, QUICK_COUNTS = ((4, 4), (12, 12)), ((2, 2), (4, 4))
-REPEATS = 5
+VOLUMES, COUNTS = ((64, 256, 256), (256, 1024, 769)), ((4, 4), (12, 12))
+FULL = Sizes(SIZES, VOLUMES, (256, 256, 256), COUNTS, ("uncompressed", "zstd"), 1, 3)
+QUICK = Sizes((1024,), ((16, 24, 20),), (16, 16, 16), ((1, 1), (1, 2)), ("zstd",), 0, 1)
 
 
-class Copier:
-    """Copies of one size in one direction, in a separate stream."""
+def copier(
+    xp: ModuleType, size: int, direction: str, times: int, *, pinned: bool
+) -> Callable[[], None]:
+    """Return a call that copies several times in a separate stream, and waits."""
+    stream = xp.cuda.Stream(non_blocking=True)
+    memory = xp.cuda.alloc_pinned_memory(size) if pinned else bytearray(size)
+    host, device = np.frombuffer(memory, np.uint8, size), xp.zeros(size, np.uint8)
+    host[...] = 1
 
-    def __init__(self, xp: ModuleType, size: int, direction: str, *, pinned: bool) -> None:
-        runtime = xp.cuda.runtime
-        self.copy_async, self.size = runtime.memcpyAsync, size
-        self.stream = xp.cuda.Stream(non_blocking=True)
-        memory = xp.cuda.alloc_pinned_memory(size) if pinned else bytearray(size)
-        self.host = np.frombuffer(memory, np.uint8, size)
-        self.host[...] = 1
-        self.device = xp.zeros(size, np.uint8)
-        self.pointers = self.device.data.ptr, self.host.ctypes.data
-        self.kind = runtime.memcpyHostToDevice
-        if direction == "to_host":
-            self.pointers, self.kind = self.pointers[::-1], runtime.memcpyDeviceToHost
-
-    def copy(self, times: int, *, waited: bool) -> None:
-        """Copy several times; wait for each copy, or for all of them."""
+    def copy() -> None:
         for _ in range(times):
-            self.copy_async(*self.pointers, self.size, self.kind, self.stream.ptr)
-            if waited:
-                self.stream.synchronize()
-        self.stream.synchronize()
+            if direction == "to_device":
+                device.set(host, stream)
+            else:
+                device.get(stream, out=host, blocking=False)
+        stream.synchronize()
+
+    return copy
 
 
-def copy_rate(
-    xp: ModuleType, size: int, directions: tuple[str, ...], *, pinned: bool, waited: bool = False
-) -> float:
+def copy_rate(xp: ModuleType, size: int, directions: tuple[str, ...], *, pinned: bool) -> float:
     """Return bytes per second of all directions together, the median of several rounds.
 
     Every direction has a thread and a stream, because a copy of pageable memory blocks the thread
     that starts it.
     """
-    times = max(2, (1 << 28) // size)
-    copiers = [Copier(xp, size, direction, pinned=pinned) for direction in directions]
+    times = min(max(2, (1 << 28) // size), 256)
+    copies = [copier(xp, size, direction, times, pinned=pinned) for direction in directions]
 
     def work() -> None:
-        threads = [
-            threading.Thread(target=c.copy, args=(times,), kwargs={"waited": waited})
-            for c in copiers
-        ]
+        threads = [threading.Thread(target=copy) for copy in copies]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    _, seconds = timed(work, COPIES)
-    return times * size * len(directions) / seconds["median"]
+    return times * size * len(directions) / timed(work, REPEATS)[1]["median"]
 
 
-def transfers(xp: ModuleType, quick: bool) -> dict[str, object]:
+def transfers(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
     """Measure copies by size, direction and kind of host memory."""
     cases = []
-    sizes = QUICK_SIZES if quick else SIZES
-    for size, pinned, waited in itertools.product(sizes, (False, True), (True, False)):
+    for size, memory in itertools.product(sizes.copies, ("pageable", "pinned")):
         rates = {
-            name: copy_rate(xp, size, directions, pinned=pinned, waited=waited) / 1e9
+            name: copy_rate(xp, size, directions, pinned=memory == "pinned") / 1e9
             for name, directions in DIRECTIONS.items()
         }
-        case = {
-            "bytes": size,
-            "memory": "pinned" if pinned else "pageable",
-            "waited": waited,
-            "GB_per_s": rates,
-        }
-        cases.append(case)
-        logger.info("%s", case)
+        cases.append({"bytes": size, "memory": memory, "GB_per_s": rates})
+        logger.info("%s", cases[-1])
     return {"cases": cases}
 
 
-def on_device(xp: ModuleType, work: Callable[[], object]) -> dict[str, float]:
-    """Time a call until the device is done; the first one compiles or loads kernels."""
+def tested(*sanitizer: str, few: bool) -> dict[str, object]:
+    """Run tests/gpu, or a few tests of it, under a sanitizer if one is given."""
+    words = ["-c", UNPOOLED] if sanitizer else ["-m", "pytest"]
+    # Python and packages may be newer than the locked ones, and deprecate what octane calls.
+    words += ["-q", "-p", "no:cacheprovider", "-W", "default::DeprecationWarning"]
+    words += FEW_TESTS if few else ["tests/gpu"]
+    pipe, said = subprocess.PIPE, []
+    command = [*sanitizer, sys.executable, *words]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=pipe, text=True) as process:
+        for line in process.stdout or ():
+            sys.stdout.write(line)
+            if re.search(r"SUMMARY:|\d (passed|failed|skipped|error)", line):
+                said.append(line.strip("=! \n"))
+    return {"passed": process.returncode == 0, "summary": "; ".join(said[-2:])}
 
-    def waited() -> None:
-        work()
-        xp.cuda.Device().synchronize()
 
-    return timed(waited, REPEATS)[1]
+def by_command(
+    name: str, source: Path, backend: str, variables: dict[str, str] | None = None
+) -> dict:
+    """Run a command; return its seconds and the step's own figures."""
+    destination, record = source.with_name("result.ome.zarr"), source.with_name("record.json")
+    done = run(
+        [
+            *(sys.executable, PROJECT / "bin" / f"{name}.py", source, destination),
+            *("--backend", backend, "--workers", str(cores()), "--memory", "64GB"),
+            *("--metrics", record, *WORDS[name]),
+        ],
+        environment=variables,
+    )
+    shutil.rmtree(destination)
+    made = json.loads(record.read_text(encoding="utf-8"))
+    return {"command_seconds": done.seconds, "stages": made["seconds"]}
 
 
-def by_command(name: str, source: Path, folder: Path, words: tuple[str, ...]) -> dict[str, dict]:
-    """Run a command on the GPU and on the CPU; return median seconds and the steps' own figures."""
-    found: dict[str, dict] = {}
-    destination, record = folder / "result.ome.zarr", folder / "record.json"
+def by_backend(name: str, source: Path, sizes: Sizes) -> dict[str, dict]:
+    """Return the median run of a command on each device."""
+    found = {}
     for backend in ("gpu", "cpu"):
-        runs: list[dict] = []
-        # The first run compiles or loads its kernels.
-        for _ in range(1 + 3):
-            done = run(
-                [
-                    *(sys.executable, PROJECT / "bin" / f"{name}.py", source, destination),
-                    *("--backend", backend, "--workers", str(cores()), "--memory", "64GB"),
-                    *("--metrics", record, *words),
-                ]
-            )
-            rmtree(destination)
-            made = json.loads(record.read_text(encoding="utf-8"))
-            runs.append({"command_seconds": done.seconds, "stages": made["seconds"]})
-        runs = sorted(runs[1:], key=lambda one: one["stages"]["total"])
+        runs = [by_command(name, source, backend) for _ in range(sizes.uncounted + sizes.runs)]
+        runs = sorted(runs[sizes.uncounted :], key=lambda one: one["stages"]["total"])
         found[backend] = runs[len(runs) // 2]
     return found
 
 
-def n4_part(xp: ModuleType, quick: bool) -> dict[str, object]:
-    """Measure the fit alone and the command, on the GPU and on the CPU, and SimpleITK's fit."""
-    return {"cases": [n4_case(xp, shape) for shape in VOLUMES[: 1 if quick else None]]}
+def cold_start(sizes: Sizes) -> dict[str, object]:
+    """Measure commands that compile their kernels for CuPy's cache, and that find them there."""
+    found: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as name:
+        folder = Path(name)
+        write_noise(folder / "n4.ome.zarr", QUICK.volumes[0])
+        with mosaic(folder, "zstd", QUICK.tile, (1, 1), "resample"):
+            for command in WORDS:
+                found[command] = {"empty": [], "warm": []}
+                for number, state in itertools.product(range(sizes.runs), found[command]):
+                    cache = {"CUPY_CACHE_DIR": str(folder / f"{command} {number}")}
+                    done = by_command(command, folder / f"{command}.ome.zarr", "gpu", cache)
+                    found[command][state].append(done["command_seconds"])
+    return {"command_seconds": found}
 
 
-def n4_case(xp: ModuleType, shape: tuple[int, int, int]) -> dict[str, object]:
-    """Measure N4 on one volume."""
+def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
+    """Measure N4 on one volume: the fit, from host memory to host memory, and the command."""
     volume = tissue_volume(shape)
     shrunk = np.ascontiguousarray(volume[n4.shrink_slices(shape, (SHRINK,) * 3)])
-
-    def fitted(image: np.ndarray) -> n4.BiasFit:
-        return n4.fit_bias_field(
-            image, iterations=(ITERATIONS,) * LEVELS, convergence_threshold=0.0, workers=cores()
-        )
-
-    held = xp.asarray(shrunk)
-    fields = [n4.log_field(fitted(image), shrunk.shape) for image in (held, shrunk)]
-    itk = simpleitk(shrunk, iterations=(ITK_ITERATIONS,) * LEVELS, threshold=0.0, threads=cores())
+    iterations = (ITERATIONS,) * LEVELS
+    fit = partial(n4.fit_bias_field, iterations=iterations, convergence_threshold=0.0)
+    on_gpu, gpu = timed(partial(fit, xp.asarray(shrunk)), REPEATS)
+    on_cpu, cpu = timed(partial(fit, shrunk, workers=cores()), REPEATS)
+    fields = [n4.log_field(found, shrunk.shape) for found in (on_gpu, on_cpu)]
+    kept, out = (importlib.import_module("cupyx").empty_pinned(shape, "f4") for _ in range(2))
+    kept[...] = volume
+    whole = partial(n4.n4_bias_field_correction, kept, iterations=iterations, out=out, xp=xp)
+    whole = partial(whole, shrink_factor=(SHRINK,) * 3, convergence_threshold=0.0)
+    _, host_to_host = timed(whole, REPEATS)
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         source = Path(scratch) / "noise.ome.zarr"
         write_noise(source, shape)
-        words = ("--mask", "none", "--shrink-factor", *[str(SHRINK)] * 3)
-        commands = by_command("n4", source, Path(scratch), words)
-    found = {
+        commands = by_backend("n4", source, sizes)
+    rate = partial(copy_rate, xp, sizes.copies[-1], pinned=True)
+    bus = {way: rate((way,)) for way in ("to_device", "to_host")}
+    machine = Machine(**bus, device_bytes=xp.cuda.Device().mem_info[0])
+    return {
         "shape": shape,
         "shrink": SHRINK,
-        "fitted_voxels": shrunk.size,
+        "levels": LEVELS,
         "iterations": LEVELS * ITERATIONS,
-        "fit": {
-            "gpu": on_device(xp, lambda: fitted(held)),
-            "cpu": timed(lambda: fitted(shrunk), REPEATS)[1],
-            "simpleitk_scaled": itk.seconds["fit"] * ITERATIONS / ITK_ITERATIONS,
+        "fit": {"gpu": gpu, "cpu": cpu},
+        "host_to_host": host_to_host,
+        "estimate": {
+            "inputs": asdict(machine),
+            "seconds": estimate(shape, SHRINK, LEVELS, ITERATIONS, machine),
         },
         "largest_difference_of_log_fields": float(np.abs(fields[0] - fields[1]).max()),
         "command": commands,
     }
-    logger.info("n4: %s", found)
-    return found
 
 
-def resample_part(xp: ModuleType, quick: bool) -> dict[str, object]:
-    """Measure one tile from host memory to host memory, and whole mosaics by the command."""
-    counts = QUICK_COUNTS if quick else COUNTS
-    rate = copy_rate(xp, int(np.prod(TILE)) * 4, DIRECTIONS["to_device"], pinned=True)
-    tile, operators = speckle(TILE), [resampler(n, SPACING, RESOLUTION) for n in TILE]
-    metrics = Metrics("benchmark")
-    with HostMemory(xp) as host:
-        lane = Lane(xp, metrics, host, metrics.timeline.track("lane"))
-        own = CudaResampler(lane)
-
-        def by_kernels() -> np.ndarray:
-            own.begin(operators, TILE[1:], tile.dtype, tile.dtype)
-            own.push(tile)
-            return own.finish()
-
-        with lane.active():
-            result, seconds = timed(lambda: by_kernels().copy(), REPEATS)
+def resample_part(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
+    """Measure whole mosaics by the command, beside the copy of a tile to the device."""
+    size = 4 * int(np.prod(sizes.tile))
+    rate = copy_rate(xp, size, DIRECTIONS["to_device"], pinned=True)
     return {
-        "pinned_bytes_per_s_to_device": rate,
-        "tile": TILE,
-        "in_memory": {
-            "gpu": seconds,
-            "cpu_one_core": timed(lambda: resample(tile, operators), REPEATS)[1],
-        },
-        "largest_difference_from_cpu": float(np.abs(result - resample(tile, operators)).max()),
-        "end_to_end": [mosaics(kind, counts, rate) for kind in ("uncompressed", "zstd")],
+        "tile": sizes.tile,
+        "end_to_end": [mosaics(kind, sizes, size / rate) for kind in sizes.stores],
     }
 
 
-def mosaics(
-    kind: str, counts: tuple[tuple[int, int], tuple[int, int]], rate: float
-) -> dict[str, object]:
+def mosaics(kind: str, sizes: Sizes, pcie_floor: float) -> dict[str, object]:
     """Measure a small and a large mosaic; their difference is the time of one more tile.
 
     In a small mosaic alone, the start of the process and of CUDA hides all else.
     """
-    small, large = (one_mosaic(kind, count) for count in counts)
+    small, large = (one_mosaic(kind, count, sizes) for count in sizes.counts)
     more = large["tiles"] - small["tiles"]
-    found: dict[str, object] = {
+    return {
         "store": kind,
         "ms_per_tile": {
-            "pcie_floor": int(np.prod(TILE)) * 4 / rate * 1e3,
+            "pcie_floor": pcie_floor * 1e3,
             **{
                 name: (large["seconds"][name] - small["seconds"][name]) / more * 1e3
                 for name in ("read_and_decode", "gpu", "cpu")
@@ -254,68 +274,67 @@ def mosaics(
         },
         "mosaics": [small, large],
     }
-    logger.info("end to end, %s, ms a tile: %s", kind, found["ms_per_tile"])
-    return found
 
 
-def one_mosaic(kind: str, counts: tuple[int, int]) -> dict:
+def one_mosaic(kind: str, counts: tuple[int, int], sizes: Sizes) -> dict:
     """Measure one mosaic on GPU and CPU, and reading and decoding it alone."""
     with (
         tempfile.TemporaryDirectory(dir=scratch_folder()) as name,
-        mosaic(Path(name), kind, TILE, counts) as source,
+        mosaic(Path(name), kind, sizes.tile, counts) as source,
     ):
         source.warm()
-        runs = by_command("resample", source.path, Path(name), ("--resolution", f"{RESOLUTION:g}"))
+        runs = by_backend("resample", source.path, sizes)
+        request = {"source": str(source.path), "threads": cores(), "runs": 3}
+        request["reader"] = "octane, streamed"
+        reading, _ = run_script("_resample_peers.py", request, cores=cores())
         return {
             "tiles": source.tiles,
             "bytes": source.bytes,
             "compression_ratio": source.ratio,
             "seconds": {
-                "read_and_decode": floor(source),
+                "read_and_decode": reading["median"],
                 **{backend: found["stages"]["total"] for backend, found in runs.items()},
             },
             "runs": runs,
         }
 
 
-def floor(source: Mosaic) -> float:
-    """Return the seconds of reading and decoding all tiles with all cores."""
-    request = {
-        "reader": "octane, streamed",
-        "source": str(source.path),
-        "threads": cores(),
-        "runs": 3,
-    }
-    return run_script("_resample_peers.py", request, cores=cores())[0]["median"]
-
-
 def main() -> None:
     """Run the chosen parts on a GPU, or say that there is none."""
     chosen = command_line(__doc__, PARTS).parse_args()
+    sizes = QUICK if chosen.quick else FULL
     try:
         xp = cupy_with_device()
+        device = {"device": describe(xp)}
+        if not chosen.quick and "Emulated" in str(device["device"]["device"]):
+            raise NoDeviceError("CUDA is emulated, which only --quick takes")
     except NoDeviceError as error:
         logger.error("gpu was not measured: %s", error)
         sys.exit(NO_DEVICE)
-    device = {"device": device_facts(xp)}
+    if len(chosen.only) > 1:
+        # What kills one part, and what it leaves behind on the device, is nothing to the others.
+        command = [sys.executable, __file__, *["--quick"] * chosen.quick, "--only"]
+        own = {**os.environ, "OCTANE_COMMIT": COMMIT}
+        codes = {part: subprocess.call([*command, part], env=own) for part in chosen.only}
+        failed = [part for part, code in codes.items() if code]
+        sys.exit(f"These parts failed: {', '.join(failed)}." if failed else 0)
+    (name,) = chosen.only
+    found = shutil.which("compute-sanitizer", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if found is None and name in SANITIZED:
+        logger.warning("%s was not run: there is no compute-sanitizer", name)
+        return
     parts = {
-        "transfers": lambda: device | transfers(xp, chosen.quick),
-        "n4": lambda: device | n4_part(xp, chosen.quick),
-        "resample": lambda: device | resample_part(xp, chosen.quick),
+        "tests": lambda: tested(few=chosen.quick),
+        "transfers": lambda: transfers(xp, sizes),
+        "cold_start": lambda: cold_start(sizes),
+        "n4": lambda: {"cases": [n4_case(xp, shape, sizes) for shape in sizes.volumes]},
+        "resample": lambda: resample_part(xp, sizes),
     }
-    run_parts("gpu", parts, chosen)
-
-
-def device_facts(xp: ModuleType) -> dict[str, object]:
-    """Return name, memory and driver of the device."""
-    runtime = xp.cuda.runtime
-    properties = runtime.getDeviceProperties(xp.cuda.Device().id)
-    return {
-        "name": properties["name"].decode(),
-        "memory_bytes": properties["totalGlobalMem"],
-        "driver": runtime.driverGetVersion(),
-        "runtime": runtime.runtimeGetVersion(),
-    }
+    for tool in SANITIZED:
+        sanitizer = (str(found), "--tool", tool, "--error-exitcode", "9")
+        parts[tool] = partial(tested, *sanitizer, few=True)
+    made = run_parts("gpu", {name: lambda: device | parts[name]()}, chosen)
+    sys.exit(not made[name].get("passed", True))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,7 @@ import json, os, subprocess, sys, tempfile
 words = sys.argv[1:]
 if words[0] not in ("run", "exec"):
     sys.exit(0)
-with open({log!r}, "a") as log:
-    log.write(json.dumps(words) + "\\n")
-mounts, kept, folder = [], {{}}, None
+given, mounts, kept, folder = list(words), [], {{}}, None
 while words and words[0] != {image!r}:
     word = words.pop(0)
     if word in ("-v", "-B"):
@@ -33,15 +31,17 @@ while words and words[0] != {image!r}:
         if word == "-v" and not os.path.exists(mounts[-1]):
             os.makedirs(mounts[-1])
     elif word in ("-e", "--env"):
-        name, given, value = words.pop(0).partition("=")
-        if given or name in os.environ:
-            kept[name] = value if given else os.environ[name]
+        name, sign, value = words.pop(0).partition("=")
+        if sign or name in os.environ:
+            kept[name] = value if sign else os.environ[name]
     elif word == "-w":
         folder = words.pop(0)
 folder = folder or os.getcwd()
 for name, value in os.environ.items():
     if name.startswith("APPTAINERENV_"):
         kept[name.removeprefix("APPTAINERENV_")] = value
+with open({log!r}, "a") as log:
+    log.write(json.dumps([given, kept]) + "\\n")
 kept.update(PATH={path!r}, HOME="/tmp")
 
 def sh(*command):
@@ -126,13 +126,17 @@ def test_the_tasks_find_all_they_need_in_their_containers(
     # Compiled code outlives a container.
     assert any((tmp_path / "work" / "numba").iterdir())
     assert list(wanted.iterdir()) == []
+    # CuPy runs what it finds in its cache: only the user who runs the tasks may write there.
+    cache = tmp_path / "work" / f"cupy-{os.getuid()}"
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
     calls = {}
-    for words in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+    for words, variables in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
         (script,) = re.findall(r"\S+/\.command\.(?:run|sh)", " ".join(words))
         text = Path(script).with_name(".command.sh").read_text(encoding="utf-8")
         (command,) = re.findall(r"(preflight|resample|stitch|stack)\.py", text)
         places = {p.split(":")[0].rstrip("/") for way, p in pairwise(words) if way in ("-v", "-B")}
         calls[command] = " ".join(words)
+        assert variables.get("CUPY_CACHE_DIR") == (str(cache) if command == "resample" else None)
         # PREFLIGHT looks at the folder that is to hold the one that tasks make outside.
         assert (str(wanted.parent) in places) == (command == "preflight")
         assert (str(wanted) in places) == (command != "preflight")

@@ -29,7 +29,13 @@ SHOWN = {"text", "csv", "groovy"}
 
 WHY_NOT = {
     ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
-    ("gpu.md", ".venv/bin/pip install 'cupy-cuda12x[ctk]'     # CUDA 12"): "needs a GPU",
+    ("gpu.md", ".venv/bin/pip install 'cupy-cuda12x[ctk]>=13'     # CUDA 12"): "needs a GPU",
+    ("gpu.md", "python3 benchmarks/gpu.py                        # all parts; 10 GB of disk"): (
+        "needs a GPU: tests/gpu/test_benchmarks.py"
+    ),
+    ("gpu.md", "# where there is a network: for the Python and the machine that they go to"): (
+        "needs the network"
+    ),
     ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
     ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",

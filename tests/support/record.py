@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,13 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def commit() -> str:
-    """Return the commit of the project, marked when the tree has changes."""
+    """Return the commit of the project, marked when the tree has changes.
+
+    Where there is no git, OCTANE_COMMIT names it.
+    """
+    named = os.environ.get("OCTANE_COMMIT")
+    if named or shutil.which("git") is None:
+        return named or "unknown"
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude", "*"],
         cwd=PROJECT,

@@ -63,4 +63,4 @@ def test_what_is_set_on_the_node_reaches_the_tasks_of_every_engine():
     base = (PROJECT / "conf" / "base.config").read_text(encoding="utf-8")
     exported = set(re.findall(r"\b(OCTANE_[A-Z_]+)[:=]", base))
     assert exported
-    assert exported | {"CUDA_VISIBLE_DEVICES"} <= set(handed.split(","))
+    assert exported | {"CUDA_VISIBLE_DEVICES", "CUPY_CACHE_DIR"} <= set(handed.split(","))
