@@ -16,7 +16,7 @@ sys.path.append(str(BENCHMARKS))
 from _tables import TABLES  # noqa: E402
 
 PARTS = {"tests", "transfers", "cold_start", "n4", "resample", "memcheck", "racecheck"}
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SANITIZER = """#!/bin/bash
 while [[ $1 == --* ]]; do printf '%s ' "$1" "$2" >> "$NOTED"; shift 2; done

@@ -14,7 +14,6 @@ from octane.n4 import cuda
 from octane.resample import gpu
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
-pytestmark = pytest.mark.gpu
 
 # Volta, Turing, Ampere (A100, A6000), Ada, Hopper and Blackwell.
 GENERATIONS = (70, 75, 80, 86, 89, 90, 100, 120)

@@ -21,8 +21,6 @@ from octane.gpu.nvml import Nvml
 from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import run_pipeline
 
-pytestmark = pytest.mark.gpu
-
 CONTEXTS = """
 def contexts():
     import ctypes

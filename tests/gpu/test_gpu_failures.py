@@ -21,7 +21,7 @@ from octane.steps.resample import resample_image
 from octane.store.image import open_image
 from octane.store.writer import Level, create_image
 
-pytestmark = [pytest.mark.gpu, pytest.mark.emulated]
+pytestmark = pytest.mark.emulated
 
 SOME = [1, 2, *accumulate(repeat(2, 12), lambda n, _: n * 2, initial=4)]
 """Numbers of an allocation or a launch, beyond the last one."""

@@ -11,8 +11,6 @@ from octane.core.metrics import Metrics
 from octane.gpu.run import Share
 from octane.pipeline.lanes import run_pipeline
 
-pytestmark = pytest.mark.gpu
-
 
 @pytest.mark.parametrize("dtype", ["f4", ">u2"])
 def test_a_lane_copies_there_and_back_and_counts_both_also_of_a_try_that_fails(cupy, dtype):

@@ -15,7 +15,6 @@ from octane.gpu.nvml import Nvml
 from octane.gpu.run import on_device
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
-pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture

@@ -16,8 +16,6 @@ from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Moments, Sharpening, Steps, itk_variation, sharpen
 
-pytestmark = pytest.mark.gpu
-
 SHAPE = (24, 40, 80)
 
 

@@ -23,8 +23,6 @@ from octane.pipeline.lanes import Lane
 from octane.steps.n4 import correct_bias
 from octane.store.volumes import open_volume
 
-pytestmark = pytest.mark.gpu
-
 PROJECT = Path(__file__).resolve().parents[2]
 SHAPE = (24, 36, 40)
 MICROMETERS = {"type": "space", "unit": "micrometer"}

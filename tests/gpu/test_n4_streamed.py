@@ -19,8 +19,6 @@ from octane.core.errors import OctaneError
 from octane.n4 import streamed
 from octane.n4.fit import n4_bias_field_correction
 
-pytestmark = pytest.mark.gpu
-
 PROJECT = Path(__file__).resolve().parents[2]
 SHAPE = (48, 40, 80)
 correct = partial(n4_bias_field_correction, shrink_factor=4, iterations=(3, 2))

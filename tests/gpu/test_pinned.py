@@ -8,8 +8,6 @@ import pytest
 
 from octane.gpu.pinned import HostMemory, Transfers, whole_pages
 
-pytestmark = pytest.mark.gpu
-
 
 @pytest.fixture
 def locked(cupy):

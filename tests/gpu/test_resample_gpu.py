@@ -22,7 +22,6 @@ from octane.resample.operator import AxisOperator, interpolator
 from octane.store.image import Attributes
 from octane.store.writer import Level, create_image
 
-pytestmark = pytest.mark.gpu
 PROJECT = Path(__file__).resolve().parents[2]
 
 SHAPE = (40, 70, 96)

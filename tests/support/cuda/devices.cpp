@@ -325,6 +325,10 @@ EXPORT int emu_submit(void* stream, Work* work) {
   return submit((Stream*)stream, std::move(*work));
 }
 EXPORT void emu_count(const char* name) { count(name); }
+EXPORT int emu_generation(int device) {
+  return state().devices[device].generation;
+}
+EXPORT int emu_device() { return current_device; }
 EXPORT void emu_lock(bool take) {
   if (take)
     state().mutex.lock();
