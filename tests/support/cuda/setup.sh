@@ -62,13 +62,16 @@ if [[ ! -f $folder/site/from || $(<"$folder/site/from") != $(sum "$wheels") ]]; 
 fi
 site=$folder/site
 # The stub asks for no CUDA when pip looks at the sources.
-step "fetching CuPy's sources" env CUPY_INSTALL_USE_STUB=1 "${pip[@]}" download --no-deps \
+step "fetching CuPy's sources and Cython" env CUPY_INSTALL_USE_STUB=1 "${pip[@]}" download --no-deps \
     --require-hashes --no-binary cupy --dest "$work" --requirement "$source"
 
 cd "$work"
 tar -xzf cupy-*.tar.gz
+for wheel in *.whl; do
+    "$python" -m zipfile -e "$wheel" tools
+done
 cd cupy-*/
-PYTHONPATH=$site step "translating CuPy's runtime.pyx" "$python" "$here/build_runtime.py"
+PYTHONPATH=$work/tools step "translating CuPy's runtime.pyx" "$python" "$here/build_runtime.py"
 include=(-I .)
 for part in cuda_runtime cuda_nvcc cuda_profiler_api; do
     include+=(-I "$site/nvidia/$part/include")
