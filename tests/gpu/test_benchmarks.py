@@ -107,6 +107,7 @@ def test_figures_of_an_emulated_gpu_are_not_written(gpu_py, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.emulated  # which has the project's own packages; pytest may load more elsewhere
 def test_it_needs_no_other_packages_than_those_that_are_named():
     code = """
 import runpy, sys

@@ -112,6 +112,17 @@ def test_documents_mention_only_flags_that_exist(path, flags):
     assert sorted(mentioned - flags) == []
 
 
+def test_cupy_is_installed_with_the_libraries_of_cuda():
+    lines = [
+        line
+        for name, text in texts()
+        for line in text.splitlines()
+        if re.search("pip install .*cupy-cuda1", line) and name.name != Path(__file__).name
+    ]
+    assert len(lines) >= 3
+    assert [line for line in lines if not re.search(r"cupy-cuda1\dx\[ctk\]", line)] == []
+
+
 def test_nothing_is_ignored_silently():
     files = chain(
         (PROJECT / "modules").glob("*.nf"),

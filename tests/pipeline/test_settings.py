@@ -54,6 +54,8 @@ def test_a_params_file(succeeding, phantom, tmp_path):
             r"export OCTANE_GPU_LOCK_DIR='it'\''s here'",
         ):
             assert line in run.wrapper(process)
+        # Without a container CuPy's own folder, in the home, will do.
+        assert "CUPY_CACHE_DIR" not in run.wrapper(process)
     assert "OCTANE_GPU_SLOTS" not in run.wrapper("STITCH")
     for process in ("N4", "STACK"):
         assert "# asked null, null" in run.wrapper(process)
