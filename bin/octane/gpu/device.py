@@ -27,10 +27,7 @@ OUT_OF_MEMORY = 2
 TAKEN = 46
 """cudaErrorDevicesUnavailable: another process uses it exclusively."""
 
-OLDEST = 13
-"""Major version of CuPy from which arrays are copied to the host without waiting."""
-
-INSTALL = f"install CuPy {OLDEST} or newer for this driver, cupy-cuda12x[ctk] or cupy-cuda13x[ctk]"
+INSTALL = "install CuPy 13 or newer for this driver, cupy-cuda12x[ctk] or cupy-cuda13x[ctk]"
 """Remedy where CuPy is missing or cannot compute."""
 
 
@@ -60,8 +57,11 @@ class CupyDevice:
         except ImportError as error:
             # A wheel for another CUDA version; the text says which library it misses.
             raise DeviceMissingError(f"CuPy cannot be imported ({error}); {INSTALL}") from error
-        if int(self.xp.__version__.partition(".")[0]) < OLDEST:
+        # Before 13 a copy to the host waits always.
+        if int(self.xp.__version__.partition(".")[0]) < 13:
             raise DeviceMissingError(f"CuPy is of version {self.xp.__version__}; {INSTALL}")
+        cuda = self.xp.cuda
+        self.errors = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
         self.uuid = uuid
         self._handle, self._made = ctypes.c_int(), False
         self.ordinal = self._find()
@@ -83,7 +83,6 @@ class CupyDevice:
             with self.active():
                 self._made = True
                 self.xp.ones(1).get()
-                cuda.cublas  # noqa: B018 - loads the library, for products of matrices
         except (RuntimeError, ImportError, MemoryError, cuda.compiler.CompileException) as error:
             reason = str(error).partition("\n")[0]
             if self.is_out_of_memory(error) or getattr(error, "status", None) == TAKEN:
@@ -104,27 +103,24 @@ class CupyDevice:
         finally:
             if before:
                 # A GPU that is lost refuses it; the error that ended the block says why.
-                with suppress(driver.CUDADriverError):
+                with suppress(*self.errors):
                     driver.ctxSetCurrent(before)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Recognise the errors of CuPy, of the runtime, of the driver and of cuBLAS."""
-        cuda = self.xp.cuda
-        if isinstance(error, cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError):
-            return error.status == OUT_OF_MEMORY
-        refused = "CUBLAS_STATUS_ALLOC_FAILED" in str(error)
-        return refused or isinstance(error, cuda.memory.OutOfMemoryError)
+        """Recognise the errors of CuPy, of the runtime and of the driver."""
+        if isinstance(error, self.errors):
+            return vars(error)["status"] == OUT_OF_MEMORY
+        return isinstance(error, self.xp.cuda.memory.OutOfMemoryError)
 
     def is_lost(self) -> bool:
         """Tell whether CUDA refuses all work, as it does after a fault of a kernel or of memory.
 
         By CUDA's documents no call then works in this process, on any GPU, until it ends.
         """
-        cuda = self.xp.cuda
         try:
             with self.active():
-                cuda.runtime.deviceSynchronize()
-        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError):
+                self.xp.cuda.runtime.deviceSynchronize()
+        except self.errors:
             return True
         return False
 
@@ -160,10 +156,9 @@ class CupyDevice:
         ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxReset_v2(self._handle)
 
     def _find(self) -> int:
-        runtime = self.xp.cuda.runtime
         try:
-            count = runtime.getDeviceCount()
-        except runtime.CUDARuntimeError as error:
+            count = self.xp.cuda.runtime.getDeviceCount()
+        except self.errors as error:
             raise DeviceMissingError(f"CUDA does not start ({error}); {INSTALL}") from error
         driver, uuid = ctypes.CDLL("libcuda.so.1"), (ctypes.c_ubyte * 16)()
         digits = self.uuid.partition("-")[2].replace("-", "")
@@ -193,10 +188,9 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
     else:
         runtime = xp.cuda.runtime
         properties = runtime.getDeviceProperties(runtime.getDevice())
-        name = properties["name"]
         found |= {
             "backend": "gpu",
-            "device": name.decode() if isinstance(name, bytes) else str(name),
+            "device": properties["name"].decode(),
             "driver": _driver(),
             "cuda": _cuda_version(runtime.driverGetVersion()),
             "runtime": _cuda_version(runtime.runtimeGetVersion()),

@@ -22,6 +22,7 @@ import gc
 import logging
 import os
 import random
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -263,6 +264,9 @@ class _Run(Generic[Result]):
 
     def _once(self, device: CupyDevice, batch: int) -> tuple[str, str, list[Result]]:
         """Try once: outcome, text of the error, and the result where there is one."""
+        shown = sys.unraisablehook
+        # On a GPU that is lost CuPy's destructors fail too; the first error says all.
+        sys.unraisablehook = lambda e: None if isinstance(e.exc_value, device.errors) else shown(e)
         try:
             with device.active():
                 return "done", "", [self.work(Share(device.xp, batch, device))]
@@ -280,6 +284,8 @@ class _Run(Generic[Result]):
                 traceback.clear_frames(chain.__traceback__)
                 chain = chain.__cause__ or chain.__context__
             return outcome, failure, []
+        finally:
+            sys.unraisablehook = shown
 
 
 def _others(uuid: str, left: set[str]) -> bool:

@@ -64,6 +64,7 @@ class FakeDevices:
             active=active,
             is_out_of_memory=lambda error: isinstance(error, NoMemoryError),
             is_lost=lambda: False,
+            errors=(),
             empty=lambda: self.log.append(("empty", uuid)),
             leave=lambda: self.log.append(("leave", uuid)),
         )
