@@ -132,6 +132,12 @@ def test_a_command_loads_its_step_when_it_works(run_python, name):
     assert run_python(code) == "[]"
 
 
+def test_steps_on_ome_zarr_start_without_what_they_do_not_call(run_python):
+    steps = "resample, stitch, stack, pyramid, preflight"
+    code = f"import sys; from octane.steps import {steps}; print([*sys.modules])"
+    assert not {"'SimpleITK'", "'scipy'"} & set(run_python(code).strip("[]").split(", "))
+
+
 def test_the_version_is_the_packages(command):
     assert command("n4", "--version").stdout.strip() == __version__
 
