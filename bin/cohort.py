@@ -4,7 +4,6 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.steps.cohort import make_cohort
 
 
 def main(
@@ -28,6 +27,8 @@ def main(
     unseen
         Do not look whether the paths of the rows exist.
     """
+    from octane.steps.cohort import make_cohort
+
     make_cohort(request, samplesheet, output, look=not unseen)
 
 

@@ -4,7 +4,6 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.report.cohort import write_cohort_report
 
 
 def main(
@@ -28,6 +27,8 @@ def main(
     overwrite
         Replace a page that exists.
     """
+    from octane.report.cohort import write_cohort_report
+
     write_cohort_report(reports, destination, heading=heading, overwrite=overwrite)
 
 

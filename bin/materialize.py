@@ -5,8 +5,6 @@ from pathlib import Path
 
 from octane.config.cli import command, launch
 from octane.core.errors import OctaneError
-from octane.steps.materialize import materialize
-from octane.steps.materialize import verify as verify_stores
 
 app = command(__doc__)
 
@@ -26,6 +24,9 @@ def main(outdir: Path, /, *, dry_run: bool = False, verify: bool = False) -> Non
     verify
         Decode every chunk of all stores in OUTDIR instead.
     """
+    from octane.steps.materialize import materialize
+    from octane.steps.materialize import verify as verify_stores
+
     if dry_run and verify:
         raise OctaneError("--dry-run and --verify exclude each other; give one of them.")
     if verify:

@@ -14,7 +14,6 @@ from octane.config.params import (
     N4Parameters,
     parameter,
 )
-from octane.steps.n4 import correct_bias, prepare
 
 
 class Files(BaseModel):
@@ -53,6 +52,8 @@ def main(
     dry_run
         Print what would be fitted, how finely, and the memory it takes; do nothing.
     """
+    from octane.steps.n4 import correct_bias, prepare
+
     given = (source, destination, parameters, reading, execution)
     if dry_run:
         planned = prepare(*given, save_bias_field=files.save_bias_field, truth=files.truth)

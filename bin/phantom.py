@@ -5,7 +5,6 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.params import ExecutionParameters, PhantomParameters
-from octane.steps.phantom import make_phantom
 
 
 def main(
@@ -25,6 +24,8 @@ def main(
     metrics
         Where to write the record of what was done, as JSON.
     """
+    from octane.steps.phantom import make_phantom
+
     make_phantom(destination, parameters, execution).save(metrics, None)
 
 

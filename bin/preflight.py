@@ -4,7 +4,6 @@
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.steps.preflight import make_plans
 
 
 def main(sources: Path, output: Path, /, *, request: Path, positions: Path, beside: Path) -> None:
@@ -23,6 +22,8 @@ def main(sources: Path, output: Path, /, *, request: Path, positions: Path, besi
     beside
         A folder with the masks and truths, in the same way.
     """
+    from octane.steps.preflight import make_plans
+
     make_plans(request, sources, output, positions, beside)
 
 

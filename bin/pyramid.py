@@ -5,7 +5,6 @@ from pathlib import Path
 
 from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
-from octane.steps.pyramid import build_pyramid
 
 
 def main(
@@ -32,6 +31,8 @@ def main(
     preview
         Where to write central slices for the report, as NPZ.
     """
+    from octane.steps.pyramid import build_pyramid
+
     build_pyramid(source, destination, parameters, reading, execution).save(metrics, preview)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from octane.config.cli import run
 from octane.config.params import ExecutionParameters, ReportParameters
-from octane.steps.report import write_report
 
 
 def main(
@@ -35,6 +34,8 @@ def main(
     run
         JSON of the run: versions of Nextflow and of the code, profile.
     """
+    from octane.steps.report import write_report
+
     write_report(
         records,
         previews or [],

@@ -10,7 +10,6 @@ from octane.config.params import (
     LeaseParameters,
     ResampleParameters,
 )
-from octane.steps.resample import resample_image
 
 
 def main(
@@ -41,6 +40,8 @@ def main(
     dry_run
         Tell what would be done, with how many workers and how much memory, and do nothing.
     """
+    from octane.steps.resample import resample_image
+
     made = resample_image(
         source, destination, parameters, reading, execution, sharing, dry_run=dry_run
     )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters
-from octane.steps.stack import stack_sections
 
 
 def main(
@@ -32,6 +31,8 @@ def main(
     preview
         Where to write central slices for the report, as NPZ.
     """
+    from octane.steps.stack import stack_sections
+
     stack_sections(sources, destination, parameters, reading, execution).save(metrics, preview)
 
 

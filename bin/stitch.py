@@ -5,7 +5,6 @@ from pathlib import Path
 
 from octane.config.cli import StoreName, run
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
-from octane.steps.stitch import stitch_section
 
 
 def main(
@@ -35,6 +34,8 @@ def main(
     preview
         Where to write the section's thumbnail, as NPZ.
     """
+    from octane.steps.stitch import stitch_section
+
     stitch_section(source, destination, parameters, reading, execution, positions).save(
         metrics, preview
     )

@@ -15,8 +15,6 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-import SimpleITK as sitk
-from scipy import ndimage
 
 log = logging.getLogger(__name__)
 
@@ -100,12 +98,17 @@ def _interpolation(
 
 def otsu_threshold(values: np.ndarray) -> float:
     """Return Otsu's threshold as ITK computes it (128 bins)."""
+    import SimpleITK as sitk
+
     otsu = sitk.OtsuThresholdImageFilter()
     otsu.Execute(sitk.GetImageFromArray(np.ascontiguousarray(values)))
     return otsu.GetThreshold()
 
 
 def _section_mask(section: np.ndarray) -> np.ndarray:
+    # Only runs with a mask of tissue wait for it.
+    from scipy import ndimage
+
     smooth = ndimage.gaussian_filter(section, SIGMA)
     mask = smooth > otsu_threshold(smooth)
     # Plane by plane: a cut ventricle opens at the top and bottom of its section and would never

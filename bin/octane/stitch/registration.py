@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, ndimage
 
 from octane.store.mosaic_grid import Position, Tile
 
@@ -40,12 +39,16 @@ def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
 
 def band_passed(image: npt.NDArray) -> npt.NDArray[np.float64]:
     """Difference of Gaussians: without the finest speckle and without shading."""
+    from scipy import ndimage
+
     fine, coarse = (ndimage.gaussian_filter(image.astype(np.float64), s) for s in BAND)
     return fine - coarse
 
 
 def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
     """Normalised cross-correlation at every shift, over what overlaps at that shift."""
+    from scipy import fft
+
     shape = [2 * n for n in first.shape]
     one = fft.rfft2(np.ones(first.shape, first.dtype), shape)
     a, a2, b, b2 = (fft.rfft2(v, shape) for v in (first, first**2, second, second**2))

@@ -1,21 +1,27 @@
 """Volumes in files that ITK reads: NIfTI, MHA and NRRD, read whole when voxels are asked for.
 
-The steps take all voxels of such a file, and ITK reads a part of most formats no faster.
+The steps take all voxels of such a file, and ITK reads a part of most formats no faster. SimpleITK
+is loaded by what works with a file: steps on OME-Zarr start sooner without it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from octane.core.errors import OctaneError, unreadable
 from octane.core.geometry import MICROMETERS, Grid, Region, vector
 from octane.store.image import Attributes
+
+if TYPE_CHECKING:
+    import SimpleITK as sitk
 
 TIFF = (".tif", ".tiff")
 FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", *TIFF)
@@ -29,8 +35,6 @@ TAKEN = (16, 256, 256)
 PIECE_BYTES = 32_000_000
 """Most that is read at once of a NIfTI file, which ITK holds twice."""
 
-COMPLEX = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
-
 
 class FileVolume:
     """A file of :data:`FORMATS`, read whole by the first thread that asks for voxels.
@@ -39,6 +43,8 @@ class FileVolume:
     """
 
     def __init__(self, path: Path, grid: Grid, frame: sitk.Image) -> None:
+        import SimpleITK as sitk
+
         self.path, self.grid, self.frame = path, grid, frame
         self.dtype: np.dtype = sitk.GetArrayFromImage(frame).dtype
         self.chunks = TAKEN
@@ -63,6 +69,8 @@ class FileVolume:
             return self._voxels
 
     def _read_all(self) -> npt.NDArray:
+        import SimpleITK as sitk
+
         shape, name = self.grid.shape, self.path.name.lower()
         if not name.endswith((".nii", ".nii.gz")):
             with _told(self.path):
@@ -83,6 +91,8 @@ class FileVolume:
 
     def read_part(self, region: Region, out: npt.NDArray) -> None:
         """Read a part of the file, which ITK does fast for NIfTI alone."""
+        import SimpleITK as sitk
+
         reader = sitk.ImageFileReader()
         reader.SetFileName(str(self.path))
         reader.SetExtractIndex([r.start for r in reversed(region)])
@@ -94,6 +104,8 @@ class FileVolume:
 
 def open_file(path: Path) -> FileVolume:
     """Open a file of ITK's; of its voxels the last is read at the most."""
+    import SimpleITK as sitk
+
     require_format(path)
     try:
         path.open("rb").close()
@@ -106,7 +118,8 @@ def open_file(path: Path) -> FileVolume:
         reader.ReadImageInformation()
     pixel, dimension = reader.GetPixelIDValue(), reader.GetDimension()
     # Of a complex number ITK counts the parts in some formats.
-    components = 1 if pixel in COMPLEX else reader.GetNumberOfComponents()
+    complex_pixels = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
+    components = 1 if pixel in complex_pixels else reader.GetNumberOfComponents()
     if dimension != 3 or components != 1:
         raise OctaneError(
             f"{path} has {dimension} dimensions and {components} components a voxel; "
@@ -136,6 +149,8 @@ def require_format(path: Path) -> None:
 
 def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
     """One voxel that lies as the image would: ITK turns an axis whose spacing is negative."""
+    import SimpleITK as sitk
+
     spacing, direction = reader.GetSpacing(), reader.GetDirection()
     frame = sitk.Image([1, 1, 1], pixel)
     frame.SetSpacing([abs(s) for s in spacing])

@@ -1,5 +1,7 @@
 """Volumes, whatever the file, OME-Zarr, TIFF or one of ITK's, and those that a path stands for."""
 
+from __future__ import annotations
+
 import gzip
 import zlib
 from collections.abc import Generator
@@ -7,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from octane.config.params import InputParameters
 from octane.core.errors import NoSpaceError, OctaneError
@@ -32,6 +33,9 @@ from octane.store.itk_files import (
 )
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
 from octane.store.writer import CHUNK, SHARD, Codec, Level, create_image
+
+if TYPE_CHECKING:
+    import SimpleITK as sitk
 
 CUT = 256
 """Longest edge of a cut through a volume, pixels."""
@@ -361,6 +365,8 @@ def create_volume(
 
 
 def _image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
+    import SimpleITK as sitk
+
     try:
         return sitk.GetImageFromArray(voxels)
     except (TypeError, KeyError) as error:
@@ -371,6 +377,8 @@ def _image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
 
 
 def _write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
+    import SimpleITK as sitk
+
     try:
         sitk.WriteImage(image, str(partial))
     except RuntimeError as error:
