@@ -37,14 +37,19 @@ def slot(project, tmp_path, monkeypatch):
                 stderr=subprocess.PIPE,
                 text=True,
                 env={**os.environ, **changed},
-                # Whoever runs the tests in the background has them ignore it.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=heed_signals,
             )
             stack.enter_context(process)
             stack.callback(process.kill)
             return process
 
         yield start
+
+
+def heed_signals():
+    """Undo what a background job of a shell and nohup do to the tests and what they start."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
