@@ -76,6 +76,7 @@ class Kernel(Generic[P, R]):
     def _compile(self, *, cache: bool) -> Callable[P, R]:
         import numba
         from numba.core.registry import cpu_target
+        from numba.core.runtime.nrt import rtsys
 
         # numba numbers the versions of a function in one list, in which two processes that compile
         # at once for two processors or signatures can take the same number: a name for each.
@@ -84,6 +85,11 @@ class Kernel(Generic[P, R]):
         function.__qualname__ += f"-{zlib.crc32(repr(kind).encode()):08x}"
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
         make = numba.njit(nogil=True, cache=cache, error_model="numpy")(function)
+        if cache:
+            # numba would load all that it compiles with, SciPy too, before it looks into the cache:
+            # a third of the time of a short command. What cached code calls is its memory manager.
+            rtsys.initialize(cpu_target.target_context)
+            make._cache.load_overload = make._cache._load_overload  # ty: ignore
         try:
             make.compile(self.signature)
         # A file that a crash cut short, or zeros that a loss of power left.

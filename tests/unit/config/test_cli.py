@@ -121,23 +121,6 @@ def test_what_is_wrong_is_one_sentence_on_standard_error(
     assert list(tmp_path.iterdir()) == []
 
 
-HEAVY = ("zarr", "SimpleITK", "scipy", "numba", "matplotlib", "jinja2")
-COMMANDS = ("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom")
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_loads_its_step_when_it_works(run_python, name):
-    """Help, and a mistake in the command line, come at once."""
-    code = f"import sys, {name}; print([m for m in sys.modules if m in {HEAVY}])"
-    assert run_python(code) == "[]"
-
-
-def test_steps_on_ome_zarr_start_without_what_they_do_not_call(run_python):
-    steps = "resample, stitch, stack, pyramid, preflight"
-    code = f"import sys; from octane.steps import {steps}; print([*sys.modules])"
-    assert not {"'SimpleITK'", "'scipy'"} & set(run_python(code).strip("[]").split(", "))
-
-
 def test_the_version_is_the_packages(command):
     assert command("n4", "--version").stdout.strip() == __version__
 

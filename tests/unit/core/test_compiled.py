@@ -23,6 +23,7 @@ def step(x):
 def twice(x):
     return step(step(x))
 """
+COMMANDS = ("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom")
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -127,6 +128,15 @@ def test_code_is_kept_beside_its_source_for_each_processor(start, code, tmp_path
     assert files(tmp_path) == kept
 
 
+def test_code_that_is_kept_runs_without_what_numba_compiles_with(start):
+    script = (
+        SCRIPT
+        + "import sys; print('numba.np.linalg' in sys.modules, 'scipy.linalg' in sys.modules)"
+    )
+    assert finish(start(script=script))[0] == "2.0\nTrue True\n"
+    assert finish(start(script=script))[0] == "2.0\nFalse False\n"
+
+
 def test_a_changed_helper_is_compiled_again(start, code):
     assert finish(start()) == ("2.0\n", "")
     (code / "twice.py").write_text(MODULE.replace("+ 1", "+ 9"))
@@ -152,6 +162,8 @@ def test_kernels_and_their_helpers_are_in_one_file(module):
     ("script", "slow"),
     [
         ("from octane.steps import n4, preflight, report, stack", ("numba", "llvmlite")),
+        ("from octane.steps import pyramid, resample, stitch", ("SimpleITK", "scipy")),
+        *((f"import {command}", ("zarr", "scipy", "matplotlib")) for command in COMMANDS),
         # Every task asks for versions.
         ("import octane.core.versions", ("numpy", "zarr", "pydantic")),
     ],
