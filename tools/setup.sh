@@ -98,6 +98,15 @@ install_python_packages() {
     } >"$stamp"
 }
 
+compile_loops() {
+    local stamp=.tools/compiled wanted
+    wanted="${NUMBA_CACHE_DIR:-here} $(hash_of requirements/run.txt bin/octane/{n4,resample}/kernels.py)"
+    [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
+    say "compiling the loops of RESAMPLE and N4"
+    .venv/bin/python tools/compile_loops.py
+    echo "$wanted" >"$stamp"
+}
+
 # --- Java -------------------------------------------------------------------------------------
 
 install_java() {
@@ -171,6 +180,7 @@ if ! command -v mvn >/dev/null; then
 fi
 
 install_python_packages
+compile_loops
 # Which Java a user's own Nextflow takes is between the two, as long as there is one.
 [[ -z $nextflow ]] || install_java 99
 if ((${#jars[@]})); then
