@@ -191,7 +191,7 @@ def octane_streamed(request: dict) -> Reader:
     image = open_image(Path(request["source"]))
     reader = image.reader
     if reader is None:
-        raise RuntimeError(f"{image.path} is read through zarr, because {image.why_zarr}")
+        raise RuntimeError(f"{image.path} is read through zarr, because {image.array.why_zarr}")
     depth, *plane = image.array.chunks
     planes = max(1, BATCH_BYTES // (math.prod(plane) * image.dtype.itemsize))
     kept = local()

@@ -62,7 +62,7 @@ def stitching(folder: Path) -> dict[str, bytes]:
     command("stitch", mosaic, folder / "section.ome.zarr")
     stored, section = (open_image(path) for path in (mosaic, folder / "section.ome.zarr"))
     tile = MosaicGrid.of(stored).tile
-    before, after = (image.array[:].mean(axis=0) for image in (stored, section))
+    before, after = (image.array.opened[:].mean(axis=0) for image in (stored, section))
     grey = grey_scale([before, after])
     # A white line between tiles, as wide as 4 pixels.
     for axis, size in enumerate(tile[1:]):

@@ -103,7 +103,8 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
 
     truth = on_grid(original)
     tissue = truth > TISSUE
-    shown = {"as imaged": on_grid(original * field(original.shape)), "result": image.array[:]}
+    result = image.array.opened[:]
+    shown = {"as imaged": on_grid(original * field(original.shape)), "result": result}
     for name, values in shown.items():
         # N4 leaves the scale open.
         values = shown[name] = values * (truth[tissue].mean() / values[tissue].mean())
@@ -112,7 +113,8 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
         print(f"{name + ':':10} correlation {correlation:.3f}, rms difference {100 * rms:.1f} %")
     plane = len(truth) // 2
     section, depth = divmod(round(first[0] - 0.5 + scale[0] * plane), THICKNESS)
-    mosaic = open_image(folder / "mosaics" / f"section_{section + 1:02d}.ome.zarr").array[depth]
+    section_image = open_image(folder / "mosaics" / f"section_{section + 1:02d}.ome.zarr")
+    mosaic = section_image.array.opened[depth]
     step = int(scale[1])
     planes = [("mosaic grid", mosaic[::step, ::step])]
     planes += [(name, values[plane]) for name, values in (shown | {"original": truth}).items()]

@@ -101,7 +101,7 @@ def judged(
     for source in sorted((folder / "phantom" / "mosaics").iterdir()):
         image = open_image(source)
         if change is not None and source.name.startswith("section_02"):
-            changed = change(np.asarray(image.array[:]), MosaicGrid.of(image), made)
+            changed = change(np.asarray(image.array.opened[:]), MosaicGrid.of(image), made)
             zarr.open_array(source / "0")[:] = changed
         sections.append(folder / "out" / source.name)
         own = StitchParameters.model_validate(stitching or {})

@@ -138,7 +138,7 @@ def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
     elif not isinstance(source, Image):
         access = "read whole, as its format is"
     elif source.reader is None:
-        access = f"read through zarr, because {source.why_zarr}"
+        access = f"read through zarr, because {source.array.why_zarr}"
     else:
         access = f"chunks decoded {'a few planes at a time' if source.reader.streams else 'whole'}"
     memory = f"about {plan.predicted_bytes / 1e6:.0f} MB of memory"

@@ -83,7 +83,7 @@ def verify(folder: Path) -> int:
                 raise OctaneError(_gone(store))
             for level in open_levels(store):
                 whole = tuple(slice(0, n) for n in level.grid.shape)
-                objects = stored_objects(level.array, store, level.within(whole))
+                objects = stored_objects(level.array, level.within(whole))
                 chunks += [(level, o.region[-3:]) for o in objects]
         except OctaneError as error:
             damaged[store] = str(error)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
-import zarr
 
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.core.arrays import require_cpu
@@ -19,6 +18,7 @@ from octane.core.records import PyramidFigures
 from octane.gpu.device import describe
 from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
+from octane.store.array import Array
 from octane.store.image import Attributes, Image
 from octane.store.sections import (
     Section,
@@ -111,18 +111,18 @@ def build_pyramid(
     return metrics
 
 
-def _same_chunks(image: Volume, array: zarr.Array) -> TypeGuard[Image]:
+def _same_chunks(image: Volume, array: Array) -> TypeGuard[Image]:
     """Tell whether the first level equals a volume of octane's own in chunks and codecs."""
     if not isinstance(image, Image) or image.attributes.get("step") not in ("stack", "n4"):
         return False
-    ours, theirs = (a.metadata.to_dict() for a in (array, image.array))
+    ours, theirs = (a.metadata for a in (array, image.array))
     return all(ours.get(k) == theirs.get(k) for k in {*ours, *theirs} - {"attributes"})
 
 
-def _link(image: Image, array: zarr.Array, metrics: Metrics) -> None:
+def _link(image: Image, array: Array, metrics: Metrics) -> None:
     image.require_chunks(tuple(slice(0, n) for n in image.grid.shape))
     source = (image.path / image.array.path).resolve()
-    target = Path(str(array.store_path.store.root)) / array.path  # ty: ignore
+    target = array.folder / array.path
     for file in sorted(source.rglob("*")):
         if not file.is_file() or file.name == "zarr.json":
             continue
@@ -145,11 +145,11 @@ def _preview(
     """Cut the coarsest level that fills the preview, or the finest."""
     index = max((i for i, grid in enumerate(grids) if max(grid.shape) >= CUT), default=0)
     grid, array = grids[index], writers[index].array
-    planes = grid.shape[0]
+    image, planes = Image(array.folder, array, grid), grid.shape[0]
     sections = rescaled(sections, grid.spacing[0] / grids[0].spacing[0], planes)
     cuts = Cuts(writers[index], grid, array.dtype, imaged_plane(sections, planes))
     for axis, at in enumerate(cuts.centre):
         whole = [slice(0, n) for n in grid.shape]
         region: Region = (*whole[:axis], slice(at, at + 1), *whole[axis + 1 :])
-        cuts.take(region, np.asarray(array[region]))
+        cuts.take(region, image.read(region))
     cuts.note(metrics)

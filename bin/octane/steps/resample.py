@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy.typing as npt
+from numcodecs import Zstd
 
 from octane.config.params import (
     ExecutionParameters,
@@ -119,7 +120,7 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
         return execution.backend
     reader = image.reader if isinstance(image, Image) else None
     workers = execution.workers or cores()
-    if reader is not None and reader.encoding.compression == "zstd":
+    if reader is not None and isinstance(reader.array.compressor, Zstd):
         reason = "decoding zstd takes most of the time, and a GPU does not do it"
     elif workers > FEW_CORES:
         reason = f"{workers} workers resample faster than tiles reach a GPU"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import zarr
 
 from octane.core.geometry import Region
+from octane.store.array import Array
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
 METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
@@ -67,45 +67,34 @@ class StoredObject(NamedTuple):
     region: Region
 
 
-def owned_shape(array: zarr.Array) -> tuple[int, ...]:
-    """Voxels of one stored object, which one writer must own."""
-    return array.shards or array.chunks
-
-
-def chunk_key(array: zarr.Array, position: tuple[int, ...]) -> str:
-    """Key of the stored object at ``position``, counted in objects along each axis."""
-    return f"{array.path}/{array.metadata.encode_chunk_key(position)}".removeprefix("/")
-
-
-def stored_objects(array: zarr.Array, store: Path, region: Region) -> Iterator[StoredObject]:
+def stored_objects(array: Array, region: Region) -> Iterator[StoredObject]:
     """Every stored object that holds a part of ``region``, in raster order."""
-    size = owned_shape(array)
+    size = array.owned
     spans = (
         range(r.start // n, -(-r.stop // n)) if r.stop > r.start else range(0)
         for r, n in zip(region, size, strict=True)
     )
     for position in product(*spans):
-        key = chunk_key(array, position)
+        key = array.key(position)
         axes = zip(position, size, array.shape, strict=True)
         held = tuple(slice(p * n, min((p + 1) * n, m)) for p, n, m in axes)
-        yield StoredObject(key, store / key, held)
+        yield StoredObject(key, array.folder / key, held)
 
 
-def missing_keys(array: zarr.Array, store: Path, region: Region) -> Iterator[str]:
+def missing_keys(array: Array, region: Region) -> Iterator[str]:
     """Keys of the objects and inner chunks of ``region`` that are not in the store.
 
     One that is there and cannot be read, or is no file, is a :class:`ChunkError`.
     """
-    layout = ShardLayout.of(array)
-    for stored in stored_objects(array, store, region):
+    for stored in stored_objects(array, region):
         try:
             with reading(stored.key):
                 require_file(stored.file.stat().st_mode, stored.key)
         except MissingChunkError:
             yield stored.key
             continue
-        if layout is not None:
-            for inner in _missing_inner(array, layout, stored, region):
+        if array.layout is not None:
+            for inner in _missing_inner(array, array.layout, stored, region):
                 yield f"{stored.key} (inner chunk {inner})"
 
 
@@ -116,7 +105,7 @@ def require_file(mode: int, key: str) -> None:
 
 
 def _missing_inner(
-    array: zarr.Array, layout: ShardLayout, stored: StoredObject, region: Region
+    array: Array, layout: ShardLayout, stored: StoredObject, region: Region
 ) -> Iterator[str]:
     """Inner chunks that a shard's index marks absent."""
     try:

@@ -18,8 +18,9 @@ import zstandard
 from numcodecs import Blosc, Zstd
 
 from octane.core.timing import moved, span
+from octane.store.array import Array
 from octane.store.chunks import CorruptChunkError, reading, require_file
-from octane.store.encoding import CHECKSUM_BYTES, Encoding, crc32c
+from octane.store.encoding import CHECKSUM_BYTES, crc32c
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -298,12 +299,12 @@ class BloscStream(ChunkStream):
             raise CorruptChunkError(self.key, str(error)) from error
 
 
-def decoded_stream(stored: StoredBytes, encoding: Encoding, space: Workspace) -> ChunkStream:
+def decoded_stream(stored: StoredBytes, array: Array, space: Workspace) -> ChunkStream:
     """The stream that decodes ``stored``."""
-    match encoding.compressor:
+    match array.compressor:
         case None:
-            return RawStream(stored, encoding.chunk_bytes, space)
+            return RawStream(stored, array.chunk_bytes, space)
         case Zstd():
-            return ZstdStream(stored, encoding.chunk_bytes, space)
+            return ZstdStream(stored, array.chunk_bytes, space)
         case codec:
-            return BloscStream(stored, encoding.chunk_bytes, space, codec)
+            return BloscStream(stored, array.chunk_bytes, space, codec)

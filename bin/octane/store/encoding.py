@@ -5,20 +5,15 @@ length, all ones when absent) and mostly a crc32c, at the end or the start of th
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import Literal, cast
+from typing import Any, cast
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
-import zarr
-from numcodecs import Blosc, Zstd
-from zarr.abc.codec import Codec
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
-from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
-from zarr.storage import LocalStore
+from numcodecs import Blosc, Zstd, blosc
 
 ABSENT = 2**64 - 1
 """Offset and length of an inner chunk that the shard does not hold."""
@@ -26,7 +21,27 @@ ABSENT = 2**64 - 1
 CHECKSUM_BYTES = 4
 """Bytes of a crc32c."""
 
-SHUFFLES = {"noshuffle": Blosc.NOSHUFFLE, "shuffle": Blosc.SHUFFLE, "bitshuffle": Blosc.BITSHUFFLE}
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+SINGLE = {"name": "bytes"}
+CRC32C = {"name": "crc32c"}
+"""Codecs in zarr's metadata: of voxels of several bytes, of single bytes, and a checksum."""
+
+FIELDS = {
+    "zstd": {"level": int, "checksum": bool},
+    "blosc": {"typesize": int, "cname": str, "clevel": int, "shuffle": str, "blocksize": int},
+    "sharding_indexed": dict.fromkeys(("chunk_shape", "codecs", "index_codecs"), list)
+    | {"index_location": str},
+}
+"""Fields of other codecs."""
+COMPRESSORS = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+SHUFFLES = ["noshuffle", "shuffle", "bitshuffle"]
+"""Those that blosc has, in the order of its numbers."""
+
+Json = dict[str, Any]
+"""Metadata of zarr, or a part of them."""
+
+# As zarr sets it: octane's own threads encode and decode side by side.
+blosc.use_threads = False
 
 
 class ShardIndexError(ValueError):
@@ -51,21 +66,15 @@ class ShardLayout:
     checked: bool
 
     @classmethod
-    def of(cls, array: zarr.Array) -> "ShardLayout | None":
-        """Layout of the array's shards; None without shards, or when they are encoded again."""
-        metadata = array.metadata
-        if not isinstance(metadata, ArrayV3Metadata) or array.shards is None:
-            return None
-        codec = metadata.codecs[0]
-        if not isinstance(codec, ShardingCodec) or len(metadata.codecs) > 1:
-            return None
-        first, *others = codec.index_codecs
-        if not isinstance(first, BytesCodec) or not first.endian or first.endian.value != "little":
-            return None
-        if [type(other) for other in others] not in ([], [Crc32cCodec]):
-            return None
-        counts = (s // c for s, c in zip(array.shards, array.chunks, strict=True))
-        return cls(tuple(counts), codec.index_location.value == "end", bool(others))
+    def of(cls, codecs: list[Json], owned: Sequence[int]) -> "ShardLayout":
+        """Layout of shards of so many voxels; a NotDirectError where it is of another kind."""
+        given = _configuration(codecs[0])
+        counts = [divmod(n, c) for n, c in zip(owned, given["chunk_shape"], strict=True)]
+        index, location = given["index_codecs"], given["index_location"]
+        known = index in ([LITTLE], [LITTLE, CRC32C]) and location in ("start", "end")
+        if len(codecs) > 1 or not known or any(rest for _, rest in counts):
+            raise NotDirectError("its shards, or their indices, have further codecs")
+        return cls(tuple(n for n, _ in counts), location == "end", len(index) > 1)
 
     @property
     def index_bytes(self) -> int:
@@ -98,101 +107,45 @@ class NotDirectError(Exception):
     """Why an array has to be read through zarr, as the end of a sentence."""
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """Encoding of an array's (inner) chunks, which are stored in full at the array's edge as well.
-
-    ``dtype`` is little-endian, ``checked`` tells whether a crc32c follows the bytes, ``shard`` is
-    None for one file a chunk, and ``folder`` is the store that keys are relative to.
-    """
-
-    dtype: np.dtype
-    chunks: tuple[int, ...]
-    fill: np.generic
-    compressor: Zstd | Blosc | None
-    checked: bool
-    shard: ShardLayout | None
-    folder: Path
-
-    @classmethod
-    def of(cls, array: zarr.Array) -> "Encoding":
-        """Encoding of an array; a NotDirectError names the part of it that octane does not know."""
-        store = array.store_path.store
-        if not isinstance(store, LocalStore):
-            raise NotDirectError("the store is not a folder")
-        if array.dtype.kind not in "biufc":
-            raise NotDirectError(f"its voxels are of type {array.dtype}")
-        shard = ShardLayout.of(array)
-        if isinstance(array.metadata, ArrayV2Metadata):
-            compressor, checked = _version_2(array.metadata, array.dtype), False
-        else:
-            codecs = array.metadata.codecs
-            if isinstance(codecs[0], ShardingCodec):
-                if shard is None:
-                    raise NotDirectError("its shards, or their indices, have further codecs")
-                codecs = codecs[0].codecs
-            compressor, checked = _version_3(codecs, array.dtype)
-        fill = array.metadata.fill_value
-        dtype = array.dtype.newbyteorder("<")
-        return cls(
-            dtype,
-            array.chunks,
-            dtype.type(0 if fill is None else fill),
-            compressor,
-            checked,
-            shard,
-            Path(store.root),
-        )
-
-    @property
-    def compression(self) -> Literal["zstd", "blosc", "none"]:
-        """Compression of the voxels' bytes."""
-        if self.compressor is None:
-            return "none"
-        return "zstd" if isinstance(self.compressor, Zstd) else "blosc"
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Size of a decoded chunk."""
-        return int(np.prod(self.chunks)) * self.dtype.itemsize
+def _configuration(codec: Json) -> Json:
+    """Configuration of a codec that has its fields and no others."""
+    given = codec["configuration"]
+    if len(codec) > 2 or {f: type(given[f]) for f in given} != FIELDS[codec["name"]]:
+        raise NotDirectError(f"it has a codec {codec['name']} of another form")
+    return given
 
 
-def _version_2(metadata: ArrayV2Metadata, dtype: np.dtype) -> Zstd | Blosc | None:
-    if metadata.order != "C":
-        raise NotDirectError(f"its chunks are in {metadata.order} order")
-    if metadata.filters:
-        raise NotDirectError("it has filters")
-    if dtype.byteorder == ">":
-        raise NotDirectError("it is big-endian")
-    compressor = metadata.compressor
-    if compressor is not None and not isinstance(compressor, Zstd | Blosc):
-        raise NotDirectError(f"it is compressed with {type(compressor).__name__}")
-    return compressor
-
-
-def _version_3(codecs: tuple[Codec, ...], dtype: np.dtype) -> tuple[Zstd | Blosc | None, bool]:
-    """Compressor, and whether a checksum follows."""
-    first, *others = codecs
-    if not isinstance(first, BytesCodec):
-        raise NotDirectError(f"it has the codec {type(first).__name__}")
-    if dtype.itemsize > 1 and (first.endian is None or first.endian.value != "little"):
-        raise NotDirectError("it is big-endian")
-    checked = bool(others) and isinstance(others[-1], Crc32cCodec)
-    compressors = others[:-1] if checked else others
-    match compressors:
+def decoding_of(
+    codecs: list[Json], dtype: np.dtype, fill: Any
+) -> tuple[np.generic, Zstd | Blosc | None, bool]:
+    """Fill value and compressor, and whether a checksum follows; or a NotDirectError."""
+    value, (first, *others) = _fill(fill, dtype), codecs
+    if first != (LITTLE if dtype.itemsize > 1 else SINGLE):
+        known = first["name"] == "bytes"
+        raise NotDirectError("it is big-endian" if known else f"it has the codec {first['name']}")
+    checked = others[-1:] == [CRC32C]
+    match compressors := others[:-1] if checked else others:
         case []:
-            return None, checked
-        case [ZstdCodec() as codec]:
-            return Zstd(level=codec.level, checksum=codec.checksum), checked
-        case [BloscCodec() as codec]:
-            blosc = Blosc(
-                cname=codec.cname.value,
-                clevel=codec.clevel,
-                shuffle=SHUFFLES[codec.shuffle.value],
-                blocksize=codec.blocksize,
-                typesize=codec.typesize,
-            )
-            return blosc, checked
-        case _:
-            names = ", ".join(type(codec).__name__ for codec in compressors)
-            raise NotDirectError(f"it has the codecs {names}")
+            return value, None, checked
+        case [{"name": "zstd"} as codec] if (given := _configuration(codec))["level"] < 23:
+            return value, Zstd(**given), checked
+        case [{"name": "blosc"} as codec]:
+            given = _configuration(codec)
+            if given["cname"] in COMPRESSORS:
+                shuffle = SHUFFLES.index(given["shuffle"])
+                return value, Blosc(**given | {"shuffle": shuffle}), checked
+    names = ", ".join(codec["name"] for codec in compressors)
+    raise NotDirectError(f"it has the codecs {names}")
+
+
+def _fill(value: Any, dtype: np.dtype) -> np.generic:
+    """Value of voxels of chunks that are not there."""
+    match dtype.kind, value:
+        case ("b", bool()) | ("i" | "u", int()):
+            return dtype.type(value)
+        case "f", float() | int() | "NaN" | "Infinity" | "-Infinity":
+            return dtype.type(float(value))
+        case "c", [real, imaginary]:
+            real, imaginary = (_fill(part, np.dtype(float)) for part in (real, imaginary))
+            return dtype.type(complex(real, imaginary))
+    raise NotDirectError(f"it has the fill value {value}")

@@ -18,13 +18,12 @@ from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
-import zarr
-import zarr.errors
 
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region
+from octane.store.array import Array, open_array
 from octane.store.channels import CHANNEL, place_of
 from octane.store.chunks import (
     METADATA,
@@ -33,10 +32,8 @@ from octane.store.chunks import (
     MissingChunkError,
     UnreadableChunkError,
     missing_keys,
-    owned_shape,
     stored_objects,
 )
-from octane.store.encoding import Encoding, NotDirectError
 from octane.store.ngff import Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 
@@ -52,7 +49,6 @@ DECODING_ERRORS = (
     ValueError,
     zlib.error,
     lzma.LZMAError,
-    zarr.errors.BaseZarrError,
 )
 """Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
 
@@ -71,7 +67,7 @@ class Image:
     """
 
     path: Path
-    array: zarr.Array
+    array: Array
     grid: Grid
     missing: Literal["error", "fill"] = "error"
     attributes: Attributes = field(default_factory=dict)
@@ -93,19 +89,10 @@ class Image:
 
     @cached_property
     def reader(self) -> DirectReader | None:
-        """Reader that works without zarr; None where only zarr can read, for :attr:`why_zarr`."""
-        if self.why_zarr:
+        """Reader that works without zarr; None where only zarr can read, for ``array.why_zarr``."""
+        if self.array.why_zarr:
             return None
         return DirectReader(self.array, self.place, fill_missing=self.missing == "fill")
-
-    @cached_property
-    def why_zarr(self) -> str:
-        """Reason that only zarr can read it, as the end of a sentence; empty where it need not."""
-        try:
-            Encoding.of(self.array)
-        except NotDirectError as error:
-            return str(error)
-        return ""
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, (z, y, x), in ``out`` if it is given.
@@ -120,7 +107,7 @@ class Image:
                 return self.reader.read(region, out)
         self.require_chunks(region)
         # One object after the other, so that an error has its key.
-        objects = list(stored_objects(self.array, self.path, self.within(region)))
+        objects = list(stored_objects(self.array, self.within(region)))
         if out is None and len(objects) == 1:
             return self._decoded(objects[0].key, region)
         if out is None:
@@ -138,7 +125,7 @@ class Image:
     def _decoded(self, key: str, region: Region) -> npt.NDArray:
         """Voxels of a region in one object, as zarr gives them."""
         try:
-            return np.asarray(self.array[(*self.place, *region)])
+            return np.asarray(self.array.opened[(*self.place, *region)])
         except DECODING_ERRORS as error:
             # Codecs raise OSErrors as well, which have no number of the system's.
             if isinstance(error, OSError) and error.errno is not None:
@@ -157,7 +144,7 @@ class Image:
     def require_chunks(self, region: Region) -> None:
         """Raise an OctaneError for the first chunk of ``region`` that is lost or is no file."""
         with self.naming_chunks():
-            for key in missing_keys(self.array, self.path, self.within(region)):
+            for key in missing_keys(self.array, self.within(region)):
                 if self.missing == "error":
                     raise MissingChunkError(key, "is missing")
 
@@ -165,7 +152,7 @@ class Image:
         """Keys of chunks that are not in the store, the first thousand."""
         whole = self.within(tuple(slice(0, n) for n in self.grid.shape))
         with self.naming_chunks():
-            return list(islice(missing_keys(self.array, self.path, whole), 1000))
+            return list(islice(missing_keys(self.array, whole), 1000))
 
     def _named(self, error: ChunkError) -> OctaneError:
         missing = isinstance(error, MissingChunkError)
@@ -223,7 +210,7 @@ def open_image(
     return Image(path, array, grid, missing, own, place)
 
 
-def _shape(array: zarr.Array) -> tuple[int, int, int]:
+def _shape(array: Array) -> tuple[int, int, int]:
     return cast("tuple[int, int, int]", array.shape[-3:])
 
 
@@ -243,7 +230,7 @@ def open_levels(path: Path) -> list[Image]:
 
 def _array(
     path: Path, name: str, metadata: Metadata, reading: InputParameters | None
-) -> tuple[zarr.Array, tuple[int, ...]]:
+) -> tuple[Array, tuple[int, ...]]:
     """The array of one dataset, and the image's place in it."""
     found = {file: read_json(path / name / file) for file in METADATA}
     content = found["zarr.json"] or found[".zarray"]
@@ -253,7 +240,7 @@ def _array(
             f"{_restore(path)}"
         )
     try:
-        array = zarr.open_array(path, path=name, mode="r")
+        array = open_array(path, name, found)
     except DECODING_ERRORS as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise OctaneError(
@@ -261,14 +248,14 @@ def _array(
             f"({_wrong_field(content)}: {reason}); {_restore(path)}"
         ) from error
     count = len(metadata.axes) + 3
-    if array.ndim != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
+    if len(array.shape) != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
         raise OctaneError(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
             f"images of numbers, here of {count} axes."
         )
     shape, chunks = _shape(array), array.chunks
     if (
-        min(*chunks, *owned_shape(array)) < 1
+        min(*chunks, *array.owned) < 1
         or math.prod(-(-n // c) for n, c in zip(shape, chunks[-3:], strict=True)) > MOST_CHUNKS
         or any(math.prod(n) > most for n, most in zip((shape, chunks), MOST_VOXELS, strict=True))
     ):
@@ -282,6 +269,8 @@ def _array(
 
 def _wrong_field(content: dict[str, object]) -> str:
     """Field that zarr refuses: put one after the other into metadata that it takes."""
+    import zarr
+
     version = 2 if "chunks" in content else 3
     metadata = zarr.create_array({}, shape=(1, 1, 1), dtype="u1", zarr_format=version).metadata
     taken = metadata.to_dict()

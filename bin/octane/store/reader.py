@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import zarr
+from numcodecs import Blosc
 
 from octane.core.geometry import Region
 from octane.core.timing import moved
+from octane.store.array import Array
 from octane.store.chunks import (
     ChunkError,
     CorruptChunkError,
     MissingChunkError,
-    chunk_key,
     reading,
 )
 from octane.store.decode import (
@@ -34,7 +34,7 @@ from octane.store.decode import (
     decoded_stream,
     workspace,
 )
-from octane.store.encoding import ABSENT, Encoding, ShardIndexError, ShardLayout
+from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
 
 INDICES = 256
 """Shards whose index is kept: those of several rows of a mosaic."""
@@ -47,19 +47,17 @@ class DirectReader:
 
     ``place`` is a place along the array's first axes, which are then not part of a region or of a
     chunk's position: what is read is the image of the others there.
-    A chunk that is not in the store is an error, or the fill value with ``fill_missing``. An
-    :class:`octane.store.encoding.NotDirectError` says why only zarr can read the array.
+    A chunk that is not in the store is an error, or the fill value with ``fill_missing``.
     """
 
     def __init__(
-        self, array: zarr.Array, place: tuple[int, ...] = (), *, fill_missing: bool = False
+        self, array: Array, place: tuple[int, ...] = (), *, fill_missing: bool = False
     ) -> None:
-        self.encoding = Encoding.of(array)
-        self._array = array
+        self.array = array
         self._fill_missing = fill_missing
         known = len(place)
         self._shape, self._chunks = array.shape[known:], array.chunks[known:]
-        self._image_bytes = prod(self._chunks) * self.encoding.dtype.itemsize
+        self._image_bytes = prod(self._chunks) * self.array.dtype.itemsize
         self._outer, self._before = (), 0
         # A chunk holds one image after the other, in C order.
         for p, c in zip(place, array.chunks, strict=False):
@@ -71,7 +69,7 @@ class DirectReader:
     @property
     def streams(self) -> bool:
         """True where a chunk is decoded a part at a time and never held whole."""
-        return self.encoding.compression != "blosc"
+        return not isinstance(self.array.compressor, Blosc)
 
     def fetch(self, position: tuple[int, ...]) -> None:
         """Ask the system to load a chunk's file into its cache; ignore absent ones."""
@@ -109,10 +107,10 @@ class DirectReader:
         wanted = tuple(slice(a, max(a, b)) for a, b, _ in spans)
         shape = tuple(w.stop - w.start for w in wanted)
         if out is None:
-            out = np.empty(shape, self.encoding.dtype)
-        elif out.shape != shape or out.dtype != self.encoding.dtype:
+            out = np.empty(shape, self.array.dtype)
+        elif out.shape != shape or out.dtype != self.array.dtype:
             raise ValueError(
-                f"{out.dtype} memory of shape {out.shape} was given for {self.encoding.dtype} "
+                f"{out.dtype} memory of shape {out.shape} was given for {self.array.dtype} "
                 f"voxels of shape {shape}"
             )
         if out.size:
@@ -142,7 +140,7 @@ class DirectReader:
             else:
                 size = min(len(part), max(1, BATCH_BYTES // plane_bytes))
                 memory = space.memory("batch", size * plane_bytes)
-                batch = memory.view(self.encoding.dtype).reshape(size, *chunks[1:])
+                batch = memory.view(self.array.dtype).reshape(size, *chunks[1:])
                 for start in range(0, len(part), size):
                     here = part[start : start + size]
                     stream.read_into(batch[: len(here)])
@@ -152,7 +150,6 @@ class DirectReader:
     @contextmanager
     def _opened(self, position: tuple[int, ...], space: Workspace) -> Generator[ChunkStream]:
         """The stream of a chunk, while its file is open."""
-        encoding = self.encoding
         start = time.perf_counter()
         try:
             file, key, offset, size = self._place(position)
@@ -161,11 +158,11 @@ class DirectReader:
         except MissingChunkError as error:
             if not self._fill_missing:
                 raise
-            yield FillStream(error.key, encoding.chunk_bytes, space, encoding.fill)
+            yield FillStream(error.key, self.array.chunk_bytes, space, self.array.fill)
             return
         try:
-            stored = StoredBytes(descriptor, key, offset, size, checked=encoding.checked)
-            stream = decoded_stream(stored, encoding, space)
+            stored = StoredBytes(descriptor, key, offset, size, checked=self.array.checked)
+            stream = decoded_stream(stored, self.array, space)
             stream.skip(self._before)
             yield stream
         finally:
@@ -174,22 +171,22 @@ class DirectReader:
     def _place(self, position: tuple[int, ...]) -> tuple[Path, str, int, int | None]:
         """File and key of a chunk, and where in the file it lies; all of it for size None."""
         position = (*self._outer, *position)
-        shard = self.encoding.shard
+        shard = self.array.layout
         if shard is None:
-            key = chunk_key(self._array, position)
-            return self.encoding.folder / key, key, 0, None
+            key = self.array.key(position)
+            return self.array.folder / key, key, 0, None
         counts = shard.per_shard
         outer = tuple(p // n for p, n in zip(position, counts, strict=True))
         inner = tuple(p % n for p, n in zip(position, counts, strict=True))
-        shard_key = chunk_key(self._array, outer)
+        shard_key = self.array.key(outer)
         key = f"{shard_key} (inner chunk {'/'.join(map(str, inner))})"
         offset, size = self._index(shard, shard_key)[inner].tolist()
         if offset == ABSENT and size == ABSENT:
             raise MissingChunkError(key, "is missing")
-        return self.encoding.folder / shard_key, key, offset, size
+        return self.array.folder / shard_key, key, offset, size
 
     def _read_index(self, shard: ShardLayout, key: str) -> npt.NDArray[np.uint64]:
-        descriptor = _open(self.encoding.folder / key, key)
+        descriptor = _open(self.array.folder / key, key)
         try:
             with reading(key):
                 return shard.read_index(descriptor)

@@ -14,28 +14,17 @@ from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
-import zarr
-from yaozarrs import v05
-from zarr.abc.codec import BytesBytesCodec
-from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-from zarr.core.common import JSON
 
 from octane import __version__
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region
+from octane.core.geometry import Grid, Region, vector
 from octane.core.timing import span
-from octane.store.chunks import chunk_key, owned_shape
-from octane.store.encoding import ABSENT, CHECKSUM_BYTES, Encoding, crc32c
+from octane.store.array import Array, create_array, describe_array, write_metadata
+from octane.store.encoding import ABSENT, CHECKSUM_BYTES, CRC32C, LITTLE, SINGLE, Json, crc32c
 from octane.store.image import Attributes, Image
 
 Codec = Literal["zstd", "blosc-lz4", "none"]
-COMPRESSORS: dict[Codec, tuple[BytesBytesCodec, ...]] = {
-    "zstd": (ZstdCodec(checksum=True),),
-    "blosc-lz4": (BloscCodec(cname="lz4"), Crc32cCodec()),
-    "none": (Crc32cCodec(),),
-}
-"""Each with a checksum, by which a reader finds a damaged chunk."""
 
 CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
@@ -88,10 +77,10 @@ class ShardWriter:
     ``positions`` are those of its chunks, in raster order.
     """
 
-    def __init__(self, encoding: Encoding, extent: tuple[int, ...]) -> None:
-        self._encoding = encoding
+    def __init__(self, array: Array, extent: tuple[int, ...]) -> None:
+        self._array = array
         self._extent = extent
-        counts = (range(-(-n // c)) for n, c in zip(extent, encoding.chunks, strict=True))
+        counts = (range(-(-n // c)) for n, c in zip(extent, array.chunks, strict=True))
         self.positions = list(product(*counts))
         self._encoded: dict[tuple[int, ...], list[bytes]] = {}
 
@@ -99,29 +88,29 @@ class ShardWriter:
         """Voxels of a chunk within the shard."""
         return tuple(
             slice(p * c, min((p + 1) * c, n))
-            for p, c, n in zip(position, self._encoding.chunks, self._extent, strict=True)
+            for p, c, n in zip(position, self._array.chunks, self._extent, strict=True)
         )
 
     def __setitem__(self, position: tuple[int, ...], block: npt.NDArray) -> None:
         """Encode one chunk; a block of another shape or type is a ValueError."""
-        encoding = self._encoding
+        array = self._array
         region = self.region(position)
         shape = tuple(r.stop - r.start for r in region)
         if block.shape != shape:
             raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
-        if block.dtype.newbyteorder("<") != encoding.dtype:
-            raise ValueError(f"a block of {block.dtype} is given to an array of {encoding.dtype}")
-        if shape == encoding.chunks:
-            whole = np.ascontiguousarray(block, encoding.dtype)
+        if block.dtype.newbyteorder("<") != array.dtype:
+            raise ValueError(f"a block of {block.dtype} is given to an array of {array.dtype}")
+        if shape == array.chunks:
+            whole = np.ascontiguousarray(block, array.dtype)
         else:
-            whole = np.full(encoding.chunks, encoding.fill, encoding.dtype)
+            whole = np.full(array.chunks, array.fill, array.dtype)
             whole[tuple(slice(n) for n in shape)] = block
         with span("encode"):
             # What is not compressed is copied: the caller may use its memory again before the end.
-            compressor = encoding.compressor
+            compressor = array.compressor
             encoded = whole.tobytes() if compressor is None else compressor.encode(whole)
             parts = [encoded]
-            if encoding.checked:
+            if array.checked:
                 checksum = crc32c(np.frombuffer(encoded, np.uint8))
                 parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
             self._encoded[position] = parts
@@ -129,7 +118,7 @@ class ShardWriter:
     def contents(self) -> list[bytes]:
         """The file's contents, the index at its end; a chunk that was not given is a KeyError."""
         chunks = [piece for position in self.positions for piece in self._encoded[position]]
-        layout = self._encoding.shard
+        layout = self._array.layout
         if layout is None:
             return chunks
         index = np.full((*layout.per_shard, 2), ABSENT, np.uint64)
@@ -142,15 +131,11 @@ class ShardWriter:
 
 
 class DirectWriter:
-    """Writes an array of octane's own; many threads may write, each other shards.
+    """Writes an array of octane's own; many threads may write, each other shards."""
 
-    Other encodings than those that octane writes are a NotDirectError.
-    """
-
-    def __init__(self, array: zarr.Array) -> None:
+    def __init__(self, array: Array) -> None:
         self.array = array
-        self._encoding = Encoding.of(array)
-        self._owned = owned_shape(array)
+        self._owned = array.owned
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
         """Write a region of whole shards, or chunks; a ValueError where it cuts one."""
@@ -186,11 +171,10 @@ class DirectWriter:
             min((p + 1) * n, m) - p * n
             for p, n, m in zip(position, self._owned, self.array.shape, strict=True)
         )
-        shard = ShardWriter(self._encoding, extent)
+        shard = ShardWriter(self.array, extent)
         yield shard
-        key = chunk_key(self.array, position)
         with span("write"):
-            write_object(self._encoding.folder / key, shard.contents())
+            write_object(self.array.folder / self.array.key(position), shard.contents())
 
 
 @contextmanager
@@ -225,37 +209,10 @@ def create_image(
     """
     if not destination.name.endswith(".zarr"):
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
-    coarser = len(levels) > 1
-    multiscale = v05.Multiscale(
-        name=destination.name.split(".")[0],
-        type="gaussian" if coarser else None,
-        metadata=DOWNSCALING if coarser else None,
-        axes=[v05.SpaceAxis(name=n, unit="micrometer") for n in "zyx"],
-        datasets=[
-            v05.Dataset(
-                path=str(index),
-                coordinateTransformations=[
-                    v05.ScaleTransformation(scale=list(level.grid.spacing)),
-                    v05.TranslationTransformation(translation=list(level.grid.origin)),
-                ],
-            )
-            for index, level in enumerate(levels)
-        ],
-    )
     with writing(destination, overwrite=overwrite) as partial:
-        group = zarr.open_group(partial, mode="w", zarr_format=3)
         writers = [
             DirectWriter(
-                group.create_array(
-                    str(index),
-                    shape=level.grid.shape,
-                    dtype=np.dtype(dtype).newbyteorder("<"),
-                    chunks=level.chunks,
-                    shards=level.shards,
-                    compressors=COMPRESSORS[codec],
-                    dimension_names=["z", "y", "x"],
-                    config={"write_empty_chunks": True},
-                )
+                create_array(partial, str(index), _array_metadata(level, np.dtype(dtype), codec))
             )
             for index, level in enumerate(levels)
         ]
@@ -270,13 +227,49 @@ def create_image(
                 )
         noted = dict(attributes or {})
         # A mosaic is for the next step, and its chunks may be large.
-        omero = None if noted.get("kind") == "mosaic" else _omero(images, noted.get("channel"))
-        metadata = v05.Image(multiscales=[multiscale], omero=omero)
-        ome = metadata.model_dump(mode="json", exclude_none=True)
-        group.attrs.update({"ome": ome, "octane": cast("JSON", noted)})
+        omero = {} if noted.get("kind") == "mosaic" else _omero(images, noted.get("channel"))
+        described = _multiscale(destination.name.split(".")[0], levels)
+        ome = {"version": "0.5", "multiscales": [described], **omero}
+        group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
+        write_metadata(partial, {**group, "node_type": "group"})
 
 
-def _omero(levels: Sequence[Image], label: object) -> v05.Omero:
+def _array_metadata(level: Level, dtype: np.dtype, codec: Codec) -> Json:
+    """Metadata of a level; with a checksum, by which a reader finds a damaged chunk."""
+    size = dtype.itemsize
+    shuffle = "shuffle" if size > 1 else "bitshuffle"
+    blosc = {"typesize": size, "cname": "lz4", "clevel": 5, "shuffle": shuffle, "blocksize": 0}
+    compressors: dict[Codec, list[Json]] = {
+        "zstd": [{"name": "zstd", "configuration": {"level": 0, "checksum": True}}],
+        "blosc-lz4": [{"name": "blosc", "configuration": blosc}, CRC32C],
+        "none": [CRC32C],
+    }
+    codecs = [LITTLE if size > 1 else SINGLE, *compressors[codec]]
+    if level.shards is not None:
+        index = {"index_codecs": [LITTLE, CRC32C], "index_location": "end"}
+        sharding = {"chunk_shape": list(level.chunks), "codecs": codecs, **index}
+        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+    return describe_array(level.grid.shape, dtype, level.owned, codecs)
+
+
+def _multiscale(name: str, levels: Sequence[Level]) -> Json:
+    """Axes and datasets of an image, finest first."""
+    datasets = [
+        {
+            "path": str(index),
+            "coordinateTransformations": [
+                {"type": "scale", "scale": vector(*level.grid.spacing)},
+                {"type": "translation", "translation": vector(*level.grid.origin)},
+            ],
+        }
+        for index, level in enumerate(levels)
+    ]
+    axes = [{"name": n, "type": "space", "unit": "micrometer"} for n in "zyx"]
+    coarser = {"type": "gaussian", "metadata": DOWNSCALING} if len(levels) > 1 else {}
+    return {"name": name, "axes": axes, "datasets": datasets, **coarser}
+
+
+def _omero(levels: Sequence[Image], label: object) -> Json:
     """Name and display window for viewers, from voxels of the finest level that is small."""
     sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
     at = next((at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED), -1)
@@ -292,10 +285,7 @@ def _omero(levels: Sequence[Image], label: object) -> v05.Omero:
     values = np.concatenate(found)
     low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
-    window = v05.OmeroWindow(min=low, max=max(high, end), start=start, end=end)
-    channel = v05.OmeroChannel(
-        label=str(label or "intensity"), color="FFFFFF", active=True, window=window
-    )
-    middle = levels[0].grid.shape[0] // 2
-    defaults = v05.OmeroRenderingDefs(model="greyscale", defaultT=0, defaultZ=middle)
-    return v05.Omero(channels=[channel], rdefs=defaults)
+    window = {"start": start, "min": low, "end": end, "max": max(high, end)}
+    channel = {"window": window, "label": str(label or "intensity"), "color": "FFFFFF"}
+    defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": levels[0].grid.shape[0] // 2}
+    return {"omero": {"channels": [{**channel, "active": True}], "rdefs": defaults}}

@@ -281,7 +281,7 @@ def resample(source, destination, reading, backend, sharing=None):
     metrics = step_resample.resample_image(
         source, destination, parameters, reading, execution, sharing
     )
-    return open_image(destination).array[:], metrics
+    return open_image(destination).array.opened[:], metrics
 
 
 @pytest.mark.parametrize("failures", [0, 2])
@@ -330,7 +330,7 @@ def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
         destination = tmp_path / f"{backend}.ome.zarr"
         execution = ExecutionParameters(backend=backend, workers=2)
         metrics = n4.correct_bias(source, destination, parameters, reading, execution, gpus)
-        return open_image(destination).array[:], metrics
+        return open_image(destination).array.opened[:], metrics
 
     expected, _ = correct("cpu")
     monkeypatch.setattr(n4, "fit_bias_field", fit)

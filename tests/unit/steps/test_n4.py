@@ -329,7 +329,7 @@ def test_figures_against_the_truth(
 
 def test_the_metrics_say_what_was_done(volume, correct):
     path, metrics = correct(volume, iterations=(3, 4))
-    voxels = np.asarray(open_image(path).array[:])
+    voxels = np.asarray(open_image(path).array.opened[:])
     figures, record = metrics.figures, metrics.record()
     assert figures["mask_fraction"] == 1
     assert [level["iterations"] for level in figures["levels"]] == [3, 4]

@@ -71,7 +71,7 @@ def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path):
         parameters = PhantomParameters.model_validate(given)
         folder = tmp_path / f"{workers}"
         make_phantom(folder, parameters, ExecutionParameters(backend="cpu", workers=workers))
-        made.append((first_section(folder).array[:], positions_of(folder)))
+        made.append((first_section(folder).array.opened[:], positions_of(folder)))
     for voxels, positions in made[1:3]:
         np.testing.assert_array_equal(voxels, made[0][0])
         assert positions == made[0][1]
@@ -93,7 +93,7 @@ def test_the_truth_is_tissue_and_bias_on_the_volumes_grid(write_phantom):
         "bias": bias_field(subject, 0.4, z, y, x),
     }
     for name, image in images.items():
-        np.testing.assert_allclose(np.asarray(image.array[:]), expected[name], rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(image.array.opened[:]), expected[name], rtol=1e-5)
     noted = json.loads((folder / "truth/truth.json").read_text())
     assert PhantomParameters(**noted) == parameters
 

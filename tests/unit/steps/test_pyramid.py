@@ -208,7 +208,7 @@ def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step
     assert metrics.bytes["linked"] > 0
     assert verify(path) == 1
     source.rename(source.with_name("gone"))
-    np.testing.assert_array_equal(open_image(path).array[:], voxels)
+    np.testing.assert_array_equal(open_image(path).array.opened[:], voxels)
     assert open_image(path).missing_chunks() == []
 
 
@@ -254,7 +254,7 @@ def test_across_file_systems_it_is_copied(volume, voxels, build, no_links, code)
     path, metrics = build(volume)
     assert "linked" not in metrics.bytes
     assert not is_linked(volume, path)
-    np.testing.assert_array_equal(open_image(path).array[:], voxels)
+    np.testing.assert_array_equal(open_image(path).array.opened[:], voxels)
 
 
 def test_a_full_disk_is_no_reason_to_copy(volume, build, no_links, tmp_path):

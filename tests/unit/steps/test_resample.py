@@ -69,7 +69,7 @@ def test_each_tile_is_resampled_alone(rng, write_mosaic, run, dtype, made):
         expected = as_dtype(resample(own, operators), made)
         corner = (0, 10 * (y // 25), 12 * (x // 30))
         here = tuple(slice(a, a + n) for a, n in zip(corner, expected.shape, strict=True))
-        np.testing.assert_array_equal(image.array[here], expected)
+        np.testing.assert_array_equal(image.array.opened[here], expected)
     assert (image.dtype, image.grid.shape) == (made, (4, 28, 32))
 
 
@@ -93,7 +93,7 @@ def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
     voxels = np.broadcast_to(position, (3, 4, 60)).astype(np.float32).copy()
     image, _ = run(write_mosaic("a.zarr", voxels, (3, 4, 60), (10.0, 4.0, 4.0)), (10.0, 10.0, 10.0))
     x = image.grid.origin[2] + np.arange(image.grid.shape[2]) * 10.0
-    np.testing.assert_allclose(image.array[0, 0, 3:-3], x[3:-3], rtol=1e-6)
+    np.testing.assert_allclose(image.array.opened[0, 0, 3:-3], x[3:-3], rtol=1e-6)
 
 
 @pytest.mark.parametrize("stored", ["shards", "only zarr reads it", "a channel", "only zarr, it"])
@@ -101,7 +101,7 @@ def test_a_mosaic_stored_otherwise_gives_the_same(
     rng, write_mosaic, write_image, write_foreign, run, reading, stored
 ):
     voxels, chunks = noise(rng, (6, 35, 60)), (6, 10, 20)
-    expected = run(write_mosaic("a.zarr", voxels, chunks), 20.0)[0].array[:]
+    expected = run(write_mosaic("a.zarr", voxels, chunks), 20.0)[0].array.opened[:]
     if stored == "shards":
         other = write_image("b.zarr", voxels, chunks=chunks, shards=(6, 20, 40))
     elif stored != "only zarr reads it":
@@ -114,7 +114,7 @@ def test_a_mosaic_stored_otherwise_gives_the_same(
         other = write_foreign("b.zarr", voxels, chunks=chunks, compressors=GZip())
         assert open_image(other).reader is None
     result = run(other, 20.0, reading=reading, execution=AGAIN)[0]
-    np.testing.assert_array_equal(result.array[:], expected)
+    np.testing.assert_array_equal(result.array.opened[:], expected)
     assert result.missing_chunks() == []
 
 
@@ -126,12 +126,12 @@ def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
     source = write_image("a.zarr", voxels, (3.5, 4.0, 4.0), **given)
     image, metrics = run(source, 10.0, layout="volume")
     grid, operators = resampled(open_image(source).grid, (10.0, 10.0, 10.0))
-    np.testing.assert_array_equal(image.array[:], resample(voxels, operators))
+    np.testing.assert_array_equal(image.array.opened[:], resample(voxels, operators))
     assert image.grid == grid
     assert image.attributes["kind"] == "volume"
-    np.testing.assert_array_equal(metrics.previews["slice_y"], image.array[:, 8])
+    np.testing.assert_array_equal(metrics.previews["slice_y"], image.array.opened[:, 8])
     # The middle plane is of the missing section.
-    np.testing.assert_array_equal(metrics.previews["slice_z"], image.array[3])
+    np.testing.assert_array_equal(metrics.previews["slice_z"], image.array.opened[3])
     assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
     assert [(s["start"], s["stop"]) for s in image.attributes["sections"]] == [(0, 4), (4, 11)]
 
@@ -185,8 +185,8 @@ def test_a_missing_tile_is_filled_and_a_missing_unit_taken_where_given(write_for
     (source / "0/0.1.0").unlink()
     reading = InputParameters(missing_chunks="fill", input_unit="micrometer")
     image, _ = run(source, 20.0, reading=reading)
-    assert np.all(image.array[:, 10:, :10] == 0)
-    np.testing.assert_allclose(image.array[:, :10], 1, rtol=1e-6)
+    assert np.all(image.array.opened[:, 10:, :10] == 0)
+    np.testing.assert_allclose(image.array.opened[:, :10], 1, rtol=1e-6)
 
 
 def test_a_plain_volume_is_no_mosaic(write_file, run, files_read_once):
@@ -219,12 +219,12 @@ def test_a_scale_stands_for_a_resolution_and_what_exists_is_not_overwritten_unas
 ):
     source = write_mosaic("a.zarr", noise(rng, (8, 40, 60)), (8, 20, 20), (5.0, 4.0, 3.0))
     expected, _ = run(source, (10.0, 8.0, 12.0))
-    voxels = expected.array[:]
+    voxels = expected.array.opened[:]
     with pytest.raises(OctaneError, match="--overwrite"):
         run(source, None, scale=0.5)
     image, _ = run(source, None, scale=(0.5, 0.5, 0.25), execution=AGAIN)
     assert image.grid == expected.grid
-    np.testing.assert_array_equal(image.array[:], voxels)
+    np.testing.assert_array_equal(image.array.opened[:], voxels)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5, 100])
@@ -251,9 +251,9 @@ def test_every_tile_is_fetched_once_and_before_its_turn(write_mosaic, run, monke
 )
 def test_tiles_that_share_a_shard_are_the_same_tiles(rng, write_mosaic, run, per_shard, codec):
     source = write_mosaic("a.zarr", noise(rng, (6, 70, 90)), (6, 20, 20), (5.0,) * 3)
-    expected = run(source, 10.0)[0].array[:]
+    expected = run(source, 10.0)[0].array.opened[:]
     image, metrics = run(source, 10.0, tiles_per_shard=per_shard, codec=codec, execution=AGAIN)
-    np.testing.assert_array_equal(image.array[:], expected)
+    np.testing.assert_array_equal(image.array.opened[:], expected)
     assert image.array.chunks == (3, 10, 10)
     rows, columns = (min(n, m) for n, m in zip(per_shard, (4, 5), strict=True))
     assert image.array.shards == (3, 10 * rows, 10 * columns)

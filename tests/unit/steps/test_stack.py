@@ -42,7 +42,7 @@ def write_section(write_image):
 
 def planes(image):
     """The value of each plane, which is one all over it."""
-    voxels = image.array[:]
+    voxels = image.array.opened[:]
     assert (voxels == voxels[:, :1, :1]).all()
     return voxels[:, 0, 0].tolist()
 
@@ -117,7 +117,7 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     assert "Sections 3 are missing" in metrics.warnings[0]
     # The middle plane is blank; the picture for the report is of the imaged plane beside it.
     assert (metrics.previews["slice_z"] == 2).all()
-    np.testing.assert_array_equal(metrics.previews["slice_x"], image.array[:, :, 3])
+    np.testing.assert_array_equal(metrics.previews["slice_x"], image.array.opened[:, :, 3])
     assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3
 
 
@@ -160,7 +160,7 @@ def test_sections_lie_where_they_were_imaged(write_section, stack):
     expected = np.zeros((16, 8, 8))
     expected[:8, :6, 1:] = 1
     expected[8:, 2:, :7] = 2
-    np.testing.assert_array_equal(image.array[:], expected)
+    np.testing.assert_array_equal(image.array.opened[:], expected)
 
 
 def test_sections_between_voxels_are_interpolated(write_section, stack):
@@ -169,7 +169,7 @@ def test_sections_between_voxels_are_interpolated(write_section, stack):
     image, _ = stack(sources)
     x = image.grid.origin[2] + np.arange(image.grid.shape[2]) * 10
     # Both sections hold their own x position as values.
-    for section in (image.array[3, 3], image.array[12, 3]):
+    for section in (image.array.opened[3, 3], image.array.opened[12, 3]):
         np.testing.assert_allclose(section[1:11], x[1:11], rtol=1e-5)
 
 
@@ -189,9 +189,9 @@ def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, 
         )
         for n in (1, 2, 3)
     ]
-    whole = stack(sources)[0].array[:]
+    whole = stack(sources)[0].array.opened[:]
     monkeypatch.setattr(writer, "CHUNK", 4)
     monkeypatch.setattr(writer, "SHARD", 8)
     image, _ = stack(sources, execution=ExecutionParameters(backend="cpu", overwrite=True))
     assert image.array.shards == (8, 8, 8)
-    np.testing.assert_array_equal(image.array[:], whole)
+    np.testing.assert_array_equal(image.array.opened[:], whole)

@@ -74,7 +74,7 @@ def errors_of(image, parameters, overlap):
     the larger tile of the truth does not have.
     """
     truth = untiled(parameters, image.grid)
-    error = np.abs(image.array[:] - truth) / truth.mean()
+    error = np.abs(image.array.opened[:] - truth) / truth.mean()
     subject = Subject.of(parameters)
     at_seam = np.zeros(truth.shape[1:], bool)
     for axis in (0, 1):
@@ -148,7 +148,7 @@ def test_the_table_of_positions_makes_good_for_the_stage(reconstruct, table):
     given = {**PHANTOM, "overlap": 0.2, "position_error": 8.0}
     image, _, parameters, _ = reconstruct(10.0, table=table, **given)
     truth = untiled(parameters, image.grid)
-    largest = (np.abs(image.array[:] - truth)[:, 4:-4, 4:-4] / truth.mean()).max()
+    largest = (np.abs(image.array.opened[:] - truth)[:, 4:-4, 4:-4] / truth.mean()).max()
     # Measured: 0.05 with the table, which is interpolation alone, and 0.54 without.
     assert largest < 0.06 if table else largest > 0.3
 
@@ -163,7 +163,7 @@ def test_an_overlap_given_wins_over_the_metadata(rng, write_mosaic, stitch, over
     image, _ = stitch(source, overlap=overlap)
     assert image.grid.shape[1:] == shape
     if overlap == 0:
-        np.testing.assert_allclose(image.array[:], voxels, rtol=1e-6)
+        np.testing.assert_allclose(image.array.opened[:], voxels, rtol=1e-6)
 
 
 def test_an_unknown_overlap_is_asked_for(write_mosaic, stitch, tmp_path):
@@ -190,12 +190,12 @@ def test_weights_taper_linearly_across_an_overlap(two_tiles, stitch, dtype, unit
     image, _ = stitch(two_tiles(dtype, unit))
     assert image.dtype == dtype
     expected = unit * np.array([100] * 10 + [105 + 10 * n for n in range(10)] + [200] * 10)
-    np.testing.assert_allclose(image.array[0, 5], expected, rtol=1e-5)
+    np.testing.assert_allclose(image.array.opened[0, 5], expected, rtol=1e-5)
 
 
 def test_without_blending_a_mismatch_shows(two_tiles, stitch):
     image, metrics = stitch(two_tiles(), blend="none")
-    np.testing.assert_array_equal(image.array[0, 5], [100] * 15 + [200] * 15)
+    np.testing.assert_array_equal(image.array.opened[0, 5], [100] * 15 + [200] * 15)
     # The rms difference, 100, over the mean of both, 150.
     assert metrics.figures["seam_median"] == pytest.approx(100 / 150)
     assert metrics.figures["seams"] == {"0,0-0,1": pytest.approx(100 / 150)}
@@ -205,11 +205,11 @@ def test_whole_voxel_placement_keeps_the_voxels_as_they_are(rng, write_mosaic, s
     voxels = rng.integers(1, 1000, (2, 20, 40)).astype(np.float32)
     source = write_mosaic("a.ome.zarr", voxels, (2, 20, 20), pitch=(200.0, 136.0))
     image, _ = stitch(source, subpixel=False, blend="none")
-    assert np.isin(image.array[:], voxels).all()
-    np.testing.assert_array_equal(image.array[:, :, -13:], voxels[:, :, -13:])
+    assert np.isin(image.array.opened[:], voxels).all()
+    np.testing.assert_array_equal(image.array.opened[:, :, -13:], voxels[:, :, -13:])
     again = ExecutionParameters(backend="cpu", overwrite=True)
     image, _ = stitch(source, subpixel=True, blend="none", execution=again)
-    assert not np.isin(image.array[:], voxels).all()
+    assert not np.isin(image.array.opened[:], voxels).all()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_tiles_lie_where_the_table_says(
     image, metrics = stitch(source, positions=table)
     assert image.grid.shape == shape
     assert image.grid.edge == pytest.approx((0.0, edge, 0.0))
-    np.testing.assert_array_equal(image.array[0, 7], row)
+    np.testing.assert_array_equal(image.array.opened[0, 7], row)
     missing = row.count(0) * 20
     assert metrics.figures["uncovered_pixels"] == missing
     assert (f"{missing} pixels lie between tiles" in caplog.text) == bool(missing)
@@ -261,7 +261,7 @@ def test_a_mosaic_that_does_not_fit_the_memory_gives_the_same(
         destination = tmp_path / f"{name}.ome.zarr"
         metrics = stitch_section(source, destination, parameters, reading, execution)
         assert metrics.figures["kept_in_memory"] == (name == "kept")
-        made.append(open_image(destination).array[:])
+        made.append(open_image(destination).array.opened[:])
     np.testing.assert_array_equal(made[0], made[1])
 
 
@@ -294,13 +294,13 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
 
 def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monkeypatch):
     image, _, _, folder = reconstruct(None, **PHANTOM, overlap=0.2)
-    whole = image.array[:]
+    whole = image.array.opened[:]
     monkeypatch.setattr(writer, "CHUNK", 16)
     monkeypatch.setattr(writer, "SHARD", 32)
     source = folder / "mosaics" / "section_01.ome.zarr"
     again = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
     cut, metrics = stitch(source, execution=again)
     assert cut.array.shards == (32, 32, 32)
-    np.testing.assert_array_equal(cut.array[:], whole)
+    np.testing.assert_array_equal(cut.array.opened[:], whole)
     assert metrics.previews["thumbnail"].shape == whole.shape[1:]
     np.testing.assert_allclose(metrics.previews["thumbnail"], whole.mean(axis=0), rtol=1e-5)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from own_arrays import own
 
-from octane.store.chunks import missing_keys, owned_shape, stored_objects
+from octane.store.chunks import missing_keys, stored_objects
 
 SHAPE = (20, 30, 25)
 WHOLE = tuple(slice(0, n) for n in SHAPE)
@@ -22,7 +23,7 @@ def create(tmp_path, create_v3):
 
 def test_a_region_is_held_by_the_chunks_that_it_touches(create):
     array, store = create()
-    stored = list(stored_objects(array, store, region((5, 10), (9, 11), (20, 25))))
+    stored = list(stored_objects(own(array), region((5, 10), (9, 11), (20, 25))))
     assert [s.key for s in stored] == ["a/0/c/0/0/2", "a/0/c/0/1/2"]
     assert stored[0].region == region((0, 10), (0, 10), (20, 25))
     assert stored[1].file == store / "a/0/c/0/1/2"
@@ -32,18 +33,18 @@ def test_a_region_is_held_by_the_chunks_that_it_touches(create):
 @pytest.mark.parametrize("checked", [False, True])
 def test_shards_and_inner_chunks_are_looked_up_wherever_the_index_is(create, location, checked):
     array, store = create(((2, 2, 2), location, checked))
-    assert owned_shape(array) == (20, 20, 20)
-    keys = [s.key for s in stored_objects(array, store, WHOLE)]
+    assert own(array).owned == (20, 20, 20)
+    keys = [s.key for s in stored_objects(own(array), WHOLE)]
     assert keys == [f"a/0/c/0/{y}/{x}" for y in range(2) for x in range(2)]
-    assert not list(stored_objects(array, store, region((5, 5), (0, 9), (0, 9))))
-    assert list(missing_keys(array, store, WHOLE)) == keys
+    assert not list(stored_objects(own(array), region((5, 5), (0, 9), (0, 9))))
+    assert list(missing_keys(own(array), WHOLE)) == keys
     voxels = np.ones(SHAPE, np.float32)
     voxels[0:10, 10:20, 0:10] = 0
     array[:] = voxels
     missing = ["a/0/c/0/0/0 (inner chunk 0/1/0)"]
-    assert list(missing_keys(array, store, WHOLE)) == missing
-    assert list(missing_keys(array, store, region((9, 10), (19, 21), (9, 10)))) == missing
-    assert not list(missing_keys(array, store, region((10, 20), (10, 20), (0, 10))))
+    assert list(missing_keys(own(array), WHOLE)) == missing
+    assert list(missing_keys(own(array), region((9, 10), (19, 21), (9, 10)))) == missing
+    assert not list(missing_keys(own(array), region((10, 20), (10, 20), (0, 10))))
     (store / keys[2]).write_bytes(b"short")
     missing.append("a/0/c/0/1/0 (inner chunk index)")
-    assert list(missing_keys(array, store, WHOLE)) == missing
+    assert list(missing_keys(own(array), WHOLE)) == missing

@@ -54,7 +54,7 @@ def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
     for chunks in ((10, 10, 10), (20, 30, 25)):
         image = open_image(write_foreign("a.zarr", voxels, chunks=chunks, **others))
         assert image.reader is None
-        assert image.why_zarr
+        assert image.array.why_zarr
         np.testing.assert_array_equal(image.read(region), voxels[region])
         out = np.empty((17, 25, 1), np.float32)
         assert image.read(region, out) is out

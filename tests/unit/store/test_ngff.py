@@ -55,7 +55,7 @@ def test_both_versions_are_read_with_their_units(write_foreign, version):
     image = open_image(write_foreign("a.zarr", VOXELS, version=version, **given))
     assert image.grid.spacing == pytest.approx((10.0, 4.0, 5.0))
     assert image.grid.origin == pytest.approx((1000.0, 2000.0, 3000.0))
-    assert image.array.metadata.zarr_format == (2 if version == "0.4" else 3)
+    assert image.array.opened.metadata.zarr_format == (2 if version == "0.4" else 3)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_arrays import own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.store.chunks import CorruptChunkError, MissingChunkError, UnreadableChunkError
@@ -75,7 +76,7 @@ def test_every_type_is_read_as_by_zarr(tmp_path, dtype, create_v3, create_v2, an
     old = create_v2(tmp_path / "o", COMPRESSORS["blosc-zstd"], **given)
     for array in (sharded, plain, old):
         array[:] = any_bits(dtype, SHAPE)
-        same(DirectReader(array).read(WHOLE), array[:])
+        same(DirectReader(own(array)).read(WHOLE), array[:])
 
 
 @pytest.mark.parametrize("name", ["default", "v2", "zarr v2"])
@@ -89,7 +90,7 @@ def test_chunks_are_found_however_their_keys_are_encoded(
         encoding = {"name": name, "separator": separator}
         array = create_v3(tmp_path / "s", [], SHAPE, CHUNKS, chunk_key_encoding=encoding)
     array[:] = any_bits("f4", SHAPE)
-    same(DirectReader(array).read(WHOLE), array[:])
+    same(DirectReader(own(array)).read(WHOLE), array[:])
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def stores(tmp_path_factory, create_v3, create_v2, any_bits):
         voxels[:8, 33:55] = 7
         voxels[16:, :, 20:] = 7
         array[:] = voxels
-    return [(array, array[:], DirectReader(array, fill_missing=True)) for array in arrays]
+    return [(array, array[:], DirectReader(own(array), fill_missing=True)) for array in arrays]
 
 
 def test_every_encoding_is_read_as_by_zarr(stores):
@@ -136,7 +137,7 @@ def test_any_region_is_read_as_by_zarr(stores, data, region, spare):
 
 def test_a_fill_value_that_version_2_leaves_open_is_zarrs(tmp_path, create_v2):
     array = create_v2(tmp_path / "s.zarr", None, SHAPE, CHUNKS, fill_value=None)
-    same(DirectReader(array, fill_missing=True).read(WHOLE), array[:])
+    same(DirectReader(own(array), fill_missing=True).read(WHOLE), array[:])
 
 
 def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path, create_v3, any_bits):
@@ -145,8 +146,8 @@ def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path, create_v3
     voxels[8:16, 33:44, 0:10] = 0
     array[:] = voxels
     (tmp_path / "s.zarr/a/0/c/0/0/1").unlink()
-    same(DirectReader(array, fill_missing=True).read(WHOLE), array[:])
-    reader = DirectReader(array)
+    same(DirectReader(own(array), fill_missing=True).read(WHOLE), array[:])
+    reader = DirectReader(own(array))
     for region, key in (
         ((slice(10, 11), slice(40, 41), slice(5, 6)), "a/0/c/1/1/0 (inner chunk 0/1/0)"),
         ((slice(0, 1), slice(0, 1), slice(20, 21)), "a/0/c/0/0/1"),
@@ -157,7 +158,7 @@ def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path, create_v3
 
 
 def test_memory_that_does_not_fit_is_refused(tmp_path, create_v3):
-    reader = DirectReader(create_v3(tmp_path / "s.zarr", [], SHAPE, CHUNKS), fill_missing=True)
+    reader = DirectReader(own(create_v3(tmp_path / "s.zarr", [], SHAPE, CHUNKS)), fill_missing=True)
     region = (slice(0, 4), slice(0, 5), slice(0, 6))
     for out in (np.empty((4, 5, 7), np.float32), np.empty((4, 5, 6), np.float64)):
         with pytest.raises(ValueError, match="memory"):
@@ -189,7 +190,7 @@ def test_what_the_system_does_not_give_is_not_called_corrupt(
 ):
     array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS, shards=SHARDS["2x2"])
     array[:] = voxels = any_bits("f4", SHAPE)
-    reader = DirectReader(array)
+    reader = DirectReader(own(array))
 
     def refuse(*arguments):
         raise OSError(number, os.strerror(number))
@@ -209,7 +210,7 @@ def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch, create_v3, any_
     array = create_v3(tmp_path / "s.zarr", codecs, SHAPE, CHUNKS, shards=SHARDS["2x2"])
     array[:] = voxels = any_bits("f4", SHAPE)
     buffer = np.empty((batch, *CHUNKS[1:]), np.float32)
-    with DirectReader(array).stream((0, 3, 1)) as stream:
+    with DirectReader(own(array)).stream((0, 3, 1)) as stream:
         for start in range(0, CHUNKS[0], batch):
             planes = buffer[: CHUNKS[0] - start]
             stream.read_into(planes)
@@ -220,7 +221,7 @@ def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch, create_v3, any_
 def test_two_chunks_may_be_streamed_at_once(tmp_path, create_v3, any_bits):
     array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS)
     array[:] = voxels = any_bits("f4", SHAPE)
-    reader = DirectReader(array)
+    reader = DirectReader(own(array))
     first, second = (np.empty((4, *CHUNKS[1:]), np.float32) for _ in range(2))
     with reader.stream((0, 0, 0)) as one, reader.stream((0, 1, 0)) as other:
         for start in (0, 4):
@@ -235,7 +236,7 @@ def test_a_chunk_is_streamed_without_being_held(tmp_path, codecs, create_v3, any
     shape = (64, 256, 256)
     array = create_v3(tmp_path / "s.zarr", codecs, shape, shape)
     array[:] = any_bits("f4", shape)
-    reader = DirectReader(array)
+    reader = DirectReader(own(array))
     plane = np.empty(shape[1:], np.float32)
     tracemalloc.start()
     try:
@@ -249,7 +250,7 @@ def test_a_chunk_is_streamed_without_being_held(tmp_path, codecs, create_v3, any
 
 def broken(array, key, region=None):
     with pytest.raises(CorruptChunkError) as caught:
-        DirectReader(array).read(region or whole(array.shape))
+        DirectReader(own(array)).read(region or whole(array.shape))
     assert caught.value.key == key
 
 
@@ -286,7 +287,7 @@ def test_frames_cut_anywhere_are_refused(cube, checksum):
     streamed += ending.flush()
     for stored in (content, streamed):
         file.write_bytes(stored)
-        same(DirectReader(array).read(whole((6, 6, 6))), voxels)
+        same(DirectReader(own(array)).read(whole((6, 6, 6))), voxels)
         for length in range(len(stored)):
             file.write_bytes(stored[:length])
             broken(array, "a/0/c/0/0/0")
@@ -316,4 +317,4 @@ def test_a_frame_with_a_large_window_is_read(cube):
     content = compressor.compress(voxels.tobytes()) + compressor.flush()
     assert zstandard.get_frame_parameters(content).window_size == 2**28
     file.write_bytes(content)
-    same(DirectReader(array).read(whole((6, 6, 6))), voxels)
+    same(DirectReader(own(array)).read(whole((6, 6, 6))), voxels)

@@ -9,10 +9,11 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_arrays import own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.core.geometry import blocks
-from octane.store.chunks import missing_keys, owned_shape
+from octane.store.chunks import missing_keys
 from octane.store.reader import DirectReader
 from octane.store.writer import DirectWriter
 
@@ -57,11 +58,11 @@ def files(array):
 def test_zarr_reads_what_is_written(create, voxels, codecs, shards, dtype):
     array = create(codecs=CODECS[codecs], shards=SHARDS[shards], dtype=dtype, fill_value=1)
     values = voxels.astype(dtype)
-    DirectWriter(array)[WHOLE] = values
+    DirectWriter(own(array))[WHOLE] = values
     again = zarr.open_array(array.store_path.store.root / "a/0", mode="r")
     np.testing.assert_array_equal(again[:], values)
-    np.testing.assert_array_equal(DirectReader(again).read(WHOLE), values)
-    assert not list(missing_keys(array, array.store_path.store.root, WHOLE))
+    np.testing.assert_array_equal(DirectReader(own(again)).read(WHOLE), values)
+    assert not list(missing_keys(own(array), WHOLE))
 
 
 axes = st.lists(
@@ -84,13 +85,13 @@ def test_any_shape_is_written_in_any_chunks(tmp_path_factory, axes, sharded):
         fill_value=7,
     )
     voxels = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape)
-    writer = DirectWriter(array)
+    writer = DirectWriter(own(array))
     for region in blocks(shape, owned):
         writer[region] = voxels[region]
     whole = tuple(slice(0, n) for n in shape)
     np.testing.assert_array_equal(array[:], voxels)
-    np.testing.assert_array_equal(DirectReader(array).read(whole), voxels)
-    assert not list(missing_keys(array, folder, whole))
+    np.testing.assert_array_equal(DirectReader(own(array)).read(whole), voxels)
+    assert not list(missing_keys(own(array), whole))
 
 
 @pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
@@ -98,21 +99,23 @@ def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
     theirs = create("theirs.zarr", codecs)
     theirs[:] = voxels
     ours = create("ours.zarr", codecs)
-    DirectWriter(ours)[WHOLE] = voxels
+    DirectWriter(own(ours))[WHOLE] = voxels
     assert files(ours) == files(theirs)
 
 
 def test_big_endian_and_strided_blocks_are_written_by_value(create, voxels):
     array = create(codecs=[ZstdCodec()], shards=SHARDS["2x2"])
-    DirectWriter(array)[WHOLE] = voxels.astype(">f4").transpose(2, 1, 0).copy().transpose(2, 1, 0)
+    DirectWriter(own(array))[WHOLE] = (
+        voxels.astype(">f4").transpose(2, 1, 0).copy().transpose(2, 1, 0)
+    )
     np.testing.assert_array_equal(array[:], voxels)
 
 
 @pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
 def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shards):
     array = create(shards=shards)
-    writer = DirectWriter(array)
-    owned = owned_shape(array)
+    writer = DirectWriter(own(array))
+    owned = own(array).owned
     counts = [-(-n // s) for n, s in zip(SHAPE, owned, strict=True)]
     start = threading.Barrier(int(np.prod(counts)))
 
@@ -151,12 +154,12 @@ def test_a_part_of_a_shard_is_refused(create, region):
     array = create(shards=SHARDS["2x2"])
     part = tuple(slice(a, b) for a, b in region)
     with pytest.raises(ValueError, match="whole objects"):
-        DirectWriter(array)[part] = np.zeros([b - a for a, b in region], np.float32)
+        DirectWriter(own(array))[part] = np.zeros([b - a for a, b in region], np.float32)
     assert not (array.store_path.store.root / "a/0/c").exists()
 
 
 def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
-    writer = DirectWriter(create())
+    writer = DirectWriter(own(create()))
     with pytest.raises(ValueError, match="whole objects"):
         writer[WHOLE] = voxels[:-1]
     with pytest.raises(ValueError, match="float64"):
@@ -165,7 +168,7 @@ def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
 
 def test_a_full_disk_passes_as_what_it_is_and_leaves_the_old_shard(create, voxels):
     array = create(shards=SHARDS["2x2"])
-    writer = DirectWriter(array)
+    writer = DirectWriter(own(array))
     writer[WHOLE] = voxels
     before = files(array)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
