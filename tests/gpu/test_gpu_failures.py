@@ -96,7 +96,7 @@ def write_input(tmp_path):
 
 
 def voxels(path: Path) -> np.ndarray:
-    return np.asarray(open_image(path).array[:])
+    return open_image(path).read((slice(None),) * 3)
 
 
 def outcomes(
