@@ -32,11 +32,11 @@ test: ## every check and test but those marked soak; with PYTEST, only what that
 	@$(MAKE) lint
 	@$(ENV) if command -v nf-test >/dev/null; then nf-test test tests/nf; \
 		else echo "SKIPPED: nf-test is not on the PATH; tests/nf/*.nf.test were not run"; fi
-	@[[ -n "$(PYTEST)" ]] || $(MAKE) test-gpu
+	@$(if $(strip $(PYTEST)),:,$(MAKE) test-gpu)
 	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 soak: ## make test, with storms, random kills and long waits
-	@$(MAKE) test-gpu PYTEST='-m "soak or not soak"'
+	@$(MAKE) test-gpu PYTEST='-m "soak or not soak" $(PYTEST)'
 	@$(MAKE) test PYTEST='-m "soak or not soak" $(PYTEST)'
 
 test-gpu: ## the tests of the GPU path: on a GPU where there is one, else on an emulated CUDA
@@ -64,7 +64,7 @@ generate: setup ## write what is generated from the parameter models
 FIRST_RUN := annotated-types attrs cyclopts docstring-parser donfig google-crc32c hypothesis \
 	iniconfig markdown-it-py mdurl numcodecs nvidia-ml-py packaging pluggy pydantic pydantic-core \
 	pygments pytest pytest-timeout pyyaml rich simpleitk sortedcontainers typing-extensions \
-	typing-inspection yaozarrs zarr zstandard
+	typing-inspection zarr zstandard
 
 # One version for every Python, so that what is tested on one is what runs on another. The run
 # set is cut from the test set, not resolved again, so that the two never differ.
@@ -106,5 +106,5 @@ bench: ## every benchmark, in its quick form
 
 clean: ## remove results, work files and caches; .venv and .tools stay
 	@rm -rf work results .nextflow .nextflow.log* .nf-test .nf-test.log test-results \
-		.pytest_cache .ruff_cache .hypothesis .import_linter_cache
+		.pytest_cache .ruff_cache .hypothesis .import_linter_cache .tools/compiled
 	@find bin tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -100,10 +100,13 @@ install_python_packages() {
 
 compile_loops() {
     local stamp=.tools/compiled wanted
-    wanted="${NUMBA_CACHE_DIR:-here} $(hash_of requirements/run.txt bin/octane/{n4,resample}/kernels.py)"
+    wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/core/compiled.py bin/octane/{n4,resample}/kernels.py)"
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
     say "compiling the loops of RESAMPLE and N4"
-    .venv/bin/python tools/compile_loops.py
+    .venv/bin/python tools/compile_loops.py || {
+        say "the loops could not be compiled, see above; the first run of each step compiles them"
+        return 0
+    }
     echo "$wanted" >"$stamp"
 }
 

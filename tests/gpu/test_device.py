@@ -113,6 +113,35 @@ print(*on_device(first_in_vain), *contexts())
     assert found == ["1", "['out", "of", "memory',", "'done']", "0", "1"]
 
 
+def test_a_context_that_was_there_before_outlives_the_work(tmp_path):
+    code = """
+    import cupy
+    mine = cupy.arange(3)
+    def work(share):
+        if share.device is not None:
+            share.xp.ones(10**13, share.xp.uint8)
+    print(on_device(work)[1][-1], int(mine.sum()))
+    """
+    assert printed(tmp_path, code) == ["done", "3"]
+
+
+@pytest.mark.emulated
+def test_a_gpu_that_cannot_compute_is_left_without_a_context(tmp_path):
+    code = """
+    import cupy
+    real, begin = cupy.ones, []
+    def ones(*words):
+        if not begin:
+            begin.append(cupy.cuda.runtime.getDevice())
+            raise cupy.cuda.driver.CUDADriverError(209)
+        return real(*words)
+    cupy.ones = ones
+    print(*on_device(lambda share: 0)[1])
+    print(*[len(gpu.processes or ()) for gpu in Nvml().read()])
+    """
+    assert printed(tmp_path, code, EMU_DEVICES="2") == ["not", "usable", "done", "0", "1"]
+
+
 @pytest.mark.emulated
 def test_the_calling_thread_has_its_own_context_again(tmp_path):
     code = """
@@ -133,10 +162,13 @@ def no_library(cupy, kind):
         "headers": RuntimeError("Failed to find CUDA headers."),
         "no image": cupy.cuda.driver.CUDADriverError(209),
         "old driver": cupy.cuda.runtime.CUDARuntimeError(222),
+        "read-only home": PermissionError(13, "Permission denied", "/home/x/.cupy"),
     }[kind]
 
 
-@pytest.mark.parametrize("kind", ["NVRTC", "source", "headers", "no image", "old driver"])
+@pytest.mark.parametrize(
+    "kind", ["NVRTC", "source", "headers", "no image", "old driver", "read-only home"]
+)
 def test_a_cupy_that_cannot_compute_leaves_the_work_to_the_cpu(
     cupy, device, kind, monkeypatch, tmp_path
 ):
@@ -155,7 +187,7 @@ def test_a_cupy_that_cannot_compute_leaves_the_work_to_the_cpu(
 
     assert find("auto") is np
     assert any("CPU did the work" in warning for warning in metrics.warnings)
-    with pytest.raises(OctaneError, match=r"cannot compute.*cupy-cuda12x\[ctk\]") as raised:
+    with pytest.raises(OctaneError, match=r"cannot (compute.*\[ctk\]|keep.*CUPY_CACHE)") as raised:
         find("gpu")
     assert "\n" not in str(raised.value)
 
@@ -195,9 +227,20 @@ def test_a_gpu_that_cuda_does_not_show_is_said(cupy, monkeypatch):
         CupyDevice("GPU-01234567-89ab-cdef-0123-456789abcdef")
 
 
+def test_of_cupys_page_of_text_the_cause_is_said(monkeypatch, tmp_path):
+    (tmp_path / "cupy.py").write_text(
+        "try:\n    raise ImportError('libnvrtc.so.12: no such file')\n"
+        "except ImportError as error:\n    raise ImportError('\\n==\\na page of text') from error\n"
+    )
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DeviceMissingError, match=r"\(libnvrtc\.so\.12: no such file\); install"):
+        CupyDevice("GPU-01234567-89ab-cdef-0123-456789abcdef")
+
+
 def test_a_mig_instance_is_chosen_before_cuda_starts_and_found_by_its_own_uuid(device, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    instance = f"MIG-{device.uuid.removeprefix('GPU-')}"
+    instance = f"MIG-{device.uuid.removeprefix('GPU-').removeprefix('MIG-')}"
     assert CupyDevice(instance).ordinal == device.ordinal
     assert os.environ["CUDA_VISIBLE_DEVICES"] == instance
     with pytest.raises(DeviceMissingError, match="does not show MIG-2"):
@@ -205,9 +248,11 @@ def test_a_mig_instance_is_chosen_before_cuda_starts_and_found_by_its_own_uuid(d
 
 
 def test_what_says_that_memory_ran_out(cupy, device):
+    cublas = pytest.importorskip("cupy_backends.cuda.libs.cublas", reason="cuBLAS is missing")
     cuda = cupy.cuda
     errors = [cuda.memory.OutOfMemoryError(1, 2), cuda.runtime.CUDARuntimeError(2)]
     errors.append(cuda.driver.CUDADriverError(2))
+    errors.append(cublas.CUBLASError(3))
     assert all(map(device.is_out_of_memory, errors))
     others = [cuda.runtime.CUDARuntimeError(700), MemoryError(), ValueError()]
     assert not any(map(device.is_out_of_memory, others))

@@ -30,6 +30,9 @@ TAKEN = 46
 INSTALL = "install CuPy 13 or newer for this driver, cupy-cuda12x[ctk] or cupy-cuda13x[ctk]"
 """Remedy where CuPy is missing or cannot compute."""
 
+KEEP = "set CUPY_CACHE_DIR to a folder that can be written"
+"""Remedy where CuPy cannot keep its kernels."""
+
 
 class DeviceTakenError(Exception):
     """The context cannot be made: another process was quicker."""
@@ -54,9 +57,11 @@ class CupyDevice:
             os.environ["CUDA_VISIBLE_DEVICES"] = uuid
         try:
             self.xp: ModuleType = importlib.import_module("cupy")
-        except ImportError as error:
-            # A wheel for another CUDA version; the text says which library it misses.
-            raise DeviceMissingError(f"CuPy cannot be imported ({error}); {INSTALL}") from error
+        except (ImportError, OSError) as error:
+            # A wheel for another CUDA version, or no place for its kernels. CuPy's own text is a
+            # page; the cause says which library is missing.
+            reason = str(error.__cause__ or error).strip().partition("\n")[0]
+            raise DeviceMissingError(f"CuPy cannot be imported ({reason}); {INSTALL}") from error
         # Before 13 a copy to the host waits always.
         if int(self.xp.__version__.partition(".")[0]) < 13:
             raise DeviceMissingError(f"CuPy is of version {self.xp.__version__}; {INSTALL}")
@@ -79,10 +84,16 @@ class CupyDevice:
         CuPy lacks a library, or that the driver does not run what it compiles.
         """
         cuda = self.xp.cuda
+        # A context that was there before is somebody else's.
+        flags, there = ctypes.c_uint(), ctypes.c_int()
+        state = ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState
+        state(self._handle, ctypes.byref(flags), ctypes.byref(there))
+        self._made = self._made or not there.value
         try:
             with self.active():
-                self._made = True
                 self.xp.ones(1).get()
+        except OSError as error:
+            raise DeviceMissingError(f"CuPy cannot keep its kernels ({error}); {KEEP}") from error
         except (RuntimeError, ImportError, MemoryError, cuda.compiler.CompileException) as error:
             reason = str(error).partition("\n")[0]
             if self.is_out_of_memory(error) or getattr(error, "status", None) == TAKEN:
@@ -107,10 +118,11 @@ class CupyDevice:
                     driver.ctxSetCurrent(before)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Recognise the errors of CuPy, of the runtime and of the driver."""
+        """Recognise the errors of CuPy, of the runtime, of the driver and of cuBLAS."""
         if isinstance(error, self.errors):
             return vars(error)["status"] == OUT_OF_MEMORY
-        return isinstance(error, self.xp.cuda.memory.OutOfMemoryError)
+        refused = "CUBLAS_STATUS_ALLOC_FAILED" in str(error)
+        return refused or isinstance(error, self.xp.cuda.memory.OutOfMemoryError)
 
     def is_lost(self) -> bool:
         """Tell whether CUDA refuses all work, as it does after a fault of a kernel or of memory.
@@ -145,11 +157,13 @@ class CupyDevice:
         """Release the primary context, and with it the hundreds of megabytes that it takes.
 
         CuPy keeps handles of compiled kernels per device, which point into the context: it must not
-        use this device again.
+        use this device again. A context that was there before `open` stays.
         """
-        if not self._made or self.is_lost():
+        if self.is_lost():
             return
         self.empty()
+        if not self._made:
+            return
         self.keep_handles()
         # The thread must not return to a context that is gone.
         self.xp.cuda.driver.ctxSetCurrent(0)

@@ -242,7 +242,7 @@ class _Run(Generic[Result]):
         except DeviceMissingError as error:
             log.warning("%s: %s", uuid, error)
             self.attempts.append(Attempt(uuid, batch, waited, "not usable", str(error)))
-            self.left.add(uuid)
+            self._leave(uuid)
             return []
         except DeviceTakenError as error:
             self.attempts.append(Attempt(uuid, batch, waited, "taken by another", str(error)))

@@ -186,7 +186,8 @@ number_of_histogram_bins, stopping, on_iteration
 
     def shrunk(array: np.ndarray) -> np.ndarray:
         # Gathered where the volume is; CUDA knows the machine's byte order alone.
-        return own.asarray(array[keep], array.dtype.newbyteorder("="), order="C")
+        part = to_host(array[keep]) if own is np else array[keep]
+        return own.asarray(part, array.dtype.newbyteorder("="), order="C")
 
     # CUDA's device is the thread's, whatever device the array is on.
     with nullcontext() if own is np else own.cuda.Device(image.device):

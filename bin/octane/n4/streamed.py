@@ -69,6 +69,9 @@ def correct_streamed(
             values = np.ascontiguousarray(image[regions[n]], native)
             slab = xp.empty(values.shape, native)
             slab.set(values)
+            if not np.may_share_memory(values, image):
+                # A copy has to last until it is on the device.
+                xp.cuda.get_current_stream().synchronize()
             return slab
 
     def finish(n: int, slab: np.ndarray, lattice: np.ndarray) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the emulated CUDA, and a CuPy that uses it, in .tools/cuda (or $OCTANE_EMULATED_CUDA).
-# README.md beside this file says what it is. Safe to repeat.
+# README.md beside this file says what it is. Safe to repeat. Exit code 3: this machine lacks a tool.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -14,6 +14,11 @@ stop() {
     say "$*" >&2
     exit 1
 }
+# This machine cannot have it as it is.
+lack() {
+    say "$*" >&2
+    exit 3
+}
 
 mkdir -p "$folder"
 folder=$(cd -- "$folder" && pwd)
@@ -26,16 +31,16 @@ wanted="$folder $(sum "$here"/* "$wheels" "$source") $("$python" -V)"
 if [[ -f $folder/built && $(<"$folder/built") == "$wanted" ]]; then
     exit 0
 fi
-[[ $(uname -sm) == "Linux x86_64" ]] || stop "it runs on Linux on x86-64 alone, not on $(uname -sm)"
+[[ $(uname -sm) == "Linux x86_64" ]] || lack "it runs on Linux on x86-64 alone, not on $(uname -sm)"
 for tool in g++ nm tar; do
     command -v "$tool" >/dev/null ||
-        stop "$tool was not found; install it (Debian: apt-get install g++ binutils tar)"
+        lack "$tool was not found; install it (Debian: apt-get install g++ binutils tar)"
 done
 echo 'int main() { return (int)(_Float16)0; }' | g++ -x c++ -fsyntax-only - 2>/dev/null ||
-    stop "g++ is version $(g++ -dumpversion) and does not know _Float16; install 12 or later"
+    lack "g++ is version $(g++ -dumpversion) and does not know _Float16; install 12 or later"
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 [[ -f $headers/Python.h ]] ||
-    stop "Python.h of $("$python" -V) was not found; install it (Debian: apt-get install python3-dev)"
+    lack "Python.h of $("$python" -V) was not found; install it (Debian: apt-get install python3-dev)"
 
 log=$folder/setup.log
 step() { # MESSAGE COMMAND...
