@@ -162,7 +162,7 @@ def no_library(cupy, kind):
         "headers": RuntimeError("Failed to find CUDA headers."),
         "no image": cupy.cuda.driver.CUDADriverError(209),
         "old driver": cupy.cuda.runtime.CUDARuntimeError(222),
-        "read-only home": PermissionError(13, "Permission denied", "/home/x/.cupy"),
+        "read-only home": PermissionError(13, "Permission denied", ".cupy"),
     }[kind]
 
 
