@@ -76,7 +76,7 @@ const Options& options() {
   return *read;
 }
 
-static std::string uuid_text(int physical) {
+std::string uuid_text(int physical) {
   unsigned char bytes[16];
   device_uuid(physical, bytes);
   std::string out = "GPU-";

@@ -99,6 +99,7 @@ inline int fail(int error) { return last_error = error; }
 int device_count();
 int ordinal_of(int physical);  // -1 when CUDA_VISIBLE_DEVICES hides it
 void device_uuid(int physical, unsigned char* uuid);
+std::string uuid_text(int physical);  // as NVML writes it
 
 // Makes the primary context of a device where it has none; 0 or CUDA's error.
 int make_context(int device);
