@@ -86,8 +86,9 @@ class CupyDevice:
         cuda = self.xp.cuda
         # A context that was there before is somebody else's.
         flags, there = ctypes.c_uint(), ctypes.c_int()
-        state = ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState
-        state(self._handle, ctypes.byref(flags), ctypes.byref(there))
+        self._driver.cuDevicePrimaryCtxGetState(
+            self._handle, ctypes.byref(flags), ctypes.byref(there)
+        )
         self._made = self._made or not there.value
         try:
             with self.active():
@@ -167,14 +168,16 @@ class CupyDevice:
         self.keep_handles()
         # The thread must not return to a context that is gone.
         self.xp.cuda.driver.ctxSetCurrent(0)
-        ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxReset_v2(self._handle)
+        self._driver.cuDevicePrimaryCtxReset_v2(self._handle)
 
     def _find(self) -> int:
         try:
             count = self.xp.cuda.runtime.getDeviceCount()
         except self.errors as error:
             raise DeviceMissingError(f"CUDA does not start ({error}); {INSTALL}") from error
-        driver, uuid = ctypes.CDLL("libcuda.so.1"), (ctypes.c_ubyte * 16)()
+        # For what CuPy does not show: whole UUIDs, and primary contexts.
+        driver = self._driver = ctypes.CDLL("libcuda.so.1")
+        uuid = (ctypes.c_ubyte * 16)()
         digits = self.uuid.partition("-")[2].replace("-", "")
         for ordinal in range(count):
             # CuPy's own properties end a UUID at its first zero byte.
