@@ -36,7 +36,7 @@ test: ## every check and test but those marked soak; with PYTEST, only what that
 	@$(ENV) python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 soak: ## make test, with storms, random kills and long waits
-	@$(MAKE) test-gpu PYTEST='-m "soak or not soak" $(PYTEST)'
+	@$(if $(strip $(PYTEST)),:,$(MAKE) test-gpu PYTEST='-m "soak or not soak"')
 	@$(MAKE) test PYTEST='-m "soak or not soak" $(PYTEST)'
 
 test-gpu: ## the tests of the GPU path: on a GPU where there is one, else on an emulated CUDA
