@@ -1,22 +1,33 @@
 """Versions of what the numbers depend on."""
 
 import platform
+import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 from octane import __version__
-from octane.core import versions as module
-from octane.core.versions import versions
+from octane.core.versions import PACKAGES, versions
 
 
-def test_what_is_not_installed_is_left_out(monkeypatch):
-    def installed(package):
-        if package != "zarr":
-            raise PackageNotFoundError
-        return "3.9"
+def test_each_is_what_the_packages_say():
+    for package in set(PACKAGES) & set(versions()):
+        assert versions()[package] == version(package)
+    assert {"numpy", "SimpleITK"} < set(versions())
 
-    monkeypatch.setattr(module, "version", installed)
-    assert list(versions()) == ["octane", "python", "zarr"]
+
+def test_what_is_not_installed_is_left_out(monkeypatch, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (
+        first / "zarr-3.9.dist-info",
+        second / "zarr-2.0.dist-info",
+        second / "cupy_cuda12x-14.2.0.dist-info",
+        second / "numba-0.60-py3.11.egg-info",
+        second / "numpy",
+    ):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "gone"), str(first), str(second)])
+    found = dict([*versions().items()][2:])
+    assert found == {"numba": "0.60", "zarr": "3.9", "cupy-cuda12x": "14.2.0"}
 
 
 def test_the_version_is_the_projects(project):
