@@ -6,9 +6,10 @@ the next empty line.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from _common import PROJECT, RESULTS
 from reliability import GROUPS, RECORD
@@ -20,6 +21,7 @@ MISSING = "not installed"
 SHOWN_CASES = 4
 """Cases of the agreement in the table, those of the largest differences."""
 
+Case = TypeVar("Case")
 Table = Callable[[Path], str]
 """Makes a table from the folder of the results."""
 
@@ -55,6 +57,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def listed(cases: Iterable[Case], columns: Mapping[str, Callable[[Case], str]]) -> str:
+    """Return a table with a line per case, from each column's head and the text of a case in it."""
+    return table([*columns], [[text(case) for text in columns.values()] for case in cases])
 
 
 def of_part(subject: str, part: str, make: Callable[[dict], str]) -> Table:
@@ -101,23 +108,25 @@ def _gpu(device: dict | None) -> str:
 
 
 def _levels(record: dict) -> str:
-    levels = record["n4_by_fitting_levels"]
-    before = levels["1"]["truth"]["cv_against_truth_before"]
-    rows = [
-        (
-            level,
-            f"{figures['truth']['field_correlation']:.3f}",
-            f"{figures['truth']['cv_against_truth_after']:.3f}",
-        )
-        for level, figures in levels.items()
-    ]
+    return _against_truth("levels of 50", record["n4_by_fitting_levels"])
+
+
+def _against_truth(kind: str, cases: Mapping[str, dict]) -> str:
+    truths = {name: case["truth"] for name, case in cases.items()}
+    before = next(iter(truths.values()))["cv_against_truth_before"]
     return table(
-        ("levels of 50", "correlation with the true field", "variation over the true tissue"),
-        [("(before)", "", f"{before:.3f}"), *rows],
+        (kind, "variation over the true tissue", "correlation with the true field"),
+        [
+            ("(before)", f"{before:.3f}", ""),
+            *(
+                (name, f"{t['cv_against_truth_after']:.3f}", f"{t['field_correlation']:.3f}")
+                for name, t in truths.items()
+            ),
+        ],
     )
 
 
-def _listed(values: Sequence[int]) -> str:
+def _joined(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
@@ -150,12 +159,12 @@ def _agreement(record: dict) -> str:
     )
     for case in cases[:SHOWN_CASES]:
         itk = case["itk_iterations"][str(case["nearest_threads"])]
-        done = _listed(case["iterations"])
+        done = _joined(case["iterations"])
         rows.append(
             (
                 case["name"],
                 f"{' x '.join(map(str, case['fit_shape']))} ({case['included']})",
-                done if itk == case["iterations"] else f"{done} (ITK {_listed(itk)})",
+                done if itk == case["iterations"] else f"{done} (ITK {_joined(itk)})",
                 f"{abs(case['one_minus_r']):.0e}",
                 f"{case['median']:.1e}",
                 f"{case['max']:.1e}",
@@ -181,83 +190,56 @@ def _agreement(record: dict) -> str:
 
 
 def _speed(record: dict) -> str:
-    rows = []
-    for case in record["cases"]:
-        peer, errors = MISSING, f"{case['fit_against_simpleitk']['median']:.0e}"
-        if "n4ax" in case:
-            found = case["n4ax"]
-            peer = f"{found['warm']:.3f} (first call {found['cold']:.1f})"
-            errors += f" / {found['fit_against_simpleitk_but_for_scale']['median']:.0e}"
-        rows.append(
-            (
-                case["name"],
-                str(case["shrink"]),
-                str(case["included"]),
-                _listed(case["iterations"]),
-                f"{case['simpleitk']['total']:.2f}",
-                f"{case['octane']['median']:.3f}",
-                f"{case['ratio']:.0f}",
-                f"{case['simpleitk']['fit']:.2f}",
-                f"{case['octane_fit']['2']['median']:.3f}",
-                peer,
-                errors,
-                *(f"{case['octane_fit'][n]['ns_per_voxel_and_iteration']:.1f}" for n in ("1", "2")),
-            )
-        )
-    return table(
-        (
-            *("case", "shrink", "voxels fitted", "iterations"),
-            *("SimpleITK, s", "octane, s", "ratio"),
-            *("fit: SimpleITK, s", "octane, s", "n4ax, s", "median error, octane / n4ax"),
-            *("octane, 1 thread, ns", "2 threads, ns"),
-        ),
-        rows,
+    def peer(case: dict) -> str:
+        found = case.get("n4ax")
+        return f"{found['warm']:.3f} (first call {found['cold']:.1f})" if found else MISSING
+
+    def errors(case: dict) -> str:
+        own, found = case["fit_against_simpleitk"]["median"], case.get("n4ax")
+        other = found["fit_against_simpleitk_but_for_scale"]["median"] if found else None
+        return f"{own:.0e}" if other is None else f"{own:.0e} / {other:.0e}"
+
+    return listed(
+        record["cases"],
+        {
+            "case": lambda c: c["name"],
+            "shrink": lambda c: str(c["shrink"]),
+            "voxels fitted": lambda c: str(c["included"]),
+            "iterations": lambda c: _joined(c["iterations"]),
+            "SimpleITK, s": lambda c: f"{c['simpleitk']['total']:.2f}",
+            "octane, s": lambda c: f"{c['octane']['median']:.3f}",
+            "ratio": lambda c: f"{c['ratio']:.0f}",
+            "fit: SimpleITK, s": lambda c: f"{c['simpleitk']['fit']:.2f}",
+            "fit: octane, s": lambda c: f"{c['octane_fit']['2']['median']:.3f}",
+            "n4ax, s": peer,
+            "median error, octane / n4ax": errors,
+            "octane, 1 thread, ns": lambda c: _rate(c, "1"),
+            "2 threads, ns": lambda c: _rate(c, "2"),
+        },
     )
 
 
+def _rate(case: dict, threads: str) -> str:
+    return f"{case['octane_fit'][threads]['ns_per_voxel_and_iteration']:.1f}"
+
+
 def _memory(record: dict) -> str:
-    return table(
-        (
-            "volume, GB",
-            "voxels fitted",
-            "predicted, GB",
-            "peak, GB",
-            "peak over predicted",
-            "seconds",
-            "ns per voxel",
-        ),
-        [
-            (
-                f"{case['bytes'] / 1e9:.1f}",
-                " x ".join(map(str, case["fit_shape"])),
-                f"{case['predicted_bytes'] / 1e9:.2f}",
-                f"{case['peak_bytes'] / 1e9:.2f}",
-                f"{case['peak_over_predicted']:.2f}",
-                f"{case['seconds']:.0f}",
-                f"{case['ns_per_voxel']:.0f}",
-            )
-            for case in record["cases"]
-        ],
+    return listed(
+        record["cases"],
+        {
+            "volume, GB": lambda c: f"{c['bytes'] / 1e9:.1f}",
+            "voxels fitted": lambda c: " x ".join(map(str, c["fit_shape"])),
+            "predicted, GB": lambda c: f"{c['predicted_bytes'] / 1e9:.2f}",
+            "peak, GB": lambda c: f"{c['peak_bytes'] / 1e9:.2f}",
+            "peak over predicted": lambda c: f"{c['peak_over_predicted']:.2f}",
+            "seconds": lambda c: f"{c['seconds']:.0f}",
+            "ns per voxel": lambda c: f"{c['ns_per_voxel']:.0f}",
+        },
     )
 
 
 def _modes(record: dict) -> str:
-    cases = record["cases"]
-    before = cases["global"]["truth"]["cv_against_truth_before"]
-    return table(
-        ("mode", "variation over the true tissue", "correlation with the true field"),
-        [
-            ("(before)", f"{before:.3f}", ""),
-            *(
-                (
-                    name,
-                    f"{case['truth']['cv_against_truth_after']:.3f}",
-                    f"{case['truth']['field_correlation']:.3f}",
-                )
-                for name, case in cases.items()
-            ),
-        ],
-    )
+    return _against_truth("mode", record["cases"])
 
 
 def _size(voxels: list[int]) -> str:
@@ -319,67 +301,58 @@ def _end_to_end(record: dict) -> str:
 
 
 def _resample_memory(record: dict) -> str:
-    rows = []
-    for case in record["cases"]:
-        predicted = case["predicted_bytes"]
-        rows.append(
-            (
-                _size(case["tile"]),
-                str(case["tiles"]),
-                f"{case['bytes'] / 1e6:.0f}",
-                str(case["workers"]),
-                "" if predicted is None else f"{predicted / 1e6:.0f}",
-                f"{case['peak_bytes'] / 1e6:.0f}",
-                "" if predicted is None else f"{case['peak_bytes'] / predicted:.2f}",
-            )
-        )
-    return table(
-        ("tile", "tiles", "mosaic, MB", "workers", "predicted, MB", "peak, MB", "ratio"), rows
+    return listed(
+        record["cases"],
+        {
+            "tile": lambda c: _size(c["tile"]),
+            "tiles": lambda c: str(c["tiles"]),
+            "mosaic, MB": lambda c: f"{c['bytes'] / 1e6:.0f}",
+            "workers": lambda c: str(c["workers"]),
+            "predicted, MB": lambda c: f"{c['predicted_bytes'] / 1e6:.0f}",
+            "peak, MB": lambda c: f"{c['peak_bytes'] / 1e6:.0f}",
+            "ratio": lambda c: f"{c['peak_bytes'] / c['predicted_bytes']:.2f}",
+        },
     )
 
 
 def _transfers(record: dict) -> str:
-    ways = ("to_device", "to_host", "both_at_once")
-    return table(
-        ("MiB", "host memory", "to the GPU, GB/s", "back, GB/s", "both, GB/s"),
-        [
-            (
-                str(case["bytes"] >> 20),
-                case["memory"],
-                *(f"{case['GB_per_s'][way]:.1f}" for way in ways),
-            )
-            for case in record["cases"]
-        ],
+    return listed(
+        record["cases"],
+        {
+            "MiB": lambda c: str(c["bytes"] >> 20),
+            "host memory": lambda c: c["memory"],
+            "to the GPU, GB/s": lambda c: f"{c['GB_per_s']['to_device']:.1f}",
+            "back, GB/s": lambda c: f"{c['GB_per_s']['to_host']:.1f}",
+            "both, GB/s": lambda c: f"{c['GB_per_s']['both_at_once']:.1f}",
+        },
     )
 
 
 def _gpu_n4(record: dict) -> str:
-    return table(
-        (
-            *("volume", "fit: GPU, s", "CPU, s", "host to host: GPU, s", "estimated, s"),
-            *("command: GPU, s", "CPU, s"),
-        ),
-        [
-            (
-                _size(case["shape"]),
-                *(f"{case['fit'][device]['median']:.3f}" for device in ("gpu", "cpu")),
-                f"{case['host_to_host']['median']:.3f}",
-                f"{case['estimate']['seconds']['total']:.3f}",
-                *(f"{case['command'][device]['command_seconds']:.1f}" for device in ("gpu", "cpu")),
-            )
-            for case in record["cases"]
-        ],
+    return listed(
+        record["cases"],
+        {
+            "volume": lambda c: _size(c["shape"]),
+            "fit: GPU, s": lambda c: f"{c['fit']['gpu']['median']:.3f}",
+            "fit: CPU, s": lambda c: f"{c['fit']['cpu']['median']:.3f}",
+            "host to host: GPU, s": lambda c: f"{c['host_to_host']['median']:.3f}",
+            "estimated, s": lambda c: f"{c['estimate']['seconds']['total']:.3f}",
+            "command: GPU, s": lambda c: f"{c['command']['gpu']['command_seconds']:.1f}",
+            "command: CPU, s": lambda c: f"{c['command']['cpu']['command_seconds']:.1f}",
+        },
     )
 
 
 def _gpu_resample(record: dict) -> str:
-    names = ("pcie_floor", "read_and_decode", "gpu", "cpu")
-    return table(
-        ("store", "PCIe, ms a tile", "read and decode, ms a tile", "GPU", "CPU"),
-        [
-            (case["store"], *(f"{case['ms_per_tile'][name]:.1f}" for name in names))
-            for case in record["end_to_end"]
-        ],
+    return listed(
+        record["end_to_end"],
+        {
+            "store": lambda c: c["store"],
+            "PCIe, ms a tile": lambda c: f"{c['ms_per_tile']['pcie_floor']:.1f}",
+            "read and decode, ms a tile": lambda c: f"{c['ms_per_tile']['read_and_decode']:.1f}",
+            "GPU": lambda c: f"{c['ms_per_tile']['gpu']:.1f}",
+            "CPU": lambda c: f"{c['ms_per_tile']['cpu']:.1f}",
+        },
     )
 
 
@@ -433,74 +406,42 @@ def _demo(record: dict) -> str:
 
 
 def _tasks(record: dict) -> str:
-    rows = []
-    for case in record["cases"]:
-        first, work = case["first"], case["work"]
-        rows.append(
-            (
-                f"{case['subjects']} x {case['sections']}",
-                str(case["tasks"]),
-                str(case["queueSize"]),
-                case["pollInterval"],
-                "on" if case["trace_report"] else "off",
-                f"{first['seconds'] / 60:.1f}",
-                f"{case['ms_per_task']:.0f}",
-                f"{1000 * first['cpu_seconds'] / case['tasks']:.0f}",
-                f"{first['java_peak_bytes'] / 1e6:.0f}",
-                f"{work['files'] + work['folders'] + work.get('links', 0)}",
-                f"{work['bytes'] / 1e6:.0f}",
-                f"{case['resumed']['seconds']:.0f}",
-            )
-        )
-    return table(
-        (
-            "subjects x sections",
-            "tasks",
-            "at once",
-            "asked every",
-            "`trace_report`",
-            "minutes",
-            "ms a task",
-            "ms of a core a task",
-            "Java, MB",
-            "files, folders and links in work",
-            "MB in work",
-            "`-resume`, s",
-        ),
-        rows,
+    return listed(
+        record["cases"],
+        {
+            "subjects x sections": lambda c: f"{c['subjects']} x {c['sections']}",
+            "tasks": lambda c: str(c["tasks"]),
+            "at once": lambda c: str(c["queueSize"]),
+            "asked every": lambda c: c["pollInterval"],
+            "`trace_report`": lambda c: "on" if c["trace_report"] else "off",
+            "minutes": lambda c: f"{c['first']['seconds'] / 60:.1f}",
+            "ms a task": lambda c: f"{c['ms_per_task']:.0f}",
+            "ms of a core a task": lambda c: f"{1000 * c['first']['cpu_seconds'] / c['tasks']:.0f}",
+            "Java, MB": lambda c: f"{c['first']['java_peak_bytes'] / 1e6:.0f}",
+            "files, folders and links in work": lambda c: str(
+                sum(c["work"].get(kind, 0) for kind in ("files", "folders", "links"))
+            ),
+            "MB in work": lambda c: f"{c['work']['bytes'] / 1e6:.0f}",
+            "`-resume`, s": lambda c: f"{c['resumed']['seconds']:.0f}",
+        },
     )
 
 
 def _steps(record: dict) -> str:
-    rows = []
-    for name, found in record["steps"].items():
-        whole = record["subject"][name]
-        rows.append(
-            (
-                name.upper(),
-                f"{found['bytes'] / 1e6:.0f}",
-                f"{found['seconds']:.1f}",
-                f"{found['bytes'] / found['seconds'] / 1e6:.0f}",
-                f"{found['peak_bytes'] / 1e9:.2f}",
-                f"{whole['bytes'] / 1e9:.0f}",
-                f"{whole['computing_seconds'] / 60:.0f}",
-                f"{whole['moving_seconds'] / 60:.0f}",
-                f"{whole['asked_hours']:.1f}",
-            )
-        )
-    return table(
-        (
-            "step",
-            "input, MB",
-            "seconds",
-            "MB/s",
-            "peak, GB",
-            "80 GB subject: one task's input, GB",
-            "at the measured rate, min",
-            "at 100 MB/s in and out, min",
-            "4 x the longer, h",
-        ),
-        rows,
+    subject = record["subject"]
+    return listed(
+        record["steps"].items(),
+        {
+            "step": lambda s: s[0].upper(),
+            "input, MB": lambda s: f"{s[1]['bytes'] / 1e6:.0f}",
+            "seconds": lambda s: f"{s[1]['seconds']:.1f}",
+            "MB/s": lambda s: f"{s[1]['bytes'] / s[1]['seconds'] / 1e6:.0f}",
+            "peak, GB": lambda s: f"{s[1]['peak_bytes'] / 1e9:.2f}",
+            "80 GB subject: one task's input, GB": lambda s: f"{subject[s[0]]['bytes'] / 1e9:.0f}",
+            "at the measured rate, min": lambda s: f"{subject[s[0]]['computing_seconds'] / 60:.0f}",
+            "at 100 MB/s in and out, min": lambda s: f"{subject[s[0]]['moving_seconds'] / 60:.0f}",
+            "4 x the longer, h": lambda s: f"{subject[s[0]]['asked_hours']:.1f}",
+        },
     )
 
 
