@@ -1,8 +1,7 @@
 """Two checkouts of octane measured in turns: seconds, their ratio, and whether the bits are equal.
 
 As a script, ``python _against.py REQUEST`` measures calls in memory with the octane of PYTHONPATH;
-the request is JSON of: ``call`` (n4, resample), ``array`` (.npy), ``workers``, ``runs``. Its
-imports know octane before and after its subpackages.
+the request is JSON of: ``call`` (n4, resample), ``array`` (.npy), ``workers``, ``runs``.
 """
 
 import hashlib
@@ -109,10 +108,8 @@ def checksum_of(path: Path) -> str:
 
 def n4_call(array: np.ndarray, workers: int) -> Callable[[], np.ndarray]:
     """Return a call of N4 with a fixed number of iterations."""
-    try:
-        from octane.n4.fit import n4_bias_field_correction
-    except ImportError:
-        from octane.n4 import n4_bias_field_correction  # ty: ignore[import-not-found]
+    from octane.n4.fit import n4_bias_field_correction
+
     return lambda: n4_bias_field_correction(
         array,
         shrink_factor=(4, 4, 4),
@@ -124,13 +121,9 @@ def n4_call(array: np.ndarray, workers: int) -> Callable[[], np.ndarray]:
 
 def resample_call(array: np.ndarray, _workers: int) -> Callable[[], np.ndarray]:
     """Return a call of the resampling of one tile from 3.5 to 10 micrometres."""
-    try:
-        from octane.resample.operator import resampler
-        from octane.resample.resampler import resample
-    except ImportError:
-        from octane.operators import resampler  # ty: ignore[import-not-found]
+    from octane.resample.operator import resampler
+    from octane.resample.resampler import resample
 
-        from octane.resample import resample  # ty: ignore[import-not-found]
     operators = [resampler(n, 3.5, 10.0) for n in array.shape]
     return lambda: resample(array, operators)
 

@@ -18,10 +18,21 @@ POLL_S = 0.01
 
 @dataclass(frozen=True)
 class Run:
-    """A program that has ended: output, wall seconds, peak of resident memory in bytes."""
+    """A program that has ended.
+
+    Attributes
+    ----------
+    output
+        What it wrote.
+    seconds, cpu_seconds
+        By the clock, and of all cores together, its own programs included.
+    peak_bytes
+        Of resident memory.
+    """
 
     output: str
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
 
 
@@ -66,7 +77,7 @@ def run(
 
     peak = 0
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        start = time.perf_counter()
+        start, spent = time.perf_counter(), _cpu_seconds()
         process = subprocess.Popen(
             command,
             stdout=output,
@@ -88,7 +99,7 @@ def run(
                 f"{_name(command)} failed: {(errors.read() or output.read())[-2000:]}"
             )
         output.seek(0)
-        return Run(output.read(), seconds, peak)
+        return Run(output.read(), seconds, _cpu_seconds() - spent, peak)
 
 
 def run_script(
@@ -126,6 +137,12 @@ def run_script(
 def _name(command: Sequence[str | Path]) -> str:
     """Return the script among the first words of a command, else the program."""
     return next((Path(word).name for word in command[:2] if str(word).endswith(".py")), "a program")
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of all programs that this process started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _high_water(status: Path) -> int:

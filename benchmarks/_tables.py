@@ -373,7 +373,7 @@ def _check(record: dict) -> str:
 
 def _startup(record: dict) -> str:
     return table(
-        ("compiled code", "part", "added to the first call, s", "smallest of the repeats, s"),
+        ("compiled code", "part", "CPU seconds added to the first call", "smallest of the repeats"),
         [
             (
                 name,
@@ -390,19 +390,37 @@ def _startup(record: dict) -> str:
 
 
 def _commands(record: dict) -> str:
-    found = record.get("commands")
-    if found is None:
-        return NOT_MEASURED
-    rows = [(f"`bin/{name}.py --help`", f"{seconds:.2f}") for name, seconds in found.items()]
-    return table(("command", "seconds"), rows)
+    found = record["commands"]
+    base = next(iter(found.values()))["new"]
+    return listed(
+        found.items(),
+        {
+            "command": lambda c: f"`{c[0]}`",
+            "before": lambda c: f"{c[1]['old']:.2f}" if "old" in c[1] else "",
+            "CPU seconds": lambda c: f"{c[1]['new']:.2f}",
+            "over the first": lambda c: f"{c[1]['new'] / base:.1f}",
+        },
+    )
 
 
 def _demo(record: dict) -> str:
-    found = record["seconds_of_run"]
-    return table(
-        ("tasks", "first run, s", "`-resume`, s"),
-        [(str(record["tasks"]), f"{found['first']:.0f}", f"{found['resumed']:.0f}")],
-    )
+    """The run of each checkout: when its steps began and ended."""
+    labels = [label for label in ("old", "new") if label in record]
+    names = {"old": "before", "new": "now"}
+    rows = [
+        [
+            step,
+            str(own["tasks"] or ""),
+            *(
+                f"{found['begin']:.1f} to {found['end']:.1f} ({found['work']:.1f})"
+                for found in (record[label]["profile"][step] for label in labels)
+            ),
+        ]
+        for step, own in record["new"]["profile"].items()
+    ]
+    for name, key in (("whole", "first"), ("`-resume`", "resumed")):
+        rows.append([name, "", *(f"{record[label]['seconds'][key]:.1f}" for label in labels)])
+    return table(["step", "tasks", *(f"{names[label]}, s" for label in labels)], rows)
 
 
 def _tasks(record: dict) -> str:

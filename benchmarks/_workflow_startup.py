@@ -1,9 +1,8 @@
-"""Start-up: seconds of commands that do nothing, and of loading compiled loops.
+"""Start-up: CPU seconds of commands that do nothing or little, and of loading compiled loops.
 
-Every figure is from separate processes: one that imports NumPy alone, and ones that import a part
-of octane and use it on a small volume, with an empty cache and with a full one. What the kernels
-add is the time of the first call less that of the second; also in CPU seconds, which other work on
-the machine changes less.
+CPU seconds are those of all cores together: other work on the machine changes them less than those
+of the clock. Every figure is from separate processes. What the kernels add is the first call of a
+part of octane on a small volume less the second, with an empty cache and with a full one.
 """
 
 import json
@@ -12,43 +11,36 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from _common import PROJECT
+from _common import PROJECT, scratch_folder
 from _processes import run
 
 COMMANDS = ("n4", "resample", "stitch", "stack", "pyramid", "preflight", "report", "gpu_slot")
-
-NUMPY = """
-import json, time
-start = time.perf_counter()
-import numpy
-print(json.dumps({"numpy": time.perf_counter() - start}))
-"""
+PHANTOM = ("--sections", "1", "--tiles", "2", "2", "--tile-shape", "32", "64", "64")
+BASE = "import numpy, pydantic, cyclopts"
+WORK = (
+    ("resample", "phantom/mosaics/section_01.ome.zarr", ("--resolution", "10")),
+    ("stitch", "resample.ome.zarr", ()),
+    ("n4", "stitch.ome.zarr", ("--shrink-factor", "2")),
+    ("pyramid", "n4.ome.zarr", ()),
+)
+"""Commands, their inputs and flags; each reads what an earlier one made."""
 
 OURS = """
 import json, time
-start = time.perf_counter()
 import numpy
-after_numpy = time.perf_counter()
 {imports}
-after_octane = time.perf_counter()
 rng = numpy.random.default_rng(0)
 image = rng.uniform(50, 100, (16, 16, 16)).astype(numpy.float32)
 {prepare}
-begin, begin_cpu = time.perf_counter(), time.process_time()
+begin = time.process_time()
 {call}
-first, first_cpu = time.perf_counter(), time.process_time()
+first = time.process_time()
 {call}
-second, second_cpu = time.perf_counter(), time.process_time()
-print(json.dumps({{
-    "numpy": after_numpy - start,
-    "octane": after_octane - after_numpy,
-    "first_call": first - begin,
-    "second_call": second - first,
-    "added_by_kernels": 2 * first - begin - second,
-    "added_by_kernels_cpu": 2 * first_cpu - begin_cpu - second_cpu,
-}}))
+second = time.process_time()
+print(json.dumps({{"added_by_kernels": 2 * first - begin - second}}))
 """
 
 PARTS = {
@@ -89,30 +81,55 @@ def summary(runs: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     }
 
 
-def startup(quick: bool) -> dict[str, object]:
-    """Time the commands with ``--help``, and the first calls of octane's parts."""
-    repeats = 3 if quick else 5
-    plain: list[dict[str, float]] = []
+def startup(quick: bool, checkouts: Mapping[str, Path]) -> dict[str, object]:
+    """Time commands of all checkouts in turns, and the first calls of this one's parts."""
+    repeats = 3 if quick else 7
     cold: dict[str, list[dict[str, float]]] = {name: [] for name in PARTS}
     warm: dict[str, list[dict[str, float]]] = {name: [] for name in PARTS}
-    commands: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(repeats):
-        for name, seconds in commands.items():
-            script = PROJECT / "bin" / f"{name}.py"
-            seconds.append(run([sys.executable, script, "--help"]).seconds)
-        with tempfile.TemporaryDirectory() as folder:
-            cache = Path(folder)
-            plain.append(measure(NUMPY, cache))
-            for name, script in PARTS.items():
-                cold[name].append(measure(script, cache))
-                warm[name].append(measure(script, cache))
+    commands: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folder = Path(scratch)
+        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "phantom", *PHANTOM])
+        # The first round makes the inputs, and the machine code of each checkout.
+        for number in range(1 + repeats):
+            base = run([sys.executable, "-c", BASE]).cpu_seconds
+            commands.setdefault(f"python -c '{BASE}'", {}).setdefault("new", []).append(base)
+            for label, checkout in checkouts.items():
+                for name, words in small(folder).items():
+                    found = run([python_of(checkout), checkout / "bin" / words[0], *words[1:]])
+                    commands.setdefault(name, {}).setdefault(label, []).append(found.cpu_seconds)
+            if number:
+                with tempfile.TemporaryDirectory() as cache:
+                    for name, script in PARTS.items():
+                        cold[name].append(measure(script, Path(cache)))
+                        warm[name].append(measure(script, Path(cache)))
     return {
         "unit": "s",
         "repeats": repeats,
-        "commands": {name: statistics.median(found) for name, found in commands.items()},
-        "numpy_alone": summary(plain),
+        "commands": {
+            name: {label: statistics.median(seconds[1:]) for label, seconds in found.items()}
+            for name, found in commands.items()
+        },
         **{
             name: {"empty_cache": summary(cold[name]), "full_cache": summary(warm[name])}
             for name in PARTS
         },
     }
+
+
+def small(folder: Path) -> dict[str, list[str | Path]]:
+    """Return the commands by the names that the table gives them."""
+    found: dict[str, list[str | Path]] = {
+        f"bin/{name}.py --help": [f"{name}.py", "--help"] for name in COMMANDS
+    }
+    for name, source, flags in WORK:
+        result = folder / f"{name}.ome.zarr"
+        words = [f"{name}.py", folder / source, result, *flags, "--overwrite"]
+        found[f"bin/{name}.py of a small mosaic"] = words
+    return found
+
+
+def python_of(checkout: Path) -> str | Path:
+    """Return a checkout's own Python where it is set up, else this one."""
+    own = checkout / ".venv" / "bin" / "python"
+    return own if own.exists() else sys.executable

@@ -3,11 +3,13 @@
 Each part has its place in benchmarks/results/workflow.json, from which `make generate` writes the
 tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a small part of each and
 writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. No part needs a GPU.
+``--against FOLDER`` measures ``demo`` and ``startup`` of another checkout in turns with this one;
+both must be set up (``make setup``).
 
 ``demo``
-    ``make demo``'s run and its ``-resume``.
+    ``make demo``'s run and its ``-resume``, and when each step of it began and ended.
 ``startup``
-    Commands with ``--help``, and the loading of compiled loops with an empty and a full cache.
+    CPU seconds of commands, and of loading compiled loops with an empty and a full cache.
 ``tasks``
     A lab's day of many subjects with stubs: what Nextflow itself costs.
 ``steps``
@@ -27,8 +29,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from _common import PROJECT, command_line, run_parts, scratch_folder
-from _processes import run
+from _common import PROJECT, command_line, run_parts
+from _workflow_demo import demo
 from _workflow_startup import startup
 from _workflow_steps import steps
 from _workflow_tasks import tasks
@@ -38,19 +40,6 @@ from octane.gpu.lease import lease
 from octane.gpu.simulated import VARIABLE
 
 PARTS = ("demo", "startup", "tasks", "steps", "leases", "verdict")
-
-
-def demo(quick: bool) -> dict[str, object]:
-    """Run the demo, as stubs where it is to be quick, and once more with ``-resume``."""
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        words = ["-profile", "test", "--outdir", "out", *(["-stub"] if quick else [])]
-        command = ["nextflow", "-log", f"{scratch}/log", "run", str(PROJECT / "main.nf"), *words]
-        seconds = {}
-        for name, more in (("first", []), ("resumed", ["-resume"])):
-            found = run([*command, *more], folder=Path(scratch))
-            seconds[name] = found.seconds
-        trace = (Path(scratch) / "out" / "pipeline_info" / "trace.txt").read_text("utf-8")
-    return {"seconds_of_run": seconds, "tasks": len(trace.splitlines()) - 1}
 
 
 def leases(quick: bool) -> dict[str, object]:
@@ -87,11 +76,14 @@ def leases(quick: bool) -> dict[str, object]:
 
 def main() -> None:
     """Run the chosen parts."""
-    chosen = command_line(__doc__, PARTS).parse_args()
+    parser = command_line(__doc__, PARTS)
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
+    chosen = parser.parse_args()
     quick = chosen.quick
+    checkouts = {"new": PROJECT} | ({"old": chosen.against.resolve()} if chosen.against else {})
     parts = {
-        "demo": lambda: demo(quick),
-        "startup": lambda: startup(quick),
+        "demo": lambda: demo(quick, checkouts),
+        "startup": lambda: startup(quick, checkouts),
         "tasks": lambda: tasks(quick),
         "steps": lambda: steps(quick),
         "leases": lambda: leases(quick),

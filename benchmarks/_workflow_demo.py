@@ -1,0 +1,84 @@
+"""The demo of the README: seconds of its run and of ``-resume``, and who waits for what in it."""
+
+import os
+import re
+import statistics
+import tempfile
+from collections.abc import Mapping
+from csv import DictReader
+from datetime import datetime
+from pathlib import Path
+
+from _common import scratch_folder
+from _processes import run
+
+UNITS = {"ms": 1e-3, "s": 1, "m": 60}
+FLAGS = "-profile test -ansi-log false --outdir out"
+
+
+def demo(quick: bool, checkouts: Mapping[str, Path]) -> dict[str, object]:
+    """Run the demo of every checkout in turns, as stubs where it is to be quick."""
+    runs: dict[str, list[dict]] = {label: [] for label in checkouts}
+    for _ in range(1 if quick else 5):
+        for label, checkout in checkouts.items():
+            runs[label].append(once(checkout, "-stub" if quick else ""))
+    return {
+        label: {
+            "seconds": {
+                name: statistics.median(one["seconds"][name] for one in found)
+                for name in ("first", "resumed")
+            },
+            # The run of the median length, or the one below it.
+            "profile": sorted(found, key=lambda one: one["seconds"]["first"])[
+                (len(found) - 1) // 2
+            ]["profile"],
+        }
+        for label, found in runs.items()
+    }
+
+
+def once(checkout: Path, flags: str) -> dict[str, dict]:
+    """Run the demo of a checkout and its ``-resume`` in a new folder."""
+    seconds = {}
+    # Each checkout's own Nextflow, which its environment adds where there is no other.
+    places = os.environ["PATH"].split(":")
+    path = ":".join(place for place in places if not place.endswith("tools/nextflow"))
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folder = Path(scratch)
+        line = (
+            f"source '{checkout}/tools/env.sh' && nextflow run '{checkout}/main.nf' {FLAGS} {flags}"
+        )
+        begun = datetime.now()
+        for name, more in (("first", ""), ("resumed", " -resume")):
+            seconds[name] = run(
+                ["bash", "-c", line + more], environment={"PATH": path}, folder=folder
+            ).seconds
+            if name == "first":
+                trace = folder / "out" / "pipeline_info" / "trace.txt"
+                profile = steps(trace, begun, seconds[name])
+    return {"seconds": seconds, "profile": profile}
+
+
+def steps(trace: Path, begun: datetime, whole: float) -> dict[str, dict[str, float]]:
+    """Return of each step its tasks, when the first began and the last ended, and their work.
+
+    Seconds since the start of the run, from Nextflow's trace, ``whole`` of them in all. The first
+    entry is Nextflow's start, the last its end.
+    """
+    found: dict[str, dict[str, float]] = {"(start)": {"tasks": 0, "begin": 0, "end": 0, "work": 0}}
+    with trace.open(newline="", encoding="utf-8") as stream:
+        for row in sorted(DictReader(stream, delimiter="\t"), key=lambda row: row["submit"]):
+            begin = (datetime.fromisoformat(row["submit"]) - begun).total_seconds()
+            step = row["name"].split(" ")[0].split(":")[-1]
+            own = found.setdefault(step, {"tasks": 0, "begin": begin, "end": 0, "work": 0})
+            own["tasks"] += 1
+            own["end"] = max(own["end"], begin + spent(row["duration"]))
+            own["work"] += spent(row["realtime"])
+    last = max(own["end"] for own in found.values())
+    found["(start)"]["end"] = min(own["begin"] for own in [*found.values()][1:])
+    return found | {"(end)": {"tasks": 0, "begin": last, "end": whole, "work": 0}}
+
+
+def spent(text: str) -> float:
+    """Return the seconds of a time as Nextflow writes it, such as ``1m 2s`` or ``524ms``."""
+    return sum(float(n) * UNITS[unit] for n, unit in re.findall(r"([\d.]+)(ms|s|m)", text))
