@@ -39,3 +39,15 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
     assert call(commands / "octane-n4", "--help").startswith("Usage: octane-n4 ")
     call(commands / "octane-phantom", "p", "--sections", 1, "--tiles", 1, "--tile-shape", "8,16,16")
     assert (tmp_path / "p" / "mosaics" / "section_01.ome.zarr").exists()
+
+
+def test_nextflow_starts_with_the_classes_that_the_set_up_prepared(environment, tmp_path):
+    loaded = tmp_path / "loaded.txt"
+    subprocess.run(
+        [PROJECT / "tools" / "nextflow" / "nextflow", "-log", "log", "-version"],
+        env={**environment, "NXF_OPTS": f"-Xlog:class+load:file={loaded}"},
+        cwd=tmp_path,
+        check=True,
+    )
+    launcher = next(line for line in loaded.read_text().splitlines() if "cli.Launcher " in line)
+    assert "source: shared objects file" in launcher
