@@ -17,7 +17,7 @@ DIVERGING = (
 )
 """Colours of a logarithmic scale from low to high: RdBu of ColorBrewer, reversed."""
 COLUMN, GAP, LETTERS = 288, 12, 15
-"""Width of a slice in a comparison, space around it, and height of its letters, pixels."""
+"""Longest edge of a slice in a comparison, space around it, and height of letters, pixels."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,8 @@ def _letters(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 def _encode(image: Image.Image, *, png: bool = False) -> Picture:
     stream = BytesIO()
-    if png:
-        image.save(stream, format="png")
-    else:
-        image.save(stream, format="webp", quality=74, method=2)
+    # The quality and the method are of WebP alone.
+    image.save(stream, format="png" if png else "webp", quality=74, method=2)
     return Picture(stream.getvalue(), *image.size)
 
 
@@ -166,14 +164,8 @@ def panel(
 ) -> Picture:
     """Fill a picture with one slice in its physical aspect, as WebP or PNG.
 
-    Parameters
-    ----------
-    spacing
-        Distance of the pixels down and across, micrometres.
-    longest
-        Longest edge of the picture, pixels.
-    bar
-        Draw a scale bar; leave it out where the spacing is not known.
+    ``spacing`` is the distance of the pixels down and across, micrometres, ``longest`` the longest
+    edge of the picture, pixels. Leave out the scale ``bar`` where the spacing is not known.
     """
     return _encode(_drawn(array, spacing, scale, longest, bar=bar), png=png)
 
@@ -183,16 +175,7 @@ def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes
 
     Titles stand over the first row, and below the last one a colour bar for each scale.
     """
-    drawn: list[list[Image.Image]] = []
-    for slices, (down, across) in rows:
-        tall = [array.shape[0] * down / (array.shape[1] * across) for _, array, _ in slices]
-        longest = [round(COLUMN * min(max(aspect, 1), 2)) for aspect in tall]
-        drawn.append(
-            [
-                _drawn(array, (down, across), scale, most)
-                for (_, array, scale), most in zip(slices, longest, strict=True)
-            ]
-        )
+    drawn = [[_drawn(a, spacing, scale, COLUMN) for _, a, scale in row] for row, spacing in rows]
     titles, _, scales = zip(*rows[0][0], strict=True)
     left = [GAP + k * (COLUMN + GAP) for k in range(len(titles))]
     heights = [max(image.height for image in row) + GAP for row in drawn]
