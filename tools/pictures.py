@@ -12,20 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 
+FONT = 9
+"""Size of all letters, points."""
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 sys.path[1:1] = [str(DOCS.parent / "bin"), str(DOCS.parent / "benchmarks")]
 
 from _common import scratch_folder  # noqa: E402
 from _n4_truth import command, corrected, fifty, volume_of  # noqa: E402
 
-from octane.report.charts import (  # noqa: E402
-    FONT,
-    LIGHT,
-    Slice,
-    comparison,
-    field_scale,
-    grey_scale,
-)
+from octane.report.charts import LIGHT  # noqa: E402
+from octane.report.pictures import Slice, comparison, field_scale, grey_scale  # noqa: E402
 from octane.store.image import open_image  # noqa: E402
 from octane.store.mosaic_grid import MosaicGrid  # noqa: E402
 
@@ -94,7 +90,7 @@ def _text(axes: Axes, x: float, y: float, words: str, **more: str) -> None:
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], name: str) -> None:
-    arrow = {"arrowstyle": "<-", "color": LIGHT.ink}
+    arrow = {"arrowstyle": "<-", "color": LIGHT["ink"]}
     axes.annotate(name, start, end, fontsize=FONT, ha="center", va="center", arrowprops=arrow)
 
 
@@ -103,8 +99,10 @@ def _grid(axes: Axes, pitch: float, *, alpha: float) -> None:
     for row in range(3):
         for column in range(3):
             place = (column * pitch, row * pitch)
-            axes.add_patch(Rectangle(place, 1, 1, facecolor=LIGHT.after, alpha=alpha, linewidth=0))
-            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=LIGHT.ink))
+            axes.add_patch(
+                Rectangle(place, 1, 1, facecolor=LIGHT["accent"], alpha=alpha, linewidth=0)
+            )
+            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=LIGHT["ink"]))
             _text(axes, place[0] + 0.5, place[1] + 0.5, f"{row}, {column}")
     _arrow(axes, (-0.2, -0.2), (1.3, -0.2), "x, columns")
     _arrow(axes, (-0.2, -0.2), (-0.2, 1.0), "y,\nrows")
@@ -132,7 +130,9 @@ def _sections(axes: Axes) -> None:
         side = [(x, y + 1.1 * k) for x, y in side]
         for face, alpha in ((top, 0.15), (front, 0.3), (side, 0.4)):
             axes.add_patch(Polygon(face, facecolor="white"))
-            axes.add_patch(Polygon(face, facecolor=LIGHT.after, edgecolor=LIGHT.ink, alpha=alpha))
+            axes.add_patch(
+                Polygon(face, facecolor=LIGHT["accent"], edgecolor=LIGHT["ink"], alpha=alpha)
+            )
         _text(axes, 1.1, 0.85 + 1.1 * k, f"section_{k + 1:02d}.ome.zarr")
     _arrow(axes, (-0.2, 0.5), (-0.2, 1.5), "z")
 

@@ -20,7 +20,7 @@ from scipy import ndimage
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "bin"))
 
-from octane.report.charts import comparison, grey_scale
+from octane.report.pictures import comparison, grey_scale
 from octane.store.image import open_image
 
 TEMPLATE = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"

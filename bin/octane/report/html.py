@@ -3,8 +3,9 @@
 Only templates are read; :mod:`octane.steps.report` reads and writes the files.
 """
 
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +14,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.figure import Figure
 from pydantic import BaseModel, ValidationError
 
 from octane.config.validation import place_of
@@ -29,8 +29,8 @@ from octane.core.records import (
     StackFigures,
     StitchFigures,
 )
-from octane.report import charts as pictures
-from octane.report.charts import Band, Theme
+from octane.report import charts, pictures
+from octane.report.charts import Band
 from octane.report.summary import (
     SectionQuality,
     Summary,
@@ -69,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """The page, its PNG pictures by file name, and the figures for its JSON twin.
+    """The page, its pictures by file name, and the figures for its JSON twin.
 
     ``thumbnail`` is a small picture of the volume as a URI; None where no step gave one.
     """
@@ -96,9 +96,9 @@ def rendered(template: str, **content: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(length_text=pictures.length, command=shlex.join)
+    environment.filters["command"] = shlex.join
     page = environment.get_template(template)
-    return page.render(**content, light=pictures.LIGHT, dark=pictures.DARK)
+    return page.render(**content, light=charts.LIGHT, dark=charts.DARK)
 
 
 def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry, M]]:
@@ -117,15 +117,16 @@ def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry
 
 
 class _Gallery:
-    """Pictures of the page, each also as PNG."""
+    """Pictures of the page, each also as a file: slices as PNG and charts as SVG."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
 
-    def chart(self, name: str, title: str, alt: str, draw: Callable[[Theme], Figure]) -> Context:
-        light, dark, self.files[f"{name}.png"] = pictures.themed(draw)
-        context: Context = {"title": title, "alt": alt, "light": light, "dark": dark}
-        return context | {"wide": light.width > 3 * light.height}
+    def chart(self, name: str, title: str, alt: str, chart: charts.Chart) -> Context:
+        svg = rendered("chart.svg.j2", **chart._asdict())
+        alone = re.sub(r"var\(--(\w+)\)", lambda colour: charts.LIGHT[colour[1]], svg)
+        self.files[f"{name}.svg"] = alone.encode()
+        return {"title": title, "alt": alt, "svg": svg, "wide": chart.axes.size == charts.WIDE}
 
     def cuts(
         self,
@@ -141,9 +142,9 @@ class _Gallery:
             slices = [(t, arrays[f"{kind}_{axis}"], scale) for kind, (t, scale) in kinds.items()]
             self.files[f"{name}_{axis}.png"] = pictures.comparison([(slices, here)])
             drawn = [(title, pictures.panel(array, here, scale)) for title, array, scale in slices]
-            bar = pictures.round_length(slices[0][1].shape[1] * here[1])
+            bar = pictures.in_mm(pictures.bar_of(slices[0][1].shape[1] * here[1]))
             row: Context = {"axis": axis, "down": "zyx"[down], "across": "zyx"[across]}
-            rows.append(row | {"drawn": drawn, "bar": pictures.length(bar)})
+            rows.append(row | {"drawn": drawn, "bar": bar})
         return rows
 
 
@@ -186,26 +187,24 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
     kinds = {"before": ("before", grey), "after": ("after", grey)}
     kinds |= {kind: (title, diverging) for kind, title in fields.items()}
     threshold = _threshold(entry)
-    charts: list[Context] = []
-
-    def add(name: str, title: str, alt: str, draw: Callable[..., Figure], *data: object) -> None:
-        charts.append(gallery.chart(name, title, alt, lambda theme: draw(*data, theme)))
-
+    shown: list[Context] = []
     if "profile_z" in arrays:
-        z, before, after = (arrays[f"profile_{k}"] for k in ("z", "before", "after"))
         alt = "Mean in tissue of each plane along z, before and after the correction."
-        draw = pictures.profile_chart
-        add("profile", "Profile along z", alt, draw, z, before, after, bands)
+        z, before, after = (arrays[f"profile_{k}"] for k in ("z", "before", "after"))
+        chart = charts.profile_chart(z, before, after, bands)
+        shown.append(gallery.chart("profile", "Profile along z", alt, chart))
     if "histogram_edges" in arrays:
         alt = (
             "Histogram of the intensities in tissue. Their coefficient of variation is "
             f"{n4.cv_before:.1%} before and {n4.cv_after:.1%} after the correction."
         )
-        counts = [arrays[f"histogram_{k}"] for k in ("edges", "before", "after")]
-        add("histogram", "Histogram in tissue", alt, pictures.histogram_chart, *counts)
+        chart = charts.histogram_chart(
+            *(arrays[f"histogram_{k}"] for k in ("edges", "before", "after"))
+        )
+        shown.append(gallery.chart("histogram", "Histogram in tissue", alt, chart))
     return {
         "figures": n4,
-        "charts": charts,
+        "charts": shown,
         "rows": gallery.cuts("cut", n4.preview_spacing or n4.shrunk_spacing, kinds, arrays),
         "threshold": threshold,
         "grey": grey,
@@ -240,9 +239,7 @@ def _sections(
     if len(known) > 1:
         seams = tuple(zip(*sorted(known), strict=True))
         alt = f"Mismatch at the seams of each section; outliers lie above {limit:.1%}."
-        chart = gallery.chart(
-            "seams", "Seams", alt, lambda theme: pictures.seam_chart(*seams, limit, theme)
-        )
+        chart = gallery.chart("seams", "Seams", alt, charts.seam_chart(*seams, limit))
     return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 

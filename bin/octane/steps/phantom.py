@@ -74,9 +74,13 @@ class Subject(NamedTuple):
         )
 
 
-def _step(x: npt.NDArray, width: float) -> npt.NDArray:
-    """Smooth step from 0 to 1 around 0."""
-    return 0.5 * (1 + np.tanh(x / width))
+def _step(x: npt.NDArray, width: float, rise: npt.ArrayLike) -> npt.NDArray:
+    """Smooth step from 0 to ``rise`` around 0, (1 + tanh(x / width)) / 2; takes the memory of x."""
+    x *= -2 / width
+    with np.errstate(over="ignore"):
+        np.exp(x, out=x)
+    x += 1
+    return np.divide(rise, x, out=x)
 
 
 def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
@@ -85,26 +89,36 @@ def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
     A folded, layered ellipsoid with white matter, two ventricles and fibre bundles in agarose.
     """
     ez, ey, ex = subject.extent
-    zz = z[:, None, None] / ez
-    v = ((y - ey / 2) / (0.44 * ey))[None, :, None]
-    u = ((x - ex / 2) / (0.45 * ex))[None, None, :]
-    angle = np.arctan2(v, u)
-    # Taller in the middle of the stack, with folds that wander from section to section.
-    size = 0.86 + 0.14 * np.sin(np.pi * np.clip(zz, 0, 1))
-    folds = 1 + 0.05 * np.sin(7 * angle + 4 * zz) + 0.02 * np.sin(17 * angle - 9 * zz)
-    radius = np.hypot(u, v) / (size * folds)
+    v = ((y - ey / 2) / (0.44 * ey))[:, None]
+    u = ((x - ex / 2) / (0.45 * ex))[None, :]
+    angle, distance = np.arctan2(v, u), np.hypot(u, v)
+    # The sine of a sum is made of those of its terms, which are of a plane or of z alone.
+    waves = [
+        (depth * np.sin(k * angle), depth * np.cos(k * angle), drift)
+        for depth, k, drift in ((0.05, 7, 4), (0.02, 17, -9))
+    ]
     width = EDGE_UM / (0.44 * min(ey, ex))
-    value = np.full(radius.shape, BACKGROUND)
-    inner = BACKGROUND
-    for outer, reflectivity in LAYERS:
-        value += (reflectivity - inner) * _step(outer - radius, width)
-        inner = reflectivity
-    bundles = 0.12 * np.sin(2 * np.pi * (y[None, :, None] + 0.6 * x[None, None, :]) / 90.0)
-    value += bundles * _step(0.6 - radius, 4 * width)
+    bundles = 0.12 * np.sin(2 * np.pi * (y[:, None] + 0.6 * x) / 90.0)
+    rises = np.diff([BACKGROUND, *(reflectivity for _, reflectivity in LAYERS)])
+    ventricles = np.zeros_like(distance)
     for side in (-1, 1):
         ventricle = np.hypot((u - side * 0.2) / 0.12, (v + 0.05) / 0.24)
-        value += (0.3 - LAYERS[-1][1]) * _step(1 - ventricle, 8 * width) * (radius < 1)
-    return np.maximum(value, BACKGROUND / 2).astype(np.float32)
+        ventricles += _step(1 - ventricle, 8 * width, 0.3 - LAYERS[-1][1])
+    value = np.empty((len(z), len(y), len(x)), np.float32)
+    for start in range(0, len(z), SLAB):
+        zz = z[start : start + SLAB, None, None] / ez
+        # Taller in the middle of the stack, with folds that wander from section to section.
+        radius = np.ones((len(zz), *distance.shape))
+        for sine, cosine, k in waves:
+            radius += sine * np.cos(k * zz) + cosine * np.sin(k * zz)
+        radius *= 0.86 + 0.14 * np.sin(np.pi * np.clip(zz, 0, 1))
+        np.divide(distance, radius, out=radius)
+        slab = BACKGROUND + ventricles * (radius < 1)
+        for (outer, _), rise in zip(LAYERS, rises, strict=True):
+            slab += _step(outer - radius, width, rise)
+        slab += _step(0.6 - radius, 4 * width, bundles)
+        np.maximum(slab, BACKGROUND / 2, out=value[start : start + SLAB], casting="same_kind")
+    return value
 
 
 def bias_field(subject: Subject, half_range: float, z: Axis, y: Axis, x: Axis) -> Block:
@@ -139,7 +153,9 @@ def section_gain(seed: int, section: int, half_range: float) -> float:
 def speckle(looks: float, shape: tuple[int, ...], stream: list[int]) -> Block:
     """Multiplicative speckle of mean 1 and variance 1/looks; ``stream`` seeds it."""
     generator = np.random.default_rng(stream)
-    return np.asarray(generator.standard_gamma(looks, shape, np.float32) / looks, np.float32)
+    values = generator.standard_gamma(looks, shape, np.float32)
+    values /= looks
+    return values
 
 
 def stage_errors(p: PhantomParameters, section: int, tiles: list[Tile]) -> dict[Tile, Position]:
@@ -181,9 +197,9 @@ def render_tile(
         values = speckle(p.speckle_looks, shape, [p.seed, section, *tile])
     else:
         values = np.ones(shape, np.float32)
+    values *= tissue(subject, z, y, x)
     for start in range(0, len(z), SLAB):
         planes = slice(start, start + SLAB)
-        values[planes] *= tissue(subject, z[planes], y, x)
         values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
     values *= np.exp(-p.attenuation * depth / 1000).astype(np.float32)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)

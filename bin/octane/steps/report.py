@@ -101,7 +101,7 @@ def _files(
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",
         trace: "the work of every thread over time, for ui.perfetto.dev",
-        "previews/": "the pictures of this page, PNG",
+        "previews/": "the pictures of this page, PNG and SVG",
     }
 
 

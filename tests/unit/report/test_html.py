@@ -7,20 +7,21 @@ from io import BytesIO
 from pathlib import Path
 from unittest.mock import Mock
 from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
+from PIL import Image
 from report_subject import Subject
 
 from octane.config.params import ExecutionParameters, ReportParameters
 from octane.core.errors import OctaneError
-from octane.report import charts as pictures
+from octane.report import charts, pictures
 from octane.report.crate import CRATE
 from octane.report.verdict import Check
 from octane.steps.report import write_report
 
-VOID = {"meta", "link", "img", "br", "hr", "input", "source"}
+VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
 class Page(HTMLParser):
@@ -50,13 +51,12 @@ class Page(HTMLParser):
     def of(self, *names: str) -> list[dict[str, str]]:
         return [attributes for tag, attributes in self.tags if tag in names]
 
-    def pictures(self) -> Iterator[np.ndarray]:
+    def pictures(self) -> Iterator[Image.Image]:
         for tag, attributes in self.tags:
-            if tag in ("img", "source"):
-                uri = attributes["src" if tag == "img" else "srcset"]
-                kind, data = uri.split(",", 1)
+            if tag == "img":
+                kind, data = attributes["src"].split(",", 1)
                 assert kind == "data:image/webp;base64"
-                yield imread(BytesIO(base64.b64decode(data, validate=True)), format="webp")
+                yield Image.open(BytesIO(base64.b64decode(data, validate=True)), formats=["webp"])
 
 
 @pytest.fixture
@@ -112,17 +112,36 @@ def test_names_are_shown_and_not_run(subject: Subject) -> None:
 def test_all_pictures_decode(whole: Path) -> None:
     page = Page(whole)
     shown = [(int(i["width"]), int(i["height"])) for i in page.of("img")]
-    # 12 cuts, 3 charts, 2 sections, 3 cuts of the volume; each chart also in dark.
-    assert (len(shown), len(page.of("source"))) == (20, 3)
-    assert all(picture.size > 0 for picture in page.pictures())
+    # 12 cuts, 2 sections, 3 cuts of the volume; and 3 charts.
+    assert (len(shown), len(page.of("svg"))) == (17, 3)
+    assert [picture.size for picture in page.pictures()] == shown
     sizes = {i["alt"]: size for i, size in zip(page.of("img"), shown, strict=True)}
     assert sizes["Central XY plane, before"] == (512, 512)
     assert sizes["Central XZ plane, bias field"] == (512, round(512 * 16 / 48))
     assert whole.stat().st_size < 1_000_000
     files = list((whole.parent / "previews").iterdir())
-    names = {"cut_z.png", "volume_x.png", "profile.png", "section_01_stitch.png"}
+    names = {"cut_z.png", "volume_x.png", "profile.svg", "section_01_stitch.png"}
     assert names <= {file.name for file in files}
-    assert all(imread(file).size > 0 for file in files)
+    for file in files:
+        if file.suffix == ".png":
+            Image.open(file).load()
+
+
+def test_a_chart_takes_the_colours_of_the_page_and_its_file_the_light_ones(whole: Path) -> None:
+    html = whole.read_text(encoding="utf-8")
+    style = html[html.index("<style>") : html.index("</style>")]
+    drawn = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    for svg, name in zip(drawn, ("seams", "profile", "histogram"), strict=True):
+        used = set(re.findall(r"var\(--(\w+)\)", svg))
+        assert {"card", "ink", "muted", "grid", "accent"} <= used
+        for colour in used:
+            # For light screens and for dark ones.
+            found = re.findall(rf"--{colour}:(#\w+)", style)
+            assert found == [charts.LIGHT[colour], charts.DARK[colour]]
+            svg = svg.replace(f"var(--{colour})", charts.LIGHT[colour])
+        file = whole.parent / "previews" / f"{name}.svg"
+        assert file.read_text(encoding="utf-8").strip() == svg
+        assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_pages_of_many_sections_are_small(tmp_path: Path) -> None:

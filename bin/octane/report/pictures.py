@@ -1,0 +1,209 @@
+"""Pictures of slices for the report: arrays in, WebP or PNG bytes out."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+GREY = ("#000000", "#ffffff")
+DIVERGING = (
+    *("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0", "#f7f7f7"),
+    *("#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f"),
+)
+"""Colours of a logarithmic scale from low to high: RdBu of ColorBrewer, reversed."""
+COLUMN, GAP, LETTERS = 288, 12, 15
+"""Longest edge of a slice in a comparison, space around it, and height of letters, pixels."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An encoded picture and its size in pixels."""
+
+    data: bytes
+    width: int
+    height: int
+
+    @property
+    def uri(self) -> str:
+        """The picture as a data URI."""
+        return "data:image/webp;base64," + base64.b64encode(self.data).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Colours of values; pictures that are compared share one scale.
+
+    A linear one is grey. A logarithmic one is for fields: red above 1 and blue below.
+    """
+
+    low: float
+    high: float
+    logarithmic: bool = False
+
+    @property
+    def colours(self) -> Sequence[str]:
+        """Colours from low to high, evenly spaced along the scale."""
+        return DIVERGING if self.logarithmic else GREY
+
+    @property
+    def table(self) -> npt.NDArray[np.uint8]:
+        """The colours in 256 steps, red, green and blue."""
+        stops = np.array([list(bytes.fromhex(colour[1:])) for colour in self.colours])
+        at, along = np.linspace(0, 1, len(stops)), np.linspace(0, 1, 256)
+        return np.rint([np.interp(along, at, own) for own in stops.T]).T.astype(np.uint8)
+
+    def image(self, values: npt.NDArray) -> Image.Image:
+        """Show values by their colours; what has none is of a middle grey."""
+        known = np.isfinite(values) & ((values > 0) | (not self.logarithmic))
+        held, low, high = np.where(known, values, self.low), self.low, self.high
+        if self.logarithmic:
+            held, low, high = np.log(held), np.log(low), np.log(high)
+        index = np.rint(255 * np.clip((held - low) / (high - low), 0, 1)).astype(np.uint8)
+        pixels = self.table[index] if self.logarithmic else index
+        pixels[~known] = 128
+        return Image.fromarray(pixels)
+
+
+Slice = tuple[str, npt.NDArray, Scale]
+"""Title, values and colours of a picture."""
+
+
+def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
+    """Choose one grey scale for all ``arrays``: their 0.5th to 99.5th percentile."""
+    values = np.concatenate([a[np.isfinite(a)].ravel() for a in arrays])
+    low, high = map(float, np.percentile(values, (0.5, 99.5))) if values.size else (0.0, 1.0)
+    # A constant picture still needs a range.
+    return Scale(low, high if high > low else low + 1.0)
+
+
+def field_scale(fields: Iterable[npt.NDArray]) -> Scale:
+    """Choose one diverging scale for multiplicative fields.
+
+    It is logarithmic and symmetric about 1: halving and doubling look equally strong.
+    """
+    values = np.concatenate([f[np.isfinite(f) & (f > 0)].ravel() for f in fields])
+    reach = float(np.percentile(np.abs(np.log(values)), 99.9)) if values.size else 0.0
+    # Below one percent a field counts as flat; a scale that magnifies it would show noise.
+    top = float(np.exp(max(reach, 0.01)))
+    return Scale(1 / top, top, logarithmic=True)
+
+
+def rounded(length: float) -> float:
+    """Find the largest 1, 2 or 5 times a power of ten that is at most ``length``."""
+    power = 10.0 ** np.floor(np.log10(length))
+    return float(max(k * power for k in (1, 2, 5) if k * power <= length * (1 + 1e-9)))
+
+
+def bar_of(extent: float) -> float:
+    """Choose the length of the scale bar in a picture of an ``extent``, micrometres."""
+    return rounded(0.3 * extent)
+
+
+def in_mm(micrometres: float) -> str:
+    """Write the length of a scale bar: the letters of pictures have no sign for micro."""
+    return f"{micrometres / 1000:.6g} mm"
+
+
+@cache
+def _letters(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
+
+
+def _encode(image: Image.Image, *, png: bool = False) -> Picture:
+    stream = BytesIO()
+    # The quality and the method are of WebP alone.
+    image.save(stream, format="png" if png else "webp", quality=74, method=2)
+    return Picture(stream.getvalue(), *image.size)
+
+
+def _drawn(
+    array: npt.NDArray, spacing: Sequence[float], scale: Scale, longest: int, *, bar: bool = True
+) -> Image.Image:
+    """Draw a slice in its physical aspect, with a scale bar in the lower left corner."""
+    height, width = (n * s for n, s in zip(array.shape, spacing, strict=True))
+    unit = longest / max(height, width)
+    size = (max(2, round(width * unit)), max(2, round(height * unit)))
+    # Voxels that are far larger than pixels are shown as they are.
+    large = size[0] > 3 * array.shape[1]
+    kind = Image.Resampling.BOX if large else Image.Resampling.HAMMING
+    image = scale.image(array).resize(size, kind)
+    if bar:
+        # Fields are light around 1, images dark around the tissue.
+        ink, back = ("black", "white") if scale.logarithmic else ("white", "black")
+        draw, edge = ImageDraw.Draw(image), size[0] / 100
+        x, y, end = 3 * edge, size[1] - 3 * edge, 3 * edge + bar_of(width) * unit
+        draw.rectangle((x - edge / 2, y - 1.5 * edge, end - 1 + edge / 2, y + edge / 2), back)
+        draw.rectangle((x, y - edge, end - 1, y), ink)
+        # In a flat picture the text would hide the tissue; the page names the length as well.
+        if size[1] >= size[0] / 3:
+            draw.text(
+                (x, y - 2.5 * edge),
+                in_mm(bar_of(width)),
+                ink,
+                _letters(max(12, 5.5 * edge)),
+                anchor="ls",
+                stroke_width=max(1, edge / 3),
+                stroke_fill=back,
+            )
+    return image
+
+
+def panel(
+    array: npt.NDArray,
+    spacing: Sequence[float],
+    scale: Scale,
+    *,
+    longest: int = 512,
+    bar: bool = True,
+    png: bool = False,
+) -> Picture:
+    """Fill a picture with one slice in its physical aspect, as WebP or PNG.
+
+    ``spacing`` is the distance of the pixels down and across, micrometres, ``longest`` the longest
+    edge of the picture, pixels. Leave out the scale ``bar`` where the spacing is not known.
+    """
+    return _encode(_drawn(array, spacing, scale, longest, bar=bar), png=png)
+
+
+def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes:
+    """Draw rows of slices, each row with its spacing, as a PNG that stands alone.
+
+    Titles stand over the first row, and below the last one a colour bar for each scale.
+    """
+    drawn = [[_drawn(a, spacing, scale, COLUMN) for _, a, scale in row] for row, spacing in rows]
+    titles, _, scales = zip(*rows[0][0], strict=True)
+    left = [GAP + k * (COLUMN + GAP) for k in range(len(titles))]
+    heights = [max(image.height for image in row) + GAP for row in drawn]
+    head = 2 * GAP + LETTERS
+    page = Image.new("RGB", (left[-1] + COLUMN + GAP, head + sum(heights) + 5 * LETTERS), "white")
+    draw, letters = ImageDraw.Draw(page), _letters(LETTERS)
+    for x, title in zip(left, titles, strict=True):
+        draw.text((x + COLUMN / 2, head / 2), title, "black", letters, anchor="mm")
+    y = head
+    for row, height in zip(drawn, heights, strict=True):
+        for x, image in zip(left, row, strict=True):
+            page.paste(image, (x + (COLUMN - image.width) // 2, y))
+        y += height
+    for scale in dict.fromkeys(scales):
+        own = [x for x, other in zip(left, scales, strict=True) if other == scale]
+        _colour_bar(page, scale, own[0], own[-1] + COLUMN, y)
+    return _encode(page, png=True).data
+
+
+def _colour_bar(page: Image.Image, scale: Scale, begin: int, end: int, y: int) -> None:
+    """Draw a scale's colours with its ends and its label between two edges, from y downwards."""
+    bar = Image.fromarray(scale.table[None]).resize((end - begin, LETTERS))
+    page.paste(bar, (begin, y))
+    draw, letters, middle = ImageDraw.Draw(page), _letters(LETTERS), (begin + end) / 2
+    ticks: list[tuple[str, float, float]] = [("l", begin, scale.low), ("r", end, scale.high)]
+    ticks += [("m", middle, 1.0)] * scale.logarithmic
+    for anchor, x, tick in ticks:
+        named = f"{tick:.3g}" if tick < 1000 else f"{tick:.0f}"
+        draw.text((x, y + 1.5 * LETTERS), named, "black", letters, anchor=f"{anchor}t")
+    label = "field (blue: the image was too dark)" if scale.logarithmic else "intensity"
+    draw.text((middle, y + 3 * LETTERS), label, "black", letters, anchor="mt")

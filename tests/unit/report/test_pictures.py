@@ -1,0 +1,115 @@
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from octane.report import pictures
+from octane.report.pictures import Picture, Scale
+
+
+def decoded(data: bytes) -> npt.NDArray:
+    return np.asarray(Image.open(BytesIO(data)).convert("RGB")) / 255
+
+
+def middle(picture: Picture) -> npt.NDArray:
+    return decoded(picture.data)[picture.height // 2, picture.width // 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing", "expected"),
+    [
+        ((40, 40), (10.0, 10.0), (512, 512)),
+        ((40, 40), (20.0, 10.0), (256, 512)),
+        ((10, 80), (40.0, 10.0), (512, 256)),
+        ((7, 300), (1.0, 10.0), (512, 2)),
+    ],
+)
+def test_a_panel_has_the_physical_aspect(
+    shape: tuple[int, int], spacing: tuple[float, float], expected: tuple[int, int]
+) -> None:
+    picture = pictures.panel(np.arange(float(np.prod(shape))).reshape(shape), spacing, Scale(0, 1))
+    assert (picture.width, picture.height) == expected
+    assert decoded(picture.data).shape[:2] == (picture.height, picture.width)
+
+
+def test_rows_run_down_and_columns_to_the_right() -> None:
+    array = np.array([[0.0, 1.0], [0.0, 0.0]])
+    pixels = decoded(pictures.panel(array, (1, 1), Scale(0, 1), bar=False).data)[..., 0]
+    assert pixels[100, 400] > 0.9
+    assert pixels[400, 400] < 0.1
+    assert pixels[100, 100] < 0.1
+
+
+def test_one_scale_covers_all_arrays_and_gives_equal_values_equal_greys() -> None:
+    dim = np.linspace(0, 100, 400).reshape(20, 20)
+    scale = pictures.grey_scale([dim, 4 * dim])
+    assert scale.low < 5
+    assert scale.high > 350
+    grey = middle(pictures.panel(np.full((20, 20), 100.0), (1, 1), scale, bar=False))[0]
+    assert grey == pytest.approx((100 - scale.low) / (scale.high - scale.low), abs=0.02)
+
+
+def test_scales_of_nothing_and_of_one_value_are_ranges() -> None:
+    for value in (7.0, np.nan, 0.0):
+        scale = pictures.grey_scale([np.full((3, 3), value)])
+        assert scale.low < scale.high
+    assert pictures.field_scale([np.full((3, 3), np.nan)]).low < 1
+
+
+def test_the_field_scale_is_centred_at_one_and_treats_halves_as_doubles() -> None:
+    scale = pictures.field_scale([np.array([[0.5, 1.0], [1.0, 1.2]])])
+    assert scale.low * scale.high == pytest.approx(1)
+    assert scale.high == pytest.approx(2, rel=0.01)
+    low, one, high = (
+        middle(pictures.panel(np.full((4, 4), value), (1, 1), scale, bar=False))
+        for value in (0.5, 1, 2)
+    )
+    assert np.ptp(one) < 0.03
+    assert one.min() > 0.93
+    assert high[0] > high[2]
+    assert low[2] > low[0]
+    assert len(scale.colours) == 11
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0, -1.0])
+def test_what_is_no_field_is_grey(value: float) -> None:
+    scale = Scale(0.5, 2, logarithmic=True)
+    pixel = middle(pictures.panel(np.full((4, 4), value), (1, 1), scale, bar=False))
+    np.testing.assert_allclose(pixel, 0.5, atol=0.03)
+
+
+@given(st.floats(1e-2, 1e6))
+def test_a_scale_bar_is_round_and_fits(extent: float) -> None:
+    bar = pictures.bar_of(extent)
+    number, unit = pictures.in_mm(bar).split()
+    assert unit == "mm"
+    assert float(number) == pytest.approx(bar / 1000)
+    assert 0.1 * extent < bar <= 0.3 * extent * (1 + 1e-8)
+    assert f"{bar:e}"[0] in "125"
+
+
+def test_the_scale_bar_is_as_long_as_it_says() -> None:
+    array = np.zeros((100, 100))
+    pixels = decoded(pictures.panel(array, (10, 10), Scale(0, 1)).data)[..., 0]
+    row = pixels[496]
+    # 1000 micrometres are 512 pixels; the bar is of 200.
+    assert pictures.bar_of(1000) == 200
+    assert (row > 0.5).sum() == pytest.approx(102, abs=4)
+    without = decoded(pictures.panel(array, (10, 10), Scale(0, 1), bar=False).data)
+    assert without.max() < 0.05
+
+
+def test_a_comparison_is_a_png() -> None:
+    slices = [
+        ("before", np.random.default_rng(0).random((20, 30)), Scale(0, 1)),
+        ("field", np.ones((20, 30)), Scale(0.5, 2, True)),
+    ]
+    pixels = decoded(pictures.comparison([(slices, (10, 10))]))
+    assert pixels.shape[1] > pixels.shape[0]
+    # The field's colour bar shows both of its ends.
+    assert (pixels[..., 0] - pixels[..., 2]).max() > 0.2
+    assert (pixels[..., 2] - pixels[..., 0]).max() > 0.2
