@@ -139,7 +139,7 @@ Switch = Annotated[bool, BeforeValidator(_switched)]
 class StepParameters(BaseModel):
     """Base of every step's parameters: unknown names are errors, values cannot change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
     title: ClassVar[str] = ""
     per_subject: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ()

@@ -212,8 +212,12 @@ def test_kernels_and_their_helpers_are_in_one_file(module):
 @pytest.mark.parametrize(
     ("script", "slow"),
     [
-        ("from octane.steps import n4, preflight, report, stack", ("numba", "llvmlite")),
-        ("from octane.steps import pyramid, resample, stitch", ("SimpleITK", "scipy")),
+        ("from octane.steps import preflight, report", ("numba", "llvmlite")),
+        ("from octane.steps import n4, stack", ("numba", "llvmlite", "rich", "pynvml")),
+        (
+            "from octane.steps import pyramid, resample, stitch",
+            ("SimpleITK", "scipy", "rich", "pynvml"),
+        ),
         *((f"import {command}", ("zarr", "scipy", "matplotlib")) for command in COMMANDS),
         # Every task asks for versions.
         ("import octane.core.versions", ("numpy", "zarr", "pydantic")),
