@@ -112,7 +112,7 @@ class Kernel(Generic[P, R]):
         linker, (name, code) = _linker(), self._code()
         built = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(ENTRY)
         # The code is unloaded with the last reference to it.
-        self._library = built.add_current_process().link(linker, name)
+        self._library = built.add_current_process().link(linker, f"{name}-{id(self)}")
         # "void", "int64" or "UniTuple(float64, 5)".
         several = self._result.startswith("UniTuple")
         words = re.findall(r"\w+", self._result)
@@ -138,26 +138,28 @@ class Kernel(Generic[P, R]):
         """Name of the file of machine code, and what is kept there or else made."""
         import llvmlite.binding as llvm
 
-        file = Path(self.function.__code__.co_filename)
+        written = self.function.__code__
+        file = Path(written.co_filename)
         processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         options = sorted(o for o in os.environ.items() if re.match("NUMBA_(?!CACHE_DIR)", o[0]))
-        kind = file, self.signature, processor, options, sys.version_info[:2]
-        name = f"{self.name}-{_digest(repr(kind).encode()).hex()[:16]}.o"
-        versions = version("numba"), version("llvmlite")
-        key = _digest(file.read_bytes(), Path(__file__).read_bytes(), repr(versions).encode())
+        versions = sys.version_info[:2], version("numba"), version("llvmlite")
+        sources = file.read_bytes(), Path(__file__).read_bytes()
+        own = self.signature, written.co_firstlineno
+        made_from = repr((sources, own, versions, processor, options)).encode()
+        name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
         for folder in _folders(file):
             try:
                 kept = (folder / name).read_bytes()
             except OSError:
                 continue
-            if kept[:DIGEST] != _digest(kept[DIGEST:]):
-                # A crash cut it short, or a loss of power left zeros.
-                logger.warning("Cached code of %s is damaged and is made again.", self.name)
-            elif kept[DIGEST:].startswith(key):
-                return name, kept[2 * DIGEST :]
+            check, code = kept[:DIGEST], kept[DIGEST:]
+            if check == _digest(code):
+                return name, code
+            # A crash cut it short, or a loss of power left zeros.
+            logger.warning("Cached code of %s is damaged and is made again.", self.name)
         code = self._compile()
         if Kernel.caching:
-            _keep(_folders(file), name, [_digest(key, code), key, code])
+            _keep(_folders(file), name, [_digest(code), code])
         return name, code
 
     def _compile(self) -> bytes:
@@ -235,8 +237,8 @@ def _linker() -> LLJIT:
     return llvm.create_lljit_compiler()
 
 
-def _digest(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"".join(parts)).digest()
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _folders(file: Path) -> list[Path]:

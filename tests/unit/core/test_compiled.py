@@ -145,8 +145,7 @@ def test_code_of_another_numba_is_made_again(start, tmp_path):
     kept = files(tmp_path)
     other = "import importlib.metadata; importlib.metadata.version = lambda name: '0.1'\n"
     assert finish(start(script=other + SCRIPT)) == ("2.0\n", "")
-    assert files(tmp_path).keys() == kept.keys()
-    assert files(tmp_path) != kept
+    assert len(files(tmp_path)) == len(kept) + 1 == 2
 
 
 def test_a_changed_helper_is_compiled_again(start, code):
@@ -188,8 +187,10 @@ def test_a_kernel_takes_and_gives_numbers_and_arrays(tmp_path, monkeypatch):
 
 def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    allocate = compiled("int64(int64)")(lambda n: np.zeros(n)[n - 1] + n)
-    assert allocate(3) == 3
+    allocate = compiled("int64(int64)")(lambda n: np.zeros(n)[n - 1] + 2 * n)
+    # Functions of one name stay two.
+    one = compiled("int64(int64)")(lambda n: n)
+    assert (allocate(3), one(3)) == (6, 3)
     with pytest.raises(MemoryError):
         allocate(1 << 55)
 
