@@ -205,6 +205,24 @@ class InputParameters(StepParameters):
     )
 
 
+class Wishes(InputParameters):
+    """Parameters of a new subject that a person states; None: left to the data."""
+
+    outdir: Path | None = parameter(
+        None, "Folder for the results; unset: results in the current folder, or beside the data."
+    )
+    resolution: Lengths3 | None = parameter(None, "Target voxel size in micrometres.")
+    overlap: Fractions2 | None = parameter(
+        None, "Overlap of neighbouring tiles as a fraction of a tile."
+    )
+    section_thickness: PositiveFloat | None = parameter(
+        None, "Distance from one section's surface to the next one's in micrometres."
+    )
+    input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
+        "auto", "Kind of the data, where their metadata do not say it."
+    )
+
+
 class ExecutionParameters(StepParameters):
     """Device, memory and threads of a step."""
 

@@ -24,7 +24,10 @@ def step(x):
 def twice(x):
     return step(step(x))
 """
-COMMANDS = ("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom")
+COMMANDS = (
+    *("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom"),
+    *("gpu_slot", "new_subject"),
+)
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -219,7 +222,7 @@ def test_kernels_and_their_helpers_are_in_one_file(module):
             "from octane.steps import pyramid, resample, stitch",
             ("SimpleITK", "scipy", "rich", "pynvml"),
         ),
-        *((f"import {command}", ("zarr", "scipy", "matplotlib")) for command in COMMANDS),
+        *((f"import {command}", ("zarr", "scipy", "matplotlib", "numpy")) for command in COMMANDS),
         # Every task asks for versions.
         ("import octane.core.versions", ("numpy", "zarr", "pydantic")),
     ],
