@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Print the versions that a process ran with, in nf-core's versions.yml form.
 
-Every task calls it, so it imports nothing that takes time: 0.06 s in place of the 0.6 s that the
-other commands need to start.
+Every task calls it, so it imports nothing that takes time.
 """
 
 import sys

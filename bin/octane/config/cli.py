@@ -125,9 +125,9 @@ def _replaces(output: Path, other: Path) -> bool:
 
 
 class Command(cyclopts.App):
-    """A command whose help is at once there: cyclopts would read the sources of all its models.
+    """A command whose help comes at once: cyclopts would read the sources of all models for it.
 
-    Their fields state theirs, and the docstring of the function that of its own parameters.
+    The fields of models state their help, and the function's docstring that of other parameters.
     """
 
     def assemble_argument_collection(
@@ -139,9 +139,9 @@ class Command(cyclopts.App):
             text = inspect.getdoc(self.default_command) or ""
             stated = dict(re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", text, re.MULTILINE))
             for argument in found:
-                if own := stated.get(argument.field_info.name):
-                    stated_help = cyclopts.Parameter(help=inspect.cleandoc(own))
-                    argument.parameter = cyclopts.Parameter.combine(argument.parameter, stated_help)
+                if lines := stated.get(argument.field_info.name):
+                    own = cyclopts.Parameter(help=inspect.cleandoc(lines))
+                    argument.parameter = cyclopts.Parameter.combine(argument.parameter, own)
         return found
 
 
