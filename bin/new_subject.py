@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.steps.new_subject import Wishes, write_subject
+from octane.config.params import Wishes
 
 
 def main(
@@ -33,6 +33,8 @@ def main(
     overwrite
         Replace a config that exists.
     """
+    from octane.steps.new_subject import write_subject
+
     written, call = write_subject(
         data, name, wishes, config=config, samplesheet=samplesheet, overwrite=overwrite
     )

@@ -41,12 +41,12 @@ def environment() -> dict[str, str]:
 
 
 def copy_code(source: Path, destination: Path) -> Path:
-    """Copy what a run reads, with the machine code that numba keeps beside it."""
+    """Copy what a run reads, with the machine code that is kept beside it."""
     destination.mkdir(exist_ok=True)
     for part in CODE:
         if (source / part).is_dir():
             # Not what another process is writing just now.
-            ignored = shutil.ignore_patterns("*.tmp.*", "*.pyc.*")
+            ignored = shutil.ignore_patterns(".partial-*", "*.pyc.*")
             shutil.copytree(source / part, destination / part, ignore=ignored)
         else:
             shutil.copy2(source / part, destination / part)

@@ -1,4 +1,4 @@
-"""Compile the loops of RESAMPLE and N4 for the usual types of voxels, for numba to keep.
+"""Compile the loops of RESAMPLE and N4 for the usual types of voxels, to be kept.
 
 Otherwise the first run of each step waits some seconds for them.
 """

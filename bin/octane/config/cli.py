@@ -4,6 +4,7 @@ import errno
 import inspect
 import logging
 import os
+import re
 import runpy
 import signal
 import sys
@@ -15,8 +16,6 @@ from typing import Annotated, cast
 
 import cyclopts
 from pydantic import BaseModel, ValidationError
-from rich.console import Console
-from rich.logging import RichHandler
 
 from octane import __version__
 from octane.config.validation import spelled
@@ -125,9 +124,30 @@ def _replaces(output: Path, other: Path) -> bool:
     return place == found or place in found.parents or holds
 
 
+class Command(cyclopts.App):
+    """A command whose help comes at once: cyclopts would read the sources of all models for it.
+
+    The fields of models state their help, and the function's docstring that of other parameters.
+    """
+
+    def assemble_argument_collection(
+        self, *, default_parameter: cyclopts.Parameter | None = None, parse_docstring: bool = False
+    ) -> cyclopts.ArgumentCollection:
+        """The arguments, with the help of each where ``parse_docstring`` asks for it."""
+        found = super().assemble_argument_collection(default_parameter=default_parameter)
+        if parse_docstring:
+            text = inspect.getdoc(self.default_command) or ""
+            stated = dict(re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", text, re.MULTILINE))
+            for argument in found:
+                if lines := stated.get(argument.field_info.name):
+                    own = cyclopts.Parameter(help=inspect.cleandoc(lines))
+                    argument.parameter = cyclopts.Parameter.combine(argument.parameter, own)
+        return found
+
+
 def command(description: str | None) -> cyclopts.App:
     """Make a command whose help is ``description``; None: the docstring of its function."""
-    return cyclopts.App(
+    return Command(
         name=Path(sys.argv[0]).name,
         help=description,
         help_format="plaintext",
@@ -161,13 +181,18 @@ def launch(app: cyclopts.App) -> None:
     if sys.stderr is None:
         # It takes the number 2, on which libraries would write into the next file that is opened.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    console = Console(stderr=True, soft_wrap=True)
-    terminal = sys.stderr.isatty()
+    handlers: list[logging.Handler] | None = None
+    if terminal := sys.stderr.isatty():
+        from rich.console import Console
+        from rich.logging import RichHandler
+
+        console = Console(stderr=True, soft_wrap=True)
+        handlers = [RichHandler(console=console, show_path=False)]
     logging.basicConfig(
         level=logging.INFO,
         format="%(message)s" if terminal else "%(asctime)s %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
-        handlers=[RichHandler(console=console, show_path=False)] if terminal else None,
+        handlers=handlers,
     )
     # zarr's event loop logs its unfinished reads when a corrupt chunk ends the command, below the
     # one sentence that names the chunk.

@@ -139,7 +139,7 @@ Switch = Annotated[bool, BeforeValidator(_switched)]
 class StepParameters(BaseModel):
     """Base of every step's parameters: unknown names are errors, values cannot change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
     title: ClassVar[str] = ""
     per_subject: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ()
@@ -202,6 +202,24 @@ class InputParameters(StepParameters):
     )
     timepoint: int | None = parameter(
         None, "Time point of input that has several: its number from 0.", ge=0
+    )
+
+
+class Wishes(InputParameters):
+    """Parameters of a new subject that a person states; None: left to the data."""
+
+    outdir: Path | None = parameter(
+        None, "Folder for the results; unset: results in the current folder, or beside the data."
+    )
+    resolution: Lengths3 | None = parameter(None, "Target voxel size in micrometres.")
+    overlap: Fractions2 | None = parameter(
+        None, "Overlap of neighbouring tiles as a fraction of a tile."
+    )
+    section_thickness: PositiveFloat | None = parameter(
+        None, "Distance from one section's surface to the next one's in micrometres."
+    )
+    input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
+        "auto", "Kind of the data, where their metadata do not say it."
     )
 
 

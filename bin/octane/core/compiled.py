@@ -1,21 +1,31 @@
-"""Loops compiled for the CPU by numba when they are first called.
+"""Loops compiled for the CPU by numba when they are first called, and kept as machine code.
 
-A command that calls no kernel does not import numba. numba keeps machine code in the first folder
-that can be written: ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, or in the home.
+Later processes load the code with llvmlite alone, in milliseconds: importing numba would take a
+third of the time of a short command. It is kept in the first folder that can be written:
+``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, or ``octane`` in the user's cache.
 """
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import logging
 import os
-import pickle
+import re
+import sys
 import threading
-import zlib
 from collections.abc import Callable
-from functools import update_wrapper
+from contextlib import suppress
+from functools import cache, update_wrapper
+from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
-from typing import Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
+
+from octane.core.files import write_object
+
+if TYPE_CHECKING:
+    from llvmlite.binding.orcjit import LLJIT
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +36,51 @@ _lock = threading.Lock()
 # Functions to be registered with numba, and whether their sums may be reordered.
 _helpers: list[tuple[FunctionType, bool]] = []
 
+NUMBERS = {
+    "void": ("", ctypes.c_void_p),
+    "int64": ("i64", ctypes.c_int64),
+    "float32": ("float", ctypes.c_float),
+    "float64": ("double", ctypes.c_double),
+}
+"""Numbers that kernels take and return: the type's name in LLVM's language, and C's type."""
+
+ENTRY = "octane_kernel"
+DIGEST = hashlib.sha256().digest_size
+# numba's code calls these for scratch arrays, which end with the kernel. It counts references in
+# the first word of an array's owner, and finds the data by the fourth.
+MEMORY = """
+declare ptr @aligned_alloc(i64, i64)
+declare void @free(ptr)
+define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %alignment) {
+  %more = add i64 %size, 127
+  %bytes = and i64 %more, -64
+  %owner = call ptr @aligned_alloc(i64 64, i64 %bytes)
+  %refused = icmp eq ptr %owner, null
+  br i1 %refused, label %end, label %fill
+fill:
+  store i64 1, ptr %owner
+  %data = getelementptr i8, ptr %owner, i64 64
+  %fourth = getelementptr i8, ptr %owner, i64 24
+  store ptr %data, ptr %fourth
+  br label %end
+end:
+  ret ptr %owner
+}
+define void @NRT_MemInfo_call_dtor(ptr %owner) {
+  call void @free(ptr %owner)
+  ret void
+}
+"""
+
 
 class Kernel(Generic[P, R]):
     """A compiled function, called as the Python function that it is made from.
 
     It runs without the interpreter's lock and without tests of indices. Its helpers stand in the
-    same file: numba compiles again when that file has changed, and looks at no other. Arrays must
-    have exactly the types of numba's ``signature``, ``"float64(float32[::1], int64)"`` for one.
+    same file: it is compiled again when that file has changed, and no other is looked at. Arrays
+    must be writable and have exactly the types of numba's ``signature``,
+    ``"float64(float32[::1], int64)"`` for one; :data:`NUMBERS` are all numbers. Arrays that it
+    makes are all that it may need of numba's runtime: no text, no errors, no ``reshape``.
     """
 
     caching = True
@@ -41,65 +89,181 @@ class Kernel(Generic[P, R]):
         assert isinstance(function, FunctionType)
         update_wrapper(self, function)
         self.function, self.signature = function, signature
-        self._machine_code: Callable[P, R] | None = None
+        self.name = f"{function.__module__}.{function.__name__}"
+        self._result, _, arguments = signature.rpartition("(")
+        # Types of the arguments, and their axes: 0 for numbers.
+        self._types = [
+            (name, axes.count(",") + 1 if axes else 0)
+            for name, axes in re.findall(r"(\w+)(\[.+?\])?", arguments)
+        ]
+        self._run: Callable[P, R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the machine code, which the first call makes."""
-        if self._machine_code is None:
+        """Run the machine code, which the first call finds or makes."""
+        if self._run is None:
             with _lock:
-                self._machine_code = self._machine_code or self._make()
-        return self._machine_code(*args, **kwargs)
+                self._run = self._run or self._load()
+        return self._run(*args, **kwargs)
 
-    def _make(self) -> Callable[P, R]:
+    def _load(self) -> Callable[P, R]:
+        import llvmlite.binding as llvm
+        import numpy as np
+
+        linker, (name, code) = _linker(), self._code()
+        built = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(ENTRY)
+        # The code is unloaded with the last reference to it.
+        self._library = built.add_current_process().link(linker, f"{name}-{id(self)}")
+        # "void", "int64" or "UniTuple(float64, 5)".
+        several = self._result.startswith("UniTuple")
+        words = re.findall(r"\w+", self._result)
+        result = NUMBERS[words[several]][1] * int(words[2] if several else 1)
+        taken = [ctypes.py_object if axes else NUMBERS[name][1] for name, axes in self._types]
+        entry = ctypes.CFUNCTYPE(ctypes.c_int, result, *taken)(self._library[ENTRY])
+        arrays = [(i, np.dtype(name), axes) for i, (name, axes) in enumerate(self._types) if axes]
+
+        def run(*args):
+            for i, dtype, axes in arrays:
+                array = args[i]
+                if array.dtype != dtype or array.ndim != axes or not array.flags.carray:
+                    raise TypeError(f"{self.name} takes {self.signature}; see argument {i}.")
+            found = result()
+            # The one error that a kernel can have.
+            if entry(found, *args):
+                raise MemoryError
+            return tuple(found) if several else found[0]
+
+        return cast("Callable[P, R]", run)
+
+    def _code(self) -> tuple[str, bytes]:
+        """Name of the file of machine code, and what is kept there or else made."""
+        import llvmlite.binding as llvm
+
+        written = self.function.__code__
+        file = Path(written.co_filename)
+        processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        options = sorted(o for o in os.environ.items() if re.match("NUMBA_(?!CACHE_DIR)", o[0]))
+        versions = sys.version_info[:2], version("numba"), version("llvmlite")
+        sources = file.read_bytes(), Path(__file__).read_bytes()
+        own = self.signature, written.co_firstlineno
+        made_from = repr((sources, own, versions, processor, options)).encode()
+        name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
+        for folder in _folders(file):
+            try:
+                kept = (folder / name).read_bytes()
+            except OSError:
+                continue
+            check, code = kept[:DIGEST], kept[DIGEST:]
+            if check == _digest(code):
+                return name, code
+            # A crash cut it short, or a loss of power left zeros.
+            logger.warning("Cached code of %s is damaged and is made again.", self.name)
+        code = self._compile()
+        if Kernel.caching:
+            _keep(_folders(file), name, [_digest(code), code])
+        return name, code
+
+    def _compile(self) -> bytes:
+        import llvmlite.binding as llvm
+        import numba
+        from numba.core.registry import cpu_target
         from numba.extending import register_jitable
 
         while _helpers:
             helper, reorder = _helpers.pop()
             # Stated for each, because a helper would take the arithmetic of its kernel.
             register_jitable(fastmath={"reassoc", "contract"} if reorder else False)(helper)
-        if Kernel.caching:
-            try:
-                if not os.environ.get("NUMBA_CACHE_DIR"):
-                    # Without a home numba would make a folder named "~" in the working directory.
-                    Path.home()
-                return self._compile(cache=True)
-            # Nowhere to write, or a full disk.
-            except (OSError, RuntimeError) as error:
-                Kernel.caching = False
-                logger.warning(
-                    "Compiled code cannot be cached (%s), so every process compiles it again; set "
-                    "NUMBA_CACHE_DIR to an empty folder that can be written.",
-                    error,
-                )
-        return self._compile(cache=False)
-
-    def _compile(self, *, cache: bool) -> Callable[P, R]:
-        import numba
-        from numba.core.registry import cpu_target
-        from numba.core.runtime.nrt import rtsys
-
-        # numba numbers the versions of a function in one list, in which two processes that compile
-        # at once for two processors or signatures can take the same number: a name for each.
-        kind = (self.signature, cpu_target.target_context.codegen().magic_tuple())
-        function = FunctionType(self.function.__code__, self.function.__globals__)
-        function.__qualname__ += f"-{zlib.crc32(repr(kind).encode()):08x}"
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
-        make = numba.njit(nogil=True, cache=cache, error_model="numpy")(function)
-        if cache:
-            # numba would load all that it compiles with, SciPy too, before it looks into the cache:
-            # a third of the time of a short command. What cached code calls is its memory manager.
-            rtsys.initialize(cpu_target.target_context)
-            make._cache.load_overload = make._cache._load_overload  # ty: ignore
+        make = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        made = make(self.function)
+        made.compile(self.signature)
+        [(types, compiled)] = made.overloads.items()
+        module = llvm.parse_assembly(made.inspect_llvm(types))
+        entry = _entry(compiled.fndesc.llvm_func_name, self._types)  # ty: ignore
+        module.link_in(llvm.parse_assembly(MEMORY + entry))
+        triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()
+        target = llvm.Target.from_triple(triple)
+        machine = target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic")
+        return machine.emit_object(module)
+
+
+def _entry(kernel: str, types: list[tuple[str, int]]) -> str:
+    """A function in LLVM's language that calls numba's function with arrays of NumPy.
+
+    numba passes owner and parent of an array (none), number and bytes of its elements, the data,
+    and each axis' length and step. They are read from the array's struct, which NumPy has made
+    public: the data stand at byte 16, pointers to the lengths and steps at 32 and 40.
+    """
+    taken, given, lines = ["ptr %result"], ["ptr %result", "ptr %error"], []
+
+    def load(kind: str, base: str, offset: int) -> str:
+        value = f"{base}.{offset}"
+        lines.append(f"{value}.place = getelementptr i8, ptr {base}, i64 {offset}")
+        lines.append(f"{value} = load {kind}, ptr {value}.place")
+        return value
+
+    for i, (name, axes) in enumerate(types):
+        own, count = f"%argument{i}", "1"
+        if not axes:
+            taken.append(f"{NUMBERS[name][0]} {own}")
+            given.append(taken[-1])
+            continue
+        taken.append(f"ptr {own}")
+        data, *pointers = (load("ptr", own, offset) for offset in (16, 32, 40))
+        lengths, steps = ([load("i64", p, 8 * axis) for axis in range(axes)] for p in pointers)
+        for length in lengths:
+            lines.append(f"{length}.count = mul i64 {count}, {length}")
+            count = f"{length}.count"
+        size = int(re.sub(r"\D", "", name)) // 8
+        given += ["ptr null", "ptr null", f"i64 {count}", f"i64 {size}", f"ptr {data}"]
+        given += [f"i64 {word}" for word in lengths + steps]
+    body = "\n".join(lines)
+    return f"""
+declare i32 @{kernel}({", ".join(word.split()[0] for word in given)})
+define i32 @{ENTRY}({", ".join(taken)}) {{
+%error = alloca ptr
+{body}
+%status = call i32 @{kernel}({", ".join(given)})
+ret i32 %status
+}}
+"""
+
+
+@cache
+def _linker() -> LLJIT:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _folders(file: Path) -> list[Path]:
+    """Folders where the machine code of a file's kernels may be kept."""
+    folders = [Path(os.environ.get("NUMBA_CACHE_DIR") or file.parent / "__pycache__")]
+    # A user may have no home.
+    with suppress(RuntimeError):
+        folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "octane"))
+    return folders
+
+
+def _keep(folders: list[Path], name: str, pieces: list[bytes]) -> None:
+    """Write a file into the first folder that takes it, or warn once that none does."""
+    for folder in folders:
         try:
-            make.compile(self.signature)
-        # A file that a crash cut short, or zeros that a loss of power left.
-        except (EOFError, pickle.UnpicklingError) as error:
-            name = self.function.__name__
-            logger.warning("Cached code of %s is damaged (%s) and is made again.", name, error)
-            make._cache.flush()  # ty: ignore[missing-attribute]
-            make.compile(self.signature)
-        make.disable_compile()
-        return make
+            write_object(folder / name, pieces)
+            return
+        except OSError as error:
+            refusal = error
+    Kernel.caching = False
+    logger.warning(
+        "Compiled code cannot be cached (%s), so every process compiles it again; set "
+        "NUMBA_CACHE_DIR to an empty folder that can be written.",
+        refusal,
+    )
 
 
 def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:

@@ -1,14 +1,17 @@
 """Progress of long work: a bar on a terminal, a timed log line now and then elsewhere."""
 
+from __future__ import annotations
+
 import logging
 import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from threading import Lock
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +71,15 @@ def progress(label: str, total: int, unit: str = "tiles") -> Generator[Advance]:
     if not sys.stderr.isatty():
         yield Advance(label, total, None, unit)
         return
+    from rich import progress as parts
+    from rich.console import Console
+
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        parts.MofNCompleteColumn(),
+        parts.TextColumn("{task.fields[rate]}"),
+        parts.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with parts.Progress(*columns, console=Console(stderr=True)) as bar:
         yield Advance(label, total, bar, unit)

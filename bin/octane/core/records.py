@@ -80,7 +80,7 @@ class Record(BaseModel):
 class Figures(BaseModel):
     """Figures of a step."""
 
-    model_config = ConfigDict(extra="allow", validate_by_name=True)
+    model_config = ConfigDict(extra="allow", validate_by_name=True, defer_build=True)
 
 
 class OverlapFigures(Figures):

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 
 import numpy as np
-import pynvml
 
 from octane.core.arrays import processor
 
@@ -218,6 +217,8 @@ def describe(xp: ModuleType) -> dict[str, str | int | None]:
 
 def _driver() -> str | None:
     """Version of the driver; None in containers and WSL, which run CUDA without NVML."""
+    import pynvml
+
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
         try:

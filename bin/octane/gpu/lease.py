@@ -46,7 +46,6 @@ from octane.gpu.lease_folder import (
     LeaseRecord,
     Locked,
 )
-from octane.gpu.nvml import Nvml
 from octane.gpu.simulated import VARIABLE, SimulatedGpus
 
 log = logging.getLogger(__name__)
@@ -80,8 +79,11 @@ def default_folder() -> Path:
 
 def gpu_source() -> GpuSource:
     """GPUs of the node, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
-    simulated = os.environ.get(VARIABLE)
-    return SimulatedGpus(simulated) if simulated else Nvml()
+    if simulated := os.environ.get(VARIABLE):
+        return SimulatedGpus(simulated)
+    from octane.gpu.nvml import Nvml
+
+    return Nvml()
 
 
 def parse_memory(memory: int | str) -> int:

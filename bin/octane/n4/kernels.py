@@ -540,7 +540,9 @@ def divide(
                 for i in range(len(line)):
                     line[i] = math.exp(line[i])
             if len(field):
-                field[z, y] = line
+                row = field[z, y]
+                for i in range(len(line)):
+                    row[i] = F32(line[i])
             values = block[z, y]
             for i in range(len(line)):
                 line[i] = real(values[i]) / line[i]

@@ -95,7 +95,7 @@ class CompiledResampler:
         self._scratch = (
             # A power of two, so that the place of a row in it is found without a division.
             self._take("rows", (1 << (y.taps - 1).bit_length(), width), work),
-            self._take("ring", (z.taps, y.size, width), work),
+            self._take("ring", (z.taps * y.size, width), work),
             self._take("lines", (lines, width), work),
             self._take("turned", (nx, LANES), work),
             self._take("sums", (x.size, LANES), work),

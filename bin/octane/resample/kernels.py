@@ -190,7 +190,7 @@ def resample(
         The operators.
     rows : (2**k, width)
         As for :func:`along_y`; `width` is the columns that the operator of x takes.
-    ring : (z taps, my, width)
+    ring : (z taps * my, width)
         The last planes summed along y; plane z is at z modulo their number.
     lines, turned, sums
         As for :func:`along_x`.
@@ -207,8 +207,7 @@ def resample(
     int
         The new `done`.
     """
-    depth, my, width = ring.shape
-    flat = ring.reshape(depth * my, width)
+    depth, my, width = z_weight.shape[1], len(y_start), ring.shape[1]
     slots = np.empty(depth, U64)
     taken = np.empty(depth, U64)
     group = len(lines)
@@ -218,7 +217,8 @@ def resample(
             break
         if z < z_start[done]:
             continue
-        along_y(planes[p], y_start, y_weight, rows, ring[z % depth])
+        place = z % depth * my
+        along_y(planes[p], y_start, y_weight, rows, ring[place : place + my])
         while done < len(z_start) and z_start[done] + depth == z + 1:
             for k in range(depth):
                 slots[k] = U64((z_start[done] + k) % depth * my)
@@ -227,7 +227,7 @@ def resample(
                 for r in range(count):
                     for k in range(depth):
                         taken[k] = slots[k] + U64(top + r)
-                    weighted_sum(flat, taken, z_weight[done], lines[r])
+                    weighted_sum(ring, taken, z_weight[done], lines[r])
                 if same_x:
                     if rounded:
                         integers(lines, low, high)
@@ -256,6 +256,6 @@ def push(source: np.dtype, work: np.dtype, out: np.dtype) -> Kernel:
     axis = f"int64[::1], {w}[:, ::1]"
     return compiled(
         f"int64({s}[:, :, ::1], int64, int64, {axis}, {axis}, {axis}, {w}[:, ::1],"
-        f" {w}[:, :, ::1], {w}[:, ::1], {w}[:, ::1], {w}[:, ::1],"
-        f" int64, boolean, boolean, {w}, {w}, {o}[:, :, ::1])"
+        f" {w}[:, ::1], {w}[:, ::1], {w}[:, ::1], {w}[:, ::1],"
+        f" int64, int64, int64, {w}, {w}, {o}[:, :, ::1])"
     )(resample)

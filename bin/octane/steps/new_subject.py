@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import join
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
-from octane.config.params import Fractions2, InputParameters, Lengths3, PositiveFloat, parameter
+from octane.config.params import Wishes
 from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
@@ -44,24 +44,6 @@ LISTED = 20
 """Missing sections that are named one by one, at most."""
 COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
 """Columns of a new samplesheet; others where a subject needs them."""
-
-
-class Wishes(InputParameters):
-    """Parameters of the run that a person states; None: left to the data."""
-
-    outdir: Path | None = parameter(
-        None, "Folder for the results; unset: results in the current folder, or beside the data."
-    )
-    resolution: Lengths3 | None = parameter(None, "Target voxel size in micrometres.")
-    overlap: Fractions2 | None = parameter(
-        None, "Overlap of neighbouring tiles as a fraction of a tile."
-    )
-    section_thickness: PositiveFloat | None = parameter(
-        None, "Distance from one section's surface to the next one's in micrometres."
-    )
-    input_kind: Literal["auto", "mosaic", "section", "volume"] = parameter(
-        "auto", "Kind of the data, where their metadata do not say it."
-    )
 
 
 class Survey(NamedTuple):

@@ -1,5 +1,6 @@
 """Commands as a person calls them: flags, and one sentence for an error."""
 
+import inspect
 import os
 import runpy
 import signal
@@ -8,7 +9,9 @@ import sys
 import threading
 from types import FrameType, SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
+import cyclopts
 import pytest
 
 from octane import __version__
@@ -119,6 +122,21 @@ def test_what_is_wrong_is_one_sentence_on_standard_error(
     assert line.startswith("error: ")
     assert words in line
     assert list(tmp_path.iterdir()) == []
+
+
+def helps(collection):
+    return {argument.name: argument.parameter.help for argument in collection}
+
+
+@pytest.mark.parametrize("name", ["n4", "resample", "phantom", "preflight", "gpu_slot", "cohort"])
+def test_help_is_cyclopts_own_without_the_sources_of_models(project, monkeypatch, name):
+    found = runpy.run_path(str(project / "bin" / f"{name}.py"))
+    app = found.get("app") or cli.application(found["main"])
+    expected = helps(cyclopts.App.assemble_argument_collection(app, parse_docstring=True))
+    monkeypatch.setattr(inspect, "getsource", read := Mock())
+    assert helps(app.assemble_argument_collection(parse_docstring=True)) == expected
+    assert any(expected.values())
+    read.assert_not_called()
 
 
 def test_the_version_is_the_packages(command):

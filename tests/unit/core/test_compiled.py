@@ -1,4 +1,4 @@
-"""numba's cache of compiled code, in processes of their own, which import numba again."""
+"""Kernels, and the machine code that is kept for later processes."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from types import FunctionType
 
+import numpy as np
 import pytest
 
 from octane.core.compiled import Kernel, compiled
@@ -23,7 +24,10 @@ def step(x):
 def twice(x):
     return step(step(x))
 """
-COMMANDS = ("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom")
+COMMANDS = (
+    *("resample", "stitch", "stack", "n4", "pyramid", "report", "preflight", "phantom"),
+    *("gpu_slot", "new_subject"),
+)
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -33,7 +37,13 @@ FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\
 def code(tmp_path, project):
     """A package with a kernel, without anything compiled."""
     folder = tmp_path / "code" / "octane"
-    for name in ("__init__.py", "core/__init__.py", "core/compiled.py"):
+    for name in (
+        "__init__.py",
+        "core/__init__.py",
+        "core/compiled.py",
+        "core/files.py",
+        "core/errors.py",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(project / "bin" / "octane" / name, folder / name)
     (folder / "twice.py").write_text(MODULE)
@@ -85,7 +95,7 @@ def finish(process):
 
 def files(folder):
     """Cached files and when they were written."""
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.nb?")}
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.o")}
 
 
 @pytest.mark.parametrize("before", ["", NO_HOME, FULL_DISK], ids=["nowhere", "no home", "full"])
@@ -93,7 +103,7 @@ def test_code_that_cannot_be_kept_is_compiled_again_with_one_warning(start, code
     folders = [] if before == FULL_DISK else [code, tmp_path / "home"]
     for folder in folders:
         folder.chmod(0o555)
-    second = "print(compiled('f4(f4)')(step)(1.0))"
+    second = "print(compiled('float32(float32)')(step)(1.0))"
     out, err = finish(start(script=before + SCRIPT + second))
     for folder in folders:
         folder.chmod(0o755)
@@ -105,12 +115,12 @@ def test_code_that_cannot_be_kept_is_compiled_again_with_one_warning(start, code
 
 def test_a_damaged_file_is_made_again(start, tmp_path):
     finish(start())
-    for kind, damage in (("*.nbi", b""), ("*.nbc", b"\0" * 100)):
-        [file] = tmp_path.rglob(kind)
+    [file] = files(tmp_path)
+    for damage in (b"", b"\0" * 100, file.read_bytes()[:-1]):
         file.write_bytes(damage)
         out, err = finish(start())
         assert out == "2.0\n"
-        assert "Cached code of twice is damaged" in err
+        assert "Cached code of octane.twice.twice is damaged" in err
     assert finish(start()) == ("2.0\n", "")
 
 
@@ -120,27 +130,72 @@ def test_code_is_kept_beside_its_source_for_each_processor(start, code, tmp_path
     first, again, second = start(), start(), start(**other)
     assert {finish(process) for process in (first, again, second)} == {("2.0\n", "")}
     kept = files(tmp_path)
-    assert len(kept) == 4
-    assert {path.parent for path in kept} == {code / "__pycache__"}
-    # One name each: numba would number both in one list, in which they can take the same number.
-    assert len({path.name for path in kept if path.suffix == ".nbi"}) == 2
+    assert [path.parent for path in kept] == [code / "__pycache__"] * 2
     assert finish(start()) == finish(start(**other)) == ("2.0\n", "")
     assert files(tmp_path) == kept
 
 
-def test_code_that_is_kept_runs_without_what_numba_compiles_with(start):
-    script = (
-        SCRIPT
-        + "import sys; print('numba.np.linalg' in sys.modules, 'scipy.linalg' in sys.modules)"
-    )
-    assert finish(start(script=script))[0] == "2.0\nTrue True\n"
-    assert finish(start(script=script))[0] == "2.0\nFalse False\n"
+def test_code_that_is_kept_runs_without_numba(start, code):
+    script = SCRIPT + "import sys; print('numba' in sys.modules)"
+    assert finish(start(script=script))[0] == "2.0\nTrue\n"
+    # An installation that others may only read.
+    (code / "__pycache__").chmod(0o555)
+    assert finish(start(script=script))[0] == "2.0\nFalse\n"
+
+
+def test_code_of_another_numba_is_made_again(start, tmp_path):
+    finish(start())
+    kept = files(tmp_path)
+    other = "import importlib.metadata; importlib.metadata.version = lambda name: '0.1'\n"
+    assert finish(start(script=other + SCRIPT)) == ("2.0\n", "")
+    assert len(files(tmp_path)) == len(kept) + 1 == 2
 
 
 def test_a_changed_helper_is_compiled_again(start, code):
     assert finish(start()) == ("2.0\n", "")
     (code / "twice.py").write_text(MODULE.replace("+ 1", "+ 9"))
     assert finish(start()) == ("18.0\n", "")
+
+
+def fill(values, start, step):
+    """Write start, start + step, ... by way of an array of the kernel's own."""
+    line = np.empty(values.shape[1], np.float32)
+    for row in range(len(values)):
+        for i in range(len(line)):
+            line[i] = start + step * (row * len(line) + i)
+        for i in range(len(line)):
+            values[row, i] = line[i]
+    return values.size, start
+
+
+def test_a_kernel_takes_and_gives_numbers_and_arrays(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    arguments = "(int16[:, ::1], int64, float64)"
+    kernel = compiled(f"UniTuple(int64, 2){arguments}")(fill)
+    many = np.zeros((3, 4, 5), np.int16)
+    assert kernel(many[1], 7, 2.0) == (20, 7)
+    assert many[1].tolist() == np.arange(7, 47, 2).reshape(4, 5).tolist()
+    assert not many[[0, 2]].any()
+    read_only = np.zeros((4, 5), np.int16)
+    read_only.flags.writeable = False
+    for wrong in (many, many[0].T, many[0].astype(">i2"), many[0].astype(np.uint16), read_only):
+        with pytest.raises(TypeError, match="takes UniTuple"):
+            kernel(wrong, 7, 2.0)
+    assert not read_only.any()
+    assert (
+        compiled("void(int16[:, ::1], int64, float64)")(lambda v, a, b: None)(many[0], 1, 1.0)
+        is None
+    )
+
+
+def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    allocate = compiled("int64(int64)")(lambda n: np.zeros(n)[n - 1] + 2 * n)
+    # Functions of one name stay two.
+    one = compiled("int64(int64)")(lambda n: n)
+    assert (allocate(3), one(3)) == (6, 3)
+    with pytest.raises(MemoryError):
+        allocate(1 << 55)
 
 
 @pytest.mark.parametrize("module", [n4_kernels, resample_kernels], ids=lambda m: m.__name__)
@@ -161,9 +216,13 @@ def test_kernels_and_their_helpers_are_in_one_file(module):
 @pytest.mark.parametrize(
     ("script", "slow"),
     [
-        ("from octane.steps import n4, preflight, report, stack", ("numba", "llvmlite")),
-        ("from octane.steps import pyramid, resample, stitch", ("SimpleITK", "scipy")),
-        *((f"import {command}", ("zarr", "scipy", "matplotlib")) for command in COMMANDS),
+        ("from octane.steps import preflight, report", ("numba", "llvmlite")),
+        ("from octane.steps import n4, stack", ("numba", "llvmlite", "rich", "pynvml")),
+        (
+            "from octane.steps import pyramid, resample, stitch",
+            ("SimpleITK", "scipy", "rich", "pynvml"),
+        ),
+        *((f"import {command}", ("zarr", "scipy", "matplotlib", "numpy")) for command in COMMANDS),
         # Every task asks for versions.
         ("import octane.core.versions", ("numpy", "zarr", "pydantic")),
     ],
