@@ -114,7 +114,8 @@ class Track:
         self._longest: list[tuple[float, Piece]] = []
         self._open: list[str] = []
         self._since = 0.0
-        self._moved: dict[str, float] = {}
+        # Seconds of the open span that are another stage's, and that stage.
+        self._moved, self._moved_to = 0.0, ""
 
     def begin(self, stage: str) -> None:
         """Open a span; the clock of the span around it stops."""
@@ -133,7 +134,9 @@ class Track:
 
     def move(self, stage: str, seconds: float) -> None:
         """Count seconds of the open span to another stage."""
-        self._moved[stage] = self._moved.get(stage, 0.0) + seconds
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self._moved += seconds
+        self._moved_to = stage
 
     def pieces(self) -> list[Piece]:
         """Return the longest :data:`MOST` pieces in the order of time."""
@@ -141,14 +144,10 @@ class Track:
 
     def _close(self, now: float) -> None:
         stage, length = self._open[-1], now - self._since
-        spent = {stage: length}
-        if self._moved:
-            spent[stage] -= sum(self._moved.values())
-            spent = summed((spent, self._moved))
-            self._moved.clear()
-            stage = max(spent, key=lambda name: spent[name])
-        for name, seconds in spent.items():
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + length - self._moved
+        if 2 * self._moved > length:
+            stage = self._moved_to
+        self._moved = 0.0
         # Of thousands of short spans hardly any is put in the place of another.
         if len(self._longest) < MOST:
             heappush(self._longest, self._piece(length, stage, now))
