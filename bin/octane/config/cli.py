@@ -197,6 +197,9 @@ def launch(app: cyclopts.App) -> None:
     # zarr's event loop logs its unfinished reads when a corrupt chunk ends the command, below the
     # one sentence that names the chunk.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    # Before NumPy is imported: workers are threads already, and the threads of OpenBLAS would wait
+    # for work on cores that these need.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A task that is cancelled still removes what it has written in part.
     for number in (signal.SIGTERM, signal.SIGINT):
         # A shell that puts a command in the background has it ignore SIGINT.

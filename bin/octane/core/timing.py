@@ -8,19 +8,17 @@ The sums of a track are exact. Of its pieces it keeps only the longest, so that 
 bounded however long the step is.
 """
 
-import heapq
 import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from heapq import heappush, heapreplace
 from threading import Lock, current_thread, local, main_thread
 from types import ModuleType
 from typing import NamedTuple
 
-MOST = 4096
-"""Pieces that a track holds: 400 kB of memory."""
-RECORDED = 512
-"""Pieces of a track in the record: more than a page is wide."""
+MOST = 512
+"""Pieces that a track keeps: more than a page is wide."""
 
 PROFILED = "NVTX_INJECTION64_PATH"
 """The variable by which a profiler names the library that NVTX loads."""
@@ -112,10 +110,12 @@ class Track:
         self.name = name
         self.seconds: dict[str, float] = {}
         self._start = start
-        self._pieces: list[Piece] = []
+        # A heap with the shortest first.
+        self._longest: list[tuple[float, Piece]] = []
         self._open: list[str] = []
         self._since = 0.0
-        self._moved: dict[str, float] = {}
+        # Seconds of the open span that are another stage's, and that stage.
+        self._moved, self._moved_to = 0.0, ""
 
     def begin(self, stage: str) -> None:
         """Open a span; the clock of the span around it stops."""
@@ -134,22 +134,28 @@ class Track:
 
     def move(self, stage: str, seconds: float) -> None:
         """Count seconds of the open span to another stage."""
-        self._moved[stage] = self._moved.get(stage, 0.0) + seconds
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self._moved += seconds
+        self._moved_to = stage
 
-    def pieces(self, most: int = MOST) -> list[Piece]:
-        """Return the longest ``most`` pieces in the order of time."""
-        return sorted(heapq.nlargest(most, self._pieces, key=lambda piece: piece[1] - piece[0]))
+    def pieces(self) -> list[Piece]:
+        """Return the longest :data:`MOST` pieces in the order of time."""
+        return sorted(piece for _, piece in self._longest)
 
     def _close(self, now: float) -> None:
-        left = now - self._since - sum(self._moved.values())
-        spent = summed(({self._open[-1]: left}, self._moved))
-        self._moved.clear()
-        for stage, seconds in spent.items():
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
-        longest = max(spent, key=lambda stage: spent[stage])
-        self._pieces.append((self._since - self._start, now - self._start, longest))
-        if len(self._pieces) > MOST:
-            self._pieces = self.pieces(MOST // 2)
+        stage, length = self._open[-1], now - self._since
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + length - self._moved
+        if 2 * self._moved > length:
+            stage = self._moved_to
+        self._moved = 0.0
+        # Of thousands of short spans hardly any is put in the place of another.
+        if len(self._longest) < MOST:
+            heappush(self._longest, self._piece(length, stage, now))
+        elif length > self._longest[0][0]:
+            heapreplace(self._longest, self._piece(length, stage, now))
+
+    def _piece(self, length: float, stage: str, now: float) -> tuple[float, Piece]:
+        return length, (self._since - self._start, now - self._start, stage)
 
 
 class Timeline:
@@ -207,7 +213,7 @@ class Timeline:
             "started": self.started,
             "unit": "microsecond",
             "tracks": [
-                {"name": track.name, "stages": _written(track.pieces(RECORDED))}
+                {"name": track.name, "stages": _written(track.pieces())}
                 for track in self.tracks.values()
                 if track.seconds
             ],

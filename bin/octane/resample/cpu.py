@@ -11,6 +11,7 @@ outputs are asked for, so that parts equal the whole bit for bit.
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +122,7 @@ class CompiledResampler:
         if planes.dtype == self._taken and planes.flags.c_contiguous and planes.flags.writeable:
             self._run(planes)
             return
-        step = max(1, STAGED_BYTES // (int(np.prod(self._plane_shape)) * self._taken.itemsize))
+        step = max(1, STAGED_BYTES // (prod(self._plane_shape) * self._taken.itemsize))
         for start in range(0, len(planes), step):
             part = planes[start : start + step]
             staged = self._take("staged", part.shape, self._taken)
@@ -147,7 +148,7 @@ class CompiledResampler:
 
     def _take(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """A kept buffer that begins a cache line; a larger one in its place where it is short."""
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = prod(shape) * dtype.itemsize
         kept = self._kept.get(name)
         if kept is None or len(kept) < size:
             fresh = np.empty(size + ALIGNMENT, np.uint8)

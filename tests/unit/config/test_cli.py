@@ -17,6 +17,7 @@ import pytest
 from octane import __version__
 from octane.config import cli
 from octane.core.errors import NoSpaceError, OctaneError
+from octane.pipeline.workers import cores
 from octane.store.image import open_image
 
 # Without tokens cyclopts reads the command line, which is what a command does.
@@ -200,3 +201,28 @@ def test_a_step_needs_no_standard_error(command, tmp_path):
     done = command("phantom", tmp_path / "p", *small, preexec_fn=lambda: os.close(2))
     assert done.returncode == 0
     assert open_image(tmp_path / "p/mosaics/section_01.ome.zarr").missing_chunks() == []
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or cores() < 2, reason="needs /proc and two cores"
+)
+@pytest.mark.parametrize(("given", "threads"), [(None, 1), ("2", 2)])
+def test_openblas_starts_threads_only_on_demand(project, given, threads):
+    code = """
+import os
+from octane.config.cli import run
+def main():
+    import numpy
+    print(len(os.listdir("/proc/self/task")))
+run(main)
+"""
+    kept = {name: value for name, value in os.environ.items() if "_NUM_THREADS" not in name}
+    own = {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**kept, **own, "PYTHONPATH": str(project / "bin")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == threads
