@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from ctypes import CDLL
 from pathlib import Path
@@ -186,7 +186,7 @@ def writing(
             raise
 
 
-def write_object(path: Path, pieces: Sequence[bytes]) -> None:
+def write_object(path: Path, pieces: Iterable[bytes]) -> None:
     """Write a file of a store under a temporary name beside it, and rename it when it is whole.
 
     A process that is killed leaves no half of it under its name. Missing folders are made. An

@@ -4,9 +4,10 @@ Through zarr, two writers of one shard lose each other's chunks. Here a shard is
 encoded form and written under a temporary name; a part of a shard is refused.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -44,6 +45,10 @@ PERCENTILES = (0, 0.5, 99.5, 100)
 SAMPLED, SAMPLE_VOXELS = 27, 1 << 17
 """Chunks that they are taken from, and voxels of each, at most."""
 
+Samples = dict[tuple[int, ...], npt.NDArray[np.float64] | None]
+"""Voxels of chunks by their place, counted in chunks along each axis; None before they are taken.
+"""
+
 
 @dataclass(frozen=True)
 class Level:
@@ -73,16 +78,24 @@ class Level:
 class ShardWriter:
     """Takes the chunks of one shard, in any order, and holds them encoded.
 
-    ``extent`` is its voxels along each axis, fewer than a full one has at the array's edge;
-    ``positions`` are those of its chunks, in raster order.
+    ``first`` is the place of its first chunk in the array, in chunks, and ``extent`` its voxels
+    along each axis, fewer than a full one has at the array's edge; ``positions`` are those of its
+    chunks, in raster order. Of chunks that ``samples`` names it keeps a :func:`sample` there.
     """
 
-    def __init__(self, array: Array, extent: tuple[int, ...]) -> None:
+    def __init__(
+        self, array: Array, first: tuple[int, ...], extent: tuple[int, ...], samples: Samples
+    ) -> None:
         self._array = array
-        self._extent = extent
+        self._first, self._extent, self._samples = first, extent, samples
         counts = (range(-(-n // c)) for n, c in zip(extent, array.chunks, strict=True))
         self.positions = list(product(*counts))
         self._encoded: dict[tuple[int, ...], list[bytes]] = {}
+
+    @cached_property
+    def _chunk(self) -> npt.NDArray:
+        """Memory of one chunk, the same for each: fresh memory costs as much as the copy."""
+        return np.empty(self._array.chunks, self._array.dtype)
 
     def region(self, position: tuple[int, ...]) -> Region:
         """Voxels of a chunk within the shard."""
@@ -100,11 +113,15 @@ class ShardWriter:
             raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
         if block.dtype.newbyteorder("<") != array.dtype:
             raise ValueError(f"a block of {block.dtype} is given to an array of {array.dtype}")
-        if shape == array.chunks:
-            whole = np.ascontiguousarray(block, array.dtype)
-        else:
-            whole = np.full(array.chunks, array.fill, array.dtype)
+        whole = block
+        if shape != array.chunks or block.dtype != array.dtype or not block.flags.c_contiguous:
+            whole = self._chunk
+            if shape != array.chunks:
+                whole[...] = array.fill
             whole[tuple(slice(n) for n in shape)] = block
+        place = tuple(map(sum, zip(self._first, position, strict=True)))
+        if place in self._samples:
+            self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
         with span("encode"):
             # What is not compressed is copied: the caller may use its memory again before the end.
             compressor = array.compressor
@@ -115,27 +132,36 @@ class ShardWriter:
                 parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
             self._encoded[position] = parts
 
-    def contents(self) -> list[bytes]:
-        """The file's contents, the index at its end; a chunk that was not given is a KeyError."""
-        chunks = [piece for position in self.positions for piece in self._encoded[position]]
+    def contents(self, voxels: npt.NDArray | None = None) -> Generator[bytes]:
+        """The file's contents, the index at its end; a chunk that was not given is a KeyError.
+
+        With ``voxels``, those of the shard, each chunk is encoded when its turn comes.
+        """
         layout = self._array.layout
-        if layout is None:
-            return chunks
-        index = np.full((*layout.per_shard, 2), ABSENT, np.uint64)
+        index = np.full((*layout.per_shard, 2) if layout else (0,), ABSENT, np.uint64)
         offset = 0
         for position in self.positions:
-            size = sum(map(len, self._encoded[position]))
-            index[position] = offset, size
-            offset += size
-        return [*chunks, layout.encoded_index(index)]
+            if voxels is not None:
+                self[position] = voxels[self.region(position)]
+            pieces = self._encoded.pop(position)
+            yield from pieces
+            if layout is not None:
+                index[position] = offset, (size := sum(map(len, pieces)))
+                offset += size
+        if layout is not None:
+            yield layout.encoded_index(index)
 
 
 class DirectWriter:
-    """Writes an array of octane's own; many threads may write, each other shards."""
+    """Writes an array of octane's own; many threads may write, each other shards.
 
-    def __init__(self, array: Array) -> None:
+    ``samples`` has a :func:`sample` of those chunks that are named in it, once they are written.
+    """
+
+    def __init__(self, array: Array, sampled: Iterable[tuple[int, ...]] = ()) -> None:
         self.array = array
         self._owned = array.owned
+        self.samples: Samples = dict.fromkeys(sampled)
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
         """Write a region of whole shards, or chunks; a ValueError where it cuts one."""
@@ -156,9 +182,8 @@ class DirectWriter:
         for position in product(*counts):
             axes = zip(position, self._owned, spans, strict=True)
             held = block[tuple(slice(p * n - a, (p + 1) * n - a) for p, n, (a, _, _) in axes)]
-            with self.shard(position) as shard:
-                for inner in shard.positions:
-                    shard[inner] = held[shard.region(inner)]
+            with span("write"):
+                self._put(position, self._begin(position).contents(held))
 
     @contextmanager
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
@@ -167,14 +192,19 @@ class DirectWriter:
         ``position`` counts shards along each axis; without shards, it is that of the one chunk. An
         OSError passes, and nothing is left of the shard.
         """
-        extent = tuple(
-            min((p + 1) * n, m) - p * n
-            for p, n, m in zip(position, self._owned, self.array.shape, strict=True)
-        )
-        shard = ShardWriter(self.array, extent)
+        shard = self._begin(position)
         yield shard
         with span("write"):
-            write_object(self.array.folder / self.array.key(position), shard.contents())
+            self._put(position, shard.contents())
+
+    def _begin(self, position: tuple[int, ...]) -> ShardWriter:
+        axes = list(zip(position, self._owned, self.array.chunks, self.array.shape, strict=True))
+        first = tuple(p * n // c for p, n, c, _ in axes)
+        extent = tuple(min((p + 1) * n, m) - p * n for p, n, _, m in axes)
+        return ShardWriter(self.array, first, extent, self.samples)
+
+    def _put(self, position: tuple[int, ...], contents: Iterable[bytes]) -> None:
+        write_object(self.array.folder / self.array.key(position), contents)
 
 
 @contextmanager
@@ -210,9 +240,11 @@ def create_image(
     if not destination.name.endswith(".zarr"):
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
     with writing(destination, overwrite=overwrite) as partial:
+        at, sampled = _sampled(levels)
         writers = [
             DirectWriter(
-                create_array(partial, str(index), _array_metadata(level, np.dtype(dtype), codec))
+                create_array(partial, str(index), _array_metadata(level, np.dtype(dtype), codec)),
+                sampled if index == at else (),
             )
             for index, level in enumerate(levels)
         ]
@@ -227,7 +259,11 @@ def create_image(
                 )
         noted = dict(attributes or {})
         # A mosaic is for the next step, and its chunks may be large.
-        omero = {} if noted.get("kind") == "mosaic" else _omero(images, noted.get("channel"))
+        omero = {}
+        if noted.get("kind") != "mosaic":
+            omero = _omero(
+                images[at], writers[at].samples, noted.get("channel"), levels[0].grid.shape[0] // 2
+            )
         described = _multiscale(destination.name.split(".")[0], levels)
         ome = {"version": "0.5", "multiscales": [described], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
@@ -269,23 +305,37 @@ def _multiscale(name: str, levels: Sequence[Level]) -> Json:
     return {"name": name, "axes": axes, "datasets": datasets, **coarser}
 
 
-def _omero(levels: Sequence[Image], label: object) -> Json:
-    """Name and display window for viewers, from voxels of the finest level that is small."""
+def _sampled(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
+    """The finest level that is small, and the chunks of it that the display window is from."""
     sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
-    at = next((at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED), -1)
+    few = (at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED)
+    at = next(few, len(levels) - 1)
     # Of a level that is large, chunks all over it.
     spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLED)).astype(int)
+    return at, [
+        tuple(place) for place in np.transpose(np.unravel_index(spread, sizes[at])).tolist()
+    ]
+
+
+def sample(voxels: npt.NDArray) -> npt.NDArray[np.float64]:
+    """Finite voxels of a chunk for the display window, some of all; of complex ones the modulus."""
+    flat = voxels.reshape(-1)[:: -(-voxels.size // SAMPLE_VOXELS)]
+    shown = np.abs(flat) if flat.dtype.kind == "c" else flat
+    return shown[np.isfinite(shown)].astype(np.float64)
+
+
+def _omero(image: Image, samples: Samples, label: object, middle: int) -> Json:
+    """Name and display window for viewers, from samples of chunks; those not taken are read."""
     found = []
-    for place in np.transpose(np.unravel_index(spread, sizes[at])).tolist():
-        axes = zip(place, levels[at].chunks, strict=True)
-        voxels = levels[at].read(tuple(slice(p * c, (p + 1) * c) for p, c in axes)).ravel()
-        voxels = voxels[:: -(-voxels.size // SAMPLE_VOXELS)]
-        shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
-        found.append(shown[np.isfinite(shown)].astype(np.float64))
+    for place, taken in samples.items():
+        if taken is None:
+            axes = zip(place, image.chunks, strict=True)
+            taken = sample(image.read(tuple(slice(p * c, (p + 1) * c) for p, c in axes)))
+        found.append(taken)
     values = np.concatenate(found)
     low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
     window = {"start": start, "min": low, "end": end, "max": max(high, end)}
     channel = {"window": window, "label": str(label or "intensity"), "color": "FFFFFF"}
-    defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": levels[0].grid.shape[0] // 2}
+    defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": middle}
     return {"omero": {"channels": [{**channel, "active": True}], "rdefs": defaults}}
