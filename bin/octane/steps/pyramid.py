@@ -87,13 +87,11 @@ def build_pyramid(
                     _link(image, writer.array, metrics)
                 # The next level is made from the original, so that an error names that.
                 continue
-            stream_resample(
-                plan_stream(before, level, operators, image.dtype, execution),
-                writer,
-                label=f"PYRAMID {max(grid.spacing):g} um",
-                metrics=metrics,
-            )
-            before = Image(destination, writer.array, grid, "fill")
+            plan = plan_stream(before, level, operators, image.dtype, execution)
+            label = f"PYRAMID {max(grid.spacing):g} um"
+            stream_resample(plan, writer, label=label, metrics=metrics)
+            if not (plan.copies and _is_plain(image)):
+                before = Image(destination, writer.array, grid, "fill")
         _preview(writers, [level.grid for level in levels], sections, metrics)
     with metrics.timed("to disk"):
         bring_to_disk(destination)
@@ -117,6 +115,13 @@ def _same_chunks(image: Volume, array: Array) -> TypeGuard[Image]:
         return False
     ours, theirs = (a.metadata for a in (array, image.array))
     return all(ours.get(k) == theirs.get(k) for k in {*ours, *theirs} - {"attributes"})
+
+
+def _is_plain(image: Volume) -> bool:
+    """Tell whether reading any part of a volume again costs no decoding."""
+    if not isinstance(image, Image):
+        return True
+    return image.reader is not None and image.array.compressor is None
 
 
 def _link(image: Image, array: Array, metrics: Metrics) -> None:
