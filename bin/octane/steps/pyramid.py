@@ -27,7 +27,7 @@ from octane.store.sections import (
     read_sections,
     rescaled,
 )
-from octane.store.volumes import CUT, Cuts, Volume, bring_in, open_volume
+from octane.store.volumes import CUT, Cuts, Volume, bring_in, is_plain, open_volume
 from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ def build_pyramid(
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
+        to_disk=True,
     ) as writers:
         before: Volume = image
         for index, ((grid, operators), level, writer) in enumerate(
@@ -90,7 +91,7 @@ def build_pyramid(
             plan = plan_stream(before, level, operators, image.dtype, execution)
             label = f"PYRAMID {max(grid.spacing):g} um"
             stream_resample(plan, writer, label=label, metrics=metrics)
-            if not (plan.copies and _is_plain(image)):
+            if not (plan.copies and is_plain(image)):
                 before = Image(destination, writer.array, grid, "fill")
         _preview(writers, [level.grid for level in levels], sections, metrics)
     with metrics.timed("to disk"):
@@ -115,13 +116,6 @@ def _same_chunks(image: Volume, array: Array) -> TypeGuard[Image]:
         return False
     ours, theirs = (a.metadata for a in (array, image.array))
     return all(ours.get(k) == theirs.get(k) for k in {*ours, *theirs} - {"attributes"})
-
-
-def _is_plain(image: Volume) -> bool:
-    """Tell whether reading any part of a volume again costs no decoding."""
-    if not isinstance(image, Image):
-        return True
-    return image.reader is not None and image.array.compressor is None
 
 
 def _link(image: Image, array: Array, metrics: Metrics) -> None:

@@ -158,8 +158,10 @@ class DirectWriter:
     ``samples`` has a :func:`sample` of those chunks that are named in it, once they are written.
     """
 
-    def __init__(self, array: Array, sampled: Iterable[tuple[int, ...]] = ()) -> None:
-        self.array = array
+    def __init__(
+        self, array: Array, sampled: Iterable[tuple[int, ...]] = (), *, to_disk: bool = False
+    ) -> None:
+        self.array, self._to_disk = array, to_disk
         self._owned = array.owned
         self.samples: Samples = dict.fromkeys(sampled)
 
@@ -204,7 +206,8 @@ class DirectWriter:
         return ShardWriter(self.array, first, extent, self.samples)
 
     def _put(self, position: tuple[int, ...], contents: Iterable[bytes]) -> None:
-        write_object(self.array.folder / self.array.key(position), contents)
+        file = self.array.folder / self.array.key(position)
+        write_object(file, contents, to_disk=self._to_disk)
 
 
 @contextmanager
@@ -216,6 +219,7 @@ def create_image(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     overwrite: bool = False,
+    to_disk: bool = False,
 ) -> Generator[list[DirectWriter]]:
     """Create an OME-Zarr 0.5 image, and name it when the block ends well.
 
@@ -225,6 +229,8 @@ def create_image(
         Finest first.
     attributes
         Noted under ``octane``; may be filled until the block ends. ``channel`` is for viewers.
+    to_disk
+        Begin at once to write each shard to the disk, as the caller will wait for it.
 
     Yields
     ------
@@ -245,6 +251,7 @@ def create_image(
             DirectWriter(
                 create_array(partial, str(index), _array_metadata(level, np.dtype(dtype), codec)),
                 sampled if index == at else (),
+                to_disk=to_disk,
             )
             for index, level in enumerate(levels)
         ]
