@@ -190,7 +190,7 @@ def _read(
         bring_in(volume, metrics, run.destination.parent)
     volume = run.volume
     whole = np.empty(volume.grid.shape, volume.dtype) if plan.kept else None
-    with metrics.timed("shrink" if whole is None else "into memory"):
+    with metrics.timed("shrink"):
         shrunk = read_strided(
             volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
             whole=whole,
