@@ -76,19 +76,20 @@ class Level:
 
 
 class ShardWriter:
-    """Takes the chunks of one shard, in any order, and holds them encoded.
+    """Takes the chunks of the shard at ``position``, in any order, and holds them encoded.
 
-    ``first`` is the place of its first chunk in the array, in chunks, and ``extent`` its voxels
-    along each axis, fewer than a full one has at the array's edge; ``positions`` are those of its
-    chunks, in raster order. Of chunks that ``samples`` names it keeps a :func:`sample` there.
+    ``positions`` are those of its chunks, in raster order.
     """
 
-    def __init__(
-        self, array: Array, first: tuple[int, ...], extent: tuple[int, ...], samples: Samples
-    ) -> None:
-        self._array = array
-        self._first, self._extent, self._samples = first, extent, samples
-        counts = (range(-(-n // c)) for n, c in zip(extent, array.chunks, strict=True))
+    def __init__(self, writer: "DirectWriter", position: tuple[int, ...]) -> None:
+        self._writer, self._array = writer, writer.array
+        array = self._array
+        self._key = array.key(position)
+        axes = list(zip(position, array.owned, array.chunks, array.shape, strict=True))
+        # Its first chunk, and its voxels: fewer than a full one has at the array's edge.
+        self._first = [p * n // c for p, n, c, _ in axes]
+        self._extent = [min((p + 1) * n, m) - p * n for p, n, _, m in axes]
+        counts = (range(-(-n // c)) for n, c in zip(self._extent, array.chunks, strict=True))
         self.positions = list(product(*counts))
         self._encoded: dict[tuple[int, ...], list[bytes]] = {}
 
@@ -116,12 +117,14 @@ class ShardWriter:
         whole = block
         if shape != array.chunks or block.dtype != array.dtype or not block.flags.c_contiguous:
             whole = self._chunk
-            if shape != array.chunks:
-                whole[...] = array.fill
+            whole[...] = array.fill
             whole[tuple(slice(n) for n in shape)] = block
-        place = tuple(map(sum, zip(self._first, position, strict=True)))
-        if place in self._samples:
-            self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
+        place, samples = (
+            tuple(map(sum, zip(self._first, position, strict=True))),
+            self._writer.samples,
+        )
+        if place in samples:
+            samples[place] = sample(whole[tuple(slice(n) for n in shape)])
         with span("encode"):
             # What is not compressed is copied: the caller may use its memory again before the end.
             compressor = array.compressor
@@ -132,14 +135,18 @@ class ShardWriter:
                 parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
             self._encoded[position] = parts
 
-    def contents(self, voxels: npt.NDArray | None = None) -> Generator[bytes]:
-        """The file's contents, the index at its end; a chunk that was not given is a KeyError.
+    def put(self, voxels: npt.NDArray | None = None) -> None:
+        """Write the file; a chunk that was not given is a KeyError.
 
         With ``voxels``, those of the shard, each chunk is encoded when its turn comes.
         """
-        layout = self._array.layout
+        with span("write"):
+            file = self._array.folder / self._key
+            write_object(file, self._contents(voxels), to_disk=self._writer.to_disk)
+
+    def _contents(self, voxels: npt.NDArray | None) -> Generator[bytes]:
+        layout, offset = self._array.layout, 0
         index = np.full((*layout.per_shard, 2) if layout else (0,), ABSENT, np.uint64)
-        offset = 0
         for position in self.positions:
             if voxels is not None:
                 self[position] = voxels[self.region(position)]
@@ -148,6 +155,7 @@ class ShardWriter:
             if layout is not None:
                 index[position] = offset, (size := sum(map(len, pieces)))
                 offset += size
+        # It stands at the end.
         if layout is not None:
             yield layout.encoded_index(index)
 
@@ -161,7 +169,7 @@ class DirectWriter:
     def __init__(
         self, array: Array, sampled: Iterable[tuple[int, ...]] = (), *, to_disk: bool = False
     ) -> None:
-        self.array, self._to_disk = array, to_disk
+        self.array, self.to_disk = array, to_disk
         self._owned = array.owned
         self.samples: Samples = dict.fromkeys(sampled)
 
@@ -184,8 +192,7 @@ class DirectWriter:
         for position in product(*counts):
             axes = zip(position, self._owned, spans, strict=True)
             held = block[tuple(slice(p * n - a, (p + 1) * n - a) for p, n, (a, _, _) in axes)]
-            with span("write"):
-                self._put(position, self._begin(position).contents(held))
+            ShardWriter(self, position).put(held)
 
     @contextmanager
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
@@ -194,20 +201,9 @@ class DirectWriter:
         ``position`` counts shards along each axis; without shards, it is that of the one chunk. An
         OSError passes, and nothing is left of the shard.
         """
-        shard = self._begin(position)
+        shard = ShardWriter(self, position)
         yield shard
-        with span("write"):
-            self._put(position, shard.contents())
-
-    def _begin(self, position: tuple[int, ...]) -> ShardWriter:
-        axes = list(zip(position, self._owned, self.array.chunks, self.array.shape, strict=True))
-        first = tuple(p * n // c for p, n, c, _ in axes)
-        extent = tuple(min((p + 1) * n, m) - p * n for p, n, _, m in axes)
-        return ShardWriter(self.array, first, extent, self.samples)
-
-    def _put(self, position: tuple[int, ...], contents: Iterable[bytes]) -> None:
-        file = self.array.folder / self.array.key(position)
-        write_object(file, contents, to_disk=self._to_disk)
+        shard.put()
 
 
 @contextmanager
