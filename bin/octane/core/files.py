@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from ctypes import CDLL, c_int64
 from pathlib import Path
@@ -186,11 +186,7 @@ def writing(
             raise
 
 
-WRITE_NOW = 2
-"""SYNC_FILE_RANGE_WRITE of Linux."""
-
-
-def write_object(path: Path, pieces: Iterable[bytes], *, to_disk: bool = False) -> None:
+def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) -> None:
     """Write a file of a store under a temporary name beside it, and rename it when it is whole.
 
     A process that is killed leaves no half of it under its name. Missing folders are made. An
@@ -210,10 +206,9 @@ def write_object(path: Path, pieces: Iterable[bytes], *, to_disk: bool = False) 
                 # One write takes 2 GB at most, and less where a disk fills up.
                 while left:
                     left = left[stream.write(left) :]
-            begin = getattr(CDLL(None), "sync_file_range", None) if to_disk else None
-            if begin is not None:
-                # Where it fails, bring_to_disk does all of it.
-                begin(stream.fileno(), c_int64(0), c_int64(0), WRITE_NOW)
+            if to_disk and (begin := getattr(CDLL(None), "sync_file_range", None)):
+                # SYNC_FILE_RANGE_WRITE. Where it fails, bring_to_disk does all of it.
+                begin(stream.fileno(), c_int64(0), c_int64(0), 2)
         partial.rename(path)
     except BaseException:
         partial.unlink(missing_ok=True)

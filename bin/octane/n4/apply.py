@@ -71,18 +71,13 @@ def correct_block(
     source = block if source is None else source
     target = np.dtype(block.dtype if dtype is None else dtype) if out is None else out.dtype
     types = [np.dtype(t) for t in (block.dtype, source.dtype, target)]
-    host = namespace(block, source) is np
-    if host and fields and all(t.isnative and t != np.float16 for t in types):
+    looped = fields and all(t.isnative and t != np.float16 for t in types)
+    if looped and namespace(block, source) is np:
         # With strength 0 the input is the result, and is still needed after the loops.
         fresh = out is None or not out.flags.c_contiguous or strength == 0
         place = np.empty(block.shape, target) if fresh else out
         made, field = _correct_compiled(block, fields, strength, source, place, with_field)
-    elif (
-        not host
-        and len(fields) == 1
-        and source is block
-        and APPLIED.keys() >= {block.dtype, target}
-    ):
+    elif len(fields) == 1 and source is block and APPLIED.keys() >= {block.dtype, target}:
         made, field = _correct_kernel(block, fields[0], strength, target, with_field)
     else:
         made, field = _correct_arrays(block, fields, strength, target, source, with_field)

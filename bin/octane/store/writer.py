@@ -7,7 +7,6 @@ encoded form and written under a temporary name; a part of a shard is refused.
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -44,10 +43,8 @@ PERCENTILES = (0, 0.5, 99.5, 100)
 """Of the display window: its lower limit, start, end and upper limit."""
 SAMPLED, SAMPLE_VOXELS = 27, 1 << 17
 """Chunks that they are taken from, and voxels of each, at most."""
-
 Samples = dict[tuple[int, ...], npt.NDArray[np.float64] | None]
-"""Voxels of chunks by their place, counted in chunks along each axis; None before they are taken.
-"""
+"""Some voxels of chunks, by their place counted in chunks; None before they are taken."""
 
 
 @dataclass(frozen=True)
@@ -76,27 +73,20 @@ class Level:
 
 
 class ShardWriter:
-    """Takes the chunks of the shard at ``position``, in any order, and holds them encoded.
+    """Takes the chunks of one shard, in any order, and holds them encoded.
 
-    ``positions`` are those of its chunks, in raster order.
+    ``first`` is the place of its first chunk in the array, and ``extent`` its voxels along each
+    axis, fewer than a full one has at the array's edge; ``positions`` are those of its chunks, in
+    raster order.
     """
 
-    def __init__(self, writer: "DirectWriter", position: tuple[int, ...]) -> None:
-        self._writer, self._array = writer, writer.array
-        array = self._array
-        self._key = array.key(position)
-        axes = list(zip(position, array.owned, array.chunks, array.shape, strict=True))
-        # Its first chunk, and its voxels: fewer than a full one has at the array's edge.
-        self._first = [p * n // c for p, n, c, _ in axes]
-        self._extent = [min((p + 1) * n, m) - p * n for p, n, _, m in axes]
-        counts = (range(-(-n // c)) for n, c in zip(self._extent, array.chunks, strict=True))
+    def __init__(
+        self, array: Array, first: tuple[int, ...], extent: tuple[int, ...], samples: Samples
+    ) -> None:
+        self._array, self._first, self._extent, self._samples = array, first, extent, samples
+        counts = (range(-(-n // c)) for n, c in zip(extent, array.chunks, strict=True))
         self.positions = list(product(*counts))
         self._encoded: dict[tuple[int, ...], list[bytes]] = {}
-
-    @cached_property
-    def _chunk(self) -> npt.NDArray:
-        """Memory of one chunk, the same for each: fresh memory costs as much as the copy."""
-        return np.empty(self._array.chunks, self._array.dtype)
 
     def region(self, position: tuple[int, ...]) -> Region:
         """Voxels of a chunk within the shard."""
@@ -114,17 +104,14 @@ class ShardWriter:
             raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
         if block.dtype.newbyteorder("<") != array.dtype:
             raise ValueError(f"a block of {block.dtype} is given to an array of {array.dtype}")
-        whole = block
-        if shape != array.chunks or block.dtype != array.dtype or not block.flags.c_contiguous:
-            whole = self._chunk
-            whole[...] = array.fill
+        if shape == array.chunks:
+            whole = np.ascontiguousarray(block, array.dtype)
+        else:
+            whole = np.full(array.chunks, array.fill, array.dtype)
             whole[tuple(slice(n) for n in shape)] = block
-        place, samples = (
-            tuple(map(sum, zip(self._first, position, strict=True))),
-            self._writer.samples,
-        )
-        if place in samples:
-            samples[place] = sample(whole[tuple(slice(n) for n in shape)])
+        place = tuple(map(sum, zip(self._first, position, strict=True)))
+        if place in self._samples:
+            self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
         with span("encode"):
             # What is not compressed is copied: the caller may use its memory again before the end.
             compressor = array.compressor
@@ -135,41 +122,31 @@ class ShardWriter:
                 parts.append(checksum.to_bytes(CHECKSUM_BYTES, "little"))
             self._encoded[position] = parts
 
-    def put(self, voxels: npt.NDArray | None = None) -> None:
-        """Write the file; a chunk that was not given is a KeyError.
-
-        With ``voxels``, those of the shard, each chunk is encoded when its turn comes.
-        """
-        with span("write"):
-            file = self._array.folder / self._key
-            write_object(file, self._contents(voxels), to_disk=self._writer.to_disk)
-
-    def _contents(self, voxels: npt.NDArray | None) -> Generator[bytes]:
-        layout, offset = self._array.layout, 0
-        index = np.full((*layout.per_shard, 2) if layout else (0,), ABSENT, np.uint64)
+    def contents(self) -> list[bytes]:
+        """The file's contents, the index at its end; a chunk that was not given is a KeyError."""
+        chunks = [piece for position in self.positions for piece in self._encoded[position]]
+        layout = self._array.layout
+        if layout is None:
+            return chunks
+        index = np.full((*layout.per_shard, 2), ABSENT, np.uint64)
+        offset = 0
         for position in self.positions:
-            if voxels is not None:
-                self[position] = voxels[self.region(position)]
-            pieces = self._encoded.pop(position)
-            yield from pieces
-            if layout is not None:
-                index[position] = offset, (size := sum(map(len, pieces)))
-                offset += size
-        # It stands at the end.
-        if layout is not None:
-            yield layout.encoded_index(index)
+            size = sum(map(len, self._encoded[position]))
+            index[position] = offset, size
+            offset += size
+        return [*chunks, layout.encoded_index(index)]
 
 
 class DirectWriter:
     """Writes an array of octane's own; many threads may write, each other shards.
 
-    ``samples`` has a :func:`sample` of those chunks that are named in it, once they are written.
+    ``samples`` has a :func:`sample` of each chunk that is named in it, once it is written.
     """
 
     def __init__(
         self, array: Array, sampled: Iterable[tuple[int, ...]] = (), *, to_disk: bool = False
     ) -> None:
-        self.array, self.to_disk = array, to_disk
+        self.array, self._to_disk = array, to_disk
         self._owned = array.owned
         self.samples: Samples = dict.fromkeys(sampled)
 
@@ -192,7 +169,9 @@ class DirectWriter:
         for position in product(*counts):
             axes = zip(position, self._owned, spans, strict=True)
             held = block[tuple(slice(p * n - a, (p + 1) * n - a) for p, n, (a, _, _) in axes)]
-            ShardWriter(self, position).put(held)
+            with self.shard(position) as shard:
+                for inner in shard.positions:
+                    shard[inner] = held[shard.region(inner)]
 
     @contextmanager
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
@@ -201,9 +180,17 @@ class DirectWriter:
         ``position`` counts shards along each axis; without shards, it is that of the one chunk. An
         OSError passes, and nothing is left of the shard.
         """
-        shard = ShardWriter(self, position)
+        extent = tuple(
+            min((p + 1) * n, m) - p * n
+            for p, n, m in zip(position, self._owned, self.array.shape, strict=True)
+        )
+        axes = zip(position, self._owned, self.array.chunks, strict=True)
+        first = tuple(p * n // c for p, n, c in axes)
+        shard = ShardWriter(self.array, first, extent, self.samples)
         yield shard
-        shard.put()
+        with span("write"):
+            file = self.array.folder / self.array.key(position)
+            write_object(file, shard.contents(), to_disk=self._to_disk)
 
 
 @contextmanager
@@ -243,14 +230,12 @@ def create_image(
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
     with writing(destination, overwrite=overwrite) as partial:
         at, sampled = _sampled(levels)
-        writers = [
-            DirectWriter(
-                create_array(partial, str(index), _array_metadata(level, np.dtype(dtype), codec)),
-                sampled if index == at else (),
-                to_disk=to_disk,
-            )
-            for index, level in enumerate(levels)
-        ]
+        writers = []
+        for level in levels:
+            metadata = _array_metadata(level, np.dtype(dtype), codec)
+            array = create_array(partial, str(len(writers)), metadata)
+            chosen = sampled if len(writers) == at else ()
+            writers.append(DirectWriter(array, chosen, to_disk=to_disk))
         yield writers
         images = [Image(partial, w.array, k.grid) for w, k in zip(writers, levels, strict=True)]
         for image in images:
@@ -264,9 +249,8 @@ def create_image(
         # A mosaic is for the next step, and its chunks may be large.
         omero = {}
         if noted.get("kind") != "mosaic":
-            omero = _omero(
-                images[at], writers[at].samples, noted.get("channel"), levels[0].grid.shape[0] // 2
-            )
+            middle = levels[0].grid.shape[0] // 2
+            omero = _omero(images[at], writers[at].samples, noted.get("channel"), middle)
         described = _multiscale(destination.name.split(".")[0], levels)
         ome = {"version": "0.5", "multiscales": [described], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
@@ -309,32 +293,30 @@ def _multiscale(name: str, levels: Sequence[Level]) -> Json:
 
 
 def _sampled(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
-    """The finest level that is small, and the chunks of it that the display window is from."""
+    """Find the finest level that is small, and its chunks from which the display window is."""
     sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
     few = (at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED)
     at = next(few, len(levels) - 1)
     # Of a level that is large, chunks all over it.
     spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLED)).astype(int)
-    return at, [
-        tuple(place) for place in np.transpose(np.unravel_index(spread, sizes[at])).tolist()
-    ]
+    places = np.transpose(np.unravel_index(spread, sizes[at]))
+    return at, [tuple(place) for place in places.tolist()]
 
 
 def sample(voxels: npt.NDArray) -> npt.NDArray[np.float64]:
-    """Finite voxels of a chunk for the display window, some of all; of complex ones the modulus."""
-    flat = voxels.reshape(-1)[:: -(-voxels.size // SAMPLE_VOXELS)]
-    shown = np.abs(flat) if flat.dtype.kind == "c" else flat
+    """Some finite voxels of a chunk, for the display window; of complex ones the modulus."""
+    voxels = voxels.reshape(-1)[:: -(-voxels.size // SAMPLE_VOXELS)]
+    shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
     return shown[np.isfinite(shown)].astype(np.float64)
 
 
 def _omero(image: Image, samples: Samples, label: object, middle: int) -> Json:
-    """Name and display window for viewers, from samples of chunks; those not taken are read."""
+    """Name and display window for viewers, from samples of chunks; those not written are read."""
     found = []
     for place, taken in samples.items():
-        if taken is None:
-            axes = zip(place, image.chunks, strict=True)
-            taken = sample(image.read(tuple(slice(p * c, (p + 1) * c) for p, c in axes)))
-        found.append(taken)
+        axes = zip(place, image.chunks, strict=True)
+        region = tuple(slice(p * c, (p + 1) * c) for p, c in axes)
+        found.append(sample(image.read(region)) if taken is None else taken)
     values = np.concatenate(found)
     low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)

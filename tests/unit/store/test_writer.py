@@ -14,11 +14,10 @@ from own_arrays import own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.core.geometry import Grid, blocks, vector
-from octane.store import writer as store_writer
 from octane.store.chunks import missing_keys
 from octane.store.image import Image
 from octane.store.reader import DirectReader
-from octane.store.writer import DirectWriter, Level, ShardWriter, create_image
+from octane.store.writer import DirectWriter, Level, create_image
 
 SHAPE = (20, 50, 25)
 CHUNKS = (8, 11, 10)
@@ -140,24 +139,6 @@ def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shard
     with ThreadPoolExecutor(start.parties) as pool:
         list(pool.map(write, np.ndindex(*counts)))
     np.testing.assert_array_equal(array[:], voxels)
-
-
-def test_a_block_is_encoded_and_written_a_chunk_at_a_time(create, voxels, monkeypatch):
-    writer, encoded = DirectWriter(own(create(shards=SHARDS["4x4"]))), []
-    encode, written = ShardWriter.__setitem__, []
-    monkeypatch.setattr(
-        ShardWriter, "__setitem__", lambda *args: (encoded.append(args[1]), encode(*args))
-    )
-
-    def write(_path, pieces, *, to_disk):
-        assert not to_disk
-        written.append([len(encoded) for _ in pieces])
-
-    monkeypatch.setattr(store_writer, "write_object", write)
-    writer[WHOLE] = voxels
-    chunks = 3 * 5 * 3
-    # Each shard's index, which comes last, encodes nothing more.
-    assert sorted({count for counts in written for count in counts}) == list(range(1, chunks + 1))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "u1", "c8"])
