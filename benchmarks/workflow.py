@@ -12,6 +12,8 @@ writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. No p
     A lab's day of many subjects with stubs: what Nextflow itself costs.
 ``steps``
     Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
+``nifti``
+    N4's command on a small NIfTI file, and SimpleITK that only reads and writes it.
 ``leases``
     Milliseconds of a GPU lease, and a storm of killed holders on simulated GPUs.
 ``verdict``
@@ -30,14 +32,14 @@ from pathlib import Path
 from _common import PROJECT, command_line, run_parts, scratch_folder
 from _processes import run
 from _workflow_startup import startup
-from _workflow_steps import steps
+from _workflow_steps import nifti, steps
 from _workflow_tasks import tasks
 from _workflow_verdict import verdict
 
 from octane.gpu.lease import lease
 from octane.gpu.simulated import VARIABLE
 
-PARTS = ("demo", "startup", "tasks", "steps", "leases", "verdict")
+PARTS = ("demo", "startup", "tasks", "steps", "nifti", "leases", "verdict")
 
 
 def demo(quick: bool) -> dict[str, object]:
@@ -94,6 +96,7 @@ def main() -> None:
         "startup": lambda: startup(quick),
         "tasks": lambda: tasks(quick),
         "steps": lambda: steps(quick),
+        "nifti": nifti,
         "leases": lambda: leases(quick),
         "verdict": lambda: verdict(quick),
     }
