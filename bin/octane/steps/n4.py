@@ -416,5 +416,5 @@ def _corrected(
         gain = maps.gain[region[0]].astype(np.float32)
         field /= xp.asarray(gain)[:, None, None]
     if inside is not None:
-        result[~inside] = 0
+        xp.copyto(result, dtype.type(0), where=~inside)
     return result, field
