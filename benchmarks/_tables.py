@@ -463,6 +463,17 @@ def _steps(record: dict) -> str:
     )
 
 
+def _nifti(record: dict) -> str:
+    n4, copied = record["n4"], record["read_and_write"]
+    return table(
+        ("command on 128 x 256 x 256 voxels, float32, uncompressed NIfTI", "s", "ratio"),
+        [
+            ("octane's N4", f"{n4:.2f}", f"{n4 / copied:.1f}"),
+            ("SimpleITK's ReadImage and WriteImage in Python", f"{copied:.2f}", "1"),
+        ],
+    )
+
+
 def _leases(record: dict) -> str:
     cost, storm = record["uncontended_ms"], record["storm"]
     return table(
@@ -536,6 +547,7 @@ TABLES: dict[str, Table] = {
     "commands": of_part("workflow", "startup", _commands),
     "tasks": of_part("workflow", "tasks", _tasks),
     "steps": of_part("workflow", "steps", _steps),
+    "nifti": of_part("workflow", "nifti", _nifti),
     "leases": of_part("workflow", "leases", _leases),
     "verdict": of_part("workflow", "verdict", _verdict),
 }

@@ -4,11 +4,14 @@ The requests for time and memory in conf/base.config follow from these (docs/ben
 """
 
 import logging
+import statistics
 import sys
 import tempfile
 from pathlib import Path
 
+import SimpleITK as sitk
 from _common import PROJECT, cores, scratch_folder
+from _n4_agreement import tissue_volume
 from _n4_speed import write_noise
 from _processes import run
 
@@ -20,6 +23,9 @@ FILE_SYSTEM = 100e6
 """Bytes per second to and from a shared file system in bad hours, reading and writing together."""
 MARGIN = 4
 """Factor of the requested time: nodes and file systems are shared."""
+
+RUNS = 5
+"""Runs of a command on a small file."""
 
 MEMORY = {"resample": "8GB", "stitch": "8GB", "stack": "8GB", "n4": "16GB", "pyramid": "8GB"}
 """Memory that conf/base.config gives each step."""
@@ -86,6 +92,22 @@ def needed(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
             "asked_hours": round(MARGIN * max(computing, moving) / 3600, 2),
         }
     return made
+
+
+def nifti() -> dict[str, float]:
+    """Time N4's command on a small NIfTI file, and SimpleITK that only reads and writes it."""
+    copy = "import sys, SimpleITK as s; s.WriteImage(s.ReadImage(sys.argv[1]), sys.argv[2])"
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
+        files = [Path(folder) / "small.nii", Path(folder) / "made.nii"]
+        sitk.WriteImage(sitk.GetImageFromArray(tissue_volume((128, 256, 256))), str(files[0]))
+        n4 = [PROJECT / "bin" / "n4.py", *files, "--overwrite", "--workers", str(cores())]
+        commands = {"n4": [*n4, "--mask", "none"], "read_and_write": ["-c", copy, *files]}
+        # In turns; the first run fills the caches.
+        runs = [
+            {name: run([sys.executable, *words]).seconds for name, words in commands.items()}
+            for _ in range(RUNS + 1)
+        ]
+    return {name: statistics.median(found[name] for found in runs[1:]) for name in commands}
 
 
 def steps(quick: bool) -> dict[str, object]:

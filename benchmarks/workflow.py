@@ -14,6 +14,8 @@ both must be set up (``make setup``).
     A lab's day of many subjects with stubs: what Nextflow itself costs.
 ``steps``
     Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
+``nifti``
+    N4's command on a small NIfTI file, and SimpleITK that only reads and writes it.
 ``leases``
     Milliseconds of a GPU lease, and a storm of killed holders on simulated GPUs.
 ``verdict``
@@ -32,14 +34,14 @@ from pathlib import Path
 from _common import PROJECT, command_line, run_parts
 from _workflow_demo import demo
 from _workflow_startup import startup
-from _workflow_steps import steps
+from _workflow_steps import nifti, steps
 from _workflow_tasks import tasks
 from _workflow_verdict import verdict
 
 from octane.gpu.lease import lease
 from octane.gpu.simulated import VARIABLE
 
-PARTS = ("demo", "startup", "tasks", "steps", "leases", "verdict")
+PARTS = ("demo", "startup", "tasks", "steps", "nifti", "leases", "verdict")
 
 
 def leases(quick: bool) -> dict[str, object]:
@@ -86,6 +88,7 @@ def main() -> None:
         "startup": lambda: startup(quick, checkouts),
         "tasks": lambda: tasks(quick),
         "steps": lambda: steps(quick),
+        "nifti": nifti,
         "leases": lambda: leases(quick),
         "verdict": lambda: verdict(quick),
     }

@@ -9,7 +9,7 @@ import shutil
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from ctypes import CDLL
+from ctypes import CDLL, c_int64
 from pathlib import Path
 from platform import node
 
@@ -186,11 +186,12 @@ def writing(
             raise
 
 
-def write_object(path: Path, pieces: Sequence[bytes]) -> None:
+def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) -> None:
     """Write a file of a store under a temporary name beside it, and rename it when it is whole.
 
     A process that is killed leaves no half of it under its name. Missing folders are made. An
-    OSError, of a full disk for one, passes.
+    OSError, of a full disk for one, passes. With ``to_disk`` the system begins at once to write it
+    to the disk, which :func:`bring_to_disk` then waits for.
     """
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{threading.get_ident()}-{path.name}")
     try:
@@ -205,6 +206,9 @@ def write_object(path: Path, pieces: Sequence[bytes]) -> None:
                 # One write takes 2 GB at most, and less where a disk fills up.
                 while left:
                     left = left[stream.write(left) :]
+            if to_disk and (begin := getattr(CDLL(None), "sync_file_range", None)):
+                # SYNC_FILE_RANGE_WRITE. Where it fails, bring_to_disk does all of it.
+                begin(stream.fileno(), c_int64(0), c_int64(0), 2)
         partial.rename(path)
     except BaseException:
         partial.unlink(missing_ok=True)

@@ -53,7 +53,7 @@ BOUNDS = {
     "lease": ("GPU", "have more GPUs (--gpu_count), or let more tasks share one (--gpu_slots)"),
     "fit": ("cores", "fit on a GPU (-profile gpu), or give the task more cpus"),
     OTHER: ("Python", "use larger tiles"),
-} | dict.fromkeys(("into memory", "shrink", "weights", "mask", "project"), ("input", _INPUT))
+} | dict.fromkeys(("shrink", "weights", "mask", "project"), ("input", _INPUT))
 """By stage: the word and the remedy."""
 BOUNDS_ON_GPU = {
     "compute": ("GPU", "let more GPUs work (--gpu_count)"),

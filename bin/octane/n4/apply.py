@@ -39,6 +39,7 @@ def correct_block(
     strength: float = 1.0,
     dtype: npt.DTypeLike | None = None,
     source: np.ndarray | None = None,
+    out: np.ndarray | None = None,
     with_field: bool = False,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Divide a block by its bias field.
@@ -55,25 +56,35 @@ def correct_block(
         Of the result, by default that of `block`; integers are rounded and clipped to their range.
     source : array, (z, y, x), optional
         The untouched input to blend with, where `block` is not.
+    out : array, (z, y, x), optional
+        Takes the result, in its own dtype; may be `block` or `source`.
     with_field : bool
         Return the field too.
 
     Returns
     -------
     corrected : array, (z, y, x)
-        With strength 0 and the input's dtype, the input itself.
+        `out`, where it is given. With strength 0 and the input's dtype, the input itself.
     field : array, float32, (z, y, x), or None
         Divisor of `block` at full strength.
     """
     source = block if source is None else source
-    target = np.dtype(block.dtype if dtype is None else dtype)
+    target = np.dtype(block.dtype if dtype is None else dtype) if out is None else out.dtype
     types = [np.dtype(t) for t in (block.dtype, source.dtype, target)]
-    if namespace(block, source) is np:
-        if fields and all(t.isnative and t != np.float16 for t in types):
-            return _correct_compiled(block, fields, strength, target, source, with_field)
+    looped = fields and all(t.isnative and t != np.float16 for t in types)
+    if looped and namespace(block, source) is np:
+        # With strength 0 the input is the result, and is still needed after the loops.
+        fresh = out is None or not out.flags.c_contiguous or strength == 0
+        place = np.empty(block.shape, target) if fresh else out
+        made, field = _correct_compiled(block, fields, strength, source, place, with_field)
     elif len(fields) == 1 and source is block and APPLIED.keys() >= {block.dtype, target}:
-        return _correct_kernel(block, fields[0], strength, target, with_field)
-    return _correct_arrays(block, fields, strength, target, source, with_field)
+        made, field = _correct_kernel(block, fields[0], strength, target, with_field)
+    else:
+        made, field = _correct_arrays(block, fields, strength, target, source, with_field)
+    if out is None or made is out:
+        return made, field
+    out[...] = made
+    return out, field
 
 
 def _correct_arrays(
@@ -116,10 +127,11 @@ def _correct_compiled(
     block: np.ndarray,
     fields: Sequence[FieldPart],
     strength: float,
-    dtype: np.dtype,
     source: np.ndarray,
+    out: np.ndarray,
     with_field: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
+    dtype = out.dtype
     if strength == 0 and not with_field:
         return divide(block, NOTHING, 0, dtype, source), None
     more = NOTHING
@@ -130,7 +142,6 @@ def _correct_compiled(
     work = np.result_type(block.dtype, source.dtype, np.float32)
     wide = work != np.float32 or (dtype.kind in "iu" and dtype.itemsize > 2)
     real = np.float64 if wide else np.float32
-    out = np.empty(block.shape, dtype)
     field = np.empty(block.shape, np.float32) if with_field else NOTHING
     kernel = kernels.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
     # The kernel's arrays are of one kind: contiguous, and writable even where they are only read.

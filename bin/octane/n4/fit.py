@@ -232,7 +232,7 @@ def _correct_where_it_is(
 ) -> BiasFit:
     def work(region: Region) -> None:
         part = FieldPart(fit.lattice, image.shape, region)
-        out[region], _ = correct_block(image[region], [part], strength=strength)
+        correct_block(image[region], [part], strength=strength, out=out[region])
 
     if namespace(image) is np:
         planes = max(1, BLOCK // max(1, math.prod(image.shape[1:])))

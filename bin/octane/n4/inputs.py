@@ -1,5 +1,7 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
+import math
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +16,7 @@ from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.workers import read_blocks
 from octane.store.sections import Section
-from octane.store.volumes import ArrayVolume, Volume
+from octane.store.volumes import Volume
 
 TISSUE = "tissue"
 
@@ -27,11 +29,13 @@ def read_strided(
     workers: int,
     metrics: Metrics,
     finite: bool = False,
+    whole: npt.NDArray | None = None,
     label: str = "N4: reading",
 ) -> npt.NDArray:
     """Read the voxels of strided slices (z, y, x), block by block: ``volume[keep]`` as `dtype`.
 
     With `finite`, look at every voxel on the way, kept or not, and raise at the first NaN or Inf.
+    `whole`, of the volume's shape and type, takes all voxels.
     """
     shape = volume.grid.shape
     result = np.empty([len(range(n)[k]) for n, k in zip(shape, keep, strict=True)], dtype)
@@ -40,6 +44,9 @@ def read_strided(
     # Whole chunks, where they are smaller than a block, so that each is decoded once.
     size = tuple(c * (READ_BLOCK // c) if c < READ_BLOCK else READ_BLOCK for c in volume.chunks)
     regions = blocks(shape, size)
+    # Memory is used again: the system clears fresh memory, which takes as long as a copy.
+    most = 0 if whole is not None else math.prod(map(min, size, shape))
+    idle = deque(np.empty(most, volume.dtype) for _ in range(workers))
 
     def work(region: Region) -> tuple[None, int]:
         inner, outer = [], []
@@ -48,12 +55,15 @@ def read_strided(
             last = max(first, -(-(min(r.stop, k.stop) - k.start) // k.step))
             outer.append(slice(first, last))
             inner.append(slice(k.start + first * k.step - r.start, r.stop - r.start, k.step))
-        if not finite and any(o.start == o.stop for o in outer):
+        if whole is None and not finite and any(o.start == o.stop for o in outer):
             return None, 0
+        extent, memory = [r.stop - r.start for r in region], idle.pop()
+        place = memory[: math.prod(extent)].reshape(extent) if whole is None else whole[region]
         with span("read"):
-            block = volume.read(region)
+            block = volume.read(region, place)
         with span("compute"):
-            if finite and not np.isfinite(block).all():
+            # Plane by plane, so that what is found stays in the core's cache.
+            if finite and not all(np.isfinite(plane).all() for plane in block):
                 at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
                 raise OctaneError(
                     f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}); "
@@ -61,6 +71,7 @@ def read_strided(
                 )
             kept = block[tuple(inner)]
             result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
+        idle.append(memory)
         return None, block.nbytes
 
     read_blocks(
@@ -72,17 +83,6 @@ def read_strided(
         describe=lambda r: f"block {r} of {volume.path}",
     )
     return result
-
-
-def kept(volume: Volume, plan: Plan, finite: bool, metrics: Metrics) -> ArrayVolume:
-    """The same volume, in memory."""
-    with metrics.timed("into memory"):
-        everything = tuple(slice(0, n, 1) for n in volume.grid.shape)
-        voxels = read_strided(
-            volume, everything, volume.dtype, workers=plan.workers, metrics=metrics, finite=finite
-        )
-    metrics.count("read", voxels.nbytes)
-    return ArrayVolume(volume.path, voxels, volume.grid, volume.attributes)
 
 
 def fit_mask(

@@ -15,7 +15,7 @@ from octane.n4.fit import FIT_BYTES, shrink_slices
 from octane.n4.mesh import Mesh, plan_mesh, shrink_factors
 from octane.pipeline.workers import plan_workers
 from octane.store.sections import Section
-from octane.store.volumes import Volume, is_whole
+from octane.store.volumes import Volume, is_plain
 
 READ_BLOCK = 256
 """Edge of the blocks that are read; a shard of octane's volumes."""
@@ -59,7 +59,8 @@ class Plan:
     workers
         Threads.
     kept
-        The volume is read once and kept in memory.
+        The volume is decoded once and kept in memory. What needs no decoding is read twice: the
+        system keeps the file in its own cache, and a copy would take its place.
     predicted_bytes
         Peak of the host memory.
     fit_bytes, block_bytes
@@ -175,7 +176,7 @@ def plan_n4(
     workers = plan_workers(need, memory, execution.workers, max(count, 2), fixed=fixed)
     predicted = fixed + max(fitted, min(workers, count) * need)
     size = math.prod(grid.shape) * volume.dtype.itemsize
-    kept = not is_whole(volume.path) and predicted + size <= memory
+    kept = not is_plain(volume) and predicted + size <= memory
     planes = range(grid.shape[0])[keep[0]]
     parts = tuple(
         Part(s.name, s.start, s.stop, within(planes, s), its)

@@ -61,6 +61,14 @@ class StreamPlan:
     predicted_bytes: int
     device_bytes: int
 
+    @property
+    def copies(self) -> bool:
+        """True where the result is the source as it is."""
+        shape = self.source.grid.shape
+        return self.dtype == self.source.dtype and all(
+            operator.identity(n) for operator, n in zip(self.operators, shape, strict=True)
+        )
+
     def parts(self, region: Region) -> tuple[list[AxisOperator], Region]:
         """The operators of a block, and the source's voxels that it takes."""
         return _parts(self.operators, region)
@@ -142,6 +150,16 @@ def stream_resample(
     """
     source = plan.source
 
+    def copy(region: Region, lane: Lane) -> int:
+        with lane.timed("read"):
+            memory = lane.buffer("block", [r.stop - r.start for r in region], plan.dtype)
+            block = source.read(region, memory)
+        metrics.count("read", block.nbytes)
+        with lane.timed("write"):
+            write[region] = block
+        metrics.count("written", block.nbytes)
+        return block.nbytes
+
     def work(region: Region, lane: Lane) -> int:
         operators, needed = plan.parts(region)
         resampler = lane.keep("resampler", lambda: make_resampler(lane))
@@ -167,10 +185,11 @@ def stream_resample(
         return result.nbytes
 
     with metrics.timed("load"):
-        load(np if share is None else share.xp, source.dtype, plan.dtype)
+        if not plan.copies:
+            load(np if share is None else share.xp, source.dtype, plan.dtype)
     run_pipeline(
         plan.regions,
-        work,
+        copy if plan.copies else work,
         label=label,
         workers=plan.workers,
         metrics=metrics,

@@ -26,7 +26,6 @@ from octane.n4.inputs import (
     TISSUE,
     block_mask,
     fit_mask,
-    kept,
     read_strided,
     read_truth,
     read_weights,
@@ -38,6 +37,7 @@ from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.store.sections import Section, imaged_plane, sections_of
 from octane.store.volumes import (
+    ArrayVolume,
     Cuts,
     Volume,
     bring_in,
@@ -188,14 +188,17 @@ def _read(
     finite = run.parameters.nonfinite == "error"
     for volume in (run.volume, *run.beside.values()):
         bring_in(volume, metrics, run.destination.parent)
-    if plan.kept:
-        run = replace(run, volume=kept(run.volume, plan, finite, metrics))
-        finite = False  # every voxel has been checked
+    volume = run.volume
+    whole = np.empty(volume.grid.shape, volume.dtype) if plan.kept else None
     with metrics.timed("shrink"):
         shrunk = read_strided(
-            run.volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
-            label="N4: shrinking" if plan.kept else "N4: reading",
+            volume, plan.keep, np.float32, workers=plan.workers, metrics=metrics, finite=finite,
+            whole=whole,
         )  # fmt: skip
+    if whole is not None:
+        metrics.count("read", whole.nbytes)
+        held = ArrayVolume(volume.path, whole, volume.grid, volume.attributes)
+        run = replace(run, volume=held)
     mask = fit_mask(run.beside, shrunk, plan, run.sections, run.parameters, metrics)
     require_varied(str(run.volume.path), shrunk[mask])
     beside = dict(run.beside)
@@ -316,7 +319,9 @@ def _apply(
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
     mask = block_mask(run.beside, inside, run.sections, plan, p)
-    create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
+    create = partial(
+        create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite, to_disk=True
+    )
     with ExitStack() as stack:
         writer, size = stack.enter_context(
             create(run.destination, dtype=dtype, attributes={"step": "n4"})
@@ -339,8 +344,9 @@ def _apply(
             with lane.timed("read"):
                 memory = lane.buffer("block", [r.stop - r.start for r in region], volume.dtype)
                 block = volume.read(region, memory)
-                if plan.kept and share.device is not None:
-                    # A view of ordinary memory; from the buffer the copy runs beside other work.
+                if block is not memory:
+                    # A view of the volume in memory: from the buffer a copy to a GPU runs beside
+                    # other work, and on a CPU the result takes its place.
                     memory[...] = block
                     block = memory
             if not plan.kept:
@@ -396,12 +402,13 @@ def _corrected(
     if maps.changes:
         plain = block.astype(working_type(block.dtype), copy=False)
         mapped = maps.apply(plain, region[0].start)
-    result = xp.empty(block.shape, dtype)
+    # On a CPU in the place of the block, which is the lane's own.
+    result = block if xp is np and block.dtype == dtype else xp.empty(block.shape, dtype)
     field = xp.empty(block.shape, xp.float32) if with_field else None
     for planes, fields in model.pieces(region):
-        result[planes], divisor = correct_block(
-            mapped[planes], fields, strength=strength, dtype=dtype, source=block[planes],
-            with_field=with_field,
+        _, divisor = correct_block(
+            mapped[planes], fields, strength=strength, source=block[planes],
+            out=result[planes], with_field=with_field,
         )  # fmt: skip
         if field is not None and divisor is not None:
             field[planes] = divisor
@@ -409,5 +416,5 @@ def _corrected(
         gain = maps.gain[region[0]].astype(np.float32)
         field /= xp.asarray(gain)[:, None, None]
     if inside is not None:
-        result = xp.where(inside, result, dtype.type(0))
+        xp.copyto(result, dtype.type(0), where=~inside)
     return result, field

@@ -27,7 +27,7 @@ from octane.store.sections import (
     read_sections,
     rescaled,
 )
-from octane.store.volumes import CUT, Cuts, Volume, bring_in, open_volume
+from octane.store.volumes import CUT, Cuts, Volume, bring_in, is_plain, open_volume
 from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ def build_pyramid(
         codec=parameters.codec,
         attributes=attributes,
         overwrite=execution.overwrite,
+        to_disk=True,
     ) as writers:
         before: Volume = image
         for index, ((grid, operators), level, writer) in enumerate(
@@ -87,13 +88,11 @@ def build_pyramid(
                     _link(image, writer.array, metrics)
                 # The next level is made from the original, so that an error names that.
                 continue
-            stream_resample(
-                plan_stream(before, level, operators, image.dtype, execution),
-                writer,
-                label=f"PYRAMID {max(grid.spacing):g} um",
-                metrics=metrics,
-            )
-            before = Image(destination, writer.array, grid, "fill")
+            plan = plan_stream(before, level, operators, image.dtype, execution)
+            label = f"PYRAMID {max(grid.spacing):g} um"
+            stream_resample(plan, writer, label=label, metrics=metrics)
+            if not (plan.copies and is_plain(image)):
+                before = Image(destination, writer.array, grid, "fill")
         _preview(writers, [level.grid for level in levels], sections, metrics)
     with metrics.timed("to disk"):
         bring_to_disk(destination)

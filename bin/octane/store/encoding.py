@@ -42,6 +42,9 @@ Json = dict[str, Any]
 
 # As zarr sets it: octane's own threads encode and decode side by side.
 blosc.use_threads = False
+# Each chunk is encoded into an array of its own. glibc returns such memory to the system at once,
+# which clears it for the next chunk, until an array as large as any that it keeps has been freed.
+np.empty(30_000_000, np.uint8)
 
 
 class ShardIndexError(ValueError):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
+from math import prod
 from pathlib import Path
+from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,9 @@ MILLIMETER = MICROMETERS["millimeter"]
 
 TAKEN = (16, 256, 256)
 """Voxels taken at once of a volume that is in memory: few enough planes to stay in the cache."""
+
+NIFTI_1 = Struct("=i68xh34x3f224x4s")
+"""Header of NIfTI-1: its size, bits of a voxel, place of the first, slope, intercept, magic."""
 
 PIECE_BYTES = 32_000_000
 """Most that is read at once of a NIfTI file, which ITK holds twice."""
@@ -72,6 +77,8 @@ class FileVolume:
         import SimpleITK as sitk
 
         shape, name = self.grid.shape, self.path.name.lower()
+        if name.endswith(".nii") and (stored := self._as_stored()) is not None:
+            return stored
         if not name.endswith((".nii", ".nii.gz")):
             with _told(self.path):
                 self._image = sitk.ReadImage(str(self.path))
@@ -88,6 +95,23 @@ class FileVolume:
             region[axis] = slice(first, last)
             self.read_part(tuple(region), voxels[tuple(region)])
         return voxels
+
+    def _as_stored(self) -> npt.NDArray | None:
+        """Voxels of a NIfTI-1 file that needs no conversion, which ITK reads ten times slower."""
+        try:
+            with self.path.open("rb") as file:
+                header = file.read(NIFTI_1.size)
+                size, bits, start, slope, intercept, magic = NIFTI_1.unpack(header)
+                plain = bits == 8 * self.dtype.itemsize and slope in (0, 1) and intercept == 0
+                known = size == NIFTI_1.size <= start < np.inf and magic == b"n+1\0"
+                if not plain or not known:
+                    return None
+                file.seek(int(start))
+                voxels = np.fromfile(file, self.dtype, prod(self.grid.shape))
+        except OSError as error:
+            raise unreadable(error) from error
+        # What is cut short is for ITK to refuse.
+        return voxels.reshape(self.grid.shape) if voxels.size == prod(self.grid.shape) else None
 
     def read_part(self, region: Region, out: npt.NDArray) -> None:
         """Read a part of the file, which ITK does fast for NIfTI alone."""

@@ -143,6 +143,13 @@ def is_whole(path: Path) -> bool:
     return not is_ome_zarr(path) and not path.name.lower().endswith(TIFF)
 
 
+def is_plain(volume: Volume) -> bool:
+    """Tell whether a part of a volume is read again without decoding."""
+    if not isinstance(volume, Image):
+        return True
+    return volume.reader is not None and volume.array.compressor is None
+
+
 def open_volume(
     path: Path,
     reading: InputParameters | None = None,
@@ -315,8 +322,11 @@ def create_volume(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     overwrite: bool = False,
+    to_disk: bool = False,
 ) -> Generator[tuple[Writer, tuple[int, int, int]]]:
     """Create a volume on the grid of ``like`` and name it when the block ends well.
+
+    Parameters are those of :func:`octane.store.writer.create_image`.
 
     Yields
     ------
@@ -338,6 +348,7 @@ def create_volume(
             codec=codec,
             attributes={**like.attributes, "kind": "volume", **(attributes or {})},
             overwrite=overwrite,
+            to_disk=to_disk,
         ) as (writer,):
             yield writer, level.owned
         return

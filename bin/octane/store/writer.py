@@ -4,7 +4,7 @@ Through zarr, two writers of one shard lose each other's chunks. Here a shard is
 encoded form and written under a temporary name; a part of a shard is refused.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -43,6 +43,8 @@ PERCENTILES = (0, 0.5, 99.5, 100)
 """Of the display window: its lower limit, start, end and upper limit."""
 SAMPLED, SAMPLE_VOXELS = 27, 1 << 17
 """Chunks that they are taken from, and voxels of each, at most."""
+Samples = dict[tuple[int, ...], npt.NDArray[np.float64] | None]
+"""Some voxels of chunks, by their place counted in chunks; None before they are taken."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,15 @@ class Level:
 class ShardWriter:
     """Takes the chunks of one shard, in any order, and holds them encoded.
 
-    ``extent`` is its voxels along each axis, fewer than a full one has at the array's edge;
-    ``positions`` are those of its chunks, in raster order.
+    ``first`` is the place of its first chunk in the array, and ``extent`` its voxels along each
+    axis, fewer than a full one has at the array's edge; ``positions`` are those of its chunks, in
+    raster order.
     """
 
-    def __init__(self, array: Array, extent: tuple[int, ...]) -> None:
-        self._array = array
-        self._extent = extent
+    def __init__(
+        self, array: Array, first: tuple[int, ...], extent: tuple[int, ...], samples: Samples
+    ) -> None:
+        self._array, self._first, self._extent, self._samples = array, first, extent, samples
         counts = (range(-(-n // c)) for n, c in zip(extent, array.chunks, strict=True))
         self.positions = list(product(*counts))
         self._encoded: dict[tuple[int, ...], list[bytes]] = {}
@@ -105,6 +109,9 @@ class ShardWriter:
         else:
             whole = np.full(array.chunks, array.fill, array.dtype)
             whole[tuple(slice(n) for n in shape)] = block
+        place = tuple(map(sum, zip(self._first, position, strict=True)))
+        if place in self._samples:
+            self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
         with span("encode"):
             # What is not compressed is copied: the caller may use its memory again before the end.
             compressor = array.compressor
@@ -131,11 +138,17 @@ class ShardWriter:
 
 
 class DirectWriter:
-    """Writes an array of octane's own; many threads may write, each other shards."""
+    """Writes an array of octane's own; many threads may write, each other shards.
 
-    def __init__(self, array: Array) -> None:
-        self.array = array
+    ``samples`` has a :func:`sample` of each chunk that is named in it, once it is written.
+    """
+
+    def __init__(
+        self, array: Array, sampled: Iterable[tuple[int, ...]] = (), *, to_disk: bool = False
+    ) -> None:
+        self.array, self._to_disk = array, to_disk
         self._owned = array.owned
+        self.samples: Samples = dict.fromkeys(sampled)
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
         """Write a region of whole shards, or chunks; a ValueError where it cuts one."""
@@ -171,10 +184,13 @@ class DirectWriter:
             min((p + 1) * n, m) - p * n
             for p, n, m in zip(position, self._owned, self.array.shape, strict=True)
         )
-        shard = ShardWriter(self.array, extent)
+        axes = zip(position, self._owned, self.array.chunks, strict=True)
+        first = tuple(p * n // c for p, n, c in axes)
+        shard = ShardWriter(self.array, first, extent, self.samples)
         yield shard
         with span("write"):
-            write_object(self.array.folder / self.array.key(position), shard.contents())
+            file = self.array.folder / self.array.key(position)
+            write_object(file, shard.contents(), to_disk=self._to_disk)
 
 
 @contextmanager
@@ -186,6 +202,7 @@ def create_image(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     overwrite: bool = False,
+    to_disk: bool = False,
 ) -> Generator[list[DirectWriter]]:
     """Create an OME-Zarr 0.5 image, and name it when the block ends well.
 
@@ -195,6 +212,8 @@ def create_image(
         Finest first.
     attributes
         Noted under ``octane``; may be filled until the block ends. ``channel`` is for viewers.
+    to_disk
+        Begin at once to write each shard to the disk, as the caller will wait for it.
 
     Yields
     ------
@@ -210,12 +229,13 @@ def create_image(
     if not destination.name.endswith(".zarr"):
         raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
     with writing(destination, overwrite=overwrite) as partial:
-        writers = [
-            DirectWriter(
-                create_array(partial, str(index), _array_metadata(level, np.dtype(dtype), codec))
-            )
-            for index, level in enumerate(levels)
-        ]
+        at, sampled = _sampled(levels)
+        writers = []
+        for level in levels:
+            metadata = _array_metadata(level, np.dtype(dtype), codec)
+            array = create_array(partial, str(len(writers)), metadata)
+            chosen = sampled if len(writers) == at else ()
+            writers.append(DirectWriter(array, chosen, to_disk=to_disk))
         yield writers
         images = [Image(partial, w.array, k.grid) for w, k in zip(writers, levels, strict=True)]
         for image in images:
@@ -227,7 +247,10 @@ def create_image(
                 )
         noted = dict(attributes or {})
         # A mosaic is for the next step, and its chunks may be large.
-        omero = {} if noted.get("kind") == "mosaic" else _omero(images, noted.get("channel"))
+        omero = {}
+        if noted.get("kind") != "mosaic":
+            middle = levels[0].grid.shape[0] // 2
+            omero = _omero(images[at], writers[at].samples, noted.get("channel"), middle)
         described = _multiscale(destination.name.split(".")[0], levels)
         ome = {"version": "0.5", "multiscales": [described], **omero}
         group = {"attributes": {"ome": ome, "octane": noted}, "zarr_format": 3}
@@ -269,23 +292,35 @@ def _multiscale(name: str, levels: Sequence[Level]) -> Json:
     return {"name": name, "axes": axes, "datasets": datasets, **coarser}
 
 
-def _omero(levels: Sequence[Image], label: object) -> Json:
-    """Name and display window for viewers, from voxels of the finest level that is small."""
+def _sampled(levels: Sequence[Level]) -> tuple[int, list[tuple[int, ...]]]:
+    """Find the finest level that is small, and its chunks from which the display window is."""
     sizes = [[-(-n // c) for n, c in zip(k.grid.shape, k.chunks, strict=True)] for k in levels]
-    at = next((at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED), -1)
+    few = (at for at, counts in enumerate(sizes) if prod(counts) <= SAMPLED)
+    at = next(few, len(levels) - 1)
     # Of a level that is large, chunks all over it.
     spread = np.linspace(0, prod(sizes[at]) - 1, min(prod(sizes[at]), SAMPLED)).astype(int)
+    places = np.transpose(np.unravel_index(spread, sizes[at]))
+    return at, [tuple(place) for place in places.tolist()]
+
+
+def sample(voxels: npt.NDArray) -> npt.NDArray[np.float64]:
+    """Some finite voxels of a chunk, for the display window; of complex ones the modulus."""
+    voxels = voxels.reshape(-1)[:: -(-voxels.size // SAMPLE_VOXELS)]
+    shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
+    return shown[np.isfinite(shown)].astype(np.float64)
+
+
+def _omero(image: Image, samples: Samples, label: object, middle: int) -> Json:
+    """Name and display window for viewers, from samples of chunks; those not written are read."""
     found = []
-    for place in np.transpose(np.unravel_index(spread, sizes[at])).tolist():
-        axes = zip(place, levels[at].chunks, strict=True)
-        voxels = levels[at].read(tuple(slice(p * c, (p + 1) * c) for p, c in axes)).ravel()
-        voxels = voxels[:: -(-voxels.size // SAMPLE_VOXELS)]
-        shown = np.abs(voxels) if voxels.dtype.kind == "c" else voxels
-        found.append(shown[np.isfinite(shown)].astype(np.float64))
+    for place, taken in samples.items():
+        axes = zip(place, image.chunks, strict=True)
+        region = tuple(slice(p * c, (p + 1) * c) for p, c in axes)
+        found.append(sample(image.read(region)) if taken is None else taken)
     values = np.concatenate(found)
     low, start, end, high = np.percentile(values if values.size else [0.0], PERCENTILES).tolist()
     end = next(value for value in (end, high, 2 * abs(start) + 1) if value > start)
     window = {"start": start, "min": low, "end": end, "max": max(high, end)}
     channel = {"window": window, "label": str(label or "intensity"), "color": "FFFFFF"}
-    defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": levels[0].grid.shape[0] // 2}
+    defaults = {"model": "greyscale", "defaultT": 0, "defaultZ": middle}
     return {"omero": {"channels": [{**channel, "active": True}], "rdefs": defaults}}

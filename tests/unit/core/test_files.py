@@ -5,6 +5,7 @@ import fcntl
 import os
 from pathlib import Path
 from platform import node
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -187,6 +188,22 @@ def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, run_pytho
     assert path.read_bytes() == b"old"
     (left,) = (p for p in tmp_path.iterdir() if p != path)
     assert (left.name.startswith(PARTIAL), left.read_bytes()) == (True, b"half")
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("to_disk", [True, False])
+def test_a_result_begins_its_way_to_the_disk_when_it_is_written(
+    tmp_path, monkeypatch, known, to_disk
+):
+    begun = []
+
+    def begin(descriptor, start, length, flags):
+        begun.append((os.fstat(descriptor).st_size, start.value, length.value, flags))
+
+    functions = SimpleNamespace(sync_file_range=begin) if known else SimpleNamespace()
+    monkeypatch.setattr(files, "CDLL", lambda _name: functions)
+    write_object(tmp_path / "0", [b"chunk", b"s"], to_disk=to_disk)
+    assert begun == ([(6, 0, 0, 2)] if known and to_disk else [])
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The correction at full resolution: compiled against arrays, and the same bits in any blocks."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -144,6 +145,21 @@ def test_blocks_equal_the_whole_bit_for_bit(fields, dtype):
             found, field = correct_block(values[region], moved, strength=0.8, with_field=True)
             np.testing.assert_array_equal(found, whole[region])
             np.testing.assert_array_equal(field, whole_field[region])
+
+
+@pytest.mark.parametrize("strength", [0, 0.3, 1])
+@pytest.mark.parametrize("dtype", ["u2", "i8", "f2", "f4"])
+@pytest.mark.parametrize("fields", [[], PARTS[:1], PARTS])
+def test_the_result_may_take_the_place_of_its_input(fields, dtype, strength):
+    values = block(dtype)
+    correct = partial(correct_block, fields=fields, strength=strength, with_field=True)
+    expected, true_field = correct(values.copy())
+    own, strided = values.copy(), np.zeros((*SHAPE[:2], 2 * SHAPE[2]), dtype)[..., ::2]
+    for out, source in ((own, own), (strided, values)):
+        found, field = correct(source, out=out)
+        assert found is out
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(field, true_field)
 
 
 def test_any_layout_is_taken():

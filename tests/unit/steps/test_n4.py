@@ -1,5 +1,6 @@
 """N4 end to end: equal to SimpleITK, the same bits however it is cut, and what is refused."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -173,10 +174,13 @@ def test_blocks_give_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch
     cut_small(monkeypatch)
     factors = (shrink,) * 3 if isinstance(shrink, int) else shrink
     keep = shrink_slices(SHAPE, factors)
-    found = inputs.read_strided(
-        open_volume(volume), keep, np.float32, workers=2, metrics=Metrics("n4"), finite=True
+    read_part = partial(
+        inputs.read_strided, open_volume(volume), keep, np.float32, workers=2, metrics=Metrics("n4")
     )
-    np.testing.assert_array_equal(found, biased[keep])
+    np.testing.assert_array_equal(read_part(finite=True), biased[keep])
+    whole = np.zeros(SHAPE, np.float32)
+    np.testing.assert_array_equal(read_part(whole=whole), biased[keep])
+    np.testing.assert_array_equal(whole, biased)
 
 
 @pytest.mark.parametrize(
@@ -349,6 +353,11 @@ def test_an_axis_of_one_voxel_is_warned_of(volume, correct):
     assert any("one voxel along z" in warning for warning in metrics.warnings)
 
 
+def test_an_uncompressed_volume_is_read_twice(write_image, correct, biased):
+    source = write_image("plain.ome.zarr", biased, codec="none")
+    assert not correct(source)[1].figures["kept_in_memory"]
+
+
 def test_a_volume_is_kept_in_memory_streamed_or_read_whole(volume, correct, write_file, biased):
     kept, first = correct(volume, "kept.ome.zarr", mask="tissue")
     least = first.figures["predicted_memory_bytes"]
@@ -367,7 +376,7 @@ def test_the_log_tells_how_far_reading_and_the_fit_have_come(volume, correct, ca
     caplog.set_level("INFO", logger="octane")
     _, metrics = correct(volume)
     lines = [m.split(",")[0] for m in caplog.messages if " of 1, " in m]
-    assert lines == ["N4: reading: 1 of 1", "N4: shrinking: 1 of 1", "N4: 1 of 1"]
+    assert lines == ["N4: reading: 1 of 1", "N4: 1 of 1"]
     levels = metrics.figures["levels"]
     counts = " + ".join(str(level["iterations"]) for level in levels)
     assert f"N4: the volume fitted in {counts} iterations, convergence" in caplog.text

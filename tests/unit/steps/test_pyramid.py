@@ -17,8 +17,10 @@ from octane.config.params import ExecutionParameters, PyramidParameters
 from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, vector
+from octane.resample import stream
 from octane.resample.plan import plan_levels
 from octane.resample.resampler import resample
+from octane.resample.stream import plan_stream
 from octane.steps import pyramid
 from octane.steps.materialize import verify
 from octane.steps.pyramid import build_pyramid
@@ -106,6 +108,29 @@ def test_a_level_is_made_from_the_one_before(write_image, voxels, build, monkeyp
         expected = as_dtype(resample(expected, operators), dtype)
         assert array.dtype == dtype
         np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none"])
+def test_a_first_level_that_equals_its_input_is_copied(
+    write_image, voxels, build, monkeypatch, codec
+):
+    voxels[0, 0, :3] = -0.0, np.nan, np.inf
+    source, sources = write_image("v.ome.zarr", voxels, codec=codec), []
+
+    def planned(before, *more):
+        sources.append(before.path)
+        return plan_stream(before, *more)
+
+    monkeypatch.setattr(pyramid, "plan_stream", planned)
+    built, _ = build(source, resolutions=(10, 25, 60))
+    assert Levels(built).arrays[0][:].tobytes() == voxels.tobytes()
+    # The second is made from the input where reading that again costs no decoding.
+    second = source if codec == "none" else built
+    assert sources == [source, second, built]
+    monkeypatch.setattr(stream, "make_resampler", None)
+    over = ExecutionParameters(backend="cpu", overwrite=True)
+    alone, _ = build(source, resolutions=(10,), execution=over)
+    assert Levels(alone).arrays[0][:].tobytes() == voxels.tobytes()
 
 
 @pytest.mark.parametrize("n", [403, 405, 407])

@@ -100,6 +100,31 @@ def test_scaled_voxels_are_scaled_in_every_part(write_file, rng, tmp_path, name)
     np.testing.assert_array_equal(volume.read(REGION), whole[REGION])
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8"])
+def test_what_needs_no_conversion_is_read_without_itk(write_file, voxels, monkeypatch, dtype):
+    expected = (voxels * 100).astype(dtype)
+    volume = open_file(write_file("a.nii", expected))
+    monkeypatch.setattr(FileVolume, "read_part", no_reading)
+    np.testing.assert_array_equal(volume.load(), expected)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(72, struct.pack("h", 8)), (108, struct.pack("f", np.nan)), (344, b"ni1\0")],
+    ids=["bits", "start", "magic"],
+)
+def test_other_headers_are_left_to_itk(write_file, voxels, place, value, monkeypatch):
+    path = write_file("a.nii", voxels)
+    volume = open_file(path)
+    content = bytearray(path.read_bytes())
+    content[place : place + len(value)] = value
+    path.write_bytes(content)
+    parts = []
+    monkeypatch.setattr(FileVolume, "read_part", lambda *args: parts.append(args))
+    volume.load()
+    assert parts
+
+
 def test_big_endian_voxels_are_read(write_file, voxels, tmp_path):
     header, marker, rest = write_file("a.mha", voxels).read_bytes().partition(b"= LOCAL\n")
     swapped = header.replace(b"ByteOrderMSB = False", b"ByteOrderMSB = True")

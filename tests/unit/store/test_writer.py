@@ -1,5 +1,6 @@
 """What is written directly is what zarr writes and reads; one owner writes a shard, whole."""
 
+import json
 import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from own_arrays import own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from octane.core.geometry import blocks
+from octane.core.geometry import Grid, blocks, vector
 from octane.store.chunks import missing_keys
+from octane.store.image import Image
 from octane.store.reader import DirectReader
-from octane.store.writer import DirectWriter
+from octane.store.writer import DirectWriter, Level, create_image
 
 SHAPE = (20, 50, 25)
 CHUNKS = (8, 11, 10)
@@ -137,6 +139,24 @@ def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shard
     with ThreadPoolExecutor(start.parties) as pool:
         list(pool.map(write, np.ndindex(*counts)))
     np.testing.assert_array_equal(array[:], voxels)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u1", "c8"])
+def test_the_display_window_is_taken_while_chunks_are_written(voxels, tmp_path, monkeypatch, dtype):
+    levels = [Level(Grid(SHAPE, vector(1, 1, 1), vector(0, 0, 0)), CHUNKS, (16, 22, 20))]
+
+    def window(path):
+        with create_image(path, levels, dtype) as (writer,):
+            for region in blocks(SHAPE, (16, 22, 20)):
+                writer[region] = voxels[region].astype(dtype)
+            if path.stem == "again":
+                writer.samples.update(dict.fromkeys(writer.samples))
+        return json.loads((path / "zarr.json").read_text())["attributes"]["ome"]["omero"]
+
+    again = window(tmp_path / "again.zarr")
+    monkeypatch.setattr(Image, "read", None)
+    assert window(tmp_path / "once.zarr") == again
+    assert again["channels"][0]["window"]["max"] == 59
 
 
 @pytest.mark.parametrize(
