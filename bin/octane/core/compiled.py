@@ -25,6 +25,8 @@ R = TypeVar("R")
 _lock = threading.Lock()
 # Functions to be registered with numba, and whether their sums may be reordered.
 _helpers: list[tuple[FunctionType, bool]] = []
+# By module: a function that makes the module's functions known to numba.
+extensions: dict[str, Callable[[], None]] = {}
 
 
 class Kernel(Generic[P, R]):
@@ -37,10 +39,11 @@ class Kernel(Generic[P, R]):
 
     caching = True
 
-    def __init__(self, function: Callable[P, R], signature: str) -> None:
+    def __init__(self, function: Callable[P, R], signature: str, *, allocates: bool = True) -> None:
         assert isinstance(function, FunctionType)
         update_wrapper(self, function)
         self.function, self.signature = function, signature
+        self.allocates = allocates
         self._machine_code: Callable[P, R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -50,9 +53,17 @@ class Kernel(Generic[P, R]):
                 self._machine_code = self._machine_code or self._make()
         return self._machine_code(*args, **kwargs)
 
+    def _others(self) -> list[bytes]:
+        """Contents of other files that the loops' functions stand in."""
+        functions = [f for f in self.function.__globals__.values() if isinstance(f, FunctionType)]
+        files = {f.__code__.co_filename for f in functions if f.__module__ in extensions}
+        return [Path(file).read_bytes() for file in sorted(files)]
+
     def _make(self) -> Callable[P, R]:
         from numba.extending import register_jitable
 
+        for extend in extensions.values():
+            extend()
         while _helpers:
             helper, reorder = _helpers.pop()
             # Stated for each, because a helper would take the arithmetic of its kernel.
@@ -80,11 +91,13 @@ class Kernel(Generic[P, R]):
 
         # numba numbers the versions of a function in one list, in which two processes that compile
         # at once for two processors or signatures can take the same number: a name for each.
-        kind = (self.signature, cpu_target.target_context.codegen().magic_tuple())
+        kind = (self.signature, cpu_target.target_context.codegen().magic_tuple(), self._others())
         function = FunctionType(self.function.__code__, self.function.__globals__)
         function.__qualname__ += f"-{zlib.crc32(repr(kind).encode()):08x}"
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
-        make = numba.njit(nogil=True, cache=cache, error_model="numpy")(function)
+        make = numba.njit(nogil=True, cache=cache, error_model="numpy", _nrt=self.allocates)(
+            function
+        )
         if cache:
             # numba would load all that it compiles with, SciPy too, before it looks into the cache:
             # a third of the time of a short command. What cached code calls is its memory manager.
@@ -102,9 +115,13 @@ class Kernel(Generic[P, R]):
         return make
 
 
-def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
-    """Make a function a :class:`Kernel`, with IEEE arithmetic in the order written."""
-    return lambda function: Kernel(function, signature)
+def compiled(signature: str, *, allocates: bool = True) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Make a function a :class:`Kernel`, with IEEE arithmetic in the order written.
+
+    One that ``allocates`` no array does not count references to parts of arrays, which is slow
+    where several threads count at once.
+    """
+    return lambda function: Kernel(function, signature, allocates=allocates)
 
 
 def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
