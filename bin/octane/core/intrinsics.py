@@ -62,8 +62,8 @@ def blend(
 @cache
 def _register() -> None:
     """Make these functions callable from compiled loops."""
-    from llvmlite import ir
     from numba.core import cgutils, types
+    from numba.core.cgutils import ir
     from numba.extending import lower_builtin, type_callable
 
     def number(value: int, bits: int = 64) -> ir.Constant:
