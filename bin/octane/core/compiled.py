@@ -35,6 +35,8 @@ R = TypeVar("R")
 _lock = threading.Lock()
 # Functions to be registered with numba, and whether their sums may be reordered.
 _helpers: list[tuple[FunctionType, bool]] = []
+# By module: a function that makes the module's functions known to numba.
+extensions: dict[str, Callable[[], None]] = {}
 
 NUMBERS = {
     "void": ("", ctypes.c_void_p),
@@ -85,10 +87,11 @@ class Kernel(Generic[P, R]):
 
     caching = True
 
-    def __init__(self, function: Callable[P, R], signature: str) -> None:
+    def __init__(self, function: Callable[P, R], signature: str, *, allocates: bool = True) -> None:
         assert isinstance(function, FunctionType)
         update_wrapper(self, function)
         self.function, self.signature = function, signature
+        self.allocates = allocates
         self.name = f"{function.__module__}.{function.__name__}"
         self._result, _, arguments = signature.rpartition("(")
         # Types of the arguments, and their axes: 0 for numbers.
@@ -134,6 +137,12 @@ class Kernel(Generic[P, R]):
 
         return cast("Callable[P, R]", run)
 
+    def _others(self) -> list[bytes]:
+        """Contents of other files that the loops' functions stand in."""
+        functions = [f for f in self.function.__globals__.values() if isinstance(f, FunctionType)]
+        files = {f.__code__.co_filename for f in functions if f.__module__ in extensions}
+        return [Path(file).read_bytes() for file in sorted(files)]
+
     def _code(self) -> tuple[str, bytes]:
         """Name of the file of machine code, and what is kept there or else made."""
         import llvmlite.binding as llvm
@@ -143,7 +152,7 @@ class Kernel(Generic[P, R]):
         processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         options = sorted(o for o in os.environ.items() if re.match("NUMBA_(?!CACHE_DIR)", o[0]))
         versions = sys.version_info[:2], version("numba"), version("llvmlite")
-        sources = file.read_bytes(), Path(__file__).read_bytes()
+        sources = file.read_bytes(), Path(__file__).read_bytes(), *self._others()
         own = self.signature, written.co_firstlineno
         made_from = repr((sources, own, versions, processor, options)).encode()
         name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
@@ -168,12 +177,19 @@ class Kernel(Generic[P, R]):
         from numba.core.registry import cpu_target
         from numba.extending import register_jitable
 
+        for extend in extensions.values():
+            extend()
         while _helpers:
             helper, reorder = _helpers.pop()
             # Stated for each, because a helper would take the arithmetic of its kernel.
             register_jitable(fastmath={"reassoc", "contract"} if reorder else False)(helper)
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
-        make = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        make = numba.njit(
+            error_model="numpy",
+            no_cpython_wrapper=True,
+            no_cfunc_wrapper=True,
+            _nrt=self.allocates,
+        )
         made = make(self.function)
         made.compile(self.signature)
         [(types, compiled)] = made.overloads.items()
@@ -266,9 +282,13 @@ def _keep(folders: list[Path], name: str, pieces: list[bytes]) -> None:
     )
 
 
-def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
-    """Make a function a :class:`Kernel`, with IEEE arithmetic in the order written."""
-    return lambda function: Kernel(function, signature)
+def compiled(signature: str, *, allocates: bool = True) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Make a function a :class:`Kernel`, with IEEE arithmetic in the order written.
+
+    One that ``allocates`` no array does not count references to parts of arrays, which is slow
+    where several threads count at once.
+    """
+    return lambda function: Kernel(function, signature, allocates=allocates)
 
 
 def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:

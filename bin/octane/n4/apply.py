@@ -177,11 +177,11 @@ def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
     """Arguments of kernels for a field: planes of control points, and the bases of y and x."""
     z, y, x = bspline.region_axes(part.shape, part.lattice.shape, part.region)
     # Sums of products in a fixed order: a matrix product may round differently with its shape.
-    planes = bspline.gather(np.asarray(part.lattice, np.float64), z)
+    planes = bspline.padded(len(z.first), *part.lattice.shape[1:])
+    planes[...] = bspline.gather(np.asarray(part.lattice, np.float64), z)
     return (
         planes,
         y.first.astype(np.int64),
         y.weights,
-        np.ascontiguousarray(x.weights.T.astype(np.float32)),
-        bspline.spans(x),
+        *bspline.vectors(x),
     )

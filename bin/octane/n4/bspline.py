@@ -13,13 +13,16 @@ Bases are made on the host: they are a few kilobytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from octane.core.arrays import namespace
 from octane.core.errors import OctaneError
+from octane.core.intrinsics import LANES
 
 # ITK: where the summed squared weights fall below a tenth of float32's epsilon, a control point
 # has no data near it and keeps its value.
@@ -121,6 +124,31 @@ def spans(axis: Axis) -> np.ndarray:
     first, begin = np.unique(axis.first, return_index=True)
     ends = np.append(begin, len(axis.first))[1:]
     return np.stack([begin, ends, first], axis=1).astype(np.int64)
+
+
+def vectors(axis: Axis) -> tuple[np.ndarray, np.ndarray]:
+    """Return the basis of an axis in vectors of samples that use the same control points.
+
+    Returns
+    -------
+    basis : ndarray, float32, (vectors, 4 * LANES)
+        The four weights of each sample, one weight of all samples after the other; 0 behind the
+        last sample of a span.
+    parts : ndarray, int64, (vectors, 2)
+        First sample, and first control point.
+    """
+    parts = np.array(
+        [(at, c) for begin, end, c in spans(axis).tolist() for at in range(begin, end, LANES)]
+    )
+    basis = np.zeros((len(parts), 4, LANES), np.float32)
+    for vector, (begin, end) in zip(basis, pairwise([*parts[:, 0], len(axis.first)]), strict=True):
+        vector[:, : end - begin] = axis.weights[begin:end].T
+    return basis.reshape(len(parts), -1), parts
+
+
+def padded(*shape: int) -> np.ndarray:
+    """Return zeros, float64, that a vector may be read from at any of them."""
+    return np.zeros(math.prod(shape) + LANES)[:-LANES].reshape(shape)
 
 
 def evaluate(lattice: np.ndarray, bases: Sequence[np.ndarray]) -> np.ndarray:

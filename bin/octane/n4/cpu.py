@@ -7,6 +7,7 @@ of the tests; here for speed and little memory:
   used, and the change of the field is evaluated from the change of the lattice.
 - Three passes an iteration, each over slabs that threads share: bins and their histogram; look-up,
   residual and contraction; evaluation, update and the sums for stopping and for the next bins.
+  Threads stay in compiled code for a level: waking them would take as long as a small pass.
 - A row is contracted along x and y at once, so that what remains per slab is a few planes of
   control points. These are added in the order of slabs: threads do not change the result.
 """
@@ -14,11 +15,13 @@ of the tests; here for speed and little memory:
 from __future__ import annotations
 
 import math
+from concurrent.futures import Future
 
 import numpy as np
 
+from octane.core.intrinsics import LANES
 from octane.n4 import bspline, kernels
-from octane.n4.grid import FitVoxels, Slab
+from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Map, Moments, Sharpening, Steps
 
 NONE = np.empty(0, np.int32)
@@ -37,13 +40,27 @@ class CompiledSteps(Steps):
         np.log(self.log, out=self.log, where=self.log > 0)
         self.u = self.log.copy()
         self._range = super()._extrema()
-        bins = sharpening.bins + 1
-        self._histograms = np.empty((len(grid.slabs), 2, bins), np.int64)
+        rows = np.array([(slab.rows.start, slab.rows.stop) for slab in grid.slabs])
+        # The planes of all slabs; one that is cut between slabs comes twice.
+        first, last = rows[:, 0] // grid.box_shape[1], (rows[:, 1] - 1) // grid.box_shape[1]
+        ends = np.cumsum(last - first + 1)
+        self._plane_of = np.concatenate(
+            [np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]
+        )
+        self._slabs = np.column_stack([rows, ends - (last - first + 1), ends])
+        self._histograms = np.empty((len(rows), 2, sharpening.bins + 1), np.int64)
+        self._sums = np.empty((len(rows), 5))
+        self._scale = np.empty(2, np.float32)
+        self._table = np.empty((sharpening.bins, 2), np.float32)
+        self._team = np.zeros(16, np.int64)
+        self._generation = 0
+        self._helpers: list[Future[None]] = []
+        grid.closing.callback(self._dismiss)
 
     def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
         """Make what depends on the mask and the lattice's shape alone."""
         grid = self.grid
-        ny = grid.box_shape[1]
+        self._dismiss()
         z, y, x = axes = [
             bspline.axis_weights(n, c, part.start, part.stop)
             for n, c, part in zip(grid.shape, lattice_shape, grid.box, strict=True)
@@ -52,68 +69,70 @@ class CompiledSteps(Steps):
             bspline.fit_basis(bspline.dense(axis, c))
             for axis, c in zip(axes, lattice_shape, strict=True)
         )
-        # The planes of all slabs; one that is cut between slabs comes twice.
-        planes = [
-            range(slab.rows.start // ny, (slab.rows.stop - 1) // ny + 1) for slab in grid.slabs
-        ]
-        ends = np.cumsum([len(part) for part in planes])
-        self._planes = [slice(e - len(p), e) for e, p in zip(ends.tolist(), planes, strict=True)]
-        plane_of = np.concatenate(planes)
-        taps = y.first[:, None] + np.arange(4)
-
-        def bases(of_z: np.ndarray, of_y: np.ndarray, of_x: np.ndarray) -> tuple[np.ndarray, ...]:
-            """Factors of one kind, as the contraction takes them."""
-            return (
-                of_z[plane_of].T,
-                np.take_along_axis(of_y, taps, axis=1),
-                np.ascontiguousarray(of_x.T.astype(np.float32)),
-            )
-
-        self._cubed = bases(fit_z.cubed, fit_y.cubed, fit_x.cubed)
-        c = np.arange(lattice_shape[2])
-        self._support = np.stack(
-            [np.searchsorted(x.first, c - 3), np.searchsorted(x.first, c, "right")], axis=1
-        )
+        self._cubed_z = fit_z.cubed[self._plane_of].T
         self._basis_z = bspline.dense(z, lattice_shape[0])
+        taps, c = y.first[:, None] + np.arange(4), np.arange(lattice_shape[2])
+        support = [np.searchsorted(x.first, c - 3), np.searchsorted(x.first, c, "right")]
         # What evaluates a row of a plane: the bases of y and x.
+        self._rows = y.weights, *bspline.vectors(x)
         self._first_y = y.first.astype(np.int64)
-        basis_x = np.ascontiguousarray(x.weights.T.astype(np.float32))
-        self._rows = self._first_y, y.weights, basis_x, bspline.spans(x)
-        self._sums = np.empty((len(plane_of), *lattice_shape[1:]))
-        squared_z, squared_y, squared_x = bases(fit_z.squared, fit_y.squared, fit_x.squared)
+        self._planes = np.empty((len(self._plane_of), *lattice_shape[1:]))
+        self._fields = bspline.padded(len(self._basis_z), 2, *lattice_shape[1:])
+        self._arguments = (
+            *(self._where, grid.begins, self.log, self.u),
+            NO_WEIGHTS if grid.weights is None else grid.weights,
+            *(self._scale, self._table.view(np.int64).reshape(-1)),
+            *(np.stack(support, axis=1), self._first_y),
+            np.stack([np.ascontiguousarray(f.T.astype(np.float32)) for f in fit_x]),
+            np.stack([np.take_along_axis(f, taps, axis=1) for f in fit_y]),
+            *(*self._rows, self._planes, self._fields, self._histograms, self._sums),
+        )
+        size = max(kernels.TILE, grid.box_shape[2], lattice_shape[2]) + LANES
+        integers = max(size, 4 * (self.sharpening.bins + 1))
+        self._scratch, *others = (
+            (np.empty((5, size), np.float32), np.empty(integers, np.int64))
+            for _ in range(min(grid.workers, len(grid.slabs)))
+        )
+        # No slab has this number: helpers wait.
+        self._team[kernels.TICKET] = 1 << 31
+        self._helpers = [
+            grid.pool.submit(kernels.work, -1, self._team, self._slabs, *own, *self._arguments)
+            for own in others
+        ]
+        self._work(kernels.WEIGH)
+        self.reciprocal = bspline.reciprocal(self._sum(fit_z.squared[self._plane_of].T))
 
-        def weigh(slab: Slab) -> None:
-            kernels.weigh(
-                *(*self._voxels(slab), self._weights(slab), slab.rows.start),
-                *(squared_x, self._support, self._first_y, squared_y),
-                self._sums[self._planes[slab.number]],
-            )
+    @property
+    def _where(self) -> np.ndarray:
+        return NONE if self.grid.where is None else self.grid.where
 
-        grid.each(weigh)
-        self.reciprocal = bspline.reciprocal(self._sum(squared_z))
+    def _ticket(self, kind: int) -> int:
+        self._generation += kernels.KINDS
+        return (self._generation + kind) << 32
 
-    def _voxels(self, slab: Slab) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of a slab's voxels in its rows, and the first voxel of every row."""
-        begins = self.grid.begins[slab.rows.start : slab.rows.stop + 1]
-        return NONE if slab.where is None else slab.where, begins
+    def _work(self, kind: int) -> None:
+        """Do one kind of work on all slabs, with the helpers."""
+        opened = self._ticket(kind)
+        kernels.work(opened, self._team, self._slabs, *self._scratch, *self._arguments)
 
-    def _weights(self, slab: Slab) -> np.ndarray:
-        weights = self.grid.weights
-        return NO_WEIGHTS if weights is None else weights[slab.voxels]
+    def _dismiss(self) -> None:
+        """End the helpers' work, which holds a level's arrays."""
+        self._team[kernels.TICKET] = self._ticket(kernels.STOP)
+        for helper in self._helpers:
+            helper.result()
+        self._helpers = []
 
     def _sum(self, basis_z: np.ndarray) -> np.ndarray:
         """Contract the planes of control points along z."""
-        total = bspline.product(basis_z, self._sums.reshape(len(self._sums), -1))
-        return total.reshape(-1, *self._sums.shape[1:])
+        total = bspline.product(basis_z, self._planes.reshape(len(self._planes), -1))
+        return total.reshape(-1, *self._planes.shape[1:])
 
     def _change(self, k: int) -> np.ndarray:
         p = np.empty(k, np.float32)
-        for slab in self.grid.slabs:
-            kernels.change(
-                *self._voxels(slab), slab.rows.start, self._fields, *self._rows, p[slab.voxels]
-            )
-            if slab.voxels.stop >= k:
-                break
+        kernels.change(
+            *(self._slabs, self.grid.box_shape[2], self._where, self.grid.begins, self._fields),
+            *(self._first_y, *self._rows, self._scratch[0], p),
+        )
         return p
 
     def _extrema(self) -> tuple[np.float32, np.float32]:
@@ -122,45 +141,25 @@ class CompiledSteps(Steps):
     def _histogram(
         self, low: np.float32, slope: np.float32, stray: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        def count(slab: Slab) -> None:
-            kernels.count(self.u[slab.voxels], low, slope, *self._histograms[slab.number])
-
         # Strays are always looked for: in a vector loop that costs nothing.
-        self.grid.each(count)
+        self._scale[:] = low, slope
+        self._work(kernels.COUNT)
         counted, shares = self._histograms.sum(axis=0)
         return counted, shares
 
     def _fit(self, mapping: Map) -> np.ndarray:
         # Value and step of a bin side by side, to be looked up as one number.
-        table = np.stack([mapping.value, mapping.step], axis=1).view(np.int64).reshape(-1)
-        cubed_z, cubed_y, cubed_x = self._cubed
-
-        def contract(slab: Slab) -> None:
-            kernels.contract(
-                *(self.u[slab.voxels], *self._voxels(slab), self._weights(slab)),
-                *(mapping.low, mapping.slope, table, slab.rows.start),
-                *(cubed_x, self._support, self._first_y, cubed_y),
-                self._sums[self._planes[slab.number]],
-            )
-
-        self.grid.each(contract)
-        self._increment = (self._sum(cubed_z) * self.reciprocal).astype(np.float32)
+        self._table[:, 0], self._table[:, 1] = mapping.value, mapping.step
+        self._work(kernels.CONTRACT)
+        self._increment = (self._sum(self._cubed_z) * self.reciprocal).astype(np.float32)
         return self._increment
 
     def _update(self, lattice: np.ndarray) -> Moments:
         both = np.stack([lattice, self._increment], axis=1).astype(np.float64)
         fields = bspline.product(self._basis_z, both.reshape(len(both), -1))
-        self._fields = fields.reshape(-1, *both.shape[1:])
-
-        def subtract(slab: Slab) -> tuple[float, float, float, float, float]:
-            # ITK's minimum leaves the first voxel out.
-            skip = int(slab.number == 0)
-            return kernels.subtract(
-                *(self.log[slab.voxels], self.u[slab.voxels], *self._voxels(slab)),
-                *(slab.rows.start, skip, self._fields, *self._rows),
-            )
-
-        totals, squares, largest, low, high = zip(*self.grid.each(subtract), strict=True)
+        self._fields[...] = fields.reshape(self._fields.shape)
+        self._work(kernels.SUBTRACT)
+        totals, squares, largest, low, high = self._sums.T
         first = float(self.u[0])
-        self._range = np.float32(min(low)), np.float32(max(*high, first))
-        return Moments(math.fsum(totals), math.fsum(squares), max(largest))
+        self._range = np.float32(low.min()), np.float32(max(high.max(), first))
+        return Moments(math.fsum(totals), math.fsum(squares), float(largest.max()))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
@@ -78,16 +79,15 @@ class FitVoxels:
         self.values = image[tuple(self.box)][inside]
         self.weights = None if weights is None else weights[tuple(self.box)][inside]
         self.slabs = self._cut(inside, slab_size)
-        parallel = xp is np and workers > 1
-        self.workers = workers if parallel else 1
-        self._pool = ThreadPoolExecutor(workers - 1) if parallel else None
+        self.workers = workers if xp is np else 1
+        self.closing = ExitStack()
+        self.pool = self.closing.enter_context(ThreadPoolExecutor(max(1, self.workers - 1)))
 
     def __enter__(self) -> FitVoxels:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        self.closing.close()
 
     def _cut(self, inside: np.ndarray, size: int) -> list[Slab]:
         xp = self.xp
@@ -98,36 +98,22 @@ class FitVoxels:
         per_row = to_host(inside.sum(axis=1))
         # The first compact voxel of every row, and the end.
         self.begins = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
+        positions = np.int32 if step * nx < 2**31 else np.int64
+        self.where = None if self.size == inside.size else xp.empty(self.size, positions)
         slabs = []
         for number, row0 in enumerate(range(0, n_rows, step)):
             row1 = min(row0 + step, n_rows)
-            first, last = int(self.begins[row0]), int(self.begins[row1])
-            full = last - first == (row1 - row0) * nx
-            where = None if full else xp.flatnonzero(inside[row0:row1])
-            if where is not None and inside.size < 2**31:
-                where = where.astype(xp.int32)
-            slabs.append(Slab(number, slice(row0, row1), slice(first, last), where))
+            voxels = slice(int(self.begins[row0]), int(self.begins[row1]))
+            where = None
+            if self.where is not None:
+                where = self.where[voxels]
+                where[:] = xp.flatnonzero(inside[row0:row1])
+            slabs.append(Slab(number, slice(row0, row1), voxels, where))
         return slabs
 
     def each(self, work: Callable[[Slab], T]) -> list[T]:
-        """Run `work` on every slab; results in the order of slabs whatever the threads do."""
-        if self._pool is None or len(self.slabs) == 1:
-            return [work(slab) for slab in self.slabs]
-        results: list[T | None] = [None] * len(self.slabs)
-        queue = iter(self.slabs)
-
-        def drain() -> None:
-            for slab in queue:
-                results[slab.number] = work(slab)
-
-        # This thread works too: it does not wait for others to wake, which can take as long as
-        # the work, and those that did not wake in time are not waited for.
-        helpers = [self._pool.submit(drain) for _ in range(min(self.workers, len(self.slabs)) - 1)]
-        drain()
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
-        return cast("list[T]", results)
+        """Run `work` on every slab."""
+        return [work(slab) for slab in self.slabs]
 
     def spread(self, slab: Slab, values: np.ndarray) -> np.ndarray:
         """Lay compact voxels of a slab out in rows, 0 where nothing is included."""

@@ -1,27 +1,26 @@
 """The loops of N4 over voxels, compiled; :mod:`octane.n4.cpu` and :mod:`octane.n4.apply` call them.
 
-Values are worked on a :data:`CHUNK` or some rows at a time, in loops of one kind of work each:
-those without table look-ups become vector instructions. A row is laid out in full in ``line``, so
-that the products with a B-spline basis are the same vector loops for every row.
+Some rows are worked on together, in loops of one kind of work each: those without table look-ups
+become vector instructions.
 
-Arguments of several kernels, for a slab (rows of the grid with n included voxels, row after row) or
-a block of (nz, ny, nx) voxels:
+Arguments of several kernels, for the rows of a grid of (nz, ny, nx) voxels:
 
-where : int32, (n,) or (0,)
-    Position of each included voxel in the slab; none where rows are included whole.
+slab : int64, (4,)
+    The slab's first row and the row after its last; the same of its planes in `planes`.
+where : int32, (voxels,) or (0,)
+    Position of each included voxel in its slab; none where rows are included whole.
 begins : int64, (rows + 1,)
     First voxel of each row, and the end.
-row : int
-    Number of the slab's first row in the grid.
 low, slope : float32
     Value of bin 0, and the distance of bins.
 first_y, basis_y : int64, (ny,); float64, (ny, 4)
     First of the four control points of each row, and their basis.
-basis_x, spans : float32, (4, nx); int64, (spans, 3)
-    The four basis values of each column; per span of x its first column, the column after its last,
-    and its first control point.
+basis_x, parts : float32, (parts, 4 * LANES); int64, (parts, 2)
+    See :func:`octane.n4.bspline.vectors`.
 planes : float64, (planes, cy, cx)
-    Control points of each plane.
+    Control points of each plane; for evaluation :func:`octane.n4.bspline.padded`.
+floats, integers : float32, (5, TILE + LANES) or longer rows; int64, (4 * (bins + 1),) or longer
+    Scratch of a thread.
 """
 
 import math
@@ -30,6 +29,7 @@ from functools import cache
 import numpy as np
 
 from octane.core.compiled import Kernel, compiled, inlined
+from octane.core.intrinsics import LANES, blend, exchange, fetch_add, give_way
 
 F32 = np.float32
 I32 = np.int32
@@ -41,13 +41,21 @@ LN2_HIGH, LN2_LOW = F32(0.693359375), F32(-2.12194440e-4)
 # Beyond it the result leaves float32's normal numbers.
 LARGEST_EXPONENT = F32(87.0)
 
-# Voxels whose intermediate results stay in the first-level cache.
-CHUNK = 4096
-# The same for rows: as many as have this many columns are worked on together, because starting and
-# ending a vector loop costs as much as a short row.
+# As many rows as have this many columns are worked on together: starting and ending a vector loop
+# costs as much as a short row, and intermediate results stay in the first-level cache.
 TILE = 1024
-# Bits for a sum of shares of up to CHUNK voxels, each up to 2**24.
+# Bits for a sum of shares of up to PACKED / 4 voxels, each up to 2**24.
 SHARE_BITS = 40
+PACKED = 1 << 18
+
+# Cells of a team, on cache lines of their own.
+TICKET, DONE = 0, 8
+# Kinds of work on slabs, in a ticket's bits from 32 on; its lower bits number the slabs.
+WEIGH, COUNT, CONTRACT, SUBTRACT, STOP = range(5)
+KINDS = 8
+# A thread looks so often for work or for others' end before it lets other processes have its core:
+# longer than what one thread does alone in an iteration.
+SPINS = 20_000
 
 
 @inlined()
@@ -151,29 +159,28 @@ def residuals(
 @inlined()
 def expand(
     plane: np.ndarray,
-    first_y: int,
     basis_y: np.ndarray,
+    first_y: int,
     basis_x: np.ndarray,
-    spans: np.ndarray,
+    parts: np.ndarray,
     control: np.ndarray,
+    begin: int,
+    end: int,
     line: np.ndarray,
+    at: int,
 ) -> None:
     """Evaluate a row of a plane of control points: along y in float64, along x in float32.
 
-    `control`, float32, (cx,), is scratch.
+    Columns from `begin` to `end`, and others of their vectors, are written into `line`, whose
+    element `at` is column 0 and which has room for a vector behind the last; `control`, float32
+    (cx + LANES,), is scratch.
     """
-    row0, row1 = plane[first_y], plane[first_y + 1]
-    row2, row3 = plane[first_y + 2], plane[first_y + 3]
-    y0, y1, y2, y3 = basis_y[0], basis_y[1], basis_y[2], basis_y[3]
-    for c in range(len(control)):
-        control[c] = F32(y0 * row0[c] + y1 * row1[c] + y2 * row2[c] + y3 * row3[c])
-    for s in range(len(spans)):
-        first = spans[s, 2]
-        p0, p1, p2, p3 = control[first], control[first + 1], control[first + 2], control[first + 3]
-        for i in range(U64(spans[s, 0]), U64(spans[s, 1])):
-            line[i] = (
-                p0 * basis_x[0, i] + p1 * basis_x[1, i] + p2 * basis_x[2, i] + p3 * basis_x[3, i]
-            )
+    cx = plane.shape[1]
+    for c in range(0, cx, LANES // 2):
+        blend(basis_y, 0, plane, first_y * cx + c, cx, control, c)
+    for i in range(len(parts)):
+        if parts[i, 0] < end and parts[i, 0] + LANES > begin:
+            blend(control, parts[i, 1], basis_x, 4 * LANES * i, LANES, line, at + parts[i, 0])
 
 
 @inlined()
@@ -206,11 +213,17 @@ def moments(change: np.ndarray) -> tuple[float, float, np.int32]:
     return total, squares, largest
 
 
-@compiled("void(float32[::1], float32, float32, int64[::1], int64[::1])")
+@inlined()
 def count(
-    u: np.ndarray, low: np.float32, slope: np.float32, counted: np.ndarray, shares: np.ndarray
+    u: np.ndarray,
+    low: np.float32,
+    slope: np.float32,
+    floats: np.ndarray,
+    integers: np.ndarray,
+    counted: np.ndarray,
+    shares: np.ndarray,
 ) -> None:
-    """Bin a slab of u, float32 (n,), linearly.
+    """Bin a slab of u linearly.
 
     Writes per bin its values and the sum of their shares of the next bin in units of 2**-24 (they
     are multiples of it except in bin 0): `counted`, `shares`, int64 (bins + 1,). The last holds
@@ -218,241 +231,306 @@ def count(
     """
     bins = len(counted) - 1
     last = F32(bins - 1)
-    bin_ = np.empty(CHUNK, np.int32)
-    share = np.empty(CHUNK, np.int32)
-    # Both sums in one number, and neighbouring voxels, which are often of one bin, in four
-    # histograms in turn, so that an addition does not wait for the one before it.
-    packed = np.zeros(4 * (bins + 1), np.int64)
+    bin_, share = floats[0].view(np.int32), floats[1].view(np.int32)
     counted[:] = 0
     shares[:] = 0
-    for start in range(0, len(u), CHUNK):
-        part = u[start : start + CHUNK]
-        n = len(part)
-        for i in range(n):
-            # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
-            c = (part[i] - low) / slope
-            k = I32(c)
-            inside = (c >= F32(0)) & (c <= last)
-            bin_[i] = k if inside else I32(bins)
-            share[i] = I32(np.rint((c - F32(k)) * F32(1 << 24))) if inside else I32(0)
-        for i in range(n):
-            packed[(np.uint32(bin_[i]) << 2) + (i & 3)] += (1 << SHARE_BITS) + np.int64(share[i])
+    for piece in range(0, len(u), PACKED):
+        # Both sums in one number, and neighbouring voxels, which are often of one bin, in four
+        # histograms in turn, so that an addition does not wait for the one before it.
+        integers[: 4 * (bins + 1)] = 0
+        for start in range(piece, min(piece + PACKED, len(u)), TILE):
+            part = u[start : min(start + TILE, piece + PACKED)]
+            n = len(part)
+            for i in range(n):
+                # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
+                c = (part[i] - low) / slope
+                k = I32(c)
+                inside = (c >= F32(0)) & (c <= last)
+                bin_[i] = k if inside else I32(bins)
+                share[i] = I32(np.rint((c - F32(k)) * F32(1 << 24))) if inside else I32(0)
+            for i in range(n):
+                place = (np.uint32(bin_[i]) << 2) + (i & 3)
+                integers[place] += (1 << SHARE_BITS) + np.int64(share[i])
         for b in range(bins + 1):
             total = np.int64(0)
             for lane in range(4):
-                total += packed[4 * b + lane]
-                packed[4 * b + lane] = 0
+                total += integers[4 * b + lane]
             counted[b] += total >> SHARE_BITS
             shares[b] += total & ((1 << SHARE_BITS) - 1)
 
 
-@compiled(
-    "void(float32[::1], int32[::1], int64[::1], float32[::1], float32, float32, int64[::1], int64,"
-    " float32[:, ::1], int64[:, ::1], int64[::1], float64[:, ::1], float64[:, :, ::1])",
-)
+@inlined()
 def contract(
-    u: np.ndarray,
+    slab: np.ndarray,
     where: np.ndarray,
     begins: np.ndarray,
+    u: np.ndarray,
     weights: np.ndarray,
     low: np.float32,
     slope: np.float32,
     table: np.ndarray,
-    row: int,
+    floats: np.ndarray,
+    integers: np.ndarray,
     basis_x: np.ndarray,
     support: np.ndarray,
     first_y: np.ndarray,
     basis_y: np.ndarray,
     planes: np.ndarray,
 ) -> None:
-    """Contract a slab's residuals, u less its expected value, along x and y.
+    """Contract a slab's residuals, u less its expected value, along x and y into `planes`.
 
     Parameters
     ----------
-    u : float32, (n,)
-    weights : float32, (n,) or (0,)
-        Factors of the residuals; none for ones.
-    table : int64, (bins,)
+    u, weights : float32, (voxels,); (voxels,) or (0,)
+        The weights are factors of the residuals; none for ones.
+    table : int64, (bins,) or (0,)
         Expected value of each bin and difference to the next: two float32 in one number, to be
-        looked up at once.
+        looked up at once. With none, the weights are contracted alone.
     basis_x, support : float32, (cx, nx); int64, (cx, 2)
         Basis of each control point, and the columns in which it is not 0.
-    planes
-        Out: those of the slab.
     """
     ny, nx = len(first_y), basis_x.shape[1]
+    row0 = slab[0]
     group = max(1, TILE // nx)
-    line = np.empty(nx, np.float32)
-    residual = np.empty(group * nx, np.float32)
-    fraction = np.empty(group * nx, np.float32)
-    looked_up = np.empty(group * nx, np.int64)
-    along_x = np.empty(len(basis_x), np.float32)
+    line = floats[0][:nx]
+    residual, fraction = floats[1], floats[2]
+    along_x = floats[3][: len(basis_x)]
+    z, y = 0, row0 % ny
     planes[:] = 0
-    for top in range(0, len(begins) - 1, group):
-        bottom = min(top + group, len(begins) - 1)
-        start, stop = begins[top] - begins[0], begins[bottom] - begins[0]
+    for top in range(row0, slab[1], group):
+        bottom = min(top + group, slab[1])
+        start, stop = begins[top], begins[bottom]
         values = residual[: stop - start]
-        residuals(u[start:stop], low, slope, table, looked_up, fraction, values)
-        if len(weights):
+        if len(table):
+            residuals(u[start:stop], low, slope, table, integers, fraction, values)
+            if len(weights):
+                some = weights[start:stop]
+                for i in range(len(values)):
+                    values[i] *= some[i]
+        elif len(weights):
             some = weights[start:stop]
             for i in range(len(values)):
-                values[i] *= some[i]
+                values[i] = some[i]
+        else:
+            values[:] = F32(1)
         for r in range(top, bottom):
-            begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
-            if begin == end:
-                continue
-            row_values = values[begin - start : end - start]
-            if len(where):
-                lay_out(row_values, where[begin:end], r * nx, line)
-                row_values = line
-            z, y = (row + r) // ny - row // ny, (row + r) % ny
-            project(row_values, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
+            begin, end = begins[r], begins[r + 1]
+            if begin < end:
+                row_values = values[begin - start : end - start]
+                if len(where):
+                    lay_out(row_values, where[begin:end], (r - row0) * nx, line)
+                    row_values = line
+                project(row_values, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
+            y += 1
+            if y == ny:
+                z, y = z + 1, 0
 
 
-@compiled(
-    "void(int32[::1], int64[::1], float32[::1], int64,"
-    " float32[:, ::1], int64[:, ::1], int64[::1], float64[:, ::1], float64[:, :, ::1])",
-)
-def weigh(
+@inlined()
+def subtract(
+    slab: np.ndarray,
+    nx: int,
     where: np.ndarray,
     begins: np.ndarray,
-    weights: np.ndarray,
-    row: int,
-    basis_x: np.ndarray,
-    support: np.ndarray,
-    first_y: np.ndarray,
-    basis_y: np.ndarray,
-    planes: np.ndarray,
-) -> None:
-    """Contract a slab's weights as :func:`contract` does its residuals."""
-    ny, nx = len(first_y), basis_x.shape[1]
-    line = np.empty(nx, np.float32)
-    ones = np.ones(nx, np.float32)
-    along_x = np.empty(len(basis_x), np.float32)
-    planes[:] = 0
-    for r in range(len(begins) - 1):
-        begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
-        if begin == end:
-            continue
-        values = weights[begin:end] if len(weights) else ones[: end - begin]
-        if len(where):
-            lay_out(values, where[begin:end], r * nx, line)
-            values = line
-        z, y = (row + r) // ny - row // ny, (row + r) % ny
-        project(values, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
-
-
-@compiled(
-    "UniTuple(float64, 5)(float32[::1], float32[::1], int32[::1], int64[::1], int64, int64,"
-    " float64[:, :, :, ::1], int64[::1], float64[:, ::1], float32[:, ::1], int64[:, ::1])"
-)
-def subtract(
     log: np.ndarray,
     u: np.ndarray,
-    where: np.ndarray,
-    begins: np.ndarray,
-    row: int,
-    skip: int,
+    floats: np.ndarray,
     planes: np.ndarray,
     first_y: np.ndarray,
     basis_y: np.ndarray,
     basis_x: np.ndarray,
-    spans: np.ndarray,
-) -> tuple[float, float, float, float, float]:
-    """Take the new field from a slab of the log image, float32 (n,), into `u`.
+    parts: np.ndarray,
+    sums: np.ndarray,
+) -> None:
+    """Take the new field from a slab of the log image into `u`.
 
-    `planes` (nz, 2, cy, cx) holds the control points of the new field and of its change; the first
-    `skip` voxels are left out of the extrema of u.
-
-    Returns
-    -------
-    tuple of float
-        Sums of p - 1 and (p - 1)**2 with p = exp(old field - new field), the largest
-        abs(p - 1), and the smallest and largest u (infinite if there is none).
+    `planes` (nz, 2, cy, cx) holds the control points of the new field and of its change. Writes
+    into `sums`, float64 (5,), the sums of p - 1 and (p - 1)**2 with p = exp(old field - new
+    field), the largest abs(p - 1), and the smallest and largest u (infinite if there is none);
+    the extrema leave the grid's first voxel out.
     """
-    ny, nx = len(first_y), basis_x.shape[1]
-    control = np.empty(planes.shape[3], np.float32)
+    ny = len(first_y)
+    row0 = slab[0]
     group = max(1, TILE // nx)
-    line = np.empty(nx, np.float32)
-    fields, changes = np.empty(group * nx, np.float32), np.empty(group * nx, np.float32)
+    control, line = floats[0], floats[1]
     total, squares, largest = 0.0, 0.0, I32(0)
     lowest, highest = ordered(F32(np.inf)), ordered(F32(-np.inf))
-    for top in range(0, len(begins) - 1, group):
-        bottom = min(top + group, len(begins) - 1)
-        start, stop = begins[top] - begins[0], begins[bottom] - begins[0]
-        field, change = fields[: stop - start], changes[: stop - start]
+    z, y = row0 // ny, row0 % ny
+    for top in range(row0, slab[1], group):
+        bottom = min(top + group, slab[1])
+        start, stop = begins[top], begins[bottom]
+        field, change = floats[2][: stop - start], floats[3][: stop - start]
         for r in range(top, bottom):
-            begin, end = begins[r] - begins[0], begins[r + 1] - begins[0]
-            if begin == end:
-                continue
-            z, y = (row + r) // ny, (row + r) % ny
-            field_row = field[begin - start : end - start]
-            change_row = change[begin - start : end - start]
-            if len(where):
-                places = where[begin:end]
-                expand(planes[z, 0], first_y[y], basis_y[y], basis_x, spans, control, line)
-                pick(line, places, r * nx, field_row)
-                expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, control, line)
-                pick(line, places, r * nx, change_row)
-            else:
-                expand(planes[z, 0], first_y[y], basis_y[y], basis_x, spans, control, field_row)
-                expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, control, change_row)
+            begin, end = begins[r], begins[r + 1]
+            if begin < end:
+                for p in range(2):
+                    some = floats[2 + p]
+                    at = begin - start
+                    if end - begin == nx:
+                        expand(
+                            *(planes[z, p], basis_y[y], first_y[y], basis_x, parts, control),
+                            *(0, nx, some, at),
+                        )
+                        continue
+                    places = where[begin:end]
+                    begin_x, end_x = places[0] - (r - row0) * nx, places[-1] - (r - row0) * nx + 1
+                    expand(
+                        *(planes[z, p], basis_y[y], first_y[y], basis_x, parts, control),
+                        *(begin_x, end_x, line, 0),
+                    )
+                    if end_x - begin_x == end - begin:
+                        for i in range(end - begin):
+                            some[U64(at + i)] = line[U64(begin_x + i)]
+                    else:
+                        pick(line, places, (r - row0) * nx, some[at : at + end - begin])
+            y += 1
+            if y == ny:
+                z, y = z + 1, 0
         image, out = log[start:stop], u[start:stop]
         for i in range(len(out)):
             out[i] = image[i] - field[i]
-        # There may be fewer than are to be left out.
-        low, high = extrema(out[min(skip, len(out)) :])
-        skip -= min(skip, len(out))
+        low, high = extrema(out[1 if start == 0 else 0 :])
         lowest, highest = min(lowest, low), max(highest, high)
         some, some_squares, some_largest = moments(change)
         total += some
         squares += some_squares
         largest = max(largest, some_largest)
-    return (
-        total,
-        squares,
-        np.float64(from_ordered(largest)),
-        np.float64(from_ordered(lowest)),
-        np.float64(from_ordered(highest)),
-    )
+    sums[0], sums[1] = total, squares
+    sums[2] = np.float64(from_ordered(largest))
+    sums[3], sums[4] = np.float64(from_ordered(lowest)), np.float64(from_ordered(highest))
 
 
 @compiled(
-    "void(int32[::1], int64[::1], int64, float64[:, :, :, ::1], int64[::1], float64[:, ::1],"
-    " float32[:, ::1], int64[:, ::1], float32[::1])"
+    "void(int64, int64[::1], int64[:, ::1], float32[:, ::1], int64[::1], int32[::1], int64[::1],"
+    " float32[::1], float32[::1], float32[::1], float32[::1], int64[::1], int64[:, ::1],"
+    " int64[::1], float32[:, :, ::1], float64[:, :, ::1],"
+    " float64[:, ::1], float32[:, ::1], int64[:, ::1], float64[:, :, ::1],"
+    " float64[:, :, :, ::1], int64[:, :, ::1], float64[:, ::1])",
+    allocates=False,
 )
-def change(
+def work(
+    opened: int,
+    team: np.ndarray,
+    slabs: np.ndarray,
+    floats: np.ndarray,
+    integers: np.ndarray,
     where: np.ndarray,
     begins: np.ndarray,
-    row: int,
+    log: np.ndarray,
+    u: np.ndarray,
+    weights: np.ndarray,
+    scale: np.ndarray,
+    table: np.ndarray,
+    support: np.ndarray,
+    first_y: np.ndarray,
+    fit_x: np.ndarray,
+    fit_y: np.ndarray,
+    basis_y: np.ndarray,
+    basis_x: np.ndarray,
+    parts: np.ndarray,
+    planes: np.ndarray,
+    fields: np.ndarray,
+    histograms: np.ndarray,
+    sums: np.ndarray,
+) -> None:
+    """Share the work on slabs with the other threads of a team.
+
+    Which thread works on a slab changes nothing: each slab has its own results. Threads that do
+    not run are not waited for.
+
+    Parameters
+    ----------
+    opened
+        The ticket of new work, which this thread opens, and whose end it waits for. With -1 it
+        helps with what others open until they stop it.
+    team : int64, (16,)
+        The next ticket, and how many slabs are done.
+    scale : float32, (2,)
+        `low` and `slope`.
+    fit_x, fit_y : float32, (2, cx, nx); float64, (2, ny, 4)
+        What weights, and what residuals are contracted with.
+    fields, histograms, sums
+        See :func:`subtract` (`planes` and `sums` of each slab) and :func:`count`.
+    """
+    n = len(slabs)
+    if opened >= 0:
+        team[DONE] = 0
+        exchange(team, TICKET, opened)
+    while True:
+        ticket = fetch_add(team, TICKET, 1)
+        kind, s = (ticket >> 32) % KINDS, ticket & 0xFFFFFFFF
+        if kind == STOP:
+            return
+        if s < n:
+            slab = slabs[s]
+            own = planes[slab[2] : slab[3]]
+            voxels = u[begins[slab[0]] : begins[slab[1]]]
+            if kind == COUNT:
+                counted, shares = histograms[s, 0], histograms[s, 1]
+                count(voxels, scale[0], scale[1], floats, integers, counted, shares)
+            elif kind == SUBTRACT:
+                subtract(
+                    *(slab, fit_x.shape[2], where, begins, log, u, floats),
+                    *(fields, first_y, basis_y, basis_x, parts, sums[s]),
+                )
+            else:
+                known, power = (table[:0], 0) if kind == WEIGH else (table, 1)
+                contract(
+                    *(slab, where, begins, u, weights, scale[0], scale[1], known),
+                    *(floats, integers, fit_x[power], support, first_y, fit_y[power], own),
+                )
+            fetch_add(team, DONE, 1)
+            continue
+        spins = 0
+        # Nothing is left; the generation of tickets changes with the next work.
+        while (opened >= 0 and fetch_add(team, DONE, 0) < n) or (
+            opened < 0 and fetch_add(team, TICKET, 0) >> 32 == ticket >> 32
+        ):
+            spins += 1
+            if spins > SPINS:
+                give_way()
+        if opened >= 0:
+            return
+
+
+@compiled(
+    "void(int64[:, ::1], int64, int32[::1], int64[::1], float64[:, :, :, ::1], int64[::1],"
+    " float64[:, ::1], float32[:, ::1], int64[:, ::1], float32[:, ::1], float32[::1])"
+)
+def change(
+    slabs: np.ndarray,
+    nx: int,
+    where: np.ndarray,
+    begins: np.ndarray,
     planes: np.ndarray,
     first_y: np.ndarray,
     basis_y: np.ndarray,
     basis_x: np.ndarray,
-    spans: np.ndarray,
+    parts: np.ndarray,
+    floats: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """exp(old field - new field) of a slab's first voxels, as many as `out` holds.
+    """exp(old field - new field) of the first voxels, as many as `out` holds.
 
-    `planes` are those of :func:`subtract`.
+    `planes` are those of :func:`subtract`, and `slabs` one slab after the other.
     """
-    ny, nx = len(first_y), basis_x.shape[1]
-    control = np.empty(planes.shape[3], np.float32)
-    line, picked = np.empty(nx, np.float32), np.empty(nx, np.float32)
-    for r in range(len(begins) - 1):
-        begin = begins[r] - begins[0]
-        n = min(begins[r + 1] - begins[0], len(out)) - begin
-        if n <= 0:
-            continue
-        z, y = (row + r) // ny, (row + r) % ny
-        expand(planes[z, 1], first_y[y], basis_y[y], basis_x, spans, control, line)
-        values = line[:n]
-        if len(where):
-            values = picked[:n]
-            pick(line, where[begin : begin + n], r * nx, values)
-        part = out[begin : begin + n]
-        for i in range(n):
-            part[i] = exp32(-values[i])
+    ny = len(first_y)
+    control, line, picked = floats[0], floats[1], floats[2]
+    for s in range(len(slabs)):
+        for r in range(slabs[s, 0], slabs[s, 1]):
+            begin = begins[r]
+            n = min(begins[r + 1], len(out)) - begin
+            if n <= 0:
+                continue
+            z, y = r // ny, r % ny
+            expand(planes[z, 1], basis_y[y], first_y[y], basis_x, parts, control, 0, nx, line, 0)
+            values = line[:n]
+            if len(where):
+                values = picked[:n]
+                pick(line, where[begin : begin + n], (r - slabs[s, 0]) * nx, values)
+            part = out[begin : begin + n]
+            for i in range(n):
+                part[i] = exp32(-values[i])
 
 
 @compiled("UniTuple(float64, 2)(float32[::1])")
@@ -477,16 +555,17 @@ def add_field(
     first_y: np.ndarray,
     basis_y: np.ndarray,
     basis_x: np.ndarray,
-    spans: np.ndarray,
+    parts: np.ndarray,
 ) -> None:
     """Add a field to a block of log fields, float32 (nz, ny, nx), in place."""
-    control = np.empty(planes.shape[2], np.float32)
-    line = np.empty(log_field.shape[2], np.float32)
+    control = np.empty(planes.shape[2] + LANES, np.float32)
+    nx = log_field.shape[2]
+    line = np.empty(nx + LANES, np.float32)
     for z in range(len(log_field)):
         for y in range(log_field.shape[1]):
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
+            expand(planes[z], basis_y[y], first_y[y], basis_x, parts, control, 0, nx, line, 0)
             target = log_field[z, y]
-            for i in range(len(line)):
+            for i in range(nx):
                 target[i] += line[i]
 
 
@@ -498,7 +577,7 @@ def divide(
     first_y: np.ndarray,
     basis_y: np.ndarray,
     basis_x: np.ndarray,
-    spans: np.ndarray,
+    parts: np.ndarray,
     strength: float,
     limits: np.ndarray,
     out: np.ndarray,
@@ -523,22 +602,23 @@ def divide(
     """
     real = limits.dtype.type
     low, high = limits
-    control = np.empty(planes.shape[2], np.float32)
-    line = np.empty(block.shape[2], limits.dtype)
+    control = np.empty(planes.shape[2] + LANES, np.float32)
+    nx = block.shape[2]
+    log_line, line = np.empty(nx + LANES, np.float32), np.empty(nx, limits.dtype)
     for z in range(len(block)):
         for y in range(block.shape[1]):
             # The log field is float32 in both types.
-            expand(planes[z], first_y[y], basis_y[y], basis_x, spans, control, line)
+            expand(planes[z], basis_y[y], first_y[y], basis_x, parts, control, 0, nx, log_line, 0)
             if len(more):
                 others = more[z, y]
-                for i in range(len(line)):
-                    line[i] = others[i] + F32(line[i])
+                for i in range(nx):
+                    log_line[i] = others[i] + log_line[i]
             if line.itemsize == 4:
-                for i in range(len(line)):
-                    line[i] = exp32(F32(line[i]))
+                for i in range(nx):
+                    line[i] = exp32(log_line[i])
             else:
-                for i in range(len(line)):
-                    line[i] = math.exp(line[i])
+                for i in range(nx):
+                    line[i] = math.exp(np.float64(log_line[i]))
             if len(field):
                 row = field[z, y]
                 for i in range(len(line)):

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,18 @@ def test_both_evaluations_agree_and_cache_blocks_change_nothing(monkeypatch):
     np.testing.assert_allclose(bspline.evaluate(lattice, bases), expected, atol=2e-6)
     monkeypatch.setattr(bspline, "CACHED", 300)
     np.testing.assert_array_equal(bspline.evaluate_region(lattice, shape), whole)
+
+
+@pytest.mark.parametrize(("n", "points"), [(2, 4), (16, 4), (64, 7), (50, 9), (5, 11), (333, 5)])
+def test_vectors_hold_the_basis(n, points):
+    basis, parts = bspline.vectors(bspline.axis_weights(n, points))
+    found = np.zeros((n + bspline.LANES, points), np.float32)
+    for (at, c), part in zip(parts, basis, strict=True):
+        # In order: what a vector has behind its span is that of the next.
+        found[at : at + bspline.LANES] = 0
+        found[at : at + bspline.LANES, c : c + 4] = part.reshape(4, -1).T
+    np.testing.assert_array_equal(found[:n], bspline.basis(n, points).astype(np.float32))
+    assert not found[n:].any()
 
 
 def test_products_in_parts_equal_the_product(monkeypatch):

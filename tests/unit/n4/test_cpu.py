@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from n4_volumes import biased_ball
 
+from octane.core.compiled import compiled
 from octane.n4 import bspline, kernels
 from octane.n4.cpu import CompiledSteps
 from octane.n4.grid import FitVoxels
@@ -107,6 +108,10 @@ def test_any_mask(shape, fill, seed, slab):
 
 # The kernels
 
+count = compiled(
+    "void(float32[::1], float32, float32, float32[:, ::1], int64[::1], int64[::1], int64[::1])"
+)(kernels.count)
+
 
 @settings(max_examples=60)
 @given(
@@ -119,7 +124,8 @@ def test_the_histogram_is_that_of_the_array_code(values, low, slope, bins):
     """Also of values outside the bins, and to the last bit in the sums of shares."""
     u = np.array(values, np.float32)
     counted, shares = np.empty(bins + 1, np.int64), np.empty(bins + 1, np.int64)
-    kernels.count(u, np.float32(low), np.float32(slope), counted, shares)
+    scratch = np.empty((5, kernels.TILE), np.float32), np.empty(4 * (bins + 1), np.int64)
+    count(u, np.float32(low), np.float32(slope), *scratch, counted, shares)
     c = (u - np.float32(low)) / np.float32(slope)
     outside = (c < 0) | (c > bins - 1)
     k = np.where(outside, bins, c.astype(int))

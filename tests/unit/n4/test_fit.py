@@ -1,4 +1,5 @@
 import logging
+import threading
 from functools import partial
 from types import ModuleType
 from typing import cast
@@ -14,7 +15,6 @@ from octane.n4 import apply, kernels
 from octane.n4 import fit as n4
 from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import CudaSteps
-from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Moments, Steps, itk_minimum, itk_variation
 
 
@@ -74,9 +74,19 @@ def test_repeats_and_any_number_of_workers_give_the_same_bits_and_slabs_change_r
         equal(quick(IMAGE, MASK, workers=workers), first)
 
 
-def test_an_error_on_a_thread_is_raised():
-    with FitVoxels(IMAGE, None, None, 2, 1000) as grid, pytest.raises(ZeroDivisionError):
-        grid.each(lambda slab: 1 / 0)
+def test_an_error_between_iterations_ends_the_threads(monkeypatch):
+    monkeypatch.setattr(CompiledSteps, "SLAB", 1000)
+    before = threading.active_count()
+    during = []
+
+    def fail(*_):
+        during.append(threading.active_count())
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        quick(IMAGE, MASK, workers=3, on_iteration=fail)
+    assert during == [before + 2]
+    assert threading.active_count() == before
 
 
 @pytest.mark.usefixtures("kind")
