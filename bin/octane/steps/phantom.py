@@ -45,6 +45,25 @@ BYTES_PER_VOXEL = 96
 """Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
 
 
+FOLD = 0.72
+"""Place of a fold, fraction of the width: the larger part lies as if there were none."""
+FOLD_UM = 60.0
+"""Width of tissue that a fold hides under a strip as wide, which is twice as bright."""
+TEAR = (0.3, 0.35, 0.17)
+"""Centre (y, x) and radius of the tissue that a torn section lacks, fractions of the extent."""
+
+
+class Displacement(NamedTuple):
+    """Displacement of a section's tissue: micrometres (y, x), then degrees about the middle.
+
+    A positive rotation turns y towards x.
+    """
+
+    y: float = 0.0
+    x: float = 0.0
+    rotation: float = 0.0
+
+
 class Subject(NamedTuple):
     """Sizes of a subject, (z, y, x): extent, pitch of its tiles and extent of a full tile in µm.
 
@@ -83,11 +102,13 @@ def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
     """Reflectivity of the tissue at positions in micrometres, about 0 to 1.3.
 
     A folded, layered ellipsoid with white matter, two ventricles and fibre bundles in agarose.
+    ``y`` and ``x`` are axes, or positions of pixels (y, x).
     """
     ez, ey, ex = subject.extent
     zz = z[:, None, None] / ez
-    v = ((y - ey / 2) / (0.44 * ey))[None, :, None]
-    u = ((x - ex / 2) / (0.45 * ex))[None, None, :]
+    y, x = (y[:, None], x[None, :]) if y.ndim == 1 else (y, x)
+    v = ((y - ey / 2) / (0.44 * ey))[None]
+    u = ((x - ex / 2) / (0.45 * ex))[None]
     angle = np.arctan2(v, u)
     # Taller in the middle of the stack, with folds that wander from section to section.
     size = 0.86 + 0.14 * np.sin(np.pi * np.clip(zz, 0, 1))
@@ -99,7 +120,7 @@ def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
     for outer, reflectivity in LAYERS:
         value += (reflectivity - inner) * _step(outer - radius, width)
         inner = reflectivity
-    bundles = 0.12 * np.sin(2 * np.pi * (y[None, :, None] + 0.6 * x[None, None, :]) / 90.0)
+    bundles = 0.12 * np.sin(2 * np.pi * (y + 0.6 * x) / 90.0)
     value += bundles * _step(0.6 - radius, 4 * width)
     for side in (-1, 1):
         ventricle = np.hypot((u - side * 0.2) / 0.12, (v + 0.05) / 0.24)
@@ -150,6 +171,34 @@ def stage_errors(p: PhantomParameters, section: int, tiles: list[Tile]) -> dict[
     return {tile: (float(dy), float(dx)) for tile, (dy, dx) in zip(tiles, moves, strict=True)}
 
 
+def displacements(p: PhantomParameters) -> list[Displacement]:
+    """Displacement of each section, uniform over the range that the parameters give."""
+    generator = np.random.default_rng([p.seed, 2])
+    reach = (p.shift, p.shift, p.rotation)
+    drawn = generator.uniform(-1, 1, (p.sections, 3)) * reach
+    return [Displacement(*map(float, move)) for move in drawn]
+
+
+def displaced_tissue(p: PhantomParameters, section: int, z: Axis, y: Axis, x: Axis) -> Block:
+    """Tissue of a section that was displaced, folded or torn, where the microscope sees it."""
+    subject, move = Subject.of(p), displacements(p)[section]
+    folded, torn = section + 1 in p.folded, section + 1 in p.torn
+    if not (any(move) or folded or torn):
+        return tissue(subject, z, y, x)
+    _, ey, ex = subject.extent
+    turn = np.deg2rad(move.rotation)
+    dy, dx = (y - move.y - ey / 2)[:, None], (x - move.x - ex / 2)[None, :]
+    own_y = ey / 2 + np.cos(turn) * dy - np.sin(turn) * dx
+    own_x = ex / 2 + np.sin(turn) * dy + np.cos(turn) * dx
+    beyond = own_x - FOLD * ex if folded else np.full(own_x.shape, -1.0)
+    values = tissue(subject, z, own_y, np.where(beyond > 0, own_x + FOLD_UM, own_x))
+    values *= np.where((beyond > 0) & (beyond < FOLD_UM), np.float32(2), np.float32(1))
+    if torn:
+        apart = np.hypot(own_y / ey - TEAR[0], own_x / ex - TEAR[1])
+        values = np.where(apart < TEAR[2], np.float32(BACKGROUND), values)
+    return values
+
+
 def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
     nz, ty, tx = p.tile_shape
     shape = (
@@ -183,7 +232,7 @@ def render_tile(
         values = np.ones(shape, np.float32)
     for start in range(0, len(z), SLAB):
         planes = slice(start, start + SLAB)
-        values[planes] *= tissue(subject, z[planes], y, x)
+        values[planes] *= displaced_tissue(p, section, z[planes], y, x)
         values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
     values *= np.exp(-p.attenuation * depth / 1000).astype(np.float32)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
@@ -277,7 +326,8 @@ def _write_truth(
             return np.concatenate([function(slab, y, x) for slab in slabs])
 
         _write(folder / f"{name}.ome.zarr", level, "float32", render, execution)
-    write_json(folder / "truth.json", p.model_dump(mode="json"))
+    moves = [move._asdict() for move in displacements(p)]
+    write_json(folder / "truth.json", {**p.model_dump(mode="json"), "displacements": moves})
 
 
 def _write(
