@@ -326,8 +326,10 @@ def _write_truth(
             return np.concatenate([function(slab, y, x) for slab in slabs])
 
         _write(folder / f"{name}.ome.zarr", level, "float32", render, execution)
-    moves = [move._asdict() for move in displacements(p)]
-    write_json(folder / "truth.json", {**p.model_dump(mode="json"), "displacements": moves})
+    rows = [(k, *move) for k, move in enumerate(displacements(p), start=1)]
+    with (folder / "displacements.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("section", *Displacement._fields), *rows])
+    write_json(folder / "truth.json", p.model_dump(mode="json"))
 
 
 def _write(

@@ -1,5 +1,6 @@
 """STACK: the sections of a subject on top of each other, with their boundaries recorded."""
 
+import csv
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
 from octane.core.arrays import as_dtype, require_cpu, working_type
 from octane.core.errors import OctaneError
-from octane.core.files import require_free
+from octane.core.files import require_free, writing
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
@@ -39,8 +40,10 @@ from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
 
-FACE, FACES_BYTES = 512, 1 << 27
-"""Longest edge of a face that is aligned, pixels, and the most that all of them take."""
+FACE = {"none": 256, "translation": 512, "rigid": 512}
+"""Longest edge of a face that is compared, pixels."""
+FACES_BYTES = 1 << 27
+"""Most that all faces take."""
 FACING = 2
 """Planes of each section that are compared where it was not imaged below the next one's surface."""
 LEAST = 0.25
@@ -281,20 +284,30 @@ def _turned(
     source = _read(image, tuple(needed), lane)
     with lane.timed("compute"):
         source = apply(along_z, source, 0)
-        result = np.zeros((len(planes), *y.shape), source.dtype)
-        down, right = (f.astype(source.real.dtype) for f in fractions)
-        rows = [np.minimum(lower[0] + k, source.shape[1] - 1) for k in (0, 1)]
-        columns = [np.minimum(lower[1] + k, source.shape[2] - 1) for k in (0, 1)]
-        for plane, values in zip(source, result, strict=True):
-            upper, under = (
-                plane[row, columns[0]] * (1 - right) + plane[row, columns[1]] * right
-                for row in rows
-            )
-            np.copyto(values, upper * (1 - down) + under * down, where=inside)
+        size = source.shape[2]
+        steps = [
+            np.minimum(low + 1, n - 1) - low for low, n in zip(lower, source.shape[1:], strict=True)
+        ]
+        at = lower[0] * size + lower[1]
+        (up, down), (left, right) = ((inside * (1 - f), inside * f) for f in fractions)
+        places = (at, at + steps[1], at + size * steps[0], at + size * steps[0] + steps[1])
+        weights = [
+            w.astype(source.real.dtype) for w in (up * left, up * right, down * left, down * right)
+        ]
+        result, term = (
+            np.zeros((len(planes), *y.shape), source.dtype),
+            np.empty_like(y, source.dtype),
+        )
+        for plane, total in zip(source.reshape(len(planes), -1), result, strict=True):
+            for place, weight in zip(places, weights, strict=True):
+                # Without tests of the indices, which lie inside.
+                np.take(plane, place, out=term, mode="clip")
+                term *= weight
+                total += term
     return result, (region[1], region[2])
 
 
-def _facing(slabs: Sequence[Slab], grid: Grid) -> Faces:
+def _facing(slabs: Sequence[Slab], grid: Grid, longest: int) -> Faces:
     """The planes on which sections are compared: those that show the same tissue, if there are."""
     ends: dict[int, Ends] = {}
     count = FACING
@@ -306,7 +319,7 @@ def _facing(slabs: Sequence[Slab], grid: Grid) -> Faces:
         count = len(bottom)
     _, ny, nx = grid.shape
     least = (8 * len(ends) * ny * nx / FACES_BYTES) ** 0.5
-    return Faces(ends, (ny, nx), max(1, -(-max(ny, nx) // FACE), math.ceil(least)))
+    return Faces(ends, (ny, nx), max(1, -(-max(ny, nx) // longest), math.ceil(least)))
 
 
 def _survey(
@@ -367,7 +380,7 @@ def _measured(
     *,
     rotate: bool,
 ) -> Measured:
-    """Displacements of the sections that fit a neighbour; a warning names the others."""
+    """Displacements of the sections that fit a neighbour."""
     tops, bottoms = [], []
     for slab in (slab for slab in slabs if slab.number in facing.sums):
         seen = []
@@ -387,11 +400,6 @@ def _measured(
         pairs = measure(tops, bottoms, pixel, rotate=rotate, workers=execution.workers or cores())
         found = solve(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
     known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
-    if odd := [str(number) for number in numbers if number not in known]:
-        metrics.warn(
-            f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
-            "imaged; look at the pictures."
-        )
     return {n: own.rounded for n, own in zip(numbers, found, strict=True) if n in known}
 
 
@@ -429,6 +437,7 @@ def stack_sections(
     parameters: StackParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
+    table: Path | None = None,
 ) -> Metrics:
     """Stack sections into one volume.
 
@@ -441,6 +450,8 @@ def stack_sections(
         OME-Zarr sections; ordered by the number in their metadata or name.
     destination
         OME-Zarr volume to be written.
+    table
+        CSV file to be written: how each section lies displaced, and whether it was moved back.
 
     Raises
     ------
@@ -448,6 +459,8 @@ def stack_sections(
         For sections that do not fit together, gaps, and output that is not usable.
     """
     require_cpu(execution.backend, "STACK")
+    for path in filter(None, (destination, table)):
+        require_free(path, overwrite=execution.overwrite)
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
@@ -455,11 +468,15 @@ def stack_sections(
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     aligned, rotate = parameters.align != "none", parameters.align != "translation"
     measured: Measured = {}
-    facing = _facing(slabs, grid)
+    facing = _facing(slabs, grid, FACE[parameters.align])
     if aligned:
-        require_free(destination, overwrite=execution.overwrite)
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)
         measured = _measured(facing, slabs, grid, execution, metrics, rotate=rotate)
+        if odd := [str(number) for number in facing.sums if number not in measured]:
+            metrics.warn(
+                f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
+                "imaged; look at the pictures."
+            )
         grid, slabs = _realigned(slabs, grid, measured, facing)
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
@@ -503,16 +520,32 @@ def stack_sections(
         found.setdefault(slab.number, {}).update(
             shift=own[:2], rotation=own.rotation, moved=any(slab.displaced)
         )
-    figures = {
-        "sections": [section | found.get(section["number"], {}) for section in sections],
-        "align": parameters.align,
-        "missing_sections": missing,
-        "planes_not_imaged": beyond,
-        "shape": grid.shape,
-        "voxel_size": grid.spacing,
-    }
-    metrics.note(StackFigures.model_validate(figures))
+    noted = StackFigures.model_validate(
+        {
+            "sections": [section | found.get(section["number"], {}) for section in sections],
+            "align": parameters.align,
+            "missing_sections": missing,
+            "planes_not_imaged": beyond,
+            "shape": grid.shape,
+            "voxel_size": grid.spacing,
+        }
+    )
+    metrics.note(noted)
+    if table is not None:
+        _write_table(table, noted, overwrite=execution.overwrite)
     return metrics
+
+
+def _write_table(path: Path, figures: StackFigures, *, overwrite: bool) -> None:
+    rows = [
+        (s.number, *(s.shift or ("", "")), "" if s.rotation is None else s.rotation, int(s.moved))
+        for s in figures.sections
+    ]
+    with (
+        writing(path, overwrite=overwrite) as partial,
+        partial.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        csv.writer(stream).writerows([("section", "y", "x", "rotation", "moved"), *rows])
 
 
 def _write(

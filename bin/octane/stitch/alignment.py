@@ -138,18 +138,20 @@ def resolutions(face: Face) -> list[Face]:
     return found[::-1]
 
 
-def _sampled(image: Face, rows: npt.NDArray, columns: npt.NDArray) -> Face:
-    """Linear interpolation at positions in pixels; NaN outside."""
-    height, width = image.shape
+def _sampled(images: Face, rows: npt.NDArray, columns: npt.NDArray) -> Face:
+    """Linear interpolation of images (n, y, x) at positions in pixels; NaN outside."""
+    height, width = images.shape[1:]
     top, left = np.floor(rows), np.floor(columns)
     outside = (top < 0) | (left < 0) | (top > height - 2) | (left > width - 2)
     at = np.where(outside, 0, top * width + left).astype(np.intp)
     down, right = (rows - top).astype(np.float32), (columns - left).astype(np.float32)
-    flat = image.ravel()
-    upper, lower = (flat[at + k] * (1 - right) + flat[at + k + 1] * right for k in (0, width))
-    values = upper * (1 - down) + lower * down
-    values[outside] = np.nan
-    return values
+    right[outside] = np.nan
+    weights = ((1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right)
+    found = np.zeros((len(images), *at.shape), np.float32)
+    for image, total in zip(images.reshape(len(images), -1), found, strict=True):
+        for place, weight in zip((0, 1, width, width + 1), weights, strict=True):
+            total += weight * np.take(image, at + place, mode="clip")
+    return found
 
 
 def _turned(face: Face, angle: float) -> Face:
@@ -157,7 +159,7 @@ def _turned(face: Face, angle: float) -> Face:
     middle = [(n - 1) / 2 for n in face.shape]
     v, u = (p - m for p, m in zip(np.indices(face.shape), middle, strict=True))
     c, s = np.cos(angle), np.sin(angle)
-    return _sampled(face, middle[0] + c * v + s * u, middle[1] - s * v + c * u)
+    return _sampled(face[None], middle[0] + c * v + s * u, middle[1] - s * v + c * u)[0]
 
 
 def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[float, float, float]:
@@ -191,40 +193,40 @@ def refined(
     """
     stride = max(1, int(np.sqrt(first.size / SAMPLES)))
     middle = [(n - 1) / 2 for n in first.shape]
-    gradients = [np.gradient(image) for image in (first, second)]
-    v, u = (
-        stride * p - m
-        for p, m in zip(np.indices(first[::stride, ::stride].shape), middle, strict=True)
-    )
-    a, ay, ax = (image[::stride, ::stride] for image in (first, *gradients[0]))
+    ours = np.stack([first, *np.gradient(first)])[:, ::stride, ::stride]
+    theirs = np.stack([second, *np.gradient(second)])
+    v, u = (stride * p - m for p, m in zip(np.indices(ours.shape[1:]), middle, strict=True))
     (y, x, angle), likeness, free = start, 0.0, 3 if rotate else 2
     for _ in range(STEPS):
         c, s = np.cos(angle), np.sin(angle)
         at = (middle[0] + y + c * v + s * u, middle[1] + x - s * v + c * u)
-        b, by, bx = (_sampled(image, *at) for image in (second, *gradients[1]))
-        good = np.isfinite(a + ay + ax + b + by + bx)
-        powers = [float(np.vdot(image[good], image[good])) for image in (a, b)]
-        if np.count_nonzero(good) < COARSE or min(powers) <= 0:
+        seen = _sampled(theirs, *at)
+        good = np.isfinite(ours.sum(axis=0) + seen.sum(axis=0))
+        (a, ay, ax), (b, by, bx) = ours[:, good], seen[:, good]
+        # Not a matrix product, whose order depends on the machine.
+        powers = [float(np.sum(image**2, dtype=np.float64)) for image in (a, b)]
+        if len(a) < COARSE or min(powers) <= 0:
             return start, 0.0
-        likeness = float(np.vdot(a[good], b[good])) / (powers[0] * powers[1]) ** 0.5
+        likeness = float(np.sum(a * b, dtype=np.float64)) / (powers[0] * powers[1]) ** 0.5
         gain = (powers[1] / powers[0]) ** 0.5
-        difference = np.where(good, b - gain * a, np.nan)
-        weight = weigh(difference)[good]
+        difference = np.full(good.shape, np.nan, np.float32)
+        difference[good] = b - gain * a
         # Both gradients along y, x and the angle, in the frame of the second face.
-        sides = [(gain * (c * ay + s * ax), gain * (c * ax - s * ay)), (by, bx)]
-        ours, theirs = (
-            np.stack(
-                [p[good] for p in (down, right, down * (c * u - s * v) - right * (c * v + s * u))][
-                    :free
-                ]
+        turn = (c * u - s * v)[good], (c * v + s * u)[good]
+        one, other = (
+            np.stack([down, right, down * turn[0] - right * turn[1]][:free])
+            for down, right in (
+                (gain * (c * ay + s * ax), gain * (c * ax - s * ay)),
+                (by, bx),
             )
-            for down, right in sides
         )
-        mean = (ours + theirs) / 2
-        both = (ours * weight) @ theirs.T
-        scale = 1 / np.sqrt(np.maximum((weight * mean**2).sum(axis=1), 1e-30))
+        mean = (one + other) / 2
+        weight = weigh(difference)[good]
+        weighted = weight * mean
+        both = np.einsum("ip,jp->ij", weight * one, other)
+        scale = 1 / np.sqrt(np.maximum(np.sum(weighted * mean, axis=1), 1e-30))
         values, axes = np.linalg.eigh((both + both.T) / 2 * np.outer(scale, scale))
-        slope = axes.T @ (scale * ((mean * weight) @ difference[good]))
+        slope = axes.T @ (scale * np.sum(weighted * difference[good], axis=1))
         # Along a direction in which the faces have little in common the step stays short.
         step = np.zeros(3)
         step[:free] = -scale * (axes @ (slope / np.maximum(values, 0.1)))

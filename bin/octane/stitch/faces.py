@@ -67,8 +67,10 @@ class Faces:
             for planes, total in zip(self.ends[number], self.sums[number], strict=True):
                 own = planes[(planes >= region[0].start) & (planes < region[0].stop)]
                 if len(own):
-                    seen = finite(np.abs(block[own - region[0].start]))
+                    seen = np.abs(block[int(own[0]) - region[0].start :][: len(own)])
                     mean = seen.mean(axis=0, dtype=np.float64)
+                    if not np.isfinite(mean).all():
+                        mean = finite(seen).mean(axis=0, dtype=np.float64)
                     part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
                     with self._lock:
                         total[np.ix_(rows, columns)] += part * len(own) / len(planes)
