@@ -375,12 +375,11 @@ def _measured(
     facing: Faces,
     slabs: Sequence[Slab],
     grid: Grid,
+    parameters: StackParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
-    *,
-    rotate: bool,
 ) -> Measured:
-    """Displacements of the sections that fit a neighbour."""
+    """Displacements of the sections that fit a neighbour; a warning names the others."""
     tops, bottoms = [], []
     for slab in (slab for slab in slabs if slab.number in facing.sums):
         seen = []
@@ -396,10 +395,17 @@ def _measured(
     numbers, pixel = [*facing.sums], facing.step * grid.spacing[1]
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
         return {}
+    rotate, workers = parameters.align != "translation", execution.workers or cores()
     with metrics.timed("align"):
-        pairs = measure(tops, bottoms, pixel, rotate=rotate, workers=execution.workers or cores())
+        pairs = measure(tops, bottoms, pixel, rotate=rotate, workers=workers)
         found = solve(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
     known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
+    odd = [str(number) for number in numbers if number not in known]
+    if odd and parameters.align != "none":
+        metrics.warn(
+            f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
+            "imaged; look at the pictures."
+        )
     return {n: own.rounded for n, own in zip(numbers, found, strict=True) if n in known}
 
 
@@ -466,60 +472,41 @@ def stack_sections(
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
-    aligned, rotate = parameters.align != "none", parameters.align != "translation"
+    metrics.device = describe(np)
+    aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     measured: Measured = {}
-    facing = _facing(slabs, grid, FACE[parameters.align])
     if aligned:
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)
-        measured = _measured(facing, slabs, grid, execution, metrics, rotate=rotate)
-        if odd := [str(number) for number in facing.sums if number not in measured]:
-            metrics.warn(
-                f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
-                "imaged; look at the pictures."
-            )
+        measured = _measured(facing, slabs, grid, parameters, execution, metrics)
         grid, slabs = _realigned(slabs, grid, measured, facing)
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     sections = noted_sections(
         [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
     )
-    if aligned:
-        for section, slab in zip(sections, slabs, strict=True):
-            section.update(shift=slab.displaced[:2], rotation=slab.displaced.rotation)
+    undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
+    own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
     missing = [s.number for s in slabs if s.image is None]
-    metrics.device = describe(np)
     if missing:
         metrics.warn(
             f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
         )
     named = {k: v for k, v in first.attributes.items() if k == "channel"}
-    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": sections}
+    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
     imaged = {s.number: _imaged(s, s.planes, grid) for s in slabs if s.image is not None}
     ends = {number: (own[:DEPTH], own[-DEPTH:]) for number, own in imaged.items()}
     faces = Faces(ends, grid.shape[1:])
     gathered = (faces, None if aligned else facing)
     _write(destination, slabs, grid, first.dtype, attributes, gathered, execution, metrics)
     if not aligned:
-        measured = _measured(facing, slabs, grid, execution, metrics, rotate=rotate)
+        measured = _measured(facing, slabs, grid, parameters, execution, metrics)
     beyond = sum(len(s.planes) - len(imaged[s.number]) for s in slabs if s.number in imaged)
     if beyond:
         metrics.warn(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section-thickness."
         )
-    with metrics.timed("check"):
-        pairs = [*faces.sums.values()]
-        found: dict[int, dict[str, object]] = {
-            number: {"brightness": bright, "flipped": flipped}
-            for number, bright, flipped in zip(
-                faces.sums, brightness(pairs), flips(pairs), strict=True
-            )
-        }
-    for slab in (slab for slab in slabs if slab.number in measured):
-        own = measured[slab.number]
-        found.setdefault(slab.number, {}).update(
-            shift=own[:2], rotation=own.rotation, moved=any(slab.displaced)
-        )
+    found = _checked(faces, measured, slabs, metrics)
     noted = StackFigures.model_validate(
         {
             "sections": [section | found.get(section["number"], {}) for section in sections],
@@ -534,6 +521,24 @@ def stack_sections(
     if table is not None:
         _write_table(table, noted, overwrite=execution.overwrite)
     return metrics
+
+
+def _checked(
+    faces: Faces, measured: Measured, slabs: Sequence[Slab], metrics: Metrics
+) -> dict[object, dict[str, object]]:
+    """Figures of each section that say how it fits its neighbours, by number."""
+    with metrics.timed("check"):
+        pairs = [*faces.sums.values()]
+        found: dict[object, dict[str, object]] = {
+            number: {"brightness": bright, "flipped": flipped}
+            for number, bright, flipped in zip(
+                faces.sums, brightness(pairs), flips(pairs), strict=True
+            )
+        }
+    for slab in (slab for slab in slabs if slab.number in measured):
+        own, moved = measured[slab.number], any(slab.displaced)
+        found[slab.number].update(shift=own[:2], rotation=own.rotation, moved=moved)
+    return found
 
 
 def _write_table(path: Path, figures: StackFigures, *, overwrite: bool) -> None:

@@ -40,9 +40,10 @@ OUTLIER = 2.5
 AROUND, UNLIKE = 15, 1.0
 """Edge in pixels of the squares in which faces are compared, and the excess of a square's mean
 squared difference over the median one at which it counts half: tissue that is folded or lost."""
-PULL = 0.003
-"""Weight of the place where a section was imaged, against that of a pair; less beyond a pixel."""
-ROUNDS = 20
+PULL, NEAR = 0.003, 0.1
+"""Weight of the place where a section was imaged, against that of a pair, a pixel beside it; and
+the pixels up to which it rises."""
+ROUNDS = 50
 """Rounds of the fit to all pairs, in which the pull of what is far from its place falls."""
 
 Face = npt.NDArray[np.float32]
@@ -362,6 +363,6 @@ def _fitted(
     np.add.at(right, first, -np.conj(turns) * measured)
     for _ in range(ROUNDS):
         bands = fixed.copy()
-        bands[0] += PULL / np.maximum(np.abs(values), 1)
+        bands[0] += PULL / np.maximum(np.abs(values), NEAR)
         values = solveh_banded(bands, right, lower=True)
     return values
