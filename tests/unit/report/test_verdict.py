@@ -96,7 +96,8 @@ def test_a_good_subject_raises_nothing(judge, subject):
 
 def slab(number, y=0.0, x=0.0, rotation=0.0, **given):
     place = {"number": number, "start": 5 * number - 5, "stop": 5 * number}
-    return SectionFigures(**{**place, "shift": (y, x), "rotation": rotation, **given})
+    figures = {**place, "shift": (y, x), "rotation": rotation, **given}
+    return SectionFigures.model_validate(figures)
 
 
 @pytest.mark.parametrize(
