@@ -104,7 +104,7 @@ def itk(faces: Faces) -> Found:
         method.SetInitialTransform(start, inPlace=True)
         method.Execute(fixed, moving)
         angle, x, y = start.GetParameters()
-        found.append((y, x, -float(np.rad2deg(angle))))
+        found.append((y, x, float(np.rad2deg(angle))))
     return found
 
 
