@@ -73,7 +73,7 @@ def facing(p: PhantomParameters) -> tuple[Faces, Found]:
     true = []
     for one, other in pairwise(displacements(p)):
         back = Displacement(-one.y, -one.x).then(Displacement(rotation=-one.rotation))
-        move = back.then(Displacement(*other))
+        move = back.then(other)
         true.append((move.y / 10, move.x / 10, move.rotation))
     return faces, true
 

@@ -17,7 +17,7 @@ def switched(name) {
 def codeVersion(step) {
     def parts = [
         cohort: 'core config steps/cohort.py',
-        phantom: 'core config store pipeline steps/phantom.py',
+        phantom: 'core config store pipeline stitch steps/phantom.py',
         preflight: 'core config store gpu pipeline resample stitch steps/preflight.py steps/space.py steps/stack.py steps/stitch.py',
         resample: 'core config store gpu pipeline resample steps/resample.py',
         stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',

@@ -20,6 +20,7 @@ from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Advance, progress
 from octane.pipeline.workers import plan_workers, run_tiles
+from octane.stitch.alignment import Displacement
 from octane.store.image import Attributes
 from octane.store.mosaic_grid import COLUMNS, MosaicGrid, Position, Tile
 from octane.store.writer import Level, create_image
@@ -51,17 +52,6 @@ FOLD_UM = 60.0
 """Width of tissue that a fold hides under a strip as wide, which is twice as bright."""
 TEAR = (0.3, 0.35, 0.17)
 """Centre (y, x) and radius of the tissue that a torn section lacks, fractions of the extent."""
-
-
-class Displacement(NamedTuple):
-    """Displacement of a section's tissue: micrometres (y, x), then degrees about the middle.
-
-    A positive rotation turns y towards x.
-    """
-
-    y: float = 0.0
-    x: float = 0.0
-    rotation: float = 0.0
 
 
 class Subject(NamedTuple):
@@ -186,10 +176,7 @@ def displaced_tissue(p: PhantomParameters, section: int, z: Axis, y: Axis, x: Ax
     if not (any(move) or folded or torn):
         return tissue(subject, z, y, x)
     _, ey, ex = subject.extent
-    turn = np.deg2rad(move.rotation)
-    dy, dx = (y - move.y - ey / 2)[:, None], (x - move.x - ex / 2)[None, :]
-    own_y = ey / 2 + np.cos(turn) * dy - np.sin(turn) * dx
-    own_x = ex / 2 + np.sin(turn) * dy + np.cos(turn) * dx
+    own_y, own_x = move.before(y[:, None], x[None, :], (ey / 2, ex / 2))
     beyond = own_x - FOLD * ex if folded else np.full(own_x.shape, -1.0)
     values = tissue(subject, z, own_y, np.where(beyond > 0, own_x + FOLD_UM, own_x))
     values *= np.where((beyond > 0) & (beyond < FOLD_UM), np.float32(2), np.float32(1))

@@ -418,23 +418,16 @@ def _realigned(
         for n, t in zip(grid.shape[1:], grid.spacing[1:], strict=True)
     ]
     middle = (grid.edge[1] + sides[0] / 2, grid.edge[2] + sides[1] / 2)
-    moved, low, high = [], np.array(grid.edge[1:]), np.add(grid.edge, grid.extent)[1:]
-    for slab in slabs:
-        own = found.get(slab.number, IN_PLACE)
-        if own.reach(max(sides) / 2) >= LEAST * grid.spacing[1]:
-            slab = replace(slab, displaced=own, middle=middle)
-            y, x = (np.array([slab.edge[a], slab.edge[a] + slab.extent[a]]) for a in (1, 2))
-            corners = own.before(y[:, None], x[None, :], middle)
-            low = np.minimum(low, [corner.min() for corner in corners])
-            high = np.maximum(high, [corner.max() for corner in corners])
-        moved.append(slab)
+    spacing, radius = grid.spacing[1], max(sides) / 2
+    moved = {n: own for n, own in found.items() if own.reach(radius) >= LEAST * spacing}
     # Whole voxels more, so that sections that stay are copied as without alignment.
-    spacing = np.array(grid.spacing[1:])
-    before = np.ceil((np.array(grid.edge[1:]) - low) / spacing - 1e-6)
-    after = np.ceil((high - np.add(grid.edge, grid.extent)[1:]) / spacing - 1e-6)
-    edge = vector(grid.edge[0], *(np.array(grid.edge[1:]) - before * spacing))
-    extent = vector(grid.extent[0], *(np.array(grid.extent[1:]) + (before + after) * spacing))
-    return (Grid.covering(edge, extent, grid.spacing) if (before + after).any() else grid), moved
+    corner = math.hypot(*grid.extent[1:]) / 2 + grid.spacing[1] * facing.step
+    border = math.ceil(max((own.reach(corner) for own in moved.values()), default=0) / spacing)
+    edge = vector(grid.edge[0], *(e - border * spacing for e in grid.edge[1:]))
+    extent = vector(grid.extent[0], *(e + 2 * border * spacing for e in grid.extent[1:]))
+    return Grid.covering(edge, extent, grid.spacing) if border else grid, [
+        replace(slab, displaced=moved.get(slab.number, IN_PLACE), middle=middle) for slab in slabs
+    ]
 
 
 def stack_sections(

@@ -63,8 +63,9 @@ class Displacement(NamedTuple):
 
     @property
     def rounded(self) -> "Displacement":
-        """Without what differs between machines: thousandths, and millionths of a degree."""
-        return Displacement(round(self.y, 3), round(self.x, 3), round(self.rotation, 6))
+        """Without what differs between machines, and without a sign of zero."""
+        digits = zip(self, (3, 3, 6), strict=True)
+        return Displacement(*(round(value, places) + 0.0 for value, places in digits))
 
     def of(
         self, y: npt.NDArray, x: npt.NDArray, middle: Position

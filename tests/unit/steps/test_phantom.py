@@ -24,7 +24,7 @@ from octane.steps.phantom import (
     stage_errors,
     tissue,
 )
-from octane.stitch.alignment import Displacement as Displaced
+from octane.stitch.alignment import Displacement
 from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid
 
@@ -188,7 +188,7 @@ def test_sections_are_displaced_as_the_truth_says(write_phantom):
         assert move == list(displacement)
         # Tissue that lies at q is seen where a displacement moves it.
         middle = (300.0, 400.0)
-        down, across = Displaced(*move).before(*np.meshgrid(y, x, indexing="ij"), middle)
+        down, across = Displacement(*move).before(*np.meshgrid(y, x, indexing="ij"), middle)
         expected = SCALE * tissue(subject, z + (number - 1) * 40, down, across)
         np.testing.assert_allclose(voxels_of(folder, int(number)), expected, rtol=1e-4)
 
