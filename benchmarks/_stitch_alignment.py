@@ -29,8 +29,10 @@ SIZES = (128, 256, 512)
 LOOKS = (1, 4, 16, 0)
 """Independent looks in the speckle of a voxel; 0: none."""
 SEEDS = (1, 2, 3, 4, 5)
-SECTIONS, DEPTH, THICK, FACING = 4, 17, 15, 2
-"""Sections of a phantom, their planes, those above the next one's surface, and those compared."""
+SECTIONS, FACING = 4, 2
+"""Sections of a phantom, and the planes of each that its neighbour imaged as well."""
+DEPTH = 17
+"""Planes of a section in the measurement of STACK."""
 REPEATS = 4
 """Times that a phantom's section is repeated along y and x to measure STACK."""
 RUNS = 5
@@ -51,11 +53,23 @@ print(json.dumps([found, time.perf_counter() - start]))
 """
 
 
-def phantom(size: int, looks: float, seed: int, **given: object) -> PhantomParameters:
+def phantom(
+    size: int, looks: float, seed: int, depth: int = 2 * FACING, **given: object
+) -> PhantomParameters:
     """Return a subject of whole sections that are displaced by up to 40 um and 1 degree."""
-    shape = {"tiles": (1, 1), "edge_fraction": 0, "tile_shape": (DEPTH, size, 3 * size // 2)}
-    made = {"sections": SECTIONS, "voxel_size": 10, "shift": 40, "rotation": 1, "seed": seed}
-    return PhantomParameters.model_validate({**shape, **made, "speckle_looks": looks, **given})
+    made = {
+        "tiles": (1, 1),
+        "edge_fraction": 0,
+        "tile_shape": (depth, size, 3 * size // 2),
+        "voxel_size": 10,
+        "section_thickness": 10 * (depth - FACING),
+        "sections": SECTIONS,
+        "speckle_looks": looks,
+        "seed": seed,
+        "shift": 40,
+        "rotation": 1,
+    }
+    return PhantomParameters.model_validate({**made, **given})
 
 
 def sections_of(p: PhantomParameters) -> list[npt.NDArray[np.float32]]:
@@ -67,7 +81,7 @@ def facing(p: PhantomParameters) -> tuple[Faces, Found]:
     """Return the planes that show the same tissue of each two neighbours, and the truth."""
     sections = sections_of(p)
     faces = [
-        (one[THICK : THICK + FACING].mean(axis=0), other[:FACING].mean(axis=0))
+        (one[-FACING:].mean(axis=0), other[:FACING].mean(axis=0))
         for one, other in pairwise(sections)
     ]
     true = []
@@ -163,14 +177,14 @@ def cost(size: int, runs: int) -> dict[str, object]:
     found: dict[str, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder, sections = Path(scratch), []
-        for number, own in enumerate(sections_of(phantom(size, 0, 1)), start=1):
+        for number, own in enumerate(sections_of(phantom(size, 0, 1, DEPTH)), start=1):
             voxels = np.tile(own, (1, REPEATS, REPEATS))
             voxels *= speckle(4, voxels.shape, [number])
             sections.append(folder / f"section_{number:02d}.ome.zarr")
             level = Level.volume(Grid(own.shape[:1] + voxels.shape[1:], (10.0, 10.0, 10.0)))
             noted: dict[str, object] = {
                 "kind": "section",
-                "section": {"number": number, "thickness": 10.0 * THICK},
+                "section": {"number": number, "thickness": 10.0 * (DEPTH - FACING)},
             }
             with create_image(
                 sections[-1], [level], "float32", codec="blosc-lz4", attributes=noted
