@@ -173,6 +173,8 @@ def _paste(
     planes = slab.planes
     if slab.image is None or planes.start >= region[0].stop or planes.stop <= region[0].start:
         return
+    if facing is not None and slab.number not in facing.ends:
+        facing = None
     here = range(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
     inside = _imaged(slab, here, grid)
     # What was imaged below the last plane is the tissue of the next section's first ones.
