@@ -508,6 +508,42 @@ def _verdict(record: dict) -> str:
     return table(["fault", *header], lines)
 
 
+ALIGNERS = ("octane", "SimpleITK", "scikit-image")
+
+
+def _alignment(record: dict) -> str:
+    rows = []
+    for case in record["rows"]:
+        line = [case["name"], str(case["pairs"])]
+        for program in ALIGNERS:
+            found = case["programs"].get(program)
+            line.append(
+                MISSING
+                if found is None
+                else f"{found['shift']:.2f} / {found['rotation']:.2f} / {found['seconds']:.2f}"
+            )
+        rows.append(line)
+    return table(("sections", "pairs", *ALIGNERS), rows)
+
+
+def _alignment_cost(record: dict) -> str:
+    cost = record["cost"]
+    least = cost["ways"]["none"]["cpu_seconds"]
+    return table(
+        ("`--align`", "voxels", "seconds of cores", "more than none", "peak, GB"),
+        [
+            (
+                way,
+                _size(cost["shape"]),
+                f"{found['cpu_seconds']:.1f}",
+                f"{found['cpu_seconds'] / least - 1:.0%}",
+                f"{found['peak_bytes'] / 1e9:.2f}",
+            )
+            for way, found in cost["ways"].items()
+        ],
+    )
+
+
 def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
     kept = record["rows"]
     found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
@@ -542,6 +578,8 @@ TABLES: dict[str, Table] = {
     "gpu-transfers": of_part("gpu", "transfers", _transfers),
     "gpu-n4": of_part("gpu", "n4", _gpu_n4),
     "gpu-resample": of_part("gpu", "resample", _gpu_resample),
+    "alignment": of_part("stitch", "alignment", _alignment),
+    "alignment-cost": of_part("stitch", "alignment", _alignment_cost),
     "demo": of_part("workflow", "demo", _demo),
     "startup": of_part("workflow", "startup", _startup),
     "commands": of_part("workflow", "startup", _commands),

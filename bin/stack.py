@@ -17,6 +17,7 @@ def main(
     execution: ExecutionParameters,
     metrics: Path | None = None,
     preview: Path | None = None,
+    displacements: Path | None = None,
 ) -> None:
     """Stack the sections of a subject into one volume.
 
@@ -30,10 +31,13 @@ def main(
         Where to write the record of what was done, as JSON.
     preview
         Where to write central slices for the report, as NPZ.
+    displacements
+        Where to write how each section lies displaced, as CSV.
     """
     from octane.steps.stack import stack_sections
 
-    stack_sections(sources, destination, parameters, reading, execution).save(metrics, preview)
+    done = stack_sections(sources, destination, parameters, reading, execution, displacements)
+    done.save(metrics, preview)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def switched(name) {
 def codeVersion(step) {
     def parts = [
         cohort: 'core config steps/cohort.py',
-        phantom: 'core config store pipeline steps/phantom.py',
+        phantom: 'core config store pipeline stitch steps/phantom.py',
         preflight: 'core config store gpu pipeline resample stitch steps/preflight.py steps/space.py steps/stack.py steps/stitch.py',
         resample: 'core config store gpu pipeline resample steps/resample.py',
         stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',
@@ -49,7 +49,7 @@ def outputFolder() {
 // Where a task's file is published in the folder of its subject; null: it is not.
 def published(meta, step, name) {
     def last = !switched('skip_pyramid') ? 'pyramid' : !switched('skip_n4') ? 'n4' : meta.kind == 'volume' ? 'resample' : 'stack'
-    def isResult = name.endsWith('.ome.zarr') ? step == last || name.endsWith('_bias.ome.zarr') : step == 'report' && name != 'versions.yml'
+    def isResult = name.endsWith('.ome.zarr') ? step == last || name.endsWith('_bias.ome.zarr') : name.endsWith('_displacements.csv') || step == 'report' && name != 'versions.yml'
     def folder = name.endsWith('_metrics.json') ? 'metrics/' : name.endsWith('.nsys-rep') ? 'profiles/' : isResult ? '' : null
     return folder == null ? null : folder + name
 }

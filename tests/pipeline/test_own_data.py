@@ -41,7 +41,12 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
     assert f"{first.outdir}/mosaics is emptied: it had the results of another" in again.output
     folder = again.outdir / "mosaics"
     names = {path.name for path in folder.iterdir()}
-    assert names == {"input.json", "metrics", "mosaics.ome.zarr"}
+    assert names == {
+        "input.json",
+        "metrics",
+        "mosaics.ome.zarr",
+        "mosaics_displacements.csv",
+    }
     assert json.loads((folder / "input.json").read_text())["input"] == f"{brains}/second/mosaics"
     # What the links led to is the cache of the first run.
     assert made.is_dir()

@@ -88,7 +88,14 @@ class Subject:
         thumbnail = self.image(self.edge, 3 * self.edge // 2)
         self.save(f"section_{number:02d}_stitch", figures, {"thumbnail": thumbnail})
 
-    def stack(self, sections: int, missing: tuple[int, ...] = ()) -> None:
+    def stack(
+        self,
+        sections: int,
+        missing: tuple[int, ...] = (),
+        shifts: Mapping[int, float] | None = None,
+    ) -> None:
+        """Add STACK's record, aligned where ``shifts`` has micrometres by the sections' numbers."""
+        shifts = shifts or {}
         listed = [
             {
                 "name": f"section_{k:02d}.ome.zarr",
@@ -97,17 +104,22 @@ class Subject:
                 "stop": 15 * k,
                 "missing": k in missing,
             }
+            | ({"shift": [shifts[k], 0.0], "rotation": 0.5, "moved": True} if k in shifts else {})
             for k in range(1, sections + 1)
         ]
         figures = {
             "sections": listed,
             "missing_sections": list(missing),
+            "align": "rigid" if shifts else "none",
             "shape": [15 * sections, 96, 144],
             "voxel_size": [10.0] * 3,
         }
         gaps = ", ".join(map(str, missing))
         warning = f"Sections {gaps} are missing: blank slabs stand there." if missing else ""
-        self.save("stack", figures, self.slices(), warning=warning)
+        arrays = self.slices()
+        if shifts:
+            arrays["unaligned_y"] = arrays["slice_y"]
+        self.save("stack", figures, arrays, warning=warning)
 
     def n4(
         self,

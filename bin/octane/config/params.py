@@ -382,6 +382,12 @@ class StackParameters(StepParameters):
     """STACK: sections on top of each other."""
 
     title: ClassVar[str] = "Stacking"
+    align: Literal["none", "translation", "rigid"] = parameter(
+        "none",
+        "Move sections so that they fit their neighbours. none: each lies where it was imaged, and "
+        "the report says how far it lies from where it fits; translation: shifts; rigid: rotations "
+        "as well. It interpolates once more where a section is moved, and not where it fits.",
+    )
     section_thickness: PositiveFloat | None = parameter(
         None,
         "Distance from one section's surface to the next one's. Unset: read from the section's "
@@ -549,6 +555,17 @@ class PhantomParameters(StepParameters):
         unit="micrometer",
         ge=0,
     )
+    shift: float = parameter(
+        0.0,
+        "Largest displacement of a section in y and x; each one's stands in the truth.",
+        unit="micrometer",
+        ge=0,
+    )
+    rotation: float = parameter(
+        0.0, "Largest rotation of a section about the middle.", unit="degree", ge=0
+    )
+    folded: Integers = parameter((), "Numbers of the sections with a fold.")
+    torn: Integers = parameter((), "Numbers of the sections that lack a part of the tissue.")
     sharded: bool = parameter(False, "Write 2 x 2 tiles to a shard.")
     dtype: Literal["uint16", "float32"] = parameter("float32", "Type of the mosaics.")
     truth_resolution: PositiveFloat = parameter(

@@ -150,7 +150,9 @@ class SectionFigures(Figures):
     """One section of a stack.
 
     ``brightness`` is that of its tissue over its neighbours'; ``flipped`` names the axes along
-    which it must be turned over to fit them. Both are None where nothing could be compared.
+    which it must be turned over to fit them; ``shift`` (y, x) in micrometres and ``rotation`` in
+    degrees about the volume's middle say how it lies displaced; ``moved`` that STACK moved it back.
+    All are None where nothing could be compared.
     """
 
     number: int
@@ -159,6 +161,9 @@ class SectionFigures(Figures):
     missing: bool = False
     brightness: float | None = None
     flipped: str | None = None
+    shift: tuple[float, float] | None = None
+    rotation: float | None = None
+    moved: bool = False
 
 
 class StackFigures(Figures):
@@ -167,6 +172,7 @@ class StackFigures(Figures):
     sections: list[SectionFigures]
     missing_sections: list[int] = []
     planes_not_imaged: int = 0
+    align: str | None = None
     shape: Shape
     voxel_size: Vector
 

@@ -243,6 +243,25 @@ def _sections(
     return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
 
 
+def _aligned(
+    entries: Sequence[Entry], stack: StackFigures | None, gallery: _Gallery
+) -> Context | None:
+    """Displacements of the sections, and a cut across them before and after these were undone."""
+    if stack is None or not any(section.shift for section in stack.sections):
+        return None
+    previews = next(entry.previews for entry in entries if entry.record.step == "stack")
+    drawn: list[tuple[str, pictures.Picture]] = []
+    if {"unaligned_y", "slice_y", "slice_spacing"} <= previews.keys():
+        cuts = {"before": previews["unaligned_y"], "after": previews["slice_y"]}
+        spacing = vector(*previews["slice_spacing"])
+        grey = pictures.grey_scale(cuts.values())
+        for name, cut in cuts.items():
+            draw = partial(pictures.panel, cut, (spacing[0], spacing[2]), grey)
+            gallery.files[f"alignment_{name}.png"] = draw(png=True).data
+            drawn.append((name, draw()))
+    return {"drawn": drawn, "sections": stack.sections}
+
+
 def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
     """List the remarks of tasks that no check makes, each after its step or task."""
     found: list[tuple[str, str]] = []
@@ -319,6 +338,7 @@ def build(
         slices=slices,
         grey=grey,
         sections=_sections(stitched, stack or resampled, gallery) if stitched else None,
+        aligned=_aligned(entries, stack, gallery),
         quality=quality,
         **tables(records, workflow=run is not None),
         files=files,

@@ -18,6 +18,9 @@ FIELD = 10.0
 """Largest over smallest value of a bias field: beyond it, N4 fits what is no bias."""
 BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
+DISPLACED, TURNED = 1.0, 1.0
+"""Voxels and degrees by which a section may lie displaced: where none was imaged below the next
+one's surface, tissue that changes looks like a rotation by up to half a degree."""
 UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
 COMPARED = 5
 """Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
@@ -61,7 +64,7 @@ def checks(
         found += [_places(sections), _covered(sections)]
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
     if stack:
-        found += [_depth(stack), _bright(stack), _turned(stack)]
+        found += [_depth(stack), _bright(stack), _turned(stack), _placed(stack)]
     if n4:
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
         varied = {s.title: s.cv_after for s in quality}
@@ -189,6 +192,27 @@ def _turned(stack: StackFigures) -> Check:
     odd = {title: f"{title} fits flipped in {axes}" for title, axes in known.items() if axes}
     text = f"{_named([*odd.values()])}; turn its mosaic over, and run again."
     return _judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
+
+
+def _placed(stack: StackFigures) -> Check:
+    name, limit = "Section alignment", f"{DISPLACED:g} voxel, {TURNED:g}°"
+    if any(s.flipped for s in stack.sections):
+        return _unknown(name, limit, "A section that lies upside down fits somewhere by chance.")
+    own = {title_of("", s.number): s for s in stack.sections if not s.missing}
+    known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
+    if not known:
+        return _unknown(name, limit, "No neighbouring sections have structure in common.")
+    shift, turn = (float(max(values)) for values in zip(*known.values(), strict=True))
+    if stack.align == "none":
+        most = DISPLACED * stack.voxel_size[1]
+        odd = [title for title, (by, angle) in known.items() if by > most or angle > TURNED]
+        way = "rigid" if turn > TURNED / 5 else "translation"
+        text = f"{_named(odd)}: displaced against the others; try --stack_align {way}."
+        return _judged(name, limit, f"up to {shift:.1f} µm and {turn:.2f}°", odd, text)
+    lost = [title for title in own if title not in known]
+    text = f"{_named(lost)}: like no neighbour and not moved; look at the pictures."
+    value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
+    return _judged(name, "all match", value, lost, text)
 
 
 def _converged(n4: N4Figures, threshold: float | None) -> Check:

@@ -20,6 +20,7 @@ from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Advance, progress
 from octane.pipeline.workers import plan_workers, run_tiles
+from octane.stitch.alignment import Displacement
 from octane.store.image import Attributes
 from octane.store.mosaic_grid import COLUMNS, MosaicGrid, Position, Tile
 from octane.store.writer import Level, create_image
@@ -43,6 +44,14 @@ SLAB = 8
 """Planes rendered at once, so that the working arrays stay small beside the tile."""
 BYTES_PER_VOXEL = 96
 """Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
+
+
+FOLD = 0.72
+"""Place of a fold, fraction of the width: the larger part lies as if there were none."""
+FOLD_UM = 60.0
+"""Width of tissue that a fold hides under a strip as wide, which is twice as bright."""
+TEAR = (0.3, 0.35, 0.17)
+"""Centre (y, x) and radius of the tissue that a torn section lacks, fractions of the extent."""
 
 
 class Subject(NamedTuple):
@@ -87,10 +96,11 @@ def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
     """Reflectivity of the tissue at positions in micrometres, about 0 to 1.3.
 
     A folded, layered ellipsoid with white matter, two ventricles and fibre bundles in agarose.
+    ``y`` and ``x`` are axes, or positions of pixels (y, x).
     """
     ez, ey, ex = subject.extent
-    v = ((y - ey / 2) / (0.44 * ey))[:, None]
-    u = ((x - ex / 2) / (0.45 * ex))[None, :]
+    y, x = (y[:, None], x[None, :]) if y.ndim == 1 else (y, x)
+    v, u = (y - ey / 2) / (0.44 * ey), (x - ex / 2) / (0.45 * ex)
     angle, distance = np.arctan2(v, u), np.hypot(u, v)
     # The sine of a sum is made of those of its terms, which are of a plane or of z alone.
     waves = [
@@ -98,13 +108,13 @@ def tissue(subject: Subject, z: Axis, y: Axis, x: Axis) -> Block:
         for depth, k, drift in ((0.05, 7, 4), (0.02, 17, -9))
     ]
     width = EDGE_UM / (0.44 * min(ey, ex))
-    bundles = 0.12 * np.sin(2 * np.pi * (y[:, None] + 0.6 * x) / 90.0)
+    bundles = 0.12 * np.sin(2 * np.pi * (y + 0.6 * x) / 90.0)
     rises = np.diff([BACKGROUND, *(reflectivity for _, reflectivity in LAYERS)])
     ventricles = np.zeros_like(distance)
     for side in (-1, 1):
         ventricle = np.hypot((u - side * 0.2) / 0.12, (v + 0.05) / 0.24)
         ventricles += _step(1 - ventricle, 8 * width, 0.3 - LAYERS[-1][1])
-    value = np.empty((len(z), len(y), len(x)), np.float32)
+    value = np.empty((len(z), *distance.shape), np.float32)
     for start in range(0, len(z), SLAB):
         zz = z[start : start + SLAB, None, None] / ez
         # Taller in the middle of the stack, with folds that wander from section to section.
@@ -166,6 +176,31 @@ def stage_errors(p: PhantomParameters, section: int, tiles: list[Tile]) -> dict[
     return {tile: (float(dy), float(dx)) for tile, (dy, dx) in zip(tiles, moves, strict=True)}
 
 
+def displacements(p: PhantomParameters) -> list[Displacement]:
+    """Displacement of each section, uniform over the range that the parameters give."""
+    generator = np.random.default_rng([p.seed, 2])
+    reach = (p.shift, p.shift, p.rotation)
+    drawn = generator.uniform(-1, 1, (p.sections, 3)) * reach
+    return [Displacement(*map(float, move)) for move in drawn]
+
+
+def displaced_tissue(p: PhantomParameters, section: int, z: Axis, y: Axis, x: Axis) -> Block:
+    """Tissue of a section that was displaced, folded or torn, where the microscope sees it."""
+    subject, move = Subject.of(p), displacements(p)[section]
+    folded, torn = section + 1 in p.folded, section + 1 in p.torn
+    if not (any(move) or folded or torn):
+        return tissue(subject, z, y, x)
+    _, ey, ex = subject.extent
+    own_y, own_x = move.before(y[:, None], x[None, :], (ey / 2, ex / 2))
+    beyond = own_x - FOLD * ex if folded else np.full(own_x.shape, -1.0)
+    values = tissue(subject, z, own_y, np.where(beyond > 0, own_x + FOLD_UM, own_x))
+    values *= np.where((beyond > 0) & (beyond < FOLD_UM), np.float32(2), np.float32(1))
+    if torn:
+        apart = np.hypot(own_y / ey - TEAR[0], own_x / ex - TEAR[1])
+        values = np.where(apart < TEAR[2], np.float32(BACKGROUND), values)
+    return values
+
+
 def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
     nz, ty, tx = p.tile_shape
     shape = (
@@ -197,7 +232,7 @@ def render_tile(
         values = speckle(p.speckle_looks, shape, [p.seed, section, *tile])
     else:
         values = np.ones(shape, np.float32)
-    values *= tissue(subject, z, y, x)
+    values *= displaced_tissue(p, section, z, y, x)
     for start in range(0, len(z), SLAB):
         planes = slice(start, start + SLAB)
         values[planes] *= bias_field(subject, p.bias, z[planes], y, x)
@@ -293,6 +328,9 @@ def _write_truth(
             return np.concatenate([function(slab, y, x) for slab in slabs])
 
         _write(folder / f"{name}.ome.zarr", level, "float32", render, execution)
+    rows = [(k, *move) for k, move in enumerate(displacements(p), start=1)]
+    with (folder / "displacements.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("section", *Displacement._fields), *rows])
     write_json(folder / "truth.json", p.model_dump(mode="json"))
 
 

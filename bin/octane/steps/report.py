@@ -96,6 +96,8 @@ def _files(
                 found[f"{name}.ome.zarr/"] = "the resampled volume, OME-Zarr"
         if any("--save-bias-field" in entry.record.command for entry in entries):
             found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
+        if "stack" in steps:
+            found[f"{subject}_displacements.csv"] = "how each section lies displaced, CSV"
         found["metrics/"] = "the record of every task"
         found[CRATE] = "provenance of these results, RO-Crate"
     return found | {

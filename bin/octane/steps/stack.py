@@ -1,6 +1,8 @@
 """STACK: the sections of a subject on top of each other, with their boundaries recorded."""
 
+import csv
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,16 +14,19 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
 from octane.core.arrays import as_dtype, require_cpu, working_type
 from octane.core.errors import OctaneError
+from octane.core.files import require_free, writing
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.pipeline.workers import plan_workers
-from octane.resample.operator import interpolator
+from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
+from octane.resample.operator import AxisOperator, interpolator
 from octane.resample.resampler import apply
-from octane.stitch.faces import Faces, brightness, flips
+from octane.stitch.alignment import IN_PLACE, Displacement, measure, solve
+from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips
 from octane.store.image import Attributes, Image, open_image
+from octane.store.mosaic_grid import Position
 from octane.store.sections import (
     Section,
     imaged_plane,
@@ -30,18 +35,33 @@ from octane.store.sections import (
     read_sections,
     require_alike,
 )
-from octane.store.volumes import Cuts
+from octane.store.volumes import CUT, Cuts
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
 
+FACE = {"none": 256, "translation": 512, "rigid": 512}
+"""Longest edge of a face that is compared, pixels."""
+FACES_BYTES = 1 << 27
+"""Most that all faces take."""
+FACING = 2
+"""Planes of each section that are compared where it was not imaged below the next one's surface."""
+LEAST = 0.25
+"""Displacement at a section's border, voxels, below which it stays: it would be blurred for what is
+noise."""
+
+Measured = Mapping[int, Displacement]
+"""Displacements by the sections' numbers."""
 Box = tuple[Vector, Vector]
 """Edge and extent, micrometres."""
 
 
 @dataclass(frozen=True)
 class Slab:
-    """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap."""
+    """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap.
+
+    STACK undoes ``displaced``, a displacement about ``middle`` (y, x).
+    """
 
     number: int
     name: str
@@ -51,6 +71,8 @@ class Slab:
     surface: float
     thickness: float
     planes: range = range(0)
+    displaced: Displacement = IN_PLACE
+    middle: Position = (0.0, 0.0)
 
 
 def _depth(image: Image, extent: Vector) -> float:
@@ -92,6 +114,11 @@ def lay_out(
     ``images`` are the sections, or what they will be made of; ``boxes`` their edges and extents.
     A blank slab stands where a number is missing.
     """
+    if parameters.align != "none" and not np.isclose(*spacing[1:], rtol=1e-6):
+        raise OctaneError(
+            f"--align {parameters.align} needs voxels as high as wide, and {images[0].path} has "
+            f"{spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
+        )
     numbers = numbered(images, parameters.allow_missing_sections)
     known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
     slabs: list[Slab] = []
@@ -139,48 +166,270 @@ def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
     return z[depth <= slab.extent[0] + 1e-6]
 
 
-def _paste(result: npt.NDArray, region: Region, slab: Slab, grid: Grid, lane: Lane) -> None:
-    """Interpolate a section into a block that it may meet."""
-    image, planes = slab.image, slab.planes
-    if image is None or planes.start >= region[0].stop or planes.stop <= region[0].start:
+def _paste(
+    result: npt.NDArray, region: Region, slab: Slab, grid: Grid, facing: Faces | None, lane: Lane
+) -> None:
+    """Interpolate a section into a block that it may meet, and keep its faces as they lie."""
+    planes = slab.planes
+    if slab.image is None or planes.start >= region[0].stop or planes.stop <= region[0].start:
         return
-    own = image.grid
+    if facing is not None and slab.number not in facing.ends:
+        facing = None
     here = range(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
-    spans = [_imaged(slab, here, grid)]
-    for axis in (1, 2):
+    inside = _imaged(slab, here, grid)
+    # What was imaged below the last plane is the tissue of the next section's first ones.
+    below = facing.ends[slab.number][1] if facing and here.stop == planes.stop else inside[:0]
+    read = np.union1d(inside, below[below >= planes.stop])
+    found = _interpolated(slab, read, region, grid, lane) if len(read) else None
+    if found is None:
+        return
+    values, (rows, columns) = found
+    if facing is not None:
+        span = slice(int(read[0]), int(read[-1]) + 1)
+        facing.add(values, (span, rows, columns), slab.number)
+    with lane.timed("compute"):
+        first = int(read[0]) - region[0].start
+        place = (
+            slice(first, first + len(inside)),
+            *(
+                slice(s.start - r.start, s.stop - r.start)
+                for s, r in zip((rows, columns), region[1:], strict=True)
+            ),
+        )
+        result[place] = as_dtype(values[: len(inside)], result.dtype)
+
+
+def _interpolated(
+    slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
+) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
+    """Values of a section on planes of the volume within a region, and their rows and columns."""
+    image, moved = slab.image, slab.displaced
+    assert image is not None
+    if moved.rotation:
+        return _turned(slab, planes, region, grid, lane)
+    shifts = (moved.y, moved.x)
+    spans = [planes]
+    for axis, shift in zip((1, 2), shifts, strict=True):
         r, t = region[axis], grid.spacing[axis]
-        first = (slab.edge[axis] - grid.edge[axis]) / t
-        last = (slab.edge[axis] + slab.extent[axis] - grid.edge[axis]) / t
+        first = (slab.edge[axis] - shift - grid.edge[axis]) / t
+        last = (slab.edge[axis] - shift + slab.extent[axis] - grid.edge[axis]) / t
         low = int(np.ceil(first - 0.5 - 1e-6))
         high = int(np.floor(last - 0.5 + 1e-6)) + 1
         spans.append(np.arange(max(r.start, low), min(r.stop, high)))
     if not all(len(span) for span in spans):
-        return
-    # The volume counts depth from its own top, a section from where it was imaged.
-    offsets = (slab.edge[0] - slab.surface, *grid.edge[1:])
-    parts = []
-    for span, s, offset, o, n in zip(
-        spans, own.spacing, offsets, own.origin, own.shape, strict=True
-    ):
-        index = ((span + 0.5) * s + offset - o) / s
-        # Indices that are whole within 1e-6 copy and do not blur.
-        whole = np.abs(index - np.round(index)) < 1e-6
-        operator = interpolator(np.where(whole, np.round(index), index), n)
-        parts.append(operator.part(slice(None)))
-    needed = tuple(taken for _, taken in parts)
-    with lane.timed("read"):
-        memory = lane.buffer("section", [r.stop - r.start for r in needed], image.dtype)
-        values = image.read(needed, memory)
-    lane.metrics.count("read", values.nbytes)
+        return None
+    parts = [_along_z(slab, planes)]
+    for span, axis, shift in zip(spans[1:], (1, 2), shifts, strict=True):
+        s = image.grid.spacing[axis]
+        index = ((span + 0.5) * s + grid.edge[axis] - image.grid.origin[axis] + shift) / s
+        parts.append(_operator(index, image.grid.shape[axis]))
+    values = _read(image, tuple(taken for _, taken in parts), lane)
     with lane.timed("compute"):
-        values = values.astype(working_type(image.dtype), copy=False)
         for axis, (operator, _) in enumerate(parts):
             values = apply(operator, values, axis)
-        place = tuple(
-            slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
-            for s, r in zip(spans, region, strict=True)
+    rows, columns = (slice(int(span[0]), int(span[-1]) + 1) for span in spans[1:])
+    return values, (rows, columns)
+
+
+def _operator(index: npt.NDArray[np.floating], n: int) -> tuple[AxisOperator, slice]:
+    """Linear interpolation of ``n`` samples, and the samples that it needs."""
+    # Indices that are whole within 1e-6 copy and do not blur.
+    whole = np.abs(index - np.round(index)) < 1e-6
+    return interpolator(np.where(whole, np.round(index), index), n).part(slice(None))
+
+
+def _along_z(slab: Slab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
+    """Interpolation of planes of the volume from a section's."""
+    assert slab.image is not None
+    own = slab.image.grid
+    # The volume counts depth from its own top, a section from where it was imaged.
+    offset = slab.edge[0] - slab.surface
+    index = ((planes + 0.5) * own.spacing[0] + offset - own.origin[0]) / own.spacing[0]
+    return _operator(index, own.shape[0])
+
+
+def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
+    with lane.timed("read"):
+        memory = lane.buffer("section", [r.stop - r.start for r in region], image.dtype)
+        values = image.read(region, memory)
+    lane.metrics.count("read", values.nbytes)
+    return values.astype(working_type(image.dtype), copy=False)
+
+
+def _turned(
+    slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
+) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
+    """Values of a rotated section: linear in z, then bilinear; 0 beyond its border."""
+    image = slab.image
+    assert image is not None
+    own = image.grid
+    centres = [
+        (np.arange(r.start, r.stop) + 0.5) * t + e
+        for r, t, e in zip(region[1:], grid.spacing[1:], grid.edge[1:], strict=True)
+    ]
+    y, x = slab.displaced.of(centres[0][:, None], centres[1][None, :], slab.middle)
+    inside = np.ones(y.shape, bool)
+    for at, axis in ((y, 1), (x, 2)):
+        edge, tolerance = slab.edge[axis], 1e-6 * own.spacing[axis]
+        inside &= (at >= edge - tolerance) & (at <= edge + slab.extent[axis] + tolerance)
+    if not (inside.any() and len(planes)):
+        return None
+    along_z, taken = _along_z(slab, planes)
+    needed, lower, fractions = [taken], [], []
+    for at, axis in ((y, 1), (x, 2)):
+        index = np.clip((at - own.origin[axis]) / own.spacing[axis], 0, own.shape[axis] - 1)
+        first = np.minimum(np.floor(index), max(own.shape[axis] - 2, 0))
+        start, stop = int(first[inside].min()), int(first[inside].max()) + 2
+        needed.append(slice(start, min(stop, own.shape[axis])))
+        lower.append(np.where(inside, first - start, 0).astype(np.intp))
+        fractions.append(index - first)
+    source = _read(image, tuple(needed), lane)
+    with lane.timed("compute"):
+        source = apply(along_z, source, 0)
+        size = source.shape[2]
+        steps = [
+            np.minimum(low + 1, n - 1) - low for low, n in zip(lower, source.shape[1:], strict=True)
+        ]
+        at = lower[0] * size + lower[1]
+        (up, down), (left, right) = ((inside * (1 - f), inside * f) for f in fractions)
+        places = (at, at + steps[1], at + size * steps[0], at + size * steps[0] + steps[1])
+        weights = [
+            w.astype(source.real.dtype) for w in (up * left, up * right, down * left, down * right)
+        ]
+        result, term = (
+            np.zeros((len(planes), *y.shape), source.dtype),
+            np.empty_like(y, source.dtype),
         )
-        result[place] = as_dtype(values, result.dtype)
+        for plane, total in zip(source.reshape(len(planes), -1), result, strict=True):
+            for place, weight in zip(places, weights, strict=True):
+                # Without tests of the indices, which lie inside.
+                np.take(plane, place, out=term, mode="clip")
+                term *= weight
+                total += term
+    return result, (region[1], region[2])
+
+
+def _facing(slabs: Sequence[Slab], grid: Grid, longest: int) -> Faces:
+    """The planes on which sections are compared: those that show the same tissue, if there are."""
+    ends: dict[int, Ends] = {}
+    count = FACING
+    for slab in (slab for slab in slabs if slab.image is not None):
+        own, stop = _imaged(slab, slab.planes, grid), slab.planes.stop
+        deeper = _imaged(slab, range(stop, stop + DEPTH), grid)
+        bottom = deeper if len(deeper) else own[-FACING:]
+        ends[slab.number] = (own[:count], bottom)
+        count = len(bottom)
+    _, ny, nx = grid.shape
+    least = (8 * len(ends) * ny * nx / FACES_BYTES) ** 0.5
+    return Faces(ends, (ny, nx), max(1, -(-max(ny, nx) // longest), math.ceil(least)))
+
+
+def _survey(
+    facing: Faces,
+    slabs: Sequence[Slab],
+    grid: Grid,
+    dtype: np.dtype,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> npt.NDArray:
+    """Gather the faces of sections before any is written; return the cut across y in the middle."""
+    ny, nx = grid.shape[1:]
+    tiles = blocks((1, ny, nx), (1, *Level.volume(grid).owned[1:]))
+    imaged = [slab for slab in slabs if slab.number in facing.ends]
+    cut = np.zeros((grid.shape[0], nx), dtype)
+
+    def work(slab: Slab, lane: Lane) -> int:
+        first, last = facing.ends[slab.number]
+        planes = np.arange(first[0], last[-1] + 1)
+        own = len(_imaged(slab, slab.planes, grid))
+        span = slice(int(planes[0]), int(planes[-1]) + 1)
+        # In their order within one task: sums are the same on any number of threads.
+        for tile in tiles:
+            found = _interpolated(slab, planes, (span, *tile[1:]), grid, lane)
+            if found is None:
+                continue
+            values, (rows, columns) = found
+            with lane.timed("compute"):
+                facing.add(values, (span, rows, columns), slab.number)
+                if rows.start <= ny // 2 < rows.stop:
+                    seen = values[:own, ny // 2 - rows.start]
+                    cut[span.start : span.start + own, columns] = as_dtype(seen, cut.dtype)
+        return len(planes) * ny * nx * cut.itemsize
+
+    workers = _workers(grid, cut.dtype, facing, len(imaged), execution)
+    run_pipeline(imaged, work, label="faces", workers=workers, metrics=metrics)
+    return cut
+
+
+def _workers(
+    grid: Grid, dtype: np.dtype, facing: Faces | None, count: int, execution: ExecutionParameters
+) -> int:
+    """How many of ``count`` blocks are worked on at once."""
+    need = 5 * int(np.prod(np.minimum(Level.volume(grid).owned, grid.shape)))
+    need *= max(4, dtype.itemsize)
+    # Faces are compared at several resolutions.
+    faces = 3 * sum(face.nbytes for own in facing.sums.values() for face in own) if facing else 0
+    memory, fixed = bytes_of(execution.memory), PROCESS_BYTES + faces
+    return plan_workers(need, memory, execution.workers, count, fixed=fixed)
+
+
+def _measured(
+    facing: Faces,
+    slabs: Sequence[Slab],
+    grid: Grid,
+    parameters: StackParameters,
+    execution: ExecutionParameters,
+    metrics: Metrics,
+) -> Measured:
+    """Displacements of the sections that fit a neighbour; a warning names the others."""
+    tops, bottoms = [], []
+    for slab in (slab for slab in slabs if slab.number in facing.sums):
+        seen = []
+        for axis in (1, 2):
+            cell = facing.step * grid.spacing[axis]
+            edges = grid.edge[axis] + cell * np.arange(grid.shape[axis] // facing.step + 1)
+            last = slab.edge[axis] + slab.extent[axis] + 1e-6 * cell
+            seen.append((edges[:-1] >= slab.edge[axis] - 1e-6 * cell) & (edges[1:] <= last))
+        inside = seen[0][:, None] & seen[1]
+        for sums, faces in zip(facing.sums[slab.number], (tops, bottoms), strict=True):
+            whole = sums[: len(inside), : inside.shape[1]]
+            faces.append(np.where(inside, whole, np.nan).astype(np.float32))
+    numbers, pixel = [*facing.sums], facing.step * grid.spacing[1]
+    if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
+        return {}
+    rotate, workers = parameters.align != "translation", execution.workers or cores()
+    with metrics.timed("align"):
+        pairs = measure(tops, bottoms, pixel, rotate=rotate, workers=workers)
+        found = solve(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
+    known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
+    odd = [str(number) for number in numbers if number not in known]
+    if odd and parameters.align != "none":
+        metrics.warn(
+            f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
+            "imaged; look at the pictures."
+        )
+    return {n: own.rounded for n, own in zip(numbers, found, strict=True) if n in known}
+
+
+def _realigned(
+    slabs: Sequence[Slab], grid: Grid, found: Measured, facing: Faces
+) -> tuple[Grid, list[Slab]]:
+    """Note the displacements that are more than noise, and find a grid that holds all."""
+    sides = [
+        facing.step * (n // facing.step) * t
+        for n, t in zip(grid.shape[1:], grid.spacing[1:], strict=True)
+    ]
+    middle = (grid.edge[1] + sides[0] / 2, grid.edge[2] + sides[1] / 2)
+    spacing, radius = grid.spacing[1], max(sides) / 2
+    moved = {n: own for n, own in found.items() if own.reach(radius) >= LEAST * spacing}
+    # Whole voxels more, so that sections that stay are copied as without alignment.
+    corner = math.hypot(*grid.extent[1:]) / 2 + grid.spacing[1] * facing.step
+    border = math.ceil(max((own.reach(corner) for own in moved.values()), default=0) / spacing)
+    edge = vector(grid.edge[0], *(e - border * spacing for e in grid.edge[1:]))
+    extent = vector(grid.extent[0], *(e + 2 * border * spacing for e in grid.extent[1:]))
+    return Grid.covering(edge, extent, grid.spacing) if border else grid, [
+        replace(slab, displaced=moved.get(slab.number, IN_PLACE), middle=middle) for slab in slabs
+    ]
 
 
 def stack_sections(
@@ -189,6 +438,7 @@ def stack_sections(
     parameters: StackParameters,
     reading: InputParameters,
     execution: ExecutionParameters,
+    table: Path | None = None,
 ) -> Metrics:
     """Stack sections into one volume.
 
@@ -201,6 +451,8 @@ def stack_sections(
         OME-Zarr sections; ordered by the number in their metadata or name.
     destination
         OME-Zarr volume to be written.
+    table
+        CSV file to be written: how each section lies displaced, and whether it was moved back.
 
     Raises
     ------
@@ -208,48 +460,92 @@ def stack_sections(
         For sections that do not fit together, gaps, and output that is not usable.
     """
     require_cpu(execution.backend, "STACK")
+    for path in filter(None, (destination, table)):
+        require_free(path, overwrite=execution.overwrite)
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
+    metrics = Metrics("stack", settings=parameters.recorded(reading))
+    metrics.device = describe(np)
+    aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
+    measured: Measured = {}
+    if aligned:
+        cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)
+        measured = _measured(facing, slabs, grid, parameters, execution, metrics)
+        grid, slabs = _realigned(slabs, grid, measured, facing)
+        step = max(1, -(-max(grid.shape) // CUT))
+        metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     sections = noted_sections(
         [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
     )
+    undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
+    own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
     missing = [s.number for s in slabs if s.image is None]
-    metrics = Metrics("stack", settings=parameters.recorded(reading))
-    metrics.device = describe(np)
     if missing:
         metrics.warn(
             f"Sections {', '.join(map(str, missing))} are missing: blank slabs stand there."
         )
     named = {k: v for k, v in first.attributes.items() if k == "channel"}
-    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": sections}
+    attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
     imaged = {s.number: _imaged(s, s.planes, grid) for s in slabs if s.image is not None}
-    faces = Faces(imaged, grid.shape[1:])
-    _write(destination, slabs, grid, first.dtype, attributes, faces, execution, metrics)
+    ends = {number: (own[:DEPTH], own[-DEPTH:]) for number, own in imaged.items()}
+    faces = Faces(ends, grid.shape[1:])
+    gathered = (faces, None if aligned else facing)
+    _write(destination, slabs, grid, first.dtype, attributes, gathered, execution, metrics)
+    if not aligned:
+        measured = _measured(facing, slabs, grid, parameters, execution, metrics)
     beyond = sum(len(s.planes) - len(imaged[s.number]) for s in slabs if s.number in imaged)
     if beyond:
         metrics.warn(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
             "check --section-thickness."
         )
+    found = _checked(faces, measured, slabs, metrics)
+    noted = StackFigures.model_validate(
+        {
+            "sections": [section | found.get(section["number"], {}) for section in sections],
+            "align": parameters.align,
+            "missing_sections": missing,
+            "planes_not_imaged": beyond,
+            "shape": grid.shape,
+            "voxel_size": grid.spacing,
+        }
+    )
+    metrics.note(noted)
+    if table is not None:
+        _write_table(table, noted, overwrite=execution.overwrite)
+    return metrics
+
+
+def _checked(
+    faces: Faces, measured: Measured, slabs: Sequence[Slab], metrics: Metrics
+) -> dict[object, dict[str, object]]:
+    """Figures of each section that say how it fits its neighbours, by number."""
     with metrics.timed("check"):
         pairs = [*faces.sums.values()]
-        found = {
+        found: dict[object, dict[str, object]] = {
             number: {"brightness": bright, "flipped": flipped}
             for number, bright, flipped in zip(
                 faces.sums, brightness(pairs), flips(pairs), strict=True
             )
         }
-    figures = {
-        "sections": [section | found.get(section["number"], {}) for section in sections],
-        "missing_sections": missing,
-        "planes_not_imaged": beyond,
-        "shape": grid.shape,
-        "voxel_size": grid.spacing,
-    }
-    metrics.note(StackFigures.model_validate(figures))
-    return metrics
+    for slab in (slab for slab in slabs if slab.number in measured):
+        own, moved = measured[slab.number], any(slab.displaced)
+        found[slab.number].update(shift=own[:2], rotation=own.rotation, moved=moved)
+    return found
+
+
+def _write_table(path: Path, figures: StackFigures, *, overwrite: bool) -> None:
+    rows = [
+        (s.number, *(s.shift or ("", "")), "" if s.rotation is None else s.rotation, int(s.moved))
+        for s in figures.sections
+    ]
+    with (
+        writing(path, overwrite=overwrite) as partial,
+        partial.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        csv.writer(stream).writerows([("section", "y", "x", "rotation", "moved"), *rows])
 
 
 def _write(
@@ -258,15 +554,15 @@ def _write(
     grid: Grid,
     dtype: np.dtype,
     attributes: Attributes,
-    faces: Faces,
+    gathered: tuple[Faces, Faces | None],
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> None:
     """Interpolate and write the volume block by block, and keep the faces of its sections."""
     level = Level.volume(grid)
-    need = 5 * int(np.prod(np.minimum(level.owned, grid.shape))) * max(4, dtype.itemsize)
+    faces, facing = gathered
     regions = blocks(grid.shape, level.owned)
-    workers = plan_workers(need, bytes_of(execution.memory), execution.workers, len(regions))
+    workers = _workers(grid, dtype, facing, len(regions), execution)
     with create_image(
         destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
     ) as (writer,):
@@ -277,7 +573,7 @@ def _write(
             result = lane.buffer("result", [r.stop - r.start for r in region], dtype)
             result[...] = 0
             for slab in slabs:
-                _paste(result, region, slab, grid, lane)
+                _paste(result, region, slab, grid, facing, lane)
             faces.add(result, region)
             with lane.timed("write"):
                 cuts[region] = result

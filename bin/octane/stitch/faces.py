@@ -26,7 +26,9 @@ ASIDE = 0.15
 FLIPS = ("", "y", "x", "yx")
 """Axes along which a face may be turned over, by number."""
 
-Face = npt.NDArray[np.float64]
+Face = npt.NDArray[np.floating]
+Ends = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""First and last planes of a section."""
 
 
 class Faces:
@@ -34,31 +36,41 @@ class Faces:
 
     Parameters
     ----------
-    planes
-        Planes of the volume that each section imaged, by its number.
+    ends
+        First and last planes of each section in the volume, by its number.
     shape
         Pixels of the volume (y, x).
+    step
+        Pixels of the volume along a pixel of a face; None where the faces are to be small.
     """
 
-    def __init__(self, planes: Mapping[int, npt.NDArray[np.int64]], shape: Sequence[int]) -> None:
-        self.step = max(1, -(-max(shape) // EDGE))
-        self.ends = {k: (own[:DEPTH], own[-DEPTH:]) for k, own in planes.items() if len(own)}
+    def __init__(
+        self, ends: Mapping[int, Ends], shape: Sequence[int], step: int | None = None
+    ) -> None:
+        self.step = step or max(1, -(-max(shape) // EDGE))
+        self.ends = {number: own for number, own in ends.items() if len(own[0])}
         size = [-(-n // self.step) for n in shape]
+        dtype = np.float64 if step is None else np.float32
         self.sums: dict[int, tuple[Face, Face]] = {
-            number: (np.zeros(size), np.zeros(size)) for number in self.ends
+            number: (np.zeros(size, dtype), np.zeros(size, dtype)) for number in self.ends
         }
         self._lock = Lock()
 
-    def add(self, block: npt.NDArray, region: Region) -> None:
-        """Add the planes that a block of the volume holds; any thread may call it."""
+    def add(self, block: npt.NDArray, region: Region, section: int | None = None) -> None:
+        """Add the planes that a block of the volume, or of one section, holds.
+
+        Any thread may call it.
+        """
         pixels = [np.arange(r.start, r.stop) // self.step for r in region[1:]]
         (rows, first), (columns, left) = (np.unique(p, return_index=True) for p in pixels)
-        for number, ends in self.ends.items():
-            for planes, total in zip(ends, self.sums[number], strict=True):
+        for number in self.ends if section is None else [section]:
+            for planes, total in zip(self.ends[number], self.sums[number], strict=True):
                 own = planes[(planes >= region[0].start) & (planes < region[0].stop)]
                 if len(own):
-                    seen = finite(np.abs(block[own - region[0].start]))
+                    seen = np.abs(block[int(own[0]) - region[0].start :][: len(own)])
                     mean = seen.mean(axis=0, dtype=np.float64)
+                    if not np.isfinite(mean).all():
+                        mean = finite(seen).mean(axis=0, dtype=np.float64)
                     part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
                     with self._lock:
                         total[np.ix_(rows, columns)] += part * len(own) / len(planes)

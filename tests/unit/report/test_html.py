@@ -308,6 +308,21 @@ def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     assert twin["summary"]["flagged"] == ["Section 2", "Section 4", "Section 5"]
 
 
+def test_displacements_have_a_table_and_a_cut_before_and_after(subject: Subject) -> None:
+    subject.stack(4, shifts={1: 0.0, 2: -23.4, 3: 12.0})
+    page = subject.report().read_text(encoding="utf-8")
+    assert "-23.4 µm" in page
+    assert "+0.50°" in page
+    assert page.count("no match") == 1
+    assert 'alt="Central XZ plane before alignment"' in page
+    assert 'alt="Central XZ plane after alignment"' in page
+
+
+def test_without_displacements_there_is_no_table_of_them(subject: Subject) -> None:
+    subject.stack(4)
+    assert "Displacement of each section" not in Page(subject.report()).text
+
+
 def test_a_section_alone_needs_no_number(subject: Subject) -> None:
     subject.stitch(1)
     subject.stack(1)

@@ -1,5 +1,7 @@
 """The verdict: faults made in a phantom are found by the check for them; good subjects pass all."""
 
+import re
+
 import pytest
 from made_faults import FAULTS, Change, judged
 
@@ -92,6 +94,35 @@ def test_a_good_subject_raises_nothing(judge, subject):
     assert sum(check.state == "good" for check in found) >= 7
 
 
+def slab(number, y=0.0, x=0.0, rotation=0.0, **given):
+    place = {"number": number, "start": 5 * number - 5, "stop": 5 * number}
+    figures = {**place, "shift": (y, x), "rotation": rotation, **given}
+    return SectionFigures.model_validate(figures)
+
+
+@pytest.mark.parametrize(
+    ("align", "third", "words"),
+    [
+        ("none", {"y": 6.0, "x": -6.0}, None),
+        ("none", {"y": 31.0, "x": 9.0}, "Section 3: displaced .* --stack_align translation"),
+        ("none", {"x": 31.0, "rotation": 0.5}, "Section 3: displaced .* --stack_align rigid"),
+        ("none", {"rotation": -1.2}, "Section 3: displaced .* --stack_align rigid"),
+        ("none", {"shift": None, "rotation": None}, None),
+        ("rigid", {"y": 31.0, "moved": True}, None),
+        ("rigid", {"shift": None, "rotation": None}, "Section 3: like no neighbour"),
+    ],
+)
+def test_displaced_sections_are_named_with_a_remedy(align, third, words):
+    sections = [slab(1), slab(2), slab(3, **third), slab(4, missing=True, shift=None)]
+    stack = StackFigures(
+        sections=sections, align=align, shape=(20, 50, 50), voxel_size=(10.0, 10.0, 10.0)
+    )
+    check = next(c for c in checks([], {}, stack, None) if c.name == "Section alignment")
+    assert check.state == ("warning" if words else "good")
+    assert re.search(words or "^$", check.sentence)
+    assert check.sections == (("Section 3",) if words else ())
+
+
 def n4(**given):
     level = LevelFigures(iterations=50, convergence=[0.1, 0.002])
     known = N4Figures(
@@ -129,6 +160,6 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     stack = StackFigures(sections=[slab], shape=(1, 2, 3), voxel_size=(1.0, 1.0, 1.0))
     found = checks(qualities(tiles, stack, None), tiles, stack, None)
     unknown = [check for check in found if check.state == "not checked"]
-    assert len(unknown) == 8
+    assert len(unknown) == 9
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]

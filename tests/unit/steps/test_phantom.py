@@ -10,10 +10,14 @@ import pytest
 from octane.config.params import ExecutionParameters, PhantomParameters
 from octane.steps.phantom import (
     BACKGROUND,
+    FOLD,
+    FOLD_UM,
     LAYERS,
     SCALE,
+    TEAR,
     Subject,
     bias_field,
+    displacements,
     make_phantom,
     section_gain,
     shading,
@@ -21,6 +25,7 @@ from octane.steps.phantom import (
     stage_errors,
     tissue,
 )
+from octane.stitch.alignment import Displacement
 from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid
 
@@ -179,3 +184,51 @@ def test_sections_differ_in_brightness_by_the_steps_asked_for():
     assert 1.3 < max(gains) <= np.exp(0.4)
     assert section_gain(1, 3, 0.4) == gains[3]
     assert section_gain(1, 3, 0) == 1
+
+
+def voxels_of(folder, number):
+    return np.asarray(open_image(folder / f"mosaics/section_{number:02d}.ome.zarr").array.opened[:])
+
+
+def rows_of(folder):
+    with (folder / "truth/displacements.csv").open(newline="") as stream:
+        return [[float(v) for v in row.values()] for row in csv.DictReader(stream)]
+
+
+def test_sections_are_displaced_as_the_truth_says(write_phantom):
+    whole = {"tiles": (1, 1), "tile_shape": (4, 60, 80), "edge_fraction": 0.0, "sections": 3}
+    voxels = {"voxel_size": (10.0, 10.0, 10.0), "section_thickness": 40.0}
+    folder, p = write_phantom(**whole, **voxels, shift=60.0, rotation=4.0)
+    subject, rows = Subject.of(p), rows_of(folder)
+    assert [row[0] for row in rows] == [1, 2, 3]
+    moves = np.array(rows)[:, 1:]
+    assert (np.abs(moves) <= (60, 60, 4)).all()
+    assert len(np.unique(moves)) == 9
+    z, y, x = ((np.arange(n) + 0.5) * 10 for n in p.tile_shape)
+    for (number, *move), displacement in zip(rows, displacements(p), strict=True):
+        assert move == list(displacement)
+        # Tissue that lies at q is seen where a displacement moves it.
+        middle = (300.0, 400.0)
+        down, across = Displacement(*move).before(*np.meshgrid(y, x, indexing="ij"), middle)
+        expected = SCALE * tissue(subject, z + (number - 1) * 40, down, across)
+        np.testing.assert_allclose(voxels_of(folder, int(number)), expected, rtol=1e-4)
+
+
+def test_folds_and_losses_are_where_they_were_asked_for(write_phantom):
+    given = {"tiles": (1, 1), "tile_shape": (4, 100, 100), "edge_fraction": 0.0, "sections": 3}
+    clean, _ = write_phantom(**given)
+    folder, p = write_phantom("harmed", **given, folded=(2,), torn=(3,))
+    assert rows_of(folder) == [[1, 0, 0, 0], [2, 0, 0, 0], [3, 0, 0, 0]]
+    first, second, third = ([voxels_of(f, k) for f in (clean, folder)] for k in (1, 2, 3))
+    np.testing.assert_array_equal(*first)
+    fold, width = round(FOLD * 100), round(FOLD_UM / p.voxel_size[2])
+    np.testing.assert_array_equal(*(voxels[:, :, :fold] for voxels in second))
+    before, after = second
+    np.testing.assert_allclose(after[:, :, fold + width : -width], before[:, :, fold + 2 * width :])
+    np.testing.assert_allclose(
+        after[:, :, fold : fold + width], 2 * before[:, :, fold + width : fold + 2 * width]
+    )
+    y, x = ((np.arange(100) + 0.5) / 100 - c for c in TEAR[:2])
+    lost = np.hypot(y[:, None], x[None, :]) < TEAR[2]
+    np.testing.assert_array_equal(third[1] != third[0], np.broadcast_to(lost, third[0].shape))
+    np.testing.assert_allclose(third[1][:, lost], SCALE * BACKGROUND, rtol=1e-5)

@@ -1,0 +1,226 @@
+"""Part ``alignment``: errors of displacements against phantoms' truth, and what they cost STACK."""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK as sitk
+from _common import PROJECT, cores, scratch_folder
+from _processes import run
+
+from octane.config.params import PhantomParameters
+from octane.core.geometry import Grid, blocks
+from octane.steps.phantom import displacements, render_tile, speckle
+from octane.stitch.alignment import Displacement, register, resolutions
+from octane.store.image import open_image
+from octane.store.writer import Level, create_image
+
+SIZES = (128, 256, 512)
+"""Edges of sections, voxels of 10 micrometres; they are half as wide again."""
+LOOKS = (1, 4, 16, 0)
+"""Independent looks in the speckle of a voxel; 0: none."""
+SEEDS = (1, 2, 3, 4, 5)
+SECTIONS, FACING = 4, 2
+"""Sections of a phantom, and the planes of each that its neighbour imaged as well."""
+DEPTH = 17
+"""Planes of a section in the measurement of STACK."""
+REPEATS = 4
+"""Times that a phantom's section is repeated along y and x to measure STACK."""
+RUNS = 5
+
+Faces = list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
+"""Facing planes of neighbours."""
+Found = list[tuple[float, float, float]]
+"""Displacements of the second against the first: pixels (y, x) and degrees."""
+
+SKIMAGE = """
+import json, sys, time
+import numpy as np
+from skimage.registration import phase_cross_correlation
+faces = np.load(sys.argv[1])
+start = time.perf_counter()
+found = [phase_cross_correlation(b, a, upsample_factor=20)[0].tolist() for a, b in faces]
+print(json.dumps([found, time.perf_counter() - start]))
+"""
+
+
+def phantom(
+    size: int, looks: float, seed: int, depth: int = 2 * FACING, **given: object
+) -> PhantomParameters:
+    """Return a subject of whole sections that are displaced by up to 40 um and 1 degree."""
+    made = {
+        "tiles": (1, 1),
+        "edge_fraction": 0,
+        "tile_shape": (depth, size, 3 * size // 2),
+        "voxel_size": 10,
+        "section_thickness": 10 * (depth - FACING),
+        "sections": SECTIONS,
+        "speckle_looks": looks,
+        "seed": seed,
+        "shift": 40,
+        "rotation": 1,
+    }
+    return PhantomParameters.model_validate({**made, **given})
+
+
+def sections_of(p: PhantomParameters) -> list[npt.NDArray[np.float32]]:
+    """Render the sections as they are imaged."""
+    return [render_tile(p, k, (0, 0), p.tile_shape, (0, 0)) for k in range(p.sections)]
+
+
+def facing(p: PhantomParameters) -> tuple[Faces, Found]:
+    """Return the planes that show the same tissue of each two neighbours, and the truth."""
+    sections = sections_of(p)
+    faces = [
+        (one[-FACING:].mean(axis=0), other[:FACING].mean(axis=0))
+        for one, other in pairwise(sections)
+    ]
+    true = []
+    for one, other in pairwise(displacements(p)):
+        back = Displacement(-one.y, -one.x).then(Displacement(rotation=-one.rotation))
+        move = back.then(other)
+        true.append((move.y / 10, move.x / 10, move.rotation))
+    return faces, true
+
+
+def octane(faces: Faces) -> Found:
+    """Register by octane."""
+    found = []
+    for one, other in faces:
+        first, second = resolutions(one), resolutions(other)
+        found.append(register(first, second, 2.0 ** (len(first) - 1), rotate=True)[0])
+    return [tuple(move) for move in found]
+
+
+def itk(faces: Faces) -> Found:
+    """Register by SimpleITK: correlation of all pixels at three resolutions."""
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)
+    found: Found = []
+    for one, other in faces:
+        fixed, moving = (sitk.GetImageFromArray(face) for face in (one, other))
+        method = sitk.ImageRegistrationMethod()
+        method.SetMetricAsCorrelation()
+        method.SetInterpolator(sitk.sitkLinear)
+        method.SetShrinkFactorsPerLevel([4, 2, 1])
+        method.SetSmoothingSigmasPerLevel([2, 1, 0])
+        method.SetOptimizerAsRegularStepGradientDescent(1.0, 1e-4, 200)
+        method.SetOptimizerScalesFromPhysicalShift()
+        start = sitk.Euler2DTransform([(n - 1) / 2 for n in fixed.GetSize()])
+        method.SetInitialTransform(start, inPlace=True)
+        method.Execute(fixed, moving)
+        angle, x, y = start.GetParameters()
+        found.append((y, x, float(np.rad2deg(angle))))
+    return found
+
+
+def peer(python: Path, faces: Faces) -> tuple[Found, float]:
+    """Register by scikit-image, which finds shifts alone."""
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
+        path = Path(folder) / "faces.npy"
+        np.save(path, np.array(faces))
+        words = [str(python), "-c", SKIMAGE, str(path)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+    shifts, seconds = json.loads(done.stdout)
+    return [(y, x, 0.0) for y, x in shifts], seconds
+
+
+def timed(function: Callable[[Faces], Found], faces: Faces) -> tuple[Found, float]:
+    """Return what a function finds, and its seconds of a core."""
+    start = time.process_time()
+    return function(faces), time.process_time() - start
+
+
+def row(name: str, cases: list[PhantomParameters], peers: Path | None) -> dict[str, object]:
+    """Compare the programs on the same faces."""
+    errors: dict[str, list[tuple[float, float]]] = {}
+    seconds: dict[str, float] = {}
+    for faces, true in map(facing, cases):
+        found = {"octane": timed(octane, faces), "SimpleITK": timed(itk, faces)}
+        if peers is not None:
+            found["scikit-image"] = peer(peers, faces)
+        for program, (moves, spent) in found.items():
+            seconds[program] = seconds.get(program, 0.0) + spent / len(faces)
+            errors.setdefault(program, []).extend(
+                (float(np.hypot(m[0] - t[0], m[1] - t[1])), abs(m[2] - t[2]))
+                for m, t in zip(moves, true, strict=True)
+            )
+    programs = {}
+    for program, own in errors.items():
+        shift, rotation = np.percentile(own, 95, axis=0)
+        programs[program] = {
+            "shift": round(float(shift), 3),
+            "rotation": round(float(rotation), 3),
+            "seconds": round(seconds[program] / len(cases), 3),
+        }
+    return {"name": name, "pairs": len(errors["octane"]), "programs": programs}
+
+
+def cpu_seconds(words: list[str | Path]) -> tuple[float, int]:
+    """Run a program; return its seconds of cores and its peak memory."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = run(words).peak_bytes
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, peak
+
+
+def cost(size: int, runs: int) -> dict[str, object]:
+    """Measure STACK by what is aligned, on sections that are larger than their phantom's."""
+    found: dict[str, list[tuple[float, int]]] = {}
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+        folder, sections = Path(scratch), []
+        for number, own in enumerate(sections_of(phantom(size, 0, 1, DEPTH)), start=1):
+            voxels = np.tile(own, (1, REPEATS, REPEATS))
+            voxels *= speckle(4, voxels.shape, [number])
+            sections.append(folder / f"section_{number:02d}.ome.zarr")
+            level = Level.volume(Grid(own.shape[:1] + voxels.shape[1:], (10.0, 10.0, 10.0)))
+            noted: dict[str, object] = {
+                "kind": "section",
+                "section": {"number": number, "thickness": 10.0 * (DEPTH - FACING)},
+            }
+            with create_image(
+                sections[-1], [level], "float32", codec="blosc-lz4", attributes=noted
+            ) as (writer,):
+                for region in blocks(voxels.shape, level.owned):
+                    writer[region] = voxels[region]
+        words = [sys.executable, PROJECT / "bin" / "stack.py", folder / "stack.ome.zarr"]
+        words += [*sections, "--overwrite", "--workers", str(cores()), "--align"]
+        for _ in range(runs):
+            for way in ("none", "translation", "rigid"):
+                found.setdefault(way, []).append(cpu_seconds([*words, way]))
+        shape = open_image(folder / "stack.ome.zarr").grid.shape
+    ways = {
+        way: {
+            "cpu_seconds": round(median(seconds for seconds, _ in own), 2),
+            "peak_bytes": max(peak for _, peak in own),
+        }
+        for way, own in found.items()
+    }
+    return {"shape": shape, "ways": ways}
+
+
+def alignment(quick: bool, peers: Path | None) -> dict[str, object]:
+    """Measure the errors by size and speckle, and the cost."""
+    seeds = SEEDS[:1] if quick else SEEDS
+    rows = [
+        row(
+            f"{size} x {3 * size // 2}, {looks} looks",
+            [phantom(size, looks, s) for s in seeds],
+            peers,
+        )
+        for size in (SIZES[:1] if quick else SIZES)
+        for looks in LOOKS
+    ]
+    harmed = [phantom(256, 4, seed, folded=(3,), torn=(2,)) for seed in seeds]
+    rows.append(row("256 x 384, 4 looks, one folded and one torn", harmed, peers))
+    good = [phantom(256, 4, seed, shift=0, rotation=0) for seed in seeds]
+    rows.append(row("256 x 384, 4 looks, none displaced", good, peers))
+    return {"rows": rows, "cost": cost(128 if quick else 256, 1 if quick else RUNS)}

@@ -1,0 +1,35 @@
+"""Stitching and stacking against phantoms' truth, other programs, and what they cost.
+
+Each part has its place in benchmarks/results/stitch.json, from which `make generate` writes the
+tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a few cases of each and
+writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
+
+scikit-image needs a separate Python, as for resample.py, named by ``--peers-python``. Without it
+the table says so.
+"""
+
+import os
+from pathlib import Path
+
+from _common import command_line, run_parts
+from _stitch_alignment import alignment
+
+PARTS = ("alignment",)
+
+
+def main() -> None:
+    """Run the chosen parts."""
+    parser = command_line(__doc__, PARTS)
+    parser.add_argument(
+        "--peers-python",
+        type=Path,
+        default=os.environ.get("OCTANE_PEERS_PYTHON"),
+        help="a Python that has scikit-image (OCTANE_PEERS_PYTHON)",
+    )
+    chosen = parser.parse_args()
+    parts = {"alignment": lambda: alignment(chosen.quick, chosen.peers_python)}
+    run_parts("stitch", parts, chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""STACK moves displaced sections to where they fit, interpolates once, and leaves the others."""
+
+import csv
+from itertools import count
+
+import numpy as np
+import pytest
+from tissue import seen, texture
+
+from octane.config.params import ExecutionParameters, StackParameters
+from octane.core.errors import OctaneError
+from octane.steps.stack import stack_sections
+from octane.stitch.alignment import IN_PLACE, Displacement
+from octane.store import writer
+from octane.store.image import open_image
+from octane.store.sections import read_sections
+
+SHAPE = (150, 180)
+PLANES, DEEP = 5, 7
+MOVES = [IN_PLACE, Displacement(6.4, -7.3, 1.5), IN_PLACE, Displacement(-4, 9, 0), IN_PLACE]
+SHIFTS = [Displacement(move.y, move.x, 0) for move in MOVES]
+
+
+@pytest.fixture
+def write_sections(write_image):
+    """Sections of 5 planes of 10 um, imaged 2 planes deeper, of one tissue that was displaced."""
+
+    calls = count()
+
+    def write(moves, *, dtype="float32", spacing=(10.0, 10.0, 10.0), odd=(), scale=1000):
+        sources, folder = [], f"subject_{next(calls)}"
+        for number, move in enumerate(moves, start=1):
+            tissue = texture(SHAPE, 7 if number in odd else 0)
+            voxels = np.broadcast_to(scale * seen(tissue, move), (DEEP, *SHAPE)).astype(dtype)
+            noted = {"number": number, "thickness": PLANES * spacing[0]}
+            attributes = {"kind": "section", "section": noted}
+            name = f"{folder}/section_{number:02d}.ome.zarr"
+            sources.append(write_image(name, voxels, spacing=spacing, attributes=attributes))
+        return sources
+
+    return write
+
+
+@pytest.fixture
+def stack(tmp_path, reading):
+    """Stack into ``out/NAME.ome.zarr``; gives the voxels, the image and the metrics."""
+
+    def run(sources, align, *, name="stack", table=None, **execution):
+        destination = tmp_path / "out" / f"{name}.ome.zarr"
+        execution = ExecutionParameters(backend="cpu", **execution)
+        parameters = StackParameters(align=align)
+        metrics = stack_sections(sources, destination, parameters, reading, execution, table)
+        image = open_image(destination)
+        return image.array.opened[:], image, metrics
+
+    return run
+
+
+def inner(voxels, image):
+    """The voxels that tissue covers wherever its section was moved to, by their positions."""
+    low = [round((200 - edge) / 10) for edge in image.grid.edge[1:]]
+    return voxels[:, low[0] : low[0] + SHAPE[0] - 40, low[1] : low[1] + SHAPE[1] - 40]
+
+
+@pytest.mark.parametrize(("align", "moves"), [("translation", SHIFTS), ("rigid", MOVES)])
+def test_displaced_sections_are_moved_to_where_they_fit(write_sections, stack, align, moves):
+    clean, image, _ = stack(write_sections([IN_PLACE] * 5), "none")
+    expected = inner(clean, image)
+    sources = write_sections(moves)
+    before = inner(*stack(sources, "none", name="before")[:2])
+    voxels, image, metrics = stack(sources, align, name="after")
+    after = inner(voxels, image)
+    wrong = [float(np.abs(found - expected).mean()) for found in (before, after)]
+    assert wrong[1] < 0.05 * wrong[0]
+    assert metrics.warnings == []
+    for section, move in zip(metrics.figures["sections"], moves, strict=True):
+        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=0.6)
+        assert section["rotation"] == pytest.approx(move.rotation, abs=0.03)
+        assert section["moved"] == (move != IN_PLACE)
+
+
+def test_sections_that_fit_are_copied_bit_by_bit(write_sections, stack):
+    sources = write_sections([IN_PLACE] * 3)
+    for align in ("translation", "rigid"):
+        voxels, image, metrics = stack(sources, align, name=align)
+        np.testing.assert_array_equal(voxels, stack(sources, "none", overwrite=True)[0])
+        assert image.grid.shape == (15, *SHAPE)
+        assert [s["moved"] for s in metrics.figures["sections"]] == [False] * 3
+    # Beside one that is moved, too, although the volume is larger.
+    voxels, image, _ = stack(write_sections(MOVES), "rigid", name="moved")
+    whole = stack(write_sections([IN_PLACE] * 5), "none", overwrite=True)
+    np.testing.assert_array_equal(inner(voxels, image)[10:15], inner(*whole[:2])[10:15])
+
+
+def test_the_volume_holds_what_was_moved_and_is_zero_beyond(write_sections, stack):
+    voxels, image, _ = stack(write_sections(MOVES), "rigid")
+    edge, far = image.grid.edge, np.add(image.grid.edge, image.grid.extent)
+    # The fourth section lies 4 voxels too low in y and 9 too high in x.
+    assert edge[2] <= -90
+    assert far[1] >= 1540
+    section = voxels[15:20, round(-edge[1] / 10) :, round(-edge[2] / 10) :]
+    assert (section[:, :4] == 0).all()
+    assert (section[:, 5:154, :171] > 0).all()
+    assert (section[:, :, 172:] == 0).all()
+    assert ((edge[1] / 10) % 1, (edge[2] / 10) % 1) == (0, 0)
+
+
+@pytest.mark.parametrize("align", ["none", "translation", "rigid"])
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+def test_the_bits_are_the_same_on_any_threads_and_blocks(
+    write_sections, stack, monkeypatch, align, dtype
+):
+    sources = write_sections(MOVES, dtype=dtype)
+    whole, _, metrics = stack(sources, align, name="whole", workers=1)
+    assert whole.dtype == dtype
+    monkeypatch.setattr(writer, "CHUNK", 16)
+    monkeypatch.setattr(writer, "SHARD", 32)
+    for workers in (1, 4):
+        voxels, _, other = stack(sources, align, overwrite=True, workers=workers)
+        np.testing.assert_array_equal(voxels, whole)
+        assert other.figures["sections"] == metrics.figures["sections"]
+
+
+def test_displacements_are_measured_and_reported_where_nothing_is_moved(write_sections, stack):
+    _, image, metrics = stack(write_sections(MOVES), "none")
+    assert metrics.figures["align"] == "none"
+    for section, move in zip(metrics.figures["sections"], MOVES, strict=True):
+        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=1)
+        assert not section["moved"]
+    assert "shift" not in image.attributes["sections"][0]
+
+
+def test_moves_stand_in_a_table_in_the_metadata_and_in_the_picture(write_sections, stack, tmp_path):
+    table = tmp_path / "moves.csv"
+    _, image, metrics = stack(write_sections(MOVES), "rigid", table=table)
+    with table.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["section"] for row in rows] == ["1", "2", "3", "4", "5"]
+    assert [row["moved"] for row in rows] == ["0", "1", "0", "1", "0"]
+    assert float(rows[1]["rotation"]) == pytest.approx(1.5, abs=0.03)
+    noted = image.attributes["sections"]
+    assert [entry["rotation"] != 0 for entry in noted] == [False, True, False, False, False] or (
+        noted[3]["rotation"] == pytest.approx(0, abs=0.03)
+    )
+    assert noted[0]["shift"] == [0, 0]
+    assert noted[1]["shift"] == [float(rows[1]["y"]), float(rows[1]["x"])]
+    # Later steps read the sections as ever.
+    assert [s.start for s in read_sections(image.attributes, 25)] == [0, 5, 10, 15, 20]
+    assert metrics.previews["unaligned_y"].shape == (25, SHAPE[1])
+
+
+def test_a_section_that_matches_nothing_stays_and_is_named(write_sections, stack):
+    moves = [IN_PLACE, IN_PLACE, Displacement(8, 8, 0), IN_PLACE, IN_PLACE]
+    _, _, metrics = stack(write_sections(moves, odd=(3,)), "rigid")
+    assert metrics.warnings == [
+        "Sections 3 do not match their neighbours and stay where they were imaged; look at the "
+        "pictures."
+    ]
+    third = metrics.figures["sections"][2]
+    assert (third["shift"], third["moved"]) == (None, False)
+
+
+def test_one_section_alone_and_blank_ones_are_stacked(write_sections, stack):
+    voxels, _, metrics = stack(write_sections(MOVES[1:2]), "rigid")
+    assert voxels.shape == (PLANES, *SHAPE)
+    assert metrics.figures["sections"][0]["shift"] is None
+    voxels, _, _ = stack(write_sections(MOVES, scale=0), "rigid", overwrite=True)
+    assert not voxels.any()
+
+
+def test_pixels_that_are_not_square_are_refused_before_any_work(write_sections, stack, tmp_path):
+    sources = write_sections([IN_PLACE] * 2, spacing=(10.0, 10.0, 12.0))
+    with pytest.raises(OctaneError, match=r"--align rigid needs .* 10 x 12 .*--resolution"):
+        stack(sources, "rigid")
+    assert not (tmp_path / "out").exists()
+    assert stack(sources, "none")[2].figures["sections"][0]["shift"] is None

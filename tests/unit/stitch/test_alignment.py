@@ -1,0 +1,176 @@
+"""Alignment: displacements are found under speckle, folds and losses, and none where none is."""
+
+import numpy as np
+import pytest
+from tissue import seen, speckled, texture
+
+from octane.stitch.alignment import (
+    IN_PLACE,
+    LIKELY,
+    Displacement,
+    Pair,
+    measure,
+    register,
+    resolutions,
+    solve,
+)
+
+SHAPE = (150, 180)
+PIXEL = 10.0
+RADIUS = 900.0
+
+
+def found(first, second, *, rotate=True):
+    """The displacement in pixels and degrees, and the correlation."""
+    faces = resolutions(first), resolutions(second)
+    return register(*faces, 2.0 ** (len(faces[0]) - 1), rotate=rotate)
+
+
+def error(one, other):
+    """Difference of the shifts, and of the rotations."""
+    return np.hypot(one.y - other.y, one.x - other.x), abs(one.rotation - other.rotation)
+
+
+def pair(first, second, *displacement, likeness=0.9):
+    return Pair(first, second, Displacement(*displacement), likeness)
+
+
+@pytest.mark.parametrize("looks", [None, 16, 4])
+@pytest.mark.parametrize(
+    "true",
+    [(0, 0, 0), (0.4, -0.3, 0), (-9.6, 14.2, 0), (3.3, 2.1, 0.7), (-5, 6, -4.4), (0, 0, 2.5)],
+    ids=str,
+)
+def test_a_displacement_is_found_to_a_fraction_of_a_pixel(rng, true, looks):
+    tissue, true = texture(SHAPE), Displacement(*true)
+    faces = [seen(tissue), seen(tissue, true)]
+    if looks:
+        faces = [speckled(face, looks, rng) for face in faces]
+    displaced, likeness = found(*faces)
+    shift, rotation = error(displaced, true)
+    assert shift < (0.15 if looks else 0.03)
+    assert rotation < (0.1 if looks else 0.02)
+    assert likeness > 2 * LIKELY
+
+
+def test_brightness_shading_and_offset_do_not_count(rng):
+    tissue, true = texture(SHAPE), Displacement(2.4, -3.3, 0.5)
+    shading = 1 - 0.3 * np.linspace(-1, 1, SHAPE[1]) ** 2
+    shift, rotation = error(found(seen(tissue), 4000 * seen(tissue, true) * shading)[0], true)
+    assert shift < 0.05
+    assert rotation < 0.05
+
+
+def test_without_rotation_shifts_alone_are_found():
+    tissue, true = texture(SHAPE), Displacement(4.3, -2.6, 0)
+    displaced, _ = found(seen(tissue), seen(tissue, true), rotate=False)
+    assert displaced.rotation == 0
+    assert error(displaced, true)[0] < 0.03
+
+
+def folded(face):
+    """A third of the tissue lies six pixels from its place."""
+    face = face.copy()
+    face[:, 120:-6] = face[:, 126:]
+    return face
+
+
+def torn(face):
+    """A quarter of the tissue is lost."""
+    face = face.copy()
+    face[:75, :90] = face.min()
+    return face
+
+
+def unseen(face):
+    """A border and a patch were not imaged."""
+    face = face.copy()
+    face[:12] = face[40:70, 60:90] = np.nan
+    return face
+
+
+@pytest.mark.parametrize("harmed", [folded, torn, unseen])
+@pytest.mark.parametrize("second", [False, True])
+def test_harm_to_a_part_of_the_tissue_does_not_move_the_rest(rng, harmed, second):
+    tissue, true = texture(SHAPE), Displacement(3.4, -2.7, 0.8)
+    faces = [speckled(f, 16, rng) for f in (seen(tissue), seen(tissue, true))]
+    faces[second] = harmed(faces[second])
+    displaced, likeness = found(*faces)
+    shift, rotation = error(displaced, true)
+    assert shift < 0.3
+    assert rotation < 0.15
+    assert likeness >= LIKELY
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_faces_of_different_tissue_do_not_fit(rng, seed):
+    faces = [speckled(seen(texture(SHAPE, seed + 10 * k)), 4, rng) for k in (1, 2)]
+    assert found(*faces)[1] < LIKELY
+
+
+@pytest.mark.parametrize("value", [0, 7, np.nan])
+def test_faces_without_structure_do_not_fit(value):
+    blank = np.full(SHAPE, value, np.float32)
+    for faces in ((blank, blank), (blank, seen(texture(SHAPE))), (seen(texture(SHAPE)), blank)):
+        displaced, likeness = found(*faces)
+        assert likeness == 0
+        assert np.isfinite(displaced).all()
+
+
+def test_sections_are_put_where_all_pairs_fit(rng):
+    tissue = texture(SHAPE)
+    # Most sections lie in their place, by which the others are known.
+    true = [IN_PLACE, Displacement(3.2, -4.1, 1.0), IN_PLACE, IN_PLACE, Displacement(-6, 2, -0.8)]
+    faces = [speckled(seen(tissue, d), 16, rng) for d in true]
+    results = []
+    for workers in (1, 3):
+        pairs = measure(faces, faces, PIXEL, rotate=True, workers=workers)
+        results.append(solve(len(faces), pairs, PIXEL, RADIUS))
+    assert results[0] == results[1]
+    for own, expected in zip(results[0], true, strict=True):
+        scaled = Displacement(PIXEL * expected.y, PIXEL * expected.x, expected.rotation)
+        shift, rotation = error(own, scaled)
+        assert shift < 0.2 * PIXEL
+        assert rotation < 0.1
+
+
+def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
+    tissue, moved = texture(SHAPE), Displacement(5, 3, 0)
+    faces = [seen(tissue), seen(tissue), seen(texture(SHAPE, 5)), seen(tissue, moved)]
+    faces = [speckled(face, 16, rng) for face in [*faces, seen(tissue)]]
+    pairs = measure(faces, faces, PIXEL, rotate=True, workers=2)
+    assert {(p.first, p.second) for p in pairs if p.fits} == {(0, 1), (3, 4), (1, 3)}
+    first, second, odd, shifted, last = solve(5, pairs, PIXEL, RADIUS)
+    assert odd == IN_PLACE
+    assert error(shifted, Displacement(50, 30, 0))[0] < 2
+    for own in (first, second, last):
+        assert error(own, IN_PLACE)[0] < 2
+
+
+def test_one_displaced_section_leaves_the_others_where_they_were():
+    pairs = [pair(k, k + 1) for k in range(9)]
+    back = Displacement(-80, 40, 0).then(Displacement(0, 0, -2))
+    pairs[3], pairs[4] = pair(3, 4, 80, -40, 2), pair(4, 5, *back)
+    moves = solve(10, pairs, PIXEL, RADIUS)
+    assert error(moves[4], Displacement(80, -40, 2))[0] < 1
+    assert max(move.reach(RADIUS) for k, move in enumerate(moves) if k != 4) < 1
+
+
+def test_small_errors_of_pairs_do_not_add_up():
+    # Tissue that drifts by a fifth of a pixel from each section to the next.
+    moves = solve(200, [pair(k, k + 1, 2.0, 0, 0) for k in range(199)], PIXEL, RADIUS)
+    assert max(abs(move.y) for move in moves) < 0.4 * 199 * 2.0 / 2
+
+
+def test_without_a_pair_nothing_moves():
+    assert solve(3, [], PIXEL, RADIUS) == [IN_PLACE] * 3
+    assert solve(2, [pair(0, 1, 50, 50, 3, likeness=0.2)], PIXEL, RADIUS) == [IN_PLACE] * 2
+
+
+def test_displacements_follow_each_other_and_are_undone():
+    one = Displacement(3, -2, 4)
+    y, x, middle = np.array([0.0, 50, 90]), np.array([10.0, 0, 70]), (40, 30)
+    back = one.before(*one.of(y, x, middle), middle)
+    np.testing.assert_allclose(back, [y, x])
+    corner = np.hypot(*np.subtract(one.of(*np.array([80.0, 60]), middle), (80, 60)))
+    assert corner <= one.reach(50) + 1e-9
