@@ -1,12 +1,20 @@
 """Blending of tiles into a section, and the mismatch at their seams."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Region
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
-from octane.stitch.placement import Placement
+from octane.stitch.placement import Placement, TilePlacement
+from octane.store.mosaic_grid import Tile
+
+Places = tuple[Placement, Placement]
+"""Placement of a tile in y and x."""
+LEAST = 4
+"""Fewest pixels along an axis that two tiles must share to be compared."""
 
 
 def taper(place: Placement, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
@@ -26,9 +34,11 @@ def accumulate(
     weights: npt.NDArray,
     region: Region,
     tile: npt.NDArray,
-    places: tuple[Placement, Placement],
+    places: Places,
     *,
     blend: str,
+    gain: npt.NDArray | None = None,
+    dark: float = 0.0,
 ) -> None:
     """Add one tile to a block of a section, in place.
 
@@ -46,6 +56,8 @@ def accumulate(
         The tile's placement in y and x.
     blend
         ``linear`` or ``none``.
+    gain, dark
+        Factor for each pixel of a tile, (y, x), after the dark offset is taken away.
     """
     spans = [
         np.arange(max(r.start, p.first), min(r.stop, p.last))
@@ -54,8 +66,14 @@ def accumulate(
     if not all(len(span) for span in spans):
         return
     values = tile.astype(total.dtype, copy=False)
+    light = None if gain is None else gain[None, : tile.shape[1], : tile.shape[2]]
     for axis, (span, place) in enumerate(zip(spans, places, strict=True), start=1):
-        values = apply(interpolator(span - place.shift, place.count), values, axis)
+        operator = interpolator(span - place.shift, place.count)
+        values = apply(operator, values, axis)
+        light = None if light is None else apply(operator, light, axis)
+    if light is not None:
+        # Smooth as it is, it may be interpolated by itself, once for all planes.
+        values = (values - total.dtype.type(dark)) * light
     weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
     here = tuple(
         slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
@@ -69,6 +87,37 @@ def accumulate(
         block = total[(slice(None), *here)]
         total[(slice(None), *here)] = np.where(better, values, block)
         weights[here] = np.maximum(weight, weights[here])
+
+
+def overlapping(first: Places, second: Places) -> tuple[slice, slice] | None:
+    """The pixels of the section, y and x, that two tiles share; None where those are too few."""
+    y, x = (
+        slice(max(a.first, b.first), min(a.last, b.last))
+        for a, b in zip(first, second, strict=True)
+    )
+    return (y, x) if min(y.stop - y.start, x.stop - x.start) >= LEAST else None
+
+
+def overlap(
+    placement: TilePlacement, projections: Mapping[Tile, npt.NDArray], first: Tile, second: Tile
+) -> tuple[npt.NDArray, npt.NDArray] | None:
+    """The area that two tiles share, as each saw it; None where that is too little."""
+    spans = overlapping(placement.places[first], placement.places[second])
+    if spans is None:
+        return None
+    one, other = (
+        np.zeros((1, *(s.stop - s.start for s in spans)), np.float32) for _ in range(2)
+    )
+    for block, tile in ((one, first), (other, second)):
+        accumulate(
+            block,
+            np.zeros(block.shape[1:], np.float32),
+            (slice(0, 1), *spans),
+            projections[tile][None],
+            placement.places[tile],
+            blend="none",
+        )
+    return one[0], other[0]
 
 
 def seam(first: npt.NDArray, second: npt.NDArray) -> float:

@@ -1,0 +1,35 @@
+"""Stitching and stacking against phantoms' truth, other programs, and what they cost.
+
+Each part has its place in benchmarks/results/stitch.json, from which `make generate` writes the
+tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a few cases of each and
+writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
+
+BaSiC needs a separate Python, made by ``python -m venv BASIC && BASIC/bin/pip install basicpy`` and
+named by ``--basic-python BASIC/bin/python``. Without it the table says so.
+"""
+
+import os
+from pathlib import Path
+
+from _common import command_line, run_parts
+from _stitch_flat_field import flat_field
+
+PARTS = ("flat_field",)
+
+
+def main() -> None:
+    """Run the chosen parts."""
+    parser = command_line(__doc__, PARTS)
+    parser.add_argument(
+        "--basic-python",
+        type=Path,
+        default=os.environ.get("OCTANE_BASIC_PYTHON"),
+        help="a Python that has BaSiCPy (OCTANE_BASIC_PYTHON)",
+    )
+    chosen = parser.parse_args()
+    parts = {"flat_field": lambda: flat_field(chosen.quick, chosen.basic_python)}
+    run_parts("stitch", parts, chosen)
+
+
+if __name__ == "__main__":
+    main()
