@@ -131,6 +131,17 @@ class MisplacedFigures(Figures):
         return f"{name} fits {y:+.0f} µm in y and {x:+.0f} µm in x from its place"
 
 
+class ShadingFigures(Figures):
+    """Shading of tiles, the range of their flat field over its mean, before and after the evening.
+
+    ``dark_offset`` was taken away. None: not measured, or not evened out.
+    """
+
+    before: float | None = None
+    after: float | None = None
+    dark_offset: float | None = None
+
+
 class StitchFigures(Figures):
     """A stitched section."""
 
@@ -141,6 +152,7 @@ class StitchFigures(Figures):
     seam_x: float | None = None
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
+    shading: ShadingFigures | None = None
     uncovered_pixels: int = 0
     tiles: int
     shape: Shape

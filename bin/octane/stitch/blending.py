@@ -37,7 +37,7 @@ def accumulate(
     places: Places,
     *,
     blend: str,
-    gain: npt.NDArray | None = None,
+    gain: npt.NDArray[np.float32] | None = None,
     dark: float = 0.0,
 ) -> None:
     """Add one tile to a block of a section, in place.
@@ -57,7 +57,7 @@ def accumulate(
     blend
         ``linear`` or ``none``.
     gain, dark
-        Factor for each pixel of a tile, (y, x), after the dark offset is taken away.
+        Factors that even out a full tile, (y, x), and the grey level that is taken away before.
     """
     spans = [
         np.arange(max(r.start, p.first), min(r.stop, p.last))
@@ -66,14 +66,16 @@ def accumulate(
     if not all(len(span) for span in spans):
         return
     values = tile.astype(total.dtype, copy=False)
+    # Smooth as it is, it may be interpolated by itself, once for all planes.
     light = None if gain is None else gain[None, : tile.shape[1], : tile.shape[2]]
     for axis, (span, place) in enumerate(zip(spans, places, strict=True), start=1):
         operator = interpolator(span - place.shift, place.count)
         values = apply(operator, values, axis)
         light = None if light is None else apply(operator, light, axis)
     if light is not None:
-        # Smooth as it is, it may be interpolated by itself, once for all planes.
-        values = (values - total.dtype.type(dark)) * light
+        values = values * light
+        if dark:
+            values -= dark * light
     weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
     here = tuple(
         slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
@@ -105,9 +107,7 @@ def overlap(
     spans = overlapping(placement.places[first], placement.places[second])
     if spans is None:
         return None
-    one, other = (
-        np.zeros((1, *(s.stop - s.start for s in spans)), np.float32) for _ in range(2)
-    )
+    one, other = (np.zeros((1, *(s.stop - s.start for s in spans)), np.float32) for _ in range(2))
     for block, tile in ((one, first), (other, second)):
         accumulate(
             block,

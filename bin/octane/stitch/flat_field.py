@@ -7,6 +7,7 @@ fitted to these ratios. Means over tiles need many more tiles before the tissue 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ ORDERS = tuple((i, j) for i in range(7) for j in range(7) if 0 < i + j <= 6)
 EXPECTED = tuple(0.3 if i + j <= 2 else 0.03 * 0.5 ** (i + j - 3) for i, j in ORDERS)
 """Expected size of their coefficients: light that falls off from somewhere is mostly quadratic."""
 CELLS = 48
-"""Blocks of pixels along a tile that are compared: fewer would lose the shape of narrow overlaps."""
+"""Blocks of pixels along a tile that are compared, at most."""
 LEAST, ACROSS = 4, 4
 """Edge of a block in pixels where tiles are small, and blocks across an overlap: a mean has less
 speckle."""
@@ -64,9 +65,14 @@ class FlatField:
     dark: float = 0.0
     shading: float = 0.0
 
-    def correct(self, tile: npt.NDArray) -> npt.NDArray:
-        """Even out a tile (..., y, x), which may be cut."""
-        return (tile - np.float32(self.dark)) / self.profile[: tile.shape[-2], : tile.shape[-1]]
+    @cached_property
+    def gain(self) -> Image:
+        """Factors that even out a full tile."""
+        return np.reciprocal(self.profile)
+
+    def correct(self, tile: Image) -> Image:
+        """Even out the projection of a tile, which may be cut."""
+        return (tile - np.float32(self.dark)) * self.gain[: tile.shape[0], : tile.shape[1]]
 
 
 @dataclass(frozen=True)
@@ -124,12 +130,6 @@ def estimate(
     return FlatField(profile.astype(np.float32), offset, float(high - low) * agree)
 
 
-def overlaps_at_all(placement: TilePlacement) -> bool:
-    """True where any two neighbours share enough to be compared."""
-    places = placement.places
-    return any(overlapping(places[a], places[b]) for a, b in neighbours([*places]))
-
-
 def _terms(y: npt.NDArray, x: npt.NDArray) -> Values:
     """Legendre polynomials at places in a tile, 0 to 1 along each axis; in a new last axis."""
     along_y, along_x = (legvander(2 * place - 1, 6) for place in (y, x))
@@ -169,7 +169,9 @@ def _compared(
             polynomials.append(_terms(*at))
     if not any(map(len, seen[0])):
         return None
-    first, second = ((np.concatenate(a), np.concatenate(b)) for a, b in zip(seen, terms, strict=True))
+    first, second = (
+        (np.concatenate(a), np.concatenate(b)) for a, b in zip(seen, terms, strict=True)
+    )
     return _Ratios((first[0], second[0]), (first[1], second[1]))
 
 
@@ -234,5 +236,7 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
     for axis, n in enumerate(shape, start=1):
         step = values.shape[axis] / n
         positions = (np.arange(n) + 0.5) * step - 0.5
-        values = apply(interpolator(positions, values.shape[axis], max(0.0, (step - 1) / 2)), values, axis)
+        values = apply(
+            interpolator(positions, values.shape[axis], max(0.0, (step - 1) / 2)), values, axis
+        )
     return values[0] / values.mean(dtype=np.float64).astype(np.float32)
