@@ -35,7 +35,7 @@ MOST_PAIRS = 100
 """Pairs of tiles that are compared: more would change the fit by less than its error."""
 DIM = 0.1
 """Brightness over that of bright tissue below which a block counts less: it may be no tissue."""
-OFFSET = 0.02
+OFFSET = 0.05
 """Expected dark offset over the brightness of bright tissue, where the overlaps do not show it."""
 FULL = 0.98
 """Part of the largest value of a type from which on a block is taken for saturated."""
@@ -225,7 +225,7 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
         raise OctaneError(f"has {profile.ndim} axes; give a flat field with the axes y and x.")
     # Of the two axes, one need not be a whole multiple of the other.
     scale = np.divide(profile.shape, shape)
-    if abs(scale[0] - scale[1]) * min(shape) > max(1.0, *scale):
+    if not scale.all() or abs(scale[0] - scale[1]) * min(shape) > max(1.0, *scale):
         raise OctaneError(
             f"has {profile.shape[0]} x {profile.shape[1]} pixels and a tile {shape[0]} x "
             f"{shape[1]}; give a flat field of the whole tile."
