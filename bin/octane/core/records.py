@@ -16,6 +16,8 @@ ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
 """Steps in the order of the workflow."""
 
 Shape = tuple[int, int, int]
+SHADING = 0.03
+"""Largest shading of tiles that needs no flat field: phantoms in even light stay below it."""
 
 
 class RecordedTrack(BaseModel):

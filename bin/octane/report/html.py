@@ -243,7 +243,21 @@ def _sections(
         chart = gallery.chart(
             "seams", "Seams", alt, lambda theme: pictures.seam_chart(*seams, limit, theme)
         )
-    return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
+    flat = _flat_field(stitched, gallery)
+    return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey, "flat": flat}
+
+
+def _flat_field(stitched: list[tuple[Entry, StitchFigures]], gallery: _Gallery) -> Context | None:
+    """Picture of the flat field, the mean of those of the sections; None where there is none."""
+    shown = [e.previews["flat_field"] for e, _ in stitched if "flat_field" in e.previews]
+    if not shown:
+        return None
+    mean = np.mean([flat for flat in shown if flat.shape == shown[0].shape], axis=0)
+    scale = pictures.field_scale([mean])
+    draw = partial(pictures.panel, mean, (1, 1), scale, bar=False, longest=216)
+    gallery.files["flat_field.png"] = draw(png=True).data
+    applied = any(s.shading and s.shading.after is not None for _, s in stitched)
+    return {"picture": draw(), "scale": scale, "applied": applied}
 
 
 def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
     assert made.previews["flat_field"].shape == (96, 96)
     with tifffile.TiffFile(saved) as file:
         np.testing.assert_array_equal(file.asarray(), made.previews["flat_field"])
-        assert file.imagej_metadata["unit"] == "um"
+        assert (file.imagej_metadata or {})["unit"] == "um"
     # What was written is taken back.
     again, _ = stitch(shaded, "again", flat_field=str(saved))
     np.testing.assert_allclose(again, after, rtol=1e-6)
@@ -86,7 +86,8 @@ def test_a_dark_offset_is_taken_away(section, stitch, dark):
     after, made = stitch(shaded, "after", flat_field="estimate", dark_offset=dark)
     assert after.dtype == np.uint16
     assert made.figures["shading"]["dark_offset"] == pytest.approx(100, abs=10)
-    assert differing(after, even) < 0.03
+    lit = even.mean(axis=0) > 300
+    assert differing(after[:, lit], even[:, lit]) < 0.02
 
 
 def test_a_lost_tile_does_no_harm(section, stitch):

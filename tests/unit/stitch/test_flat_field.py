@@ -5,6 +5,7 @@ import pytest
 from scipy import ndimage
 
 from octane.core.errors import OctaneError
+from octane.core.geometry import vector
 from octane.stitch.flat_field import FlatField, estimate, fitted_to
 from octane.stitch.placement import TilePlacement
 from octane.store.mosaic_grid import MosaicGrid
@@ -37,10 +38,9 @@ def seen(rng):
         n = len(flat)
         pitch = round(n * (1 - overlap))
         whole = tissue(rng, [(count - 1) * pitch + n] * 2)
-        extent = (1.0, float(n), float(n))
         shape = (1, count * n - cut, count * n)
-        whole_extent = tuple(map(float, shape))
-        grid = MosaicGrid(shape, (1, n, n), (1.0,) * 3, (0.0,) * 3, extent, whole_extent, None)
+        edges = (vector(1, *flat.shape), vector(*shape))
+        grid = MosaicGrid(shape, (1, n, n), vector(1, 1, 1), vector(0, 0, 0), *edges, None)
         positions = grid.positions((pitch, pitch))
         tiles = {}
         for tile, (y, x) in positions.items():
