@@ -26,7 +26,7 @@ ORDERS = tuple((i, j) for i in range(7) for j in range(7) if 0 < i + j <= 6)
 """Orders along y and x of the polynomials whose sum is the logarithm of a flat field."""
 EXPECTED = tuple(0.3 if i + j <= 2 else 0.03 * 0.5 ** (i + j - 3) for i, j in ORDERS)
 """Expected size of their coefficients: light that falls off from somewhere is mostly quadratic."""
-CELLS = 48
+CELLS = 32
 """Blocks of pixels along a tile that are compared, at most."""
 LEAST, ACROSS = 4, 4
 """Edge of a block in pixels where tiles are small, and blocks across an overlap: a mean has less
