@@ -4,7 +4,6 @@ import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from octane.config.params import (
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.files import writing
-from octane.core.geometry import Region, Vector, blocks
+from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
 from octane.core.records import (
     MisplacedFigures,
@@ -32,7 +31,7 @@ from octane.core.timing import span
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
-from octane.stitch.blending import accumulate, overlap, overlapping, seam
+from octane.stitch.blending import LEAST, accumulate, overlap, seam
 from octane.stitch.checks import Neighbours, seam_without_speckle
 from octane.stitch.flat_field import FlatField, estimate, fitted_to
 from octane.stitch.placement import TilePlacement
@@ -79,18 +78,6 @@ class Run:
     metrics: Metrics
 
 
-class Shading(NamedTuple):
-    """Flat field that a section's tiles show, and the one by which they are evened out."""
-
-    measured: FlatField | None
-    applied: FlatField | None
-
-    def evened(self, projections: dict[Tile, npt.NDArray]) -> dict[Tile, npt.NDArray]:
-        """Projections as they would be of evened tiles."""
-        flat = self.applied
-        return projections if flat is None else {t: flat.correct(p) for t, p in projections.items()}
-
-
 def nominal_positions(
     image: Image, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
 ) -> dict[Tile, Position]:
@@ -134,84 +121,75 @@ def given_flat_field(
             "--dark-offset acts with a flat field alone, and on real voxels; give --flat-field as "
             "well, or leave it out."
         )
-    places = placement.places
-    pairs = neighbours([*places])
-    if chosen == ESTIMATE and not any(overlapping(places[a], places[b]) for a, b in pairs):
+    shared = (place.before for pair in placement.places.values() for place in pair)
+    if chosen == ESTIMATE and max(shared) < LEAST:
         raise OctaneError(
             f"{image.path}: its tiles do not overlap, and a flat field is estimated from overlaps; "
             "give --flat-field FILE, or none."
         )
     if chosen in (ESTIMATE, "none"):
         return None
+    from tifffile import imread
+
     path = Path(chosen)
     try:
-        return fitted_to(_picture(path), (tiling.tile[1], tiling.tile[2]))
+        with path.open("rb") as stream:
+            if path.suffix.lower() == ".npy":
+                given = np.load(stream, allow_pickle=False)
+            else:
+                given = imread(stream)
+        return fitted_to(given, (tiling.tile[1], tiling.tile[2]))
+    except (OSError, EOFError, *FAULTS) as error:
+        raise OctaneError(
+            f"{path.resolve()} cannot be read as a flat field; give a TIFF or .npy file."
+        ) from error
     except OctaneError as error:
         raise OctaneError(f"{path.resolve()} {error}") from error
 
 
-def _picture(path: Path) -> npt.NDArray:
-    """Pixels of a TIFF or NumPy file."""
-    from tifffile import imread
-
-    try:
-        with path.open("rb") as stream:
-            if path.suffix.lower() == ".npy":
-                return np.load(stream, allow_pickle=False)
-            return imread(stream)
-    except (OSError, EOFError, *FAULTS) as error:
-        raise OctaneError("cannot be read as a flat field; give a TIFF or .npy file.") from error
-
-
-def _flat_field(
-    run: Run,
-    projections: dict[Tile, npt.NDArray],
-    placement: TilePlacement,
-    profile: npt.NDArray[np.float32] | None,
-) -> Shading:
-    """Measure the shading of the tiles, and choose how they are evened out."""
-    dtype, chosen, dark = run.image.dtype, run.parameters.flat_field, run.parameters.dark_offset
+def _measured(
+    run: Run, projections: dict[Tile, npt.NDArray], placement: TilePlacement
+) -> FlatField | None:
+    """Flat field that the tiles of a section show."""
+    dtype, dark = run.image.dtype, run.parameters.dark_offset
     largest = float(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
     known = None if dark == ESTIMATE else float(dark)
-    found = estimate(projections, placement, dark=known, largest=largest)
-    if profile is not None:
-        return Shading(found, FlatField(profile, found.dark if found else known or 0.0))
-    return Shading(found, found if chosen == ESTIMATE else None)
+    return estimate(projections, placement, dark=known, largest=largest)
+
+
+def _applied(
+    run: Run, measured: FlatField | None, profile: npt.NDArray[np.float32] | None
+) -> FlatField | None:
+    """Flat field by which tiles are evened out: that of a file, the measured one, or none."""
+    if profile is None:
+        return measured if run.parameters.flat_field == ESTIMATE else None
+    dark = run.parameters.dark_offset
+    if dark == ESTIMATE:
+        dark = measured.dark if measured else 0.0
+    return FlatField(profile, dark)
+
+
+def _evened(
+    projections: dict[Tile, npt.NDArray], flat: FlatField | None
+) -> dict[Tile, npt.NDArray]:
+    return {t: flat.correct(p) for t, p in projections.items()} if flat else projections
 
 
 def _noted(
-    shading: Shading, evened: dict[Tile, npt.NDArray], placement: TilePlacement, run: Run
+    run: Run, measured: FlatField | None, applied: FlatField | None, left: FlatField | None
 ) -> ShadingFigures | None:
     """Figures of the shading before and after; its picture is kept for the report."""
-    measured, applied = shading
     shown = applied or measured
     if shown is None:
         if run.parameters.flat_field == ESTIMATE:
-            text = "its tiles have nothing but background in common, and are left as they are"
+            text = "its tiles have no voxels above 0 in common, and are left as they are"
             run.metrics.warn(f"{run.image.path.name}: {text}.")
         return None
     step = -(-max(shown.profile.shape) // PROFILE)
     run.metrics.previews["flat_field"] = shown.profile[::step, ::step]
-    left = estimate(evened, placement) if applied else None
-    return ShadingFigures(
-        before=None if measured is None else measured.shading,
-        after=None if left is None else left.shading,
-        dark_offset=None if applied is None else applied.dark,
-    )
-
-
-def _save_flat_field(flat: FlatField, spacing: Vector, path: Path) -> None:
-    """Write a flat field as TIFF, which Fiji opens with its scale."""
-    from tifffile import imwrite
-
-    with writing(path, overwrite=True) as partial:
-        imwrite(
-            partial,
-            flat.profile,
-            imagej=True,
-            resolution=(1 / spacing[2], 1 / spacing[1]),
-            metadata={"axes": "YX", "unit": "um"},
-        )
+    shading = (None if flat is None else flat.shading for flat in (measured, left))
+    dark = None if applied is None else applied.dark
+    return ShadingFigures(**dict(zip(("before", "after"), shading, strict=True)), dark_offset=dark)
 
 
 def _projections(run: Run, voxels: npt.NDArray | None) -> dict[Tile, npt.NDArray]:
@@ -281,24 +259,15 @@ def _refined(
     return {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
 
 
-def _placed(
-    run: Run,
-    projections: dict[Tile, npt.NDArray],
-    placement: TilePlacement,
-    positions: dict[Tile, Position],
-    profile: npt.NDArray[np.float32] | None,
-) -> tuple[TilePlacement, dict[Tile, Position], Shading]:
-    """Refine the positions where that is asked for; evened tiles show better where they fit."""
-    shading = _flat_field(run, projections, placement, profile)
-    if not run.parameters.refine:
-        return placement, positions, shading
-    evened = shading.evened(projections)
-    refined = _refined(evened, positions, run.tiling, run.parameters.max_shift)
+def _moved(
+    run: Run, projections: dict[Tile, npt.NDArray], positions: dict[Tile, Position]
+) -> dict[Tile, Position]:
+    """Refined positions; how far tiles moved is recorded."""
+    refined = _refined(projections, positions, run.tiling, run.parameters.max_shift)
     moved = [float(np.hypot(*np.subtract(refined[t], positions[t]))) for t in positions]
     noted = {"median": float(np.median(moved)), "max": max(moved)}
     run.metrics.figures["refinement_micrometer"] = noted
-    placement = TilePlacement(run.tiling, refined, subpixel=run.parameters.subpixel)
-    return placement, refined, _flat_field(run, projections, placement, profile)
+    return refined
 
 
 def _checked(
@@ -373,16 +342,24 @@ def stitch_section(
     with metrics.timed("project"):
         projections = _projections(run, voxels)
     with metrics.timed("overlaps"):
-        placement, positions, shading = _placed(run, projections, placement, positions, profile)
-        projections = shading.evened(projections)
+        measured = _measured(run, projections, placement)
+        flat = _applied(run, measured, profile)
+        if parameters.refine:
+            # Evened tiles show better where they fit, and tiles in place how they are lit.
+            positions = _moved(run, _evened(projections, flat), positions)
+            placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
+            measured = _measured(run, projections, placement)
+            flat = _applied(run, measured, profile)
+        projections = _evened(projections, flat)
         seams, (seam_y, seam_x) = _seams(placement, projections)
     with metrics.timed("check"):
         overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
-    noted = _noted(shading, projections, placement, run)
-    if save_flat_field is not None and parameters.flat_field == ESTIMATE and shading.applied:
-        _save_flat_field(shading.applied, tiling.spacing, save_flat_field)
+        left = estimate(projections, placement) if flat else None
+    shading = _noted(run, measured, flat, left)
+    if save_flat_field is not None and flat is not None and profile is None:
+        _save(flat.profile, save_flat_field)
     del projections
-    _write(run, placement, voxels, shading.applied, destination)
+    _write(run, placement, voxels, flat, destination)
     uncovered = placement.uncovered()
     if uncovered:
         metrics.warn(
@@ -400,13 +377,21 @@ def stitch_section(
         seam_x=seam_x,
         overlaps=overlaps,
         misplaced=misplaced,
-        shading=noted,
+        shading=shading,
         uncovered_pixels=uncovered,
     )
     metrics.note(found)
     metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in seams.items()}
     metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in positions.items()}
     return metrics
+
+
+def _save(profile: npt.NDArray[np.float32], path: Path) -> None:
+    """Write a flat field as TIFF."""
+    from tifffile import imwrite
+
+    with writing(path, overwrite=True) as partial:
+        imwrite(partial, profile)
 
 
 def _planned(

@@ -11,8 +11,6 @@ from octane.resample.resampler import apply
 from octane.stitch.placement import Placement, TilePlacement
 from octane.store.mosaic_grid import Tile
 
-Places = tuple[Placement, Placement]
-"""Placement of a tile in y and x."""
 LEAST = 4
 """Fewest pixels along an axis that two tiles must share to be compared."""
 
@@ -34,7 +32,7 @@ def accumulate(
     weights: npt.NDArray,
     region: Region,
     tile: npt.NDArray,
-    places: Places,
+    places: tuple[Placement, Placement],
     *,
     blend: str,
     gain: npt.NDArray[np.float32] | None = None,
@@ -91,33 +89,23 @@ def accumulate(
         weights[here] = np.maximum(weight, weights[here])
 
 
-def overlapping(first: Places, second: Places) -> tuple[slice, slice] | None:
-    """The pixels of the section, y and x, that two tiles share; None where those are too few."""
-    y, x = (
-        slice(max(a.first, b.first), min(a.last, b.last))
-        for a, b in zip(first, second, strict=True)
-    )
-    return (y, x) if min(y.stop - y.start, x.stop - x.start) >= LEAST else None
-
-
 def overlap(
     placement: TilePlacement, projections: Mapping[Tile, npt.NDArray], first: Tile, second: Tile
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
     """The area that two tiles share, as each saw it; None where that is too little."""
-    spans = overlapping(placement.places[first], placement.places[second])
-    if spans is None:
+    places = placement.places
+    spans = [
+        slice(max(a.first, b.first), min(a.last, b.last))
+        for a, b in zip(places[first], places[second], strict=True)
+    ]
+    if any(s.stop - s.start < LEAST for s in spans):
         return None
-    one, other = (np.zeros((1, *(s.stop - s.start for s in spans)), np.float32) for _ in range(2))
-    for block, tile in ((one, first), (other, second)):
-        accumulate(
-            block,
-            np.zeros(block.shape[1:], np.float32),
-            (slice(0, 1), *spans),
-            projections[tile][None],
-            placement.places[tile],
-            blend="none",
-        )
-    return one[0], other[0]
+    seen = np.zeros((2, 1, *(s.stop - s.start for s in spans)), np.float32)
+    for block, tile in zip(seen, (first, second), strict=True):
+        weights = np.zeros(block.shape[1:], np.float32)
+        region = (slice(0, 1), *spans)
+        accumulate(block, weights, region, projections[tile][None], places[tile], blend="none")
+    return seen[0, 0], seen[1, 0]
 
 
 def seam(first: npt.NDArray, second: npt.NDArray) -> float:

@@ -14,9 +14,7 @@ import numpy.typing as npt
 from numpy.polynomial.legendre import legvander
 
 from octane.core.errors import OctaneError
-from octane.resample.operator import interpolator
-from octane.resample.resampler import apply
-from octane.stitch.blending import overlap, overlapping
+from octane.stitch.blending import overlap
 from octane.stitch.checks import coarse
 from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import neighbours
@@ -75,20 +73,6 @@ class FlatField:
         return (tile - np.float32(self.dark)) * self.gain[: tile.shape[0], : tile.shape[1]]
 
 
-@dataclass(frozen=True)
-class _Ratios:
-    """Blocks of pixels that two tiles saw: their means, and the polynomials where each saw them."""
-
-    seen: tuple[Values, Values]
-    terms: tuple[Values, Values]
-
-    def part(self, start: int) -> "_Ratios":
-        """Every other block."""
-        (a, b), (p, q) = self.seen, self.terms
-        every = slice(start, None, 2)
-        return _Ratios((a[every], b[every]), (p[every], q[every]))
-
-
 def estimate(
     projections: Mapping[Tile, Image],
     placement: TilePlacement,
@@ -98,35 +82,23 @@ def estimate(
 ) -> FlatField | None:
     """Fit the flat field of a section to the overlaps of its tiles.
 
-    Parameters
-    ----------
-    projections
-        Mean over depth of each tile, (y, x); the last ones may be cut.
-    placement
-        Places of the tiles in the section.
-    dark
-        Grey level without light; None: to be estimated as well.
-    largest
-        Largest value of the image's type.
-
-    Returns
-    -------
-    FlatField | None
-        None where no two tiles have anything but background in common.
+    ``projections`` are the means over depth of the tiles, ``dark`` the grey level without light
+    (None: to be estimated as well) and ``largest`` the largest value of the image's type. Gives
+    None where no two tiles have anything in common.
     """
     shape = np.max([image.shape for image in projections.values()], axis=0)
     found = _compared(projections, placement, (int(shape[0]), int(shape[1])), FULL * largest)
     if found is None:
         return None
-    coefficients, offset = _fitted(found, dark)
+    coefficients, offset = _fitted(*found, dark)
     places = [(np.arange(n) + 0.5) / n for n in shape]
     profile = np.exp(_terms(*np.meshgrid(*places, indexing="ij")) @ coefficients)
     profile /= profile.mean()
     low, high = np.percentile(profile, (1, 99))
     # Both halves show what is there, and each its own chance.
-    one, other = (_fitted(found.part(start), offset)[0] for start in (0, 1))
-    norm = float(np.sqrt((one @ one) * (other @ other)))
-    agree = max(0.0, float(one @ other) / norm) if norm > 0 else 0.0
+    one, other = (_fitted(*(own[k::2] for own in found), offset)[0] for k in (0, 1))
+    norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
+    agree = max(0.0, float(one @ other) / norm)
     return FlatField(profile.astype(np.float32), offset, float(high - low) * agree)
 
 
@@ -141,102 +113,85 @@ def _compared(
     placement: TilePlacement,
     shape: tuple[int, int],
     saturated: float,
-) -> _Ratios | None:
-    """Compare neighbouring tiles block by block; None where there is nothing to compare."""
+) -> list[Values] | None:
+    """Blocks of pixels that two tiles saw: the mean in either, and the terms where each saw it."""
     places = placement.places
     pairs = neighbours([*places])
     # Spread over the section, and the same ones each time.
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]
     size = max(LEAST, max(shape) // CELLS)
-    seen: tuple[list[npt.NDArray], list[npt.NDArray]] = ([], [])
-    terms: tuple[list[npt.NDArray], list[npt.NDArray]] = ([], [])
+    found: list[list[Values]] = []
     for pair in (pairs[k] for k in np.sort(order)):
-        spans = overlapping(places[pair[0]], places[pair[1]])
         images = overlap(placement, projections, *pair)
-        if spans is None or images is None:
+        if images is None:
             continue
         # How the ratio changes across an overlap says how a flat field is curved.
         edge = max(1, min(size, min(images[0].shape) // ACROSS))
-        means = [coarse(image, edge) for image in images]
+        means = [coarse(image, edge).astype(np.float64) for image in images]
         lit = np.all([np.isfinite(m) & (m > 0) & (m < saturated) for m in means], axis=0)
-        centres = np.nonzero(lit)
-        for tile, mean, own, polynomials in zip(pair, means, seen, terms, strict=True):
-            at = (
-                (span.start + (k + 0.5) * edge - place.shift) / n
-                for span, k, place, n in zip(spans, centres, places[tile], shape, strict=True)
-            )
-            own.append(mean[lit].astype(np.float64))
-            polynomials.append(_terms(*at))
-    if not any(map(len, seen[0])):
-        return None
-    first, second = (
-        (np.concatenate(a), np.concatenate(b)) for a, b in zip(seen, terms, strict=True)
-    )
-    return _Ratios((first[0], second[0]), (first[1], second[1]))
+        corner = [max(a.first, b.first) for a, b in zip(*(places[t] for t in pair), strict=True)]
+        at = [start + (k + 0.5) * edge for start, k in zip(corner, np.nonzero(lit), strict=True)]
+        terms = [
+            _terms(*((v - own.shift) / n for v, own, n in zip(at, places[t], shape, strict=True)))
+            for t in pair
+        ]
+        found.append([*(mean[lit] for mean in means), *terms])
+    joined = [np.concatenate(own) for own in zip(*found, strict=True)]
+    return joined if joined and len(joined[0]) else None
 
 
-def _fitted(found: _Ratios, dark: float | None) -> tuple[Values, float]:
-    """Coefficients of the polynomials and the dark offset, by robust least squares.
+def _fitted(a: Values, b: Values, p: Values, q: Values, dark: float | None) -> tuple[Values, float]:
+    """Coefficients and dark offset that fit means and terms best, by robust least squares.
 
     The noise of the ratios, which the fit shows itself, weighs them against what is expected.
     """
-    (a, b), (p, q) = found.seen, found.terms
     difference = p - q
-    bright = float(np.percentile(np.concatenate(found.seen), 95))
-    darkest = 0.9 * float(np.percentile(np.concatenate(found.seen), 1))
-    offset = dark or 0.0
+    low, bright = (float(v) for v in np.percentile(np.concatenate([a, b]), (1, 95)))
+    offset, moved = dark or 0.0, 0.0
     coefficients = np.zeros(len(ORDERS))
     for _ in range(ROUNDS):
-        one, other = a - offset, b - offset
-        lit = (one > 0) & (other > 0)
-        one, other = np.where(lit, one, 1), np.where(lit, other, 1)
+        lit = (a > offset) & (b > offset)
+        one, other = (np.where(lit, seen - offset, 1) for seen in (a, b))
         trust = lit / (1 + (DIM * bright / one) ** 2 + (DIM * bright / other) ** 2)
         ratio = np.log(one / other)
         left = np.abs(ratio - difference @ coefficients) * np.sqrt(trust)
-        noise = 1.4826 * float(np.median(left[lit])) + SUBTLE if lit.any() else 1.0
+        noise = SUBTLE + (1.4826 * float(np.median(left[lit])) if lit.any() else 1.0)
         fits = np.clip(1 - (left / (OUTLIER * noise)) ** 2, 0, None) ** 2
         weighted = difference * (trust * fits)[:, None]
         normal = weighted.T @ difference + np.diag(np.square(ALIKE * noise / np.array(EXPECTED)))
         before, coefficients = coefficients, np.linalg.solve(normal, weighted.T @ ratio)
-        moved = offset
         if dark is None:
-            # first / f1 == second / f2 after the offset is taken away, which is linear in it.
-            f1, f2 = np.exp(p @ coefficients), np.exp(q @ coefficients)
-            weight = fits / np.square(a * f2 + b * f1)
-            step, mismatch = f2 - f1, a * f2 - b * f1
+            # What both saw is equal after the offset is taken away, which is linear in it.
+            f, g = np.exp(p @ coefficients), np.exp(q @ coefficients)
+            step = (g - f) / np.square(a * g + b * f) * fits
             ridge = np.square(noise / (2 * OFFSET * bright))
-            offset = float((weight * step) @ mismatch / ((weight * step) @ step + ridge))
-            offset = min(max(offset, 0.0), darkest)
-        changed = np.abs(coefficients - before).max() + abs(offset - moved) / bright
-        if changed < STEADY:
+            best = float(step @ (a * g - b * f) / (step @ (g - f) + ridge))
+            offset, moved = min(max(best, 0.0), 0.9 * low), offset
+            moved = abs(offset - moved) / bright
+        if np.abs(coefficients - before).max() + moved < STEADY:
             break
     return coefficients, offset
 
 
 def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
-    """Flat field of a tile of another number of voxels, or of another sum, for tiles of a shape.
+    """Flat field of any resolution and sum for tiles of a shape, with mean 1.
 
     Raises
     ------
     OctaneError
         For what is no flat field of such a tile; the sentence goes on after the name of the file.
     """
-    if profile.ndim != 2:
-        raise OctaneError(f"has {profile.ndim} axes; give a flat field with the axes y and x.")
-    # Of the two axes, one need not be a whole multiple of the other.
-    scale = np.divide(profile.shape, shape)
+    from scipy.ndimage import zoom
+
+    given = " x ".join(map(str, profile.shape))
+    # Rounding may have made either axis a pixel longer.
+    scale = np.divide(profile.shape, shape) if profile.ndim == 2 else np.zeros(2)
     if not scale.all() or abs(scale[0] - scale[1]) * min(shape) > max(1.0, *scale):
         raise OctaneError(
-            f"has {profile.shape[0]} x {profile.shape[1]} pixels and a tile {shape[0]} x "
-            f"{shape[1]}; give a flat field of the whole tile."
+            f"has {given} pixels and a tile {shape[0]} x {shape[1]}; give a flat field of the "
+            "whole tile, with the axes y and x."
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
         raise OctaneError("has pixels that are not above 0; give a flat field without such.")
-    values = profile.astype(np.float32)[None]
-    for axis, n in enumerate(shape, start=1):
-        step = values.shape[axis] / n
-        positions = (np.arange(n) + 0.5) * step - 0.5
-        values = apply(
-            interpolator(positions, values.shape[axis], max(0.0, (step - 1) / 2)), values, axis
-        )
-    return values[0] / values.mean(dtype=np.float64).astype(np.float32)
+    made = zoom(profile.astype(float), 1 / scale, order=1, mode="nearest", grid_mode=True)
+    return (made / made.mean()).astype(np.float32)

@@ -64,9 +64,7 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
     assert made.figures["shading"]["after"] < 0.03
     assert made.figures["seam_x"] < noted.figures["seam_x"] / 2
     assert made.previews["flat_field"].shape == (96, 96)
-    with tifffile.TiffFile(saved) as file:
-        np.testing.assert_array_equal(file.asarray(), made.previews["flat_field"])
-        assert (file.imagej_metadata or {})["unit"] == "um"
+    np.testing.assert_array_equal(tifffile.imread(saved), made.previews["flat_field"])
     # What was written is taken back.
     again, _ = stitch(shaded, "again", flat_field=str(saved))
     np.testing.assert_allclose(again, after, rtol=1e-6)
@@ -125,7 +123,7 @@ def test_a_blank_section_is_left_as_it_is(write_mosaic, stitch):
     image, made = stitch(source, overlap=0.25, flat_field="estimate")
     assert not image.any()
     assert made.figures["shading"] is None
-    assert "nothing but background in common" in made.warnings[0]
+    assert "no voxels above 0 in common" in made.warnings[0]
 
 
 def array(folder, shape=(20, 20), name="flat.npy", fill=1.0):

@@ -190,7 +190,7 @@ def holed(value):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (np.ones((3, 96, 96)), "has 3 axes; give"),
+        (np.ones((3, 96, 96)), "has 3 x 96 x 96 pixels and a tile 96 x 96; give"),
         (np.ones((96, 128)), "has 96 x 128 pixels and a tile 96 x 96; give"),
         (np.ones((0, 0)), "has 0 x 0 pixels and a tile 96 x 96; give"),
         (np.full((96, 96), "a"), "not above 0; give"),
