@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from _common import PROJECT, cores, scratch_folder
 from _processes import run
+from tutorial import template
 
 from octane.config.params import PhantomParameters
+from octane.core.geometry import Vector, vector
 from octane.steps.phantom import Subject, render_tile, shading
 from octane.stitch.flat_field import FlatField, estimate
 from octane.stitch.placement import TilePlacement
@@ -23,6 +25,7 @@ SIZES: dict[str, Mapping[str, object]] = {
     "3 x 3 tiles of 128 px": {"tiles": 3, "tile_shape": (24, 128, 128)},
     "8 x 8 tiles of 96 px": {"tiles": 8, "tile_shape": (24, 96, 96)},
     "3 x 3, overlap 0.1": {"tiles": 3, "tile_shape": (24, 128, 128), "overlap": 0.1},
+    "brain, 4 x 3 tiles of 64 px": {},
 }
 LOOKS = (1, 4, 16, 0)
 """Independent looks in the speckle; 0: none."""
@@ -40,20 +43,50 @@ np.save(sys.argv[2], basic.flatfield)
 """
 
 
-def seen(parameters: PhantomParameters) -> tuple[dict[Tile, Image], TilePlacement, Image]:
-    """Mean over depth of the tiles of the second section, their placement and their flat field."""
-    subject, own = Subject.of(parameters), parameters.tile_shape
-    tile = (own[0], own[1], own[2])
-    z, y, x = parameters.voxel_size
-    shape = (tile[0], parameters.tiles[0] * tile[1], parameters.tiles[1] * tile[2])
-    extent = (shape[0] * z, shape[1] * y, shape[2] * x)
-    given = (shape, tile, (z, y, x), (0.0, 0.0, 0.0), subject.tile_extent, extent, subject.pitch)
-    grid = MosaicGrid(*given)
-    places = grid.positions(subject.pitch)
-    tiles = {t: render_tile(parameters, 1, t, tile, p).mean(axis=0) for t, p in places.items()}
-    down, across = ((np.arange(n) + 0.5) * s for n, s in zip(tile[1:], (y, x), strict=True))
-    true = shading(parameters.shading, subject.tile_extent[1:], down, across)
+Seen = tuple[dict[Tile, Image], TilePlacement, Image]
+"""Mean over depth of the tiles of a section, their placement and their flat field."""
+
+
+def phantom(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
+    """Tiles of the second section of a phantom."""
+    more = {"speckle_looks": looks, "seed": seed, "edge_fraction": 0, "sections": 3}
+    p = PhantomParameters.model_validate({**settings, **more, "shading": SHADING})
+    subject, (depth, height, width) = Subject.of(p), p.tile_shape
+    tile, pitch = (depth, height, width), subject.pitch
+    grid = grid_of(tile, (p.tiles[0], p.tiles[1]), vector(*p.voxel_size), pitch)
+    places = grid.positions(pitch)
+    tiles = {t: render_tile(p, 1, t, tile, place).mean(axis=0) for t, place in places.items()}
+    return tiles, TilePlacement(grid, places, subpixel=True), light(tile, p.voxel_size)
+
+
+def brain(settings: Mapping[str, object], looks: int, seed: int) -> Seen:
+    """Tiles of a slab of the brain of docs/tutorial.md."""
+    depth, n, pitch = 32, 64, 48
+    slab = template()[18 + 30 * (seed - 1) :][:depth].astype(np.float32)
+    rows, columns = ((size - n) // pitch + 1 for size in slab.shape[1:])
+    grid = grid_of((depth, n, n), (rows, columns), vector(1, 1, 1), (pitch, pitch))
+    true = light((depth, n, n), (1.0, 1.0, 1.0))
+    generator, tiles = np.random.default_rng(seed), {}
+    for tile, (y, x) in (places := grid.positions((pitch, pitch))).items():
+        voxels = slab[:, int(y) : int(y) + n, int(x) : int(x) + n] * true
+        noise = generator.standard_gamma(looks, voxels.shape, np.float32) / looks if looks else 1
+        tiles[tile] = (voxels * noise).mean(axis=0)
     return tiles, TilePlacement(grid, places, subpixel=True), true
+
+
+def grid_of(
+    tile: tuple[int, int, int], count: tuple[int, int], voxel: Vector, pitch: tuple[float, float]
+) -> MosaicGrid:
+    """Mosaic of whole tiles."""
+    shape = (tile[0], count[0] * tile[1], count[1] * tile[2])
+    own, whole = (vector(*np.multiply(n, voxel)) for n in (tile, shape))
+    return MosaicGrid(shape, tile, voxel, vector(0, 0, 0), own, whole, pitch)
+
+
+def light(tile: tuple[int, ...], voxel: Sequence[float]) -> Image:
+    """Flat field that is put in."""
+    _, y, x = ((np.arange(n) + 0.5) * size for n, size in zip(tile, voxel, strict=True))
+    return shading(SHADING, (tile[1] * voxel[1], tile[2] * voxel[2]), y, x)
 
 
 def left(found: npt.NDArray, true: npt.NDArray) -> tuple[float, float]:
@@ -77,14 +110,14 @@ def case(
     errors: dict[str, list[tuple[float, float]]] = {}
     even: list[FlatField] = []
     for seed in seeds:
-        more = {"speckle_looks": looks, "edge_fraction": 0, "seed": seed, "sections": 3}
-        given = PhantomParameters.model_validate({**settings, **more, "shading": SHADING})
-        tiles, placement, true = seen(given)
+        make = phantom if settings else brain
+        tiles, placement, true = make(settings, looks, seed)
         stack = np.stack([*tiles.values()])
-        each = stack / stack.mean(axis=(1, 2), keepdims=True)
-        fields = {"octane": fitted(tiles, placement).profile, "mean": stack.mean(axis=0)}
-        fields["median"] = np.median(each, axis=0)
-        if basic is not None and seed == seeds[0]:
+        fields = {"octane": fitted(tiles, placement).profile}
+        if settings:
+            # Around the brain there is nothing, by which other methods would divide.
+            fields["mean"] = stack.mean(axis=0)
+        if settings and basic is not None and seed == seeds[0]:
             with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
                 source, made = Path(scratch) / "tiles.npy", Path(scratch) / "flat.npy"
                 np.save(source, stack)

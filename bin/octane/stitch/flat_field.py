@@ -55,13 +55,17 @@ Values = npt.NDArray[np.float64]
 class FlatField:
     """What a microscope makes of even tissue: ``profile`` times brightness, plus ``dark``.
 
-    ``profile`` is (y, x) of a full tile with mean 1. ``shading`` is its range, without the 1 % of
-    pixels at either end and without what chance makes of it.
+    ``profile`` is (y, x) of a full tile with mean 1.
     """
 
     profile: Image
     dark: float = 0.0
-    shading: float = 0.0
+
+    @property
+    def shading(self) -> float:
+        """Range of the profile, without the 1 % of pixels at either end."""
+        low, high = np.percentile(self.profile, (1, 99))
+        return float(high - low)
 
     @cached_property
     def gain(self) -> Image:
@@ -91,15 +95,13 @@ def estimate(
     if found is None:
         return None
     coefficients, offset = _fitted(*found, dark)
-    places = [(np.arange(n) + 0.5) / n for n in shape]
-    profile = np.exp(_terms(*np.meshgrid(*places, indexing="ij")) @ coefficients)
-    profile /= profile.mean()
-    low, high = np.percentile(profile, (1, 99))
-    # Both halves show what is there, and each its own chance.
+    # Both halves show what is there, and each its own chance, by which no tile is to be changed.
     one, other = (_fitted(*(own[k::2] for own in found), offset)[0] for k in (0, 1))
     norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
-    agree = max(0.0, float(one @ other) / norm)
-    return FlatField(profile.astype(np.float32), offset, float(high - low) * agree)
+    coefficients *= max(0.0, float(one @ other) / norm)
+    places = ((np.arange(n) + 0.5) / n for n in shape)
+    profile = np.exp(_terms(*np.meshgrid(*places, indexing="ij")) @ coefficients)
+    return FlatField((profile / profile.mean()).astype(np.float32), offset)
 
 
 def _terms(y: npt.NDArray, x: npt.NDArray) -> Values:
