@@ -51,6 +51,7 @@ def test_a_flat_field_is_published_and_nothing_before_it_runs_again(estimated):
     assert check["state"] == "good"
     assert re.fullmatch(r"[0-2]\.\d %, (2[6-9]|3\d)\.\d % before", check["value"])
     assert (results / "previews" / "flat_field.png").exists()
+    assert 'href="flat_fields/"' in (results / "mosaics_report.html").read_text()
 
 
 def test_one_file_serves_all_sections_and_is_part_of_what_is_cached(succeeding, estimated, folder):
