@@ -279,35 +279,34 @@ def _tiles(found: Survey) -> dict[str, Setting]:
 
 
 def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
-    """Flat field, where tiles in the middle of the data are seen to be shaded."""
-    image = found.volumes[len(found.volumes) // 2]
-    if not isinstance(image, Image) or image.dtype.kind == "c":
-        return {}
-    tiling = MosaicGrid.of(image)
-    around = [
-        (row, column)
-        for row, column in tiling.tiles
-        if abs(2 * row + 1 - tiling.rows) <= 2 and abs(2 * column + 1 - tiling.columns) <= 2
-    ]
-    if len(around) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
-        return {}
+    """Flat field, where the tiles in the middle of the data are seen to be shaded."""
     from octane.steps.stitch import nominal_positions
     from octane.stitch.flat_field import estimate
     from octane.stitch.placement import TilePlacement
 
+    image = found.volumes[len(found.volumes) // 2]
+    if not isinstance(image, Image) or image.dtype.kind == "c":
+        return {}
+    tiling, parameters = MosaicGrid.of(image), StitchParameters(overlap=wishes.overlap)
+    count = (tiling.rows, tiling.columns)
+    tiles = [
+        tile
+        for tile in tiling.tiles
+        if all(abs(2 * k + 1 - n) <= 2 for k, n in zip(tile, count, strict=True))
+    ]
+    if len(tiles) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
+        return {}
     try:
-        parameters = StitchParameters(overlap=wishes.overlap)
-        positions = nominal_positions(image, tiling, parameters, found.positions)
-        seen = {tile: image.read(tiling.region(tile)).mean(0, np.float32) for tile in around}
+        places = nominal_positions(image, tiling, parameters, found.positions)
+        seen = {tile: image.read(tiling.region(tile)).mean(0, np.float32) for tile in tiles}
     except OctaneError:
         # PREFLIGHT names what is missing.
         return {}
-    placed = TilePlacement(tiling, {tile: positions[tile] for tile in around}, subpixel=True)
-    flat = estimate(seen, placed)
+    flat = estimate(seen, TilePlacement(tiling, {t: places[t] for t in tiles}, subpixel=True))
     if flat is None or flat.shading <= SHADING:
         return {}
     sentence = (
-        f"Measured on {len(around)} tiles of {image.path.name}: the light over a tile differs by "
+        f"Measured on {len(tiles)} tiles of {image.path.name}: the light over a tile differs by "
         f"{100 * flat.shading:.0f} %. Recommended."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}

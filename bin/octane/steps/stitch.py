@@ -147,26 +147,20 @@ def given_flat_field(
         raise OctaneError(f"{path.resolve()} {error}") from error
 
 
-def _measured(
-    run: Run, projections: dict[Tile, npt.NDArray], placement: TilePlacement
-) -> FlatField | None:
-    """Flat field that the tiles of a section show."""
+def _lit(
+    run: Run,
+    projections: dict[Tile, npt.NDArray],
+    placement: TilePlacement,
+    profile: npt.NDArray[np.float32] | None,
+) -> tuple[FlatField | None, FlatField | None]:
+    """Flat field that the tiles show, and the one by which they are evened out."""
     dtype, dark = run.image.dtype, run.parameters.dark_offset
     largest = float(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
     known = None if dark == ESTIMATE else float(dark)
-    return estimate(projections, placement, dark=known, largest=largest)
-
-
-def _applied(
-    run: Run, measured: FlatField | None, profile: npt.NDArray[np.float32] | None
-) -> FlatField | None:
-    """Flat field by which tiles are evened out: that of a file, the measured one, or none."""
-    if profile is None:
-        return measured if run.parameters.flat_field == ESTIMATE else None
-    dark = run.parameters.dark_offset
-    if dark == ESTIMATE:
-        dark = measured.dark if measured else 0.0
-    return FlatField(profile, dark)
+    found = estimate(projections, placement, dark=known, largest=largest)
+    if profile is not None:
+        return found, FlatField(profile, found.dark if found else known or 0.0)
+    return found, found if run.parameters.flat_field == ESTIMATE else None
 
 
 def _evened(
@@ -187,9 +181,11 @@ def _noted(
         return None
     step = -(-max(shown.profile.shape) // PROFILE)
     run.metrics.previews["flat_field"] = shown.profile[::step, ::step]
-    shading = (None if flat is None else flat.shading for flat in (measured, left))
-    dark = None if applied is None else applied.dark
-    return ShadingFigures(**dict(zip(("before", "after"), shading, strict=True)), dark_offset=dark)
+    return ShadingFigures(
+        before=measured.shading if measured else None,
+        after=left.shading if left else None,
+        dark_offset=applied.dark if applied else None,
+    )
 
 
 def _projections(run: Run, voxels: npt.NDArray | None) -> dict[Tile, npt.NDArray]:
@@ -342,14 +338,12 @@ def stitch_section(
     with metrics.timed("project"):
         projections = _projections(run, voxels)
     with metrics.timed("overlaps"):
-        measured = _measured(run, projections, placement)
-        flat = _applied(run, measured, profile)
+        measured, flat = _lit(run, projections, placement, profile)
         if parameters.refine:
             # Evened tiles show better where they fit, and tiles in place how they are lit.
             positions = _moved(run, _evened(projections, flat), positions)
             placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
-            measured = _measured(run, projections, placement)
-            flat = _applied(run, measured, profile)
+            measured, flat = _lit(run, projections, placement, profile)
         projections = _evened(projections, flat)
         seams, (seam_y, seam_x) = _seams(placement, projections)
     with metrics.timed("check"):
