@@ -163,16 +163,6 @@ def test_where_nothing_can_be_compared_there_is_no_flat_field(seen, fill, overla
     )
 
 
-def test_evened_tiles_agree(seen):
-    flat = light(TILE, 0.3)
-    tiles, placement = seen(flat, noise=0.01, dark=50)
-    found = fitted(tiles, placement, dark=50.0)
-    evened = {tile: found.correct(own) for tile, own in tiles.items()}
-    assert fitted(evened, placement).shading < 0.02
-    ratio = evened[0, 0][:, -19:] / evened[0, 1][:, :19]
-    assert abs(np.log(ratio)).mean() < 0.02
-
-
 @pytest.mark.parametrize("shape", [(96, 96), (48, 48), (37, 37), (200, 200)])
 def test_a_flat_field_of_another_resolution_is_brought_to_the_tile(shape):
     given = 7 * light(shape[0], 0.3)
