@@ -70,19 +70,20 @@ def accumulate(
         operator = interpolator(span - place.shift, place.count)
         values = apply(operator, values, axis)
         light = None if light is None else apply(operator, light, axis)
-    if light is not None:
-        values = values * light
-        if dark:
-            values -= dark * light
     weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
     here = tuple(
         slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
         for s, r in zip(spans, region[1:], strict=True)
     )
     if blend == "linear":
-        total[(slice(None), *here)] += values * weight
+        # One product over all planes, with a flat field and without.
+        part = weight if light is None else weight * light[0]
+        total[(slice(None), *here)] += values * part
+        if dark:
+            total[(slice(None), *here)] -= dark * part
         weights[here] += weight
     else:
+        values = values if light is None else (values - dark) * light
         better = weight > weights[here]
         block = total[(slice(None), *here)]
         total[(slice(None), *here)] = np.where(better, values, block)

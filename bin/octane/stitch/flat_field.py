@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from numpy.polynomial.legendre import legvander
+from numpy.polynomial.legendre import leggrid2d, legvander
 
 from octane.core.errors import OctaneError
 from octane.stitch.blending import overlap
@@ -99,8 +99,10 @@ def estimate(
     one, other = (_fitted(*(own[k::2] for own in found), offset)[0] for k in (0, 1))
     norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
     coefficients *= max(0.0, float(one @ other) / norm)
-    places = ((np.arange(n) + 0.5) / n for n in shape)
-    profile = np.exp(_terms(*np.meshgrid(*places, indexing="ij")) @ coefficients)
+    # On a grid of all pixels, without their terms, which are many times as large as a tile.
+    matrix = np.zeros((7, 7))
+    matrix[tuple(zip(*ORDERS, strict=True))] = coefficients
+    profile = np.exp(leggrid2d(*((2 * np.arange(n) + 1) / n - 1 for n in shape), matrix))
     return FlatField((profile / profile.mean()).astype(np.float32), offset)
 
 
