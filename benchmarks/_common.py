@@ -12,7 +12,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 # Benchmarks are scripts, and octane is not installed. Last on the path, because commands in bin/
 # have the names of benchmarks.
-sys.path += [str(PROJECT / "bin"), str(PROJECT / "tests" / "support")]
+sys.path += [str(PROJECT / part) for part in ("bin", "tests/support", "tools")]
 
 from record import COMMIT as COMMIT  # noqa: E402
 from record import cores as cores  # noqa: E402

@@ -544,6 +544,37 @@ def _alignment_cost(record: dict) -> str:
     )
 
 
+def _flat_field(record: dict) -> str:
+    rows = []
+    for case in record["rows"]:
+        others = (case["left"].get(name) for name in ("BaSiCPy", "mean"))
+        rows.append(
+            (
+                *(case["size"], str(case["looks"] or "none"), _percent(case["put_in"])),
+                *(_percent(case["left"]["octane"]), _percent(case["left_99"])),
+                *("" if own is None else _percent(own) for own in others),
+                *(_percent(case["even"]), _percent(case["measured_in_even"])),
+            )
+        )
+    names = ("tiles", "looks", "put in", "left", "left, 99 % of pixels", "BaSiCPy", "mean of tiles")
+    return table((*names, "even light: put in", "even light: measured"), rows)
+
+
+def _flat_field_cost(record: dict) -> str:
+    cost = record["cost"]
+    return table(
+        ("STITCH", "seconds", "peak, MB"),
+        [
+            (f"`--flat-field {name}`", f"{own['seconds']:.2f}", f"{own['peak_bytes'] / 1e6:.0f}")
+            for name, own in ((name, cost[name]) for name in ("none", "estimate"))
+        ],
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
 def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
     kept = record["rows"]
     found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
@@ -587,6 +618,8 @@ TABLES: dict[str, Table] = {
     "steps": of_part("workflow", "steps", _steps),
     "nifti": of_part("workflow", "nifti", _nifti),
     "leases": of_part("workflow", "leases", _leases),
+    "flat-field": of_part("stitch", "flat_field", _flat_field),
+    "flat-field-cost": of_part("stitch", "flat_field", _flat_field_cost),
     "verdict": of_part("workflow", "verdict", _verdict),
 }
 """Names that pages mark, and the makers of the tables."""

@@ -6,6 +6,8 @@ writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
 
 scikit-image needs a separate Python, as for resample.py, named by ``--peers-python``. Without it
 the table says so.
+BaSiC needs a separate Python, made by ``python -m venv BASIC && BASIC/bin/pip install basicpy`` and
+named by ``--basic-python BASIC/bin/python``. Without it the table says so.
 """
 
 import os
@@ -13,13 +15,20 @@ from pathlib import Path
 
 from _common import command_line, run_parts
 from _stitch_alignment import alignment
+from _stitch_flat_field import flat_field
 
-PARTS = ("alignment",)
+PARTS = ("flat_field", "alignment")
 
 
 def main() -> None:
     """Run the chosen parts."""
     parser = command_line(__doc__, PARTS)
+    parser.add_argument(
+        "--basic-python",
+        type=Path,
+        default=os.environ.get("OCTANE_BASIC_PYTHON"),
+        help="a Python that has BaSiCPy (OCTANE_BASIC_PYTHON)",
+    )
     parser.add_argument(
         "--peers-python",
         type=Path,
@@ -27,7 +36,10 @@ def main() -> None:
         help="a Python that has scikit-image (OCTANE_PEERS_PYTHON)",
     )
     chosen = parser.parse_args()
-    parts = {"alignment": lambda: alignment(chosen.quick, chosen.peers_python)}
+    parts = {
+        "flat_field": lambda: flat_field(chosen.quick, chosen.basic_python),
+        "alignment": lambda: alignment(chosen.quick, chosen.peers_python),
+    }
     run_parts("stitch", parts, chosen)
 
 

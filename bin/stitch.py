@@ -18,6 +18,7 @@ def main(
     positions: Path | None = None,
     metrics: Path | None = None,
     preview: Path | None = None,
+    save_flat_field: Path | None = None,
 ) -> None:
     """Stitch the tiles of one section's mosaic grid into one image.
 
@@ -33,12 +34,14 @@ def main(
         Where to write the record of what was done, as JSON.
     preview
         Where to write the section's thumbnail, as NPZ.
+    save_flat_field
+        Where to write the flat field that was estimated, as TIFF.
     """
     from octane.steps.stitch import stitch_section
 
-    stitch_section(source, destination, parameters, reading, execution, positions).save(
-        metrics, preview
-    )
+    given = (source, destination, parameters, reading, execution)
+    made = stitch_section(*given, positions, save_flat_field=save_flat_field)
+    made.save(metrics, preview)
 
 
 if __name__ == "__main__":

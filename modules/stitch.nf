@@ -6,20 +6,22 @@ process STITCH {
     publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stitch', name) }
 
     input:
-    tuple val(meta), path(mosaic, stageAs: 'input/*'), val(flags), path(positions)
+    tuple val(meta), path(mosaic, stageAs: 'input/*'), val(flags), path(positions), path(flatField, stageAs: 'flat_field/*')
     val code
 
     output:
     tuple val(meta), path("${meta.section}.ome.zarr"), emit: section
     tuple val(meta), path('*_{metrics.json,preview.npz}'), emit: record
+    tuple val(meta), path('*_flat_field.tif'), emit: flat_field, optional: true
     path 'versions.yml', emit: versions
 
     script:
+    def flat = flatField ? "--flat-field ${flatField}" : ''
     def table = positions ? "--positions ${positions}" : ''
     """
-    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} \\
+    stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} \\
         --metrics '${meta.section}_stitch_metrics.json' --preview '${meta.section}_stitch_preview.npz' \\
-        --workers ${task.cpus} --memory '${task.memory}'
+        --save-flat-field '${meta.section}_flat_field.tif' --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml
     """
 

@@ -125,13 +125,15 @@ def subjectOf(meta, input, truth) {
     def mask = parameterOf(meta, 'n4_mask')
     // Else it is made from the data, or left out.
     def isFile = !switched('skip_n4') && !(mask.toString().toLowerCase() in ['tissue', 'none', 'null', ''])
-    def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions')), mask: optional(isFile ? mask : null)]
+    def flat = parameterOf(meta, 'stitch_flat_field')
+    def isFlat = !switched('skip_stitch') && !(flat.toString().toLowerCase() in ['estimate', 'none', 'null', ''])
+    def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions')), mask: optional(isFile ? mask : null), flat_field: optional(isFlat ? flat : null)]
     def lost = []
     def states = files.values().flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
     if (lost) {
         error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.")
     }
-    return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('mask', 'truth').findAll { _name, file -> file }]
+    return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('mask', 'truth', 'flat_field').findAll { _name, file -> file }]
 }
 
 // PREFLIGHT's and COHORT's request: all parameters, except those that name the one subject, as JSON. Paths
@@ -190,7 +192,7 @@ def stepsOf(subject, plan) {
     def each = [subject.isResampled && plan.kind != 'section', plan.kind == 'mosaic' && !switched('skip_stitch')].count { step -> step }
     def once = [plan.kind != 'volume', !switched('skip_n4'), !switched('skip_pyramid')].count { step -> step }
     return ['resample', 'stack', 'pyramid', 'report'].collectEntries { step -> [step, [step == 'report' ? [input: subject.input.toString()] : [:], flags[step]]] } + [
-        stitch: [[:], flags.stitch, subject.positions],
+        stitch: [[:], flags.stitch, subject.positions, subject.flat_field],
         n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask, subject.truth],
         records: plan.items.size() * each + once,
     ]

@@ -69,6 +69,26 @@ def stitching(folder: Path) -> dict[str, bytes]:
     return {"stitching.png": comparison([(slices, stored.grid.spacing[1:])])}
 
 
+def flat_field(folder: Path) -> dict[str, bytes]:
+    """Draw where four shaded tiles meet before and after they are evened out, and their light."""
+    words = ("--sections", "1", "--shading", "0.5", "--bias", "0", "--speckle-looks", "100")
+    command("phantom", folder, *words)
+    (mosaic,) = (folder / "mosaics").glob("*.ome.zarr")
+    shown = []
+    for chosen in ("none", "estimate"):
+        section, preview = folder / f"{chosen}.ome.zarr", folder / "preview.npz"
+        command("stitch", mosaic, section, "--flat-field", chosen, "--preview", preview)
+        # As large as a tile, about the corners of the first one and its neighbours.
+        shown.append(open_image(section).array.opened[:, 51:179, 51:179].mean(axis=0))
+    with np.load(preview) as stored:
+        flat = stored["flat_field"]
+    grey, light = grey_scale(shown), field_scale([flat])
+    titles = ("before: where four tiles meet", "evened out", "flat field of a tile")
+    scales = (grey, grey, light)
+    slices = list(zip(titles, (*shown, flat), scales, strict=True))
+    return {"flat_field.png": comparison([(slices, (4.0, 4.0))])}
+
+
 def mosaic() -> dict[str, bytes]:
     """Draw a mosaic grid: tiles as they are stored, as they were imaged, and the sections."""
     figure = Figure(figsize=(9.6, 3.6), dpi=120, layout="constrained")
@@ -140,8 +160,8 @@ def _sections(axes: Axes) -> None:
 def main() -> None:
     """Write all pictures into docs/."""
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folders = [Path(scratch) / name for name in ("n4", "stitching")]
-        made = corrections(folders[0]) | stitching(folders[1]) | mosaic()
+        folders = [Path(scratch) / name for name in ("n4", "stitching", "flat")]
+        made = corrections(folders[0]) | stitching(folders[1]) | flat_field(folders[2]) | mosaic()
     for name, content in made.items():
         (DOCS / name).write_bytes(content)
         sys.stdout.write(f"{DOCS / name}: {len(content) / 1000:.0f} kB\n")

@@ -75,7 +75,13 @@ class Subject:
         slices = {f"slice_{axis}": self.image(self.edge, self.edge) for axis in "zyx"}
         return slices | {"slice_spacing": np.full(3, 10.0)}
 
-    def stitch(self, number: int, seam: float | None = None, uncovered: int = 0) -> None:
+    def stitch(
+        self,
+        number: int,
+        seam: float | None = None,
+        uncovered: int = 0,
+        shading: dict[str, float] | None = None,
+    ) -> None:
         seam = 0.06 + 0.0001 * number if seam is None else seam
         figures = {
             "section": number,
@@ -84,9 +90,12 @@ class Subject:
             "uncovered_pixels": uncovered,
             "tiles": 9,
             "shape": [15, 2 * self.edge, 3 * self.edge],
+            "shading": shading,
         }
-        thumbnail = self.image(self.edge, 3 * self.edge // 2)
-        self.save(f"section_{number:02d}_stitch", figures, {"thumbnail": thumbnail})
+        pictures = {"thumbnail": self.image(self.edge, 3 * self.edge // 2)}
+        if shading:
+            pictures["flat_field"] = self.image(self.edge, self.edge)
+        self.save(f"section_{number:02d}_stitch", figures, pictures)
 
     def stack(
         self,

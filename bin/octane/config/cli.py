@@ -26,7 +26,7 @@ FLAT = cyclopts.Parameter(name="*")
 """Marks a model whose fields are flags of their own."""
 
 
-RESULTS, RECORDS = ("destination", "save-bias-field"), ("metrics", "preview")
+RESULTS, RECORDS = ("destination", "save-bias-field"), ("metrics", "preview", "save-flat-field")
 """Parameters of commands that name what is written; records replace what is there."""
 FILES = (*RECORDS, "config", "samplesheet")
 
@@ -90,12 +90,13 @@ def _require_outputs(arguments: Mapping[str, object]) -> None:
     values: dict[str, object] = {}
     for name, value in arguments.items():
         values |= dict(value) if isinstance(value, BaseModel) else {name: value}
-    # Masks and weights are words or files.
+    # These are words or files.
     named = [
         (name.replace("_", "-"), Path(path))
         for name, value in values.items()
         for path in (value if isinstance(value, list) else [value])
-        if isinstance(path, Path) or (name in ("mask", "weights") and isinstance(path, str))
+        if isinstance(path, Path)
+        or (name in ("mask", "weights", "flat_field") and isinstance(path, str))
     ]
     for index, (name, output) in enumerate(named):
         if name in FILES and output.is_dir():

@@ -101,7 +101,10 @@ ControlPoints = Annotated[
 ]
 MASK_WORDS = ("tissue", "none", "null", "")
 """Words of ``n4_mask`` that name no file."""
+FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
+"""Words of ``stitch_flat_field`` that name no file."""
 AUTO: Literal["auto"] = "auto"
+ESTIMATE: Literal["estimate"] = "estimate"
 
 
 def _sized(value: str) -> str:
@@ -117,6 +120,13 @@ def _only(value: object) -> object:
 def _or_none(value: object) -> object:
     """Let 'none' on a command line stand for no value."""
     return None if str(_only(value)).strip().lower() in ("", "none") else value
+
+
+def _flat_field(value: object) -> object:
+    """Read ``flat_field``: a word, or the name of a file."""
+    text = str(_only(value)).strip()
+    word = text.lower()
+    return text if word not in FLAT_FIELD_WORDS else word if word == ESTIMATE else "none"
 
 
 def _auto(value: object) -> object:
@@ -373,6 +383,19 @@ class StitchParameters(StepParameters):
         "Place tiles at their exact positions by linear interpolation. Off: at the nearest voxel, "
         "which keeps speckle as it is and is up to half a voxel wrong.",
     )
+    flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
+        "none",
+        "Even out tiles that are darker to their edges. estimate: from where tiles overlap, for "
+        "each section; FILE: a TIFF or .npy of the light over a whole tile (octane's own, or "
+        "BaSiC's); none: as they are. The report says how large the shading is.",
+    )
+    dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["estimate"] = (
+        parameter(
+            0.0,
+            "Grey level of a pixel without light, which is taken away before the flat field acts: "
+            "a number, or estimate. Use it for cameras, whose level is often 100.",
+        )
+    )
     codec: Codec = parameter(
         "blosc-lz4", "Compression of the stitched sections, which are read once more and dropped."
     )
@@ -545,6 +568,8 @@ class PhantomParameters(StepParameters):
         1.0, "Attenuation with depth in a section.", unit="1/millimeter", ge=0
     )
     shading: Fraction = parameter(0.1, "Loss of intensity at the corner of a tile.")
+    dark_offset: float = parameter(0.0, "Grey level without light, which shading leaves.", ge=0)
+    lost_tiles: int = parameter(0, "Tiles of each section without light.", ge=0)
     bias: float = parameter(0.5, "Half range of the log bias field over the subject.", ge=0)
     section_steps: float = parameter(
         0.0, "Half range of the log brightness that differs between sections.", ge=0

@@ -16,6 +16,8 @@ ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
 """Steps in the order of the workflow."""
 
 Shape = tuple[int, int, int]
+SHADING = 0.03
+"""Largest shading of tiles that needs no flat field: phantoms in even light stay below it."""
 
 
 class RecordedTrack(BaseModel):
@@ -131,6 +133,17 @@ class MisplacedFigures(Figures):
         return f"{name} fits {y:+.0f} µm in y and {x:+.0f} µm in x from its place"
 
 
+class ShadingFigures(Figures):
+    """Shading of tiles, the range of their flat field over its mean, before and after the evening.
+
+    ``dark_offset`` was taken away. None: not measured, or not evened out.
+    """
+
+    before: float | None = None
+    after: float | None = None
+    dark_offset: float | None = None
+
+
 class StitchFigures(Figures):
     """A stitched section."""
 
@@ -141,6 +154,7 @@ class StitchFigures(Figures):
     seam_x: float | None = None
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
+    shading: ShadingFigures | None = None
     uncovered_pixels: int = 0
     tiles: int
     shape: Shape

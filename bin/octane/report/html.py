@@ -240,7 +240,26 @@ def _sections(
         seams = tuple(zip(*sorted(known), strict=True))
         alt = f"Mismatch at the seams of each section; outliers lie above {limit:.1%}."
         chart = gallery.chart("seams", "Seams", alt, charts.seam_chart(*seams, limit))
-    return {"pictures": drawn, "chart": chart, "limit": limit, "grey": grey}
+    return {
+        "pictures": drawn,
+        "chart": chart,
+        "limit": limit,
+        "grey": grey,
+        "flat": _flat_field(stitched, gallery),
+    }
+
+
+def _flat_field(stitched: list[tuple[Entry, StitchFigures]], gallery: _Gallery) -> Context | None:
+    """Picture of the flat field, the mean of those of the sections; None where there is none."""
+    shown = [e.previews["flat_field"] for e, _ in stitched if "flat_field" in e.previews]
+    if not shown:
+        return None
+    mean = np.mean([flat for flat in shown if flat.shape == shown[0].shape], axis=0)
+    scale = pictures.field_scale([mean])
+    draw = partial(pictures.panel, mean, (1, 1), scale, bar=False, longest=216)
+    gallery.files["flat_field.png"] = draw(png=True).data
+    applied = any(s.shading and s.shading.after is not None for _, s in stitched)
+    return {"picture": draw(), "scale": scale, "applied": applied}
 
 
 def _aligned(

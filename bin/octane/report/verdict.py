@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from octane.core.records import N4Figures, StackFigures, StitchFigures, fitting
+from octane.core.records import SHADING, N4Figures, StackFigures, StitchFigures, fitting
 from octane.report.summary import SectionQuality, outliers, title_of
 
 SEAM = 0.15
@@ -61,7 +61,7 @@ def checks(
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections) for axis in "yx"]
-        found += [_places(sections), _covered(sections)]
+        found += [_places(sections), _covered(sections), _even(sections)]
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
     if stack:
         found += [_depth(stack), _bright(stack), _turned(stack), _placed(stack)]
@@ -147,6 +147,26 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
     gaps = {t: own.uncovered_pixels for t, own in sections.items() if own.uncovered_pixels}
     text = f"{_named([*gaps])}: pixels between tiles are zero; check --overlap or --positions."
     return _judged("Pixels without a tile", "0", str(sum(gaps.values())), gaps, text)
+
+
+def _even(sections: Mapping[str, StitchFigures]) -> Check:
+    """Sections share a microscope, so that their median says more than any of them."""
+    name, limit = "Shading of tiles", f"{100 * SHADING:.0f} %"
+    found = [own.shading for own in sections.values() if own.shading]
+    before, after = (
+        float(np.median(values)) if (values := [v for v in kind if v is not None]) else None
+        for kind in ([own.before for own in found], [own.after for own in found])
+    )
+    left = before if after is None else after
+    if left is None:
+        return _unknown(name, limit, "No tiles have tissue in common where they overlap.")
+    value = f"{100 * left:.1f} %"
+    if after is None:
+        text = "Tiles are darker at some of their places; give --stitch_flat_field estimate."
+    else:
+        value += "" if before is None else f", {100 * before:.1f} % before"
+        text = "The flat field does not fit these tiles; try --stitch_flat_field estimate."
+    return _judged(name, limit, value, left > SHADING, text)
 
 
 def _alike(name: str, figures: Mapping[str, float | None], least: int = 3) -> Check:

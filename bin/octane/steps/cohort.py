@@ -11,7 +11,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from octane.config.params import MASK_WORDS
+from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.samplesheet import Row, Sheet, is_subject_name, read_samplesheet
 from octane.config.schema import WorkflowModel, entries, is_path
 from octane.config.validation import read_object, spelled, unlinkable
@@ -117,5 +117,5 @@ def _check_names(sheet: Sheet) -> None:
 def _path_columns(row: Row) -> list[str]:
     """Columns whose cells name files."""
     found = [entry.name for entry in entries() if entry.name in row.cells and is_path(entry)]
-    masked = row.cells.get("n4_mask", "none").lower() not in MASK_WORDS
-    return found + ["n4_mask"] * masked
+    words = {"n4_mask": MASK_WORDS, "stitch_flat_field": FLAT_FIELD_WORDS}
+    return found + [n for n, own in words.items() if row.cells.get(n, "none").lower() not in own]

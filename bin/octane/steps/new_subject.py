@@ -1,7 +1,8 @@
 """Config or samplesheet row of a new subject, from the metadata of its data.
 
 Nothing is guessed: what the metadata do not determine stays a comment that says what is missing,
-and PREFLIGHT asks for it. No voxel of a store is read.
+and PREFLIGHT asks for it. Of the voxels, those of a few tiles at most are read, whose shading is
+measured.
 """
 
 import csv
@@ -15,7 +16,9 @@ from pathlib import Path
 from shlex import join
 from typing import NamedTuple, cast
 
-from octane.config.params import Wishes
+import numpy as np
+
+from octane.config.params import ESTIMATE, StitchParameters, Wishes
 from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
@@ -23,6 +26,7 @@ from octane.config.validation import unlinkable
 from octane.core.errors import OctaneError
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
+from octane.core.records import SHADING
 from octane.core.units import format_bytes
 from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_source
@@ -40,6 +44,8 @@ LEVELS = (10, 25, 50, 100)
 TO_DECIDE = ("TO BE DECIDED", "MISSING")
 """First words of sentences that need a decision."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
+MEASURED_BYTES = 1e9
+"""Most that is read to measure the shading."""
 LISTED = 20
 """Missing sections that are named one by one, at most."""
 COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
@@ -170,6 +176,7 @@ def settings_of(
     }
     if found.kind == "mosaic":
         settings |= _tiles(found)
+        settings |= _light(found, wishes)
     if found.kind != "volume":
         settings["section_thickness"] = _thickness(found)
         settings["allow_missing_sections"] = _missing(found)
@@ -243,6 +250,40 @@ def _tiles(found: Survey) -> dict[str, Setting]:
     if found.positions is not None:
         settings["positions"] = Setting(str(found.positions), ["Found beside the data."])
     return settings
+
+
+def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
+    """Flat field, where the tiles in the middle of the data are seen to be shaded."""
+    from octane.steps.stitch import nominal_positions
+    from octane.stitch.flat_field import estimate
+    from octane.stitch.placement import TilePlacement
+
+    image = found.volumes[len(found.volumes) // 2]
+    if not isinstance(image, Image) or image.dtype.kind == "c":
+        return {}
+    tiling, parameters = MosaicGrid.of(image), StitchParameters(overlap=wishes.overlap)
+    count = (tiling.rows, tiling.columns)
+    tiles = [
+        tile
+        for tile in tiling.tiles
+        if all(abs(2 * k + 1 - n) <= 2 for k, n in zip(tile, count, strict=True))
+    ]
+    if len(tiles) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
+        return {}
+    try:
+        places = nominal_positions(image, tiling, parameters, found.positions)
+        seen = {tile: image.read(tiling.region(tile)).mean(0, np.float32) for tile in tiles}
+    except OctaneError:
+        # PREFLIGHT names what is missing.
+        return {}
+    flat = estimate(seen, TilePlacement(tiling, {t: places[t] for t in tiles}, subpixel=True))
+    if flat is None or flat.shading <= SHADING:
+        return {}
+    sentence = (
+        f"Measured on {len(tiles)} tiles of {image.path.name}: the light over a tile differs by "
+        f"{100 * flat.shading:.0f} %. Recommended."
+    )
+    return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 
 
 def _overlap_of(volume: Volume) -> tuple[float, float] | None:

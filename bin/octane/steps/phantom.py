@@ -6,7 +6,7 @@ section's surface, y and x from the first tile's nominal edge.
 """
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,6 +201,12 @@ def displaced_tissue(p: PhantomParameters, section: int, z: Axis, y: Axis, x: Ax
     return values
 
 
+def lost_tiles(p: PhantomParameters, section: int) -> list[Tile]:
+    """Tiles of a section without light."""
+    places = np.random.default_rng([p.seed, section, 2]).permutation(p.tiles[0] * p.tiles[1])
+    return [(int(k) // p.tiles[1], int(k) % p.tiles[1]) for k in places[: p.lost_tiles]]
+
+
 def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
     nz, ty, tx = p.tile_shape
     shape = (
@@ -239,6 +245,9 @@ def render_tile(
     values *= np.exp(-p.attenuation * depth / 1000).astype(np.float32)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
     values *= SCALE * section_gain(p.seed, section, p.section_steps)
+    if tile in lost_tiles(p, section):
+        values[:] = 0
+    values += p.dark_offset
     return values
 
 
@@ -261,8 +270,7 @@ def make_phantom(
                 rows += [(section + 1, *t, *true[t]) for t in tiling.tiles]
                 store = partial / "mosaics" / f"section_{section + 1:02d}.ome.zarr"
                 _write_section(store, p, tiling, section, true, execution, metrics, advance)
-        with (partial / "positions.csv").open("w", newline="", encoding="utf-8") as stream:
-            csv.writer(stream).writerows([COLUMNS, *rows])
+        _write_table(partial / "positions.csv", [COLUMNS, *rows])
         _write_truth(partial / "truth", p, subject, execution)
     metrics.figures.update(
         sections=p.sections,
@@ -310,6 +318,11 @@ def _write_section(
     _write(store, level, p.dtype, render, execution, attributes)
 
 
+def _write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows(rows)
+
+
 def _write_truth(
     folder: Path, p: PhantomParameters, subject: Subject, execution: ExecutionParameters
 ) -> None:
@@ -332,6 +345,13 @@ def _write_truth(
     with (folder / "displacements.csv").open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([("section", *Displacement._fields), *rows])
     write_json(folder / "truth.json", p.model_dump(mode="json"))
+    lost = [
+        (section + 1, *tile) for section in range(p.sections) for tile in lost_tiles(p, section)
+    ]
+    _write_table(folder / "lost_tiles.csv", [COLUMNS[:3], *lost])
+    _, height, width = subject.tile_extent
+    _, y, x = ((np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))
+    np.save(folder / "flat_field.npy", shading(p.shading, (height, width), y, x))
 
 
 def _write(

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from octane.config.params import (
+    FLAT_FIELD_WORDS,
     MASK_WORDS,
     STEPS,
     InputParameters,
@@ -38,7 +39,8 @@ from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Step, check_space, predict, require_links
 from octane.steps.stack import blank_below
-from octane.steps.stitch import nominal_positions
+from octane.steps.stitch import given_flat_field, nominal_positions
+from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS
@@ -96,9 +98,11 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
         # Only these two have the label gpu_slot, without which a task is given no GPU.
         if name == "execution" and step not in ("resample", "n4"):
             values["backend"] = "cpu"
-        # A mask file is staged by the workflow, which gives its place.
+        # Files are staged by the workflow, which gives their places.
         if name == "n4" and str(values["mask"]).lower() not in MASK_WORDS:
             del values["mask"]
+        if name == "stitch" and values["flat_field"] not in FLAT_FIELD_WORDS:
+            del values["flat_field"]
         words += STEPS[name].model_validate(values).flags()
     return words
 
@@ -234,7 +238,8 @@ def plan_of(
                 volumes.append(open_volume(path, reading))
         if volumes:
             kind = kind_of(volumes, str(workflow["input_kind"]))
-            _check_volumes(volumes, kind, settings, positions, problems)
+            flat = (beside or {}).get("flat_field")
+            _check_volumes(volumes, kind, settings, (positions, flat), problems)
         if volumes and beside and kind == "volume" and not workflow["skip_n4"]:
             _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
@@ -305,7 +310,7 @@ def _check_volumes(
     volumes: list[Volume],
     kind: str,
     settings: Settings,
-    positions: Path | None,
+    tables: tuple[Path | None, Path | None],
     problems: list[str],
 ) -> None:
     """Everything that metadata alone can tell about the inputs of a subject."""
@@ -316,7 +321,7 @@ def _check_volumes(
     )
     for volume in volumes:
         with _noted(problems):
-            _check_volume(volume, kind, settings, resample, positions)
+            _check_volume(volume, kind, settings, resample, *tables)
     if kind == "volume":
         return
     with _noted(problems):
@@ -337,6 +342,7 @@ def _check_volume(
     settings: Settings,
     resample: ResampleParameters,
     positions: Path | None,
+    flat_field: Path | None,
 ) -> None:
     workflow = settings["workflow"]
     grid = volume.grid
@@ -354,7 +360,11 @@ def _check_volume(
             tiling = MosaicGrid.of(volume)
             if not workflow["skip_stitch"]:
                 stitch = StitchParameters.model_validate(settings["stitch"])
-                nominal_positions(volume, tiling, stitch, positions)
+                places = nominal_positions(volume, tiling, stitch, positions)
+                if flat_field is not None:
+                    stitch = stitch.model_copy(update={"flat_field": str(flat_field)})
+                placement = TilePlacement(tiling, places, subpixel=stitch.subpixel)
+                given_flat_field(volume, tiling, placement, stitch)
         # Where they may be missing, it still finds those that are no files.
         lost = volume.missing_chunks()
         if lost and volume.missing == "error":

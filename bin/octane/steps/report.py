@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from octane.config.params import ExecutionParameters, ReportParameters
+from octane.config.params import ESTIMATE, ExecutionParameters, ReportParameters
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.metrics import as_json
@@ -98,6 +98,8 @@ def _files(
             found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
         if "stack" in steps:
             found[f"{subject}_displacements.csv"] = "how each section lies displaced, CSV"
+        if any(entry.record.settings.get("flat_field") == ESTIMATE for entry in entries):
+            found["flat_fields/"] = "the light over a tile of each section, TIFF"
         found["metrics/"] = "the record of every task"
         found[CRATE] = "provenance of these results, RO-Crate"
     return found | {

@@ -8,29 +8,46 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from octane.config.params import ExecutionParameters, InputParameters, StitchParameters, bytes_of
+from octane.config.params import (
+    ESTIMATE,
+    ExecutionParameters,
+    InputParameters,
+    StitchParameters,
+    bytes_of,
+)
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
+from octane.core.files import writing
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
-from octane.core.records import MisplacedFigures, OverlapFigures, StitchFigures, fitting
+from octane.core.records import (
+    MisplacedFigures,
+    OverlapFigures,
+    ShadingFigures,
+    StitchFigures,
+    fitting,
+)
 from octane.core.timing import span
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
-from octane.stitch.blending import accumulate, seam
+from octane.stitch.blending import LEAST, accumulate, overlap, seam
 from octane.stitch.checks import Neighbours, seam_without_speckle
+from octane.stitch.flat_field import FlatField, estimate, fitted_to
 from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
 from octane.store.image import Image, open_image
 from octane.store.mosaic_grid import MosaicGrid, Position, Tile, read_positions
 from octane.store.sections import number_of
+from octane.store.tiff_files import FAULTS
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
 
 PASSES = 2
 """Passes of refinement: a third one gains little."""
+PROFILE = 128
+"""Longest edge of a flat field in the report, pixels."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
 
@@ -88,6 +105,89 @@ def nominal_positions(
     )
 
 
+def given_flat_field(
+    image: Image, tiling: MosaicGrid, placement: TilePlacement, parameters: StitchParameters
+) -> npt.NDArray[np.float32] | None:
+    """Flat field of the file that the parameters name; None where they name none.
+
+    Raises
+    ------
+    OctaneError
+        Where the file is no flat field of these tiles, or they show none to be estimated.
+    """
+    chosen = parameters.flat_field
+    if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
+        raise OctaneError(
+            "--dark-offset acts with a flat field alone, and on real voxels; give --flat-field as "
+            "well, or leave it out."
+        )
+    shared = (place.before for pair in placement.places.values() for place in pair)
+    if chosen == ESTIMATE and max(shared) < LEAST:
+        raise OctaneError(
+            f"{image.path}: its tiles do not overlap, and a flat field is estimated from overlaps; "
+            "give --flat-field FILE, or none."
+        )
+    if chosen in (ESTIMATE, "none"):
+        return None
+    from tifffile import imread
+
+    path = Path(chosen)
+    try:
+        with path.open("rb") as stream:
+            if path.suffix.lower() == ".npy":
+                given = np.load(stream, allow_pickle=False)
+            else:
+                given = imread(stream)
+        return fitted_to(given, (tiling.tile[1], tiling.tile[2]))
+    except (OSError, EOFError, *FAULTS) as error:
+        raise OctaneError(
+            f"{path.resolve()} cannot be read as a flat field; give a TIFF or .npy file."
+        ) from error
+    except OctaneError as error:
+        raise OctaneError(f"{path.resolve()} {error}") from error
+
+
+def _lit(
+    run: Run,
+    projections: dict[Tile, npt.NDArray],
+    placement: TilePlacement,
+    profile: npt.NDArray[np.float32] | None,
+) -> tuple[FlatField | None, FlatField | None]:
+    """Flat field that the tiles show, and the one by which they are evened out."""
+    dtype, dark = run.image.dtype, run.parameters.dark_offset
+    largest = float(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
+    known = None if dark == ESTIMATE else float(dark)
+    found = estimate(projections, placement, dark=known, largest=largest)
+    if profile is not None:
+        return found, FlatField(profile, found.dark if found else known or 0.0)
+    return found, found if run.parameters.flat_field == ESTIMATE else None
+
+
+def _evened(
+    projections: dict[Tile, npt.NDArray], flat: FlatField | None
+) -> dict[Tile, npt.NDArray]:
+    return {t: flat.correct(p) for t, p in projections.items()} if flat else projections
+
+
+def _noted(
+    run: Run, measured: FlatField | None, applied: FlatField | None, left: FlatField | None
+) -> ShadingFigures | None:
+    """Figures of the shading before and after; its picture is kept for the report."""
+    shown = applied or measured
+    if shown is None:
+        if run.parameters.flat_field == ESTIMATE:
+            text = "its tiles have no voxels above 0 in common, and are left as they are"
+            run.metrics.warn(f"{run.image.path.name}: {text}.")
+        return None
+    step = -(-max(shown.profile.shape) // PROFILE)
+    run.metrics.previews["flat_field"] = shown.profile[::step, ::step]
+    return ShadingFigures(
+        before=measured.shading if measured else None,
+        after=left.shading if left else None,
+        dark_offset=applied.dark if applied else None,
+    )
+
+
 def _projections(run: Run, voxels: npt.NDArray | None) -> dict[Tile, npt.NDArray]:
     """Mean over depth of every tile: enough to compare overlaps, and small.
 
@@ -114,29 +214,17 @@ def _projections(run: Run, voxels: npt.NDArray | None) -> dict[Tile, npt.NDArray
     return dict(zip(tiling.tiles, found, strict=True))
 
 
-def _common(
-    placement: TilePlacement, projections: dict[Tile, npt.NDArray], first: Tile, second: Tile
-) -> tuple[npt.NDArray, npt.NDArray] | None:
-    """The area that two tiles share, as each saw it; None where they do not overlap."""
-    spans = [
-        slice(max(a.first, b.first), min(a.last, b.last))
-        for a, b in zip(placement.places[first], placement.places[second], strict=True)
-    ]
-    if any(s.stop - s.start < 4 for s in spans):
-        return None
-    seen = []
-    for tile in (first, second):
-        block = np.zeros((1, *(s.stop - s.start for s in spans)), np.float32)
-        accumulate(
-            block,
-            np.zeros(block.shape[1:], np.float32),
-            (slice(0, 1), *spans),
-            projections[tile][None],
-            placement.places[tile],
-            blend="none",
-        )
-        seen.append(block[0])
-    return seen[0], seen[1]
+def _seams(
+    placement: TilePlacement, projections: dict[Tile, npt.NDArray]
+) -> tuple[dict[tuple[Tile, Tile], float], list[float | None]]:
+    """Mismatch at each seam, and the median without speckle of those along y and along x."""
+    seams: dict[tuple[Tile, Tile], float] = {}
+    along: tuple[list[float], list[float]] = ([], [])
+    for first, second in neighbours([*placement.places]):
+        if (common := overlap(placement, projections, first, second)) is not None:
+            seams[first, second] = fine = seam(*common)
+            along[second[0] == first[0]].append(seam_without_speckle(*common, fine))
+    return seams, [float(np.median(own)) if own else None for own in along]
 
 
 def _refined(
@@ -155,7 +243,7 @@ def _refined(
         placement = TilePlacement(tiling, positions, subpixel=True)
         pairs = []
         for first, second in neighbours(list(positions)):
-            common = _common(placement, projections, first, second)
+            common = overlap(placement, projections, first, second)
             if common is not None:
                 # Two tiles may each be off by max_shift, to opposite sides.
                 shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
@@ -165,6 +253,17 @@ def _refined(
             y, x = np.clip(place, np.subtract(start[tile], reach), np.add(start[tile], reach))
             pixels[tile] = (float(y), float(x))
     return {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
+
+
+def _moved(
+    run: Run, projections: dict[Tile, npt.NDArray], positions: dict[Tile, Position]
+) -> dict[Tile, Position]:
+    """Refined positions; how far tiles moved is recorded."""
+    refined = _refined(projections, positions, run.tiling, run.parameters.max_shift)
+    moved = [float(np.hypot(*np.subtract(refined[t], positions[t]))) for t in positions]
+    noted = {"median": float(np.median(moved)), "max": max(moved)}
+    run.metrics.figures["refinement_micrometer"] = noted
+    return refined
 
 
 def _checked(
@@ -208,6 +307,7 @@ def stitch_section(
     reading: InputParameters,
     execution: ExecutionParameters,
     positions_table: Path | None = None,
+    save_flat_field: Path | None = None,
 ) -> Metrics:
     """Stitch one section's mosaic grid.
 
@@ -217,6 +317,8 @@ def stitch_section(
         OME-Zarr stores: a mosaic grid, and the section to be written.
     positions_table
         CSV of tile positions in place of an overlap.
+    save_flat_field
+        TIFF to be written with the flat field where one is estimated.
 
     Raises
     ------
@@ -230,28 +332,28 @@ def stitch_section(
     metrics.device = describe(np)
     positions = nominal_positions(image, tiling, parameters, positions_table)
     placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
+    profile = given_flat_field(image, tiling, placement, parameters)
     run = _planned(image, tiling, placement, parameters, execution, metrics)
     voxels = np.empty(tiling.shape, image.dtype) if run.kept else None
     with metrics.timed("project"):
         projections = _projections(run, voxels)
     with metrics.timed("overlaps"):
+        measured, flat = _lit(run, projections, placement, profile)
         if parameters.refine:
-            refined = _refined(projections, positions, tiling, parameters.max_shift)
-            moved = [float(np.hypot(*np.subtract(refined[t], positions[t]))) for t in positions]
-            noted = {"median": float(np.median(moved)), "max": max(moved)}
-            metrics.figures["refinement_micrometer"] = noted
-            positions = refined
+            # Evened tiles show better where they fit, and tiles in place how they are lit.
+            positions = _moved(run, _evened(projections, flat), positions)
             placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
-        seams: dict[tuple[Tile, Tile], float] = {}
-        along: tuple[list[float], list[float]] = ([], [])
-        for first, second in neighbours(list(positions)):
-            if (common := _common(placement, projections, first, second)) is not None:
-                seams[first, second] = fine = seam(*common)
-                along[second[0] == first[0]].append(seam_without_speckle(*common, fine))
+            measured, flat = _lit(run, projections, placement, profile)
+        projections = _evened(projections, flat)
+        seams, (seam_y, seam_x) = _seams(placement, projections)
     with metrics.timed("check"):
         overlaps, misplaced = _checked(run, projections, positions, placement, positions_table)
+        left = estimate(projections, placement) if flat else None
+    shading = _noted(run, measured, flat, left)
+    if save_flat_field is not None and flat is not None and profile is None:
+        _save(flat.profile, save_flat_field)
     del projections
-    _write(run, placement, voxels, destination)
+    _write(run, placement, voxels, flat, destination)
     uncovered = placement.uncovered()
     if uncovered:
         metrics.warn(
@@ -259,7 +361,6 @@ def stitch_section(
             "check --overlap or --positions."
         )
     values = list(seams.values())
-    seam_y, seam_x = (float(np.median(own)) if own else None for own in along)
     found = StitchFigures(
         section=number_of(image),
         shape=placement.grid.shape,
@@ -270,12 +371,21 @@ def stitch_section(
         seam_x=seam_x,
         overlaps=overlaps,
         misplaced=misplaced,
+        shading=shading,
         uncovered_pixels=uncovered,
     )
     metrics.note(found)
     metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in seams.items()}
     metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in positions.items()}
     return metrics
+
+
+def _save(profile: npt.NDArray[np.float32], path: Path) -> None:
+    """Write a flat field as TIFF."""
+    from tifffile import imwrite
+
+    with writing(path, overwrite=True) as partial:
+        imwrite(partial, profile)
 
 
 def _planned(
@@ -307,7 +417,11 @@ def _planned(
 
 
 def _write(
-    run: Run, placement: TilePlacement, voxels: npt.NDArray | None, destination: Path
+    run: Run,
+    placement: TilePlacement,
+    voxels: npt.NDArray | None,
+    flat: FlatField | None,
+    destination: Path,
 ) -> None:
     """Blend the section block by block, and its thumbnail."""
     image, grid, metrics = run.image, placement.grid, run.metrics
@@ -333,7 +447,7 @@ def _write(
     ) as (writer,):
 
         def work(region: Region, lane: Lane) -> int:
-            result = _blended(run, placement, voxels, region, lane)
+            result = _blended(run, placement, voxels, flat, region, lane)
             with lane.timed("compute"):
                 _sample(thumbnail, result, region, step)
             with lane.timed("write"):
@@ -353,13 +467,19 @@ def _write(
 
 
 def _blended(
-    run: Run, placement: TilePlacement, voxels: npt.NDArray | None, region: Region, lane: Lane
+    run: Run,
+    placement: TilePlacement,
+    voxels: npt.NDArray | None,
+    flat: FlatField | None,
+    region: Region,
+    lane: Lane,
 ) -> npt.NDArray:
     """One block of the section, of the mosaic's voxels or read from its store."""
     shape = [r.stop - r.start for r in region]
     total = np.zeros(shape, run.working)
     weights = np.zeros(shape[1:], np.float32)
     blend = run.parameters.blend
+    gain, dark = (flat.gain, flat.dark) if flat else (None, 0.0)
     for tile, places in placement.places.items():
         spans = zip(places, region[1:], strict=True)
         if not all(p.first < r.stop and p.last > r.start for p, r in spans):
@@ -373,7 +493,7 @@ def _blended(
                 block = run.image.read(seen, memory)
             run.metrics.count("read", block.nbytes)
         with lane.timed("compute"):
-            accumulate(total, weights, region, block, places, blend=blend)
+            accumulate(total, weights, region, block, places, blend=blend, gain=gain, dark=dark)
     with lane.timed("compute"):
         if blend == "linear":
             total /= np.where(weights > 0, weights, 1)

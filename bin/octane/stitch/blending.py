@@ -1,12 +1,18 @@
 """Blending of tiles into a section, and the mismatch at their seams."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Region
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
-from octane.stitch.placement import Placement
+from octane.stitch.placement import Placement, TilePlacement
+from octane.store.mosaic_grid import Tile
+
+LEAST = 4
+"""Fewest pixels along an axis that two tiles must share to be compared."""
 
 
 def taper(place: Placement, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
@@ -29,6 +35,8 @@ def accumulate(
     places: tuple[Placement, Placement],
     *,
     blend: str,
+    gain: npt.NDArray[np.float32] | None = None,
+    dark: float = 0.0,
 ) -> None:
     """Add one tile to a block of a section, in place.
 
@@ -46,6 +54,8 @@ def accumulate(
         The tile's placement in y and x.
     blend
         ``linear`` or ``none``.
+    gain, dark
+        Factors that even out a full tile, (y, x), and the grey level that is taken away before.
     """
     spans = [
         np.arange(max(r.start, p.first), min(r.stop, p.last))
@@ -54,21 +64,49 @@ def accumulate(
     if not all(len(span) for span in spans):
         return
     values = tile.astype(total.dtype, copy=False)
+    # Smooth as it is, it may be interpolated by itself, once for all planes.
+    light = None if gain is None else gain[None, : tile.shape[1], : tile.shape[2]]
     for axis, (span, place) in enumerate(zip(spans, places, strict=True), start=1):
-        values = apply(interpolator(span - place.shift, place.count), values, axis)
+        operator = interpolator(span - place.shift, place.count)
+        values = apply(operator, values, axis)
+        light = None if light is None else apply(operator, light, axis)
     weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
     here = tuple(
         slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
         for s, r in zip(spans, region[1:], strict=True)
     )
     if blend == "linear":
-        total[(slice(None), *here)] += values * weight
+        # One product over all planes, with a flat field and without.
+        part = weight if light is None else weight * light[0]
+        total[(slice(None), *here)] += values * part
+        if dark:
+            total[(slice(None), *here)] -= dark * part
         weights[here] += weight
     else:
+        values = values if light is None else (values - dark) * light
         better = weight > weights[here]
         block = total[(slice(None), *here)]
         total[(slice(None), *here)] = np.where(better, values, block)
         weights[here] = np.maximum(weight, weights[here])
+
+
+def overlap(
+    placement: TilePlacement, projections: Mapping[Tile, npt.NDArray], first: Tile, second: Tile
+) -> tuple[npt.NDArray, npt.NDArray] | None:
+    """The area that two tiles share, as each saw it; None where that is too little."""
+    places = placement.places
+    spans = [
+        slice(max(a.first, b.first), min(a.last, b.last))
+        for a, b in zip(places[first], places[second], strict=True)
+    ]
+    if any(s.stop - s.start < LEAST for s in spans):
+        return None
+    seen = np.zeros((2, 1, *(s.stop - s.start for s in spans)), np.float32)
+    for block, tile in zip(seen, (first, second), strict=True):
+        weights = np.zeros(block.shape[1:], np.float32)
+        region = (slice(0, 1), *spans)
+        accumulate(block, weights, region, projections[tile][None], places[tile], blend="none")
+    return seen[0, 0], seen[1, 0]
 
 
 def seam(first: npt.NDArray, second: npt.NDArray) -> float:

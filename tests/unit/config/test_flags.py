@@ -25,7 +25,13 @@ CHANGED = {
     InputParameters: {"input_unit": "micrometer", "missing_chunks": "fill"},
     ExecutionParameters: {"backend": "cpu", "prefetch": 0, "pinned": False},
     ResampleParameters: {"resolution": [10, 12.5, 1e-7], "dtype": "uint16", "codec": "none"},
-    StitchParameters: {"overlap": [0.2, 0.25], "subpixel": False, "refine": True},
+    StitchParameters: {
+        "overlap": [0.2, 0.25],
+        "subpixel": False,
+        "refine": True,
+        "flat_field": "a flat.tif",
+        "dark_offset": "estimate",
+    },
     StackParameters: {"section_thickness": 150.25, "allow_missing_sections": 3},
     N4Parameters: {
         "mask": "none",

@@ -10,6 +10,7 @@ from octane.core.records import (
     LevelFigures,
     N4Figures,
     SectionFigures,
+    ShadingFigures,
     StackFigures,
     StitchFigures,
 )
@@ -152,6 +153,28 @@ def test_the_correction_is_judged(figures, warned):
     assert [check.name for check in found if check.state == "warning"] == warned
     unknown = checks([], {}, None, figures)
     assert {check.name: check.state for check in unknown}["N4 convergence"] == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "value", "words"),
+    [
+        ([0.01, 0.02, 0.2], None, "2.0 %", ""),
+        ([0.01, 0.29, 0.3], None, "29.0 %", "darker at some of their places; give --stitch_flat_f"),
+        ([0.3, 0.3, 0.3], 0.01, "1.0 %, 30.0 % before", ""),
+        ([0.3, 0.3, 0.3], 0.1, "10.0 %, 30.0 % before", "flat field does not fit"),
+    ],
+)
+def test_shading_is_judged_by_most_sections(before, after, value, words):
+    tiles = {
+        f"{n}": StitchFigures(
+            section=n, tiles=9, shape=(1, 2, 3), shading=ShadingFigures(before=own, after=after)
+        )
+        for n, own in enumerate(before)
+    }
+    found = {check.name: check for check in checks([], tiles, None, None)}["Shading of tiles"]
+    assert found.value == value
+    assert found.state == ("warning" if words else "good")
+    assert words in found.sentence
 
 
 def test_what_cannot_be_compared_is_not_checked_and_says_why():

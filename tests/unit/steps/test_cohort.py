@@ -40,13 +40,20 @@ def problems(cohort, tmp_path):
 
 def test_cells_stay_text_and_paths_start_from_the_sheets_folder(cohort, tmp_path):
     (tmp_path / "mask.nii").touch()
+    (tmp_path / "flat.tif").touch()
     found = cohort(
-        "subject,input,resolution,n4_mask\n01,data,010,\nb,data,,mask.nii\nc,data,,NONE\n"
+        "subject,input,resolution,n4_mask,stitch_flat_field\n01,data,010,,estimate\n"
+        "b,data,,mask.nii,flat.tif\nc,data,,NONE,\n"
     )
     data = str(tmp_path / "data")
     assert [subject["given"] for subject in found] == [
-        {"subject": "01", "input": data, "resolution": "010"},
-        {"subject": "b", "input": data, "n4_mask": str(tmp_path / "mask.nii")},
+        {"subject": "01", "input": data, "resolution": "010", "stitch_flat_field": "estimate"},
+        {
+            "subject": "b",
+            "input": data,
+            "n4_mask": str(tmp_path / "mask.nii"),
+            "stitch_flat_field": str(tmp_path / "flat.tif"),
+        },
         {"subject": "c", "input": data, "n4_mask": "NONE"},
     ]
     assert [subject["id"] for subject in found] == ["01", "b", "c"]

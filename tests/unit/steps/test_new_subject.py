@@ -288,3 +288,15 @@ def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
     assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
     first = survey(tmp_path / "data", Wishes(input_unit="millimeter")).volumes[0]
     assert first.grid.spacing == (1e4, 1e4, 1e4)
+
+
+@pytest.mark.parametrize(("shading", "recommended"), [(0.3, True), (0.0, False)])
+def test_a_flat_field_is_recommended_where_tiles_are_shaded(write_phantom, shading, recommended):
+    tiles = {"tiles": (4, 4), "tile_shape": (8, 96, 96), "speckle_looks": 4}
+    folder, _ = write_phantom(shading=shading, **tiles)
+    found = settings(folder / "mosaics")
+    assert ("stitch_flat_field" in found) == recommended
+    if recommended:
+        own = found["stitch_flat_field"]
+        assert (own.value, own.stated) == ("estimate", False)
+        assert re.search(r"on 4 tiles of section_01.*: the light .* by (29|30|31) %", own.found[0])

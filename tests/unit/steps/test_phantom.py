@@ -232,3 +232,25 @@ def test_folds_and_losses_are_where_they_were_asked_for(write_phantom):
     lost = np.hypot(y[:, None], x[None, :]) < TEAR[2]
     np.testing.assert_array_equal(third[1] != third[0], np.broadcast_to(lost, third[0].shape))
     np.testing.assert_allclose(third[1][:, lost], SCALE * BACKGROUND, rtol=1e-5)
+
+
+def test_a_dark_offset_stays_where_light_is_lost(write_phantom, tmp_path):
+    given = {"tiles": (2, 3), "shading": 0.3, "edge_fraction": 0.0}
+    voxels = [
+        first_section(write_phantom(name, **given, **more)[0]).array.opened[:]
+        for name, more in (("lit", {}), ("dark", {"dark_offset": 100.0, "lost_tiles": 2}))
+    ]
+    with (tmp_path / "dark" / "truth" / "lost_tiles.csv").open(newline="") as stream:
+        lost = [(int(row["row"]), int(row["column"])) for row in csv.DictReader(stream)]
+    assert len(set(lost)) == 2
+    for row, column in itertools.product(range(2), range(3)):
+        lit, dark = (v[:, 48 * row : 48 * row + 48, 48 * column : 48 * column + 48] for v in voxels)
+        np.testing.assert_allclose(dark, 100 + lit * ((row, column) not in lost), rtol=1e-5)
+
+
+def test_the_truth_has_the_flat_field(write_phantom):
+    folder, _ = write_phantom(shading=0.3, edge_fraction=0.0, tiles=(1, 1))
+    even, _ = write_phantom("even", shading=0.0, edge_fraction=0.0, tiles=(1, 1))
+    flat = np.load(folder / "truth" / "flat_field.npy")
+    seen, lit = (first_section(made).array.opened[:] for made in (folder, even))
+    np.testing.assert_allclose(seen, lit * flat, rtol=1e-5)
