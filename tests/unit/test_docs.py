@@ -57,7 +57,7 @@ def test_a_table_is_replaced_up_to_the_empty_line_and_follows_its_figures(tmp_pa
     made = filled(text, tmp_path)
     assert made.startswith("before\n\n<!-- figures: n4-levels -->\n| levels of 50 |")
     assert made.endswith(" |\n\nafter\n")
-    assert "| 2 | 0.123 | 0.062 |" in made
+    assert "| 2 | 0.062 | 0.123 |" in made
     assert "old" not in made
     assert filled(made, tmp_path) == made
 

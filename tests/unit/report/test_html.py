@@ -369,8 +369,8 @@ def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
 def test_links_and_the_crate_name_what_is_published(whole: Path) -> None:
     links = [a["href"] for a in Page(whole).of("a") if not a["href"].startswith("#")]
     beside = {path.name for path in whole.parent.iterdir()}
-    # Steps publish the volume and the records.
-    published = beside - {whole.name} | {"sub-01.ome.zarr", "metrics"}
+    # Steps publish the volume, the records and the displacements.
+    published = beside - {whole.name} | {"sub-01.ome.zarr", "metrics", "sub-01_displacements.csv"}
     assert {unquote(link).rstrip("/") for link in links} == published
     graph = json.loads((whole.parent / CRATE).read_text())["@graph"]
     (root,) = (entity for entity in graph if entity["@id"] == "./")
