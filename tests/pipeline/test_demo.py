@@ -57,6 +57,7 @@ def test_every_step_ran_once_for_each_of_its_inputs(demo):
 
 def test_the_results_are_these_and_no_others(demo, results):
     assert sorted(path.name for path in results.iterdir()) == [
+        "flat_fields",
         "input.json",
         "metrics",
         "phantom.ome.zarr",
