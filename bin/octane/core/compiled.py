@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, update_wrapper
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
@@ -33,6 +34,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _lock = threading.Lock()
+# The linker takes a name once, whatever has become of the code.
+_numbers = count()
 # Functions to be registered with numba, and whether their sums may be reordered.
 _helpers: list[tuple[FunctionType, bool]] = []
 # By module: a function that makes the module's functions known to numba.
@@ -79,10 +82,11 @@ class Kernel(Generic[P, R]):
     """A compiled function, called as the Python function that it is made from.
 
     It runs without the interpreter's lock and without tests of indices. Its helpers stand in the
-    same file: it is compiled again when that file has changed, and no other is looked at. Arrays
-    must be writable and have exactly the types of numba's ``signature``,
-    ``"float64(float32[::1], int64)"`` for one; :data:`NUMBERS` are all numbers. Arrays that it
-    makes are all that it may need of numba's runtime: no text, no errors, no ``reshape``.
+    same file or in one of :data:`extensions`: it is compiled again when one of these has changed,
+    and no other is looked at. Arrays must be writable and have exactly the types of numba's
+    ``signature``, ``"float64(float32[::1], int64)"`` for one; :data:`NUMBERS` are all numbers.
+    Arrays that it makes are all that it may need of numba's runtime: no text, no errors, no
+    ``reshape``.
     """
 
     caching = True
@@ -115,7 +119,7 @@ class Kernel(Generic[P, R]):
         linker, (name, code) = _linker(), self._code()
         built = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(ENTRY)
         # The code is unloaded with the last reference to it.
-        self._library = built.add_current_process().link(linker, f"{name}-{id(self)}")
+        self._library = built.add_current_process().link(linker, f"{name}-{next(_numbers)}")
         # "void", "int64" or "UniTuple(float64, 5)".
         several = self._result.startswith("UniTuple")
         words = re.findall(r"\w+", self._result)

@@ -157,6 +157,10 @@ def test_a_changed_helper_is_compiled_again(start, code):
     assert finish(start()) == ("18.0\n", "")
 
 
+def abs_(n):
+    return abs(n)
+
+
 def fill(values, start, step):
     """Write start, start + step, ... by way of an array of the kernel's own."""
     line = np.empty(values.shape[1], np.float32)
@@ -186,6 +190,12 @@ def test_a_kernel_takes_and_gives_numbers_and_arrays(tmp_path, monkeypatch):
         compiled("void(int16[:, ::1], int64, float64)")(lambda v, a, b: None)(many[0], 1, 1.0)
         is None
     )
+
+
+def test_a_kernel_can_be_made_again_in_the_place_of_one_that_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    for _ in range(20):
+        assert compiled("int64(int64)")(abs_)(-3) == 3
 
 
 def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
