@@ -153,12 +153,12 @@ class Kernel(Generic[P, R]):
 
         written = self.function.__code__
         file = Path(written.co_filename)
-        processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         options = sorted(o for o in os.environ.items() if re.match("NUMBA_(?!CACHE_DIR)", o[0]))
         versions = sys.version_info[:2], version("numba"), version("llvmlite")
         sources = file.read_bytes(), Path(__file__).read_bytes(), *self._others()
         own = self.signature, written.co_firstlineno
-        made_from = repr((sources, own, versions, processor, options)).encode()
+        made_from = repr((sources, own, versions, llvm.get_process_triple(), cpu, options)).encode()
         name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
         for folder in _folders(file):
             try:

@@ -30,6 +30,12 @@ COMMANDS = (
 )
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
+OTHER_NUMBA = "import importlib.metadata; importlib.metadata.version = lambda name: '0.1'\n"
+OTHER_SYSTEM = """
+import llvmlite.binding as llvm
+kind, _, rest = llvm.get_process_triple().split("-", 2)
+llvm.get_process_triple = lambda: f"{kind}-other-{rest}"
+"""
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
 
 
@@ -143,10 +149,10 @@ def test_code_that_is_kept_runs_without_numba(start, code):
     assert finish(start(script=script))[0] == "2.0\nFalse\n"
 
 
-def test_code_of_another_numba_is_made_again(start, tmp_path):
+@pytest.mark.parametrize("other", [OTHER_NUMBA, OTHER_SYSTEM], ids=["numba", "system"])
+def test_code_of_another_numba_or_system_is_made_again(start, tmp_path, other):
     finish(start())
     kept = files(tmp_path)
-    other = "import importlib.metadata; importlib.metadata.version = lambda name: '0.1'\n"
     assert finish(start(script=other + SCRIPT)) == ("2.0\n", "")
     assert len(files(tmp_path)) == len(kept) + 1 == 2
 
