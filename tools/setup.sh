@@ -213,8 +213,8 @@ if ((${#jars[@]})); then
     for name in "${jars[@]}"; do
         assemble "$name"
     done
+    archive_classes
 fi
-[[ ! -d .tools/nextflow/lib ]] || archive_classes
 # Everything needed was copied out of it.
 rm -rf .tools/m2 .tools/maven.log
 
