@@ -177,7 +177,7 @@ assemble() {
 archive_classes() {
     local stamp=.tools/nextflow/archived java wanted scratch
     java=$(tools/nextflow/where java)
-    wanted="$("$java" -version 2>&1) $(cat .tools/nextflow/stamp)"
+    wanted="$root $("$java" -version 2>&1) $(cat .tools/nextflow/stamp)"
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
     say "preparing Nextflow's start"
     scratch=$(mktemp -d "$root/.tools/archive.XXXXXX")
