@@ -38,6 +38,8 @@ _lock = threading.Lock()
 _numbers = count()
 # Functions to be registered with numba, and whether their sums may be reordered.
 _helpers: list[tuple[FunctionType, bool]] = []
+# Those that any of them stand in.
+_modules: set[str] = set()
 # By module: a function that makes the module's functions known to numba.
 extensions: dict[str, Callable[[], None]] = {}
 
@@ -81,12 +83,11 @@ define void @NRT_MemInfo_call_dtor(ptr %owner) {
 class Kernel(Generic[P, R]):
     """A compiled function, called as the Python function that it is made from.
 
-    It runs without the interpreter's lock and without tests of indices. Its helpers stand in the
-    same file or in one of :data:`extensions`: it is compiled again when one of these has changed,
-    and no other is looked at. Arrays must be writable and have exactly the types of numba's
-    ``signature``, ``"float64(float32[::1], int64)"`` for one; :data:`NUMBERS` are all numbers.
-    Arrays that it makes are all that it may need of numba's runtime: no text, no errors, no
-    ``reshape``.
+    It runs without the interpreter's lock and without tests of indices. It is compiled again when
+    its file has changed, or one that its helpers stand in. Arrays must be writable and have exactly
+    the types of numba's ``signature``, ``"float64(float32[::1], int64)"`` for one; :data:`NUMBERS`
+    are all numbers. Arrays that it makes are all that it may need of numba's runtime: no text, no
+    errors, no ``reshape``.
     """
 
     caching = True
@@ -141,10 +142,15 @@ class Kernel(Generic[P, R]):
 
         return cast("Callable[P, R]", run)
 
-    def _others(self) -> list[bytes]:
-        """Contents of other files that the loops' functions stand in."""
-        functions = [f for f in self.function.__globals__.values() if isinstance(f, FunctionType)]
-        files = {f.__code__.co_filename for f in functions if f.__module__ in extensions}
+    def _sources(self) -> list[bytes]:
+        """Contents of the files that the loops' functions stand in."""
+        files, left = set[str](), [self.function]
+        while left:
+            function = left.pop()
+            if function.__code__.co_filename not in files:
+                files.add(function.__code__.co_filename)
+                named = [f for f in function.__globals__.values() if isinstance(f, FunctionType)]
+                left += [f for f in named if f.__module__ in _modules | extensions.keys()]
         return [Path(file).read_bytes() for file in sorted(files)]
 
     def _code(self) -> tuple[str, bytes]:
@@ -156,7 +162,7 @@ class Kernel(Generic[P, R]):
         cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         options = sorted(o for o in os.environ.items() if re.match("NUMBA_(?!CACHE_DIR)", o[0]))
         versions = sys.version_info[:2], version("numba"), version("llvmlite")
-        sources = file.read_bytes(), Path(__file__).read_bytes(), *self._others()
+        sources = Path(__file__).read_bytes(), *self._sources()
         own = self.signature, written.co_firstlineno
         made_from = repr((sources, own, versions, llvm.get_process_triple(), cpu, options)).encode()
         name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
@@ -296,7 +302,7 @@ def compiled(signature: str, *, allocates: bool = True) -> Callable[[Callable[P,
 
 
 def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function callable from the kernels of its file; elsewhere it stays as it is.
+    """Make a function callable from kernels; elsewhere it stays as it is.
 
     With ``reorder`` its sums may be taken in another order, and products be fused into them, which
     vector instructions need. The order is fixed at compilation: other processors may give others.
@@ -305,6 +311,7 @@ def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, 
     def register(function: Callable[P, R]) -> Callable[P, R]:
         assert isinstance(function, FunctionType)
         _helpers.append((function, reorder))
+        _modules.add(function.__module__)
         return function
 
     return register
