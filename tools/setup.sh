@@ -100,7 +100,7 @@ install_python_packages() {
 
 compile_loops() {
     local stamp=.tools/compiled wanted
-    wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/core/compiled.py bin/octane/{n4,resample}/kernels.py)"
+    wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/core/{compiled,intrinsics}.py bin/octane/{n4,resample}/kernels.py bin/octane/n4/division.py)"
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
     say "compiling the loops of RESAMPLE and N4"
     .venv/bin/python tools/compile_loops.py || {
@@ -177,7 +177,7 @@ assemble() {
 archive_classes() {
     local stamp=.tools/nextflow/archived java wanted scratch
     java=$(tools/nextflow/where java)
-    wanted="$("$java" -version 2>&1) $(cat .tools/nextflow/stamp)"
+    wanted="$root $("$java" -version 2>&1) $(cat .tools/nextflow/stamp)"
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
     say "preparing Nextflow's start"
     scratch=$(mktemp -d "$root/.tools/archive.XXXXXX")
@@ -213,8 +213,8 @@ if ((${#jars[@]})); then
     for name in "${jars[@]}"; do
         assemble "$name"
     done
+    archive_classes
 fi
-[[ ! -d .tools/nextflow/lib ]] || archive_classes
 # Everything needed was copied out of it.
 rm -rf .tools/m2 .tools/maven.log
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, update_wrapper
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
@@ -33,8 +34,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _lock = threading.Lock()
+# The linker takes a name once, whatever has become of the code.
+_numbers = count()
 # Functions to be registered with numba, and whether their sums may be reordered.
 _helpers: list[tuple[FunctionType, bool]] = []
+# Those that any of them stand in.
+_modules: set[str] = set()
 # By module: a function that makes the module's functions known to numba.
 extensions: dict[str, Callable[[], None]] = {}
 
@@ -78,11 +83,11 @@ define void @NRT_MemInfo_call_dtor(ptr %owner) {
 class Kernel(Generic[P, R]):
     """A compiled function, called as the Python function that it is made from.
 
-    It runs without the interpreter's lock and without tests of indices. Its helpers stand in the
-    same file: it is compiled again when that file has changed, and no other is looked at. Arrays
-    must be writable and have exactly the types of numba's ``signature``,
-    ``"float64(float32[::1], int64)"`` for one; :data:`NUMBERS` are all numbers. Arrays that it
-    makes are all that it may need of numba's runtime: no text, no errors, no ``reshape``.
+    It runs without the interpreter's lock and without tests of indices. It is compiled again when
+    its file has changed, or one that its helpers stand in. Arrays must be writable and have exactly
+    the types of numba's ``signature``, ``"float64(float32[::1], int64)"`` for one; :data:`NUMBERS`
+    are all numbers. Arrays that it makes are all that it may need of numba's runtime: no text, no
+    errors, no ``reshape``.
     """
 
     caching = True
@@ -115,7 +120,7 @@ class Kernel(Generic[P, R]):
         linker, (name, code) = _linker(), self._code()
         built = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(ENTRY)
         # The code is unloaded with the last reference to it.
-        self._library = built.add_current_process().link(linker, f"{name}-{id(self)}")
+        self._library = built.add_current_process().link(linker, f"{name}-{next(_numbers)}")
         # "void", "int64" or "UniTuple(float64, 5)".
         several = self._result.startswith("UniTuple")
         words = re.findall(r"\w+", self._result)
@@ -137,10 +142,15 @@ class Kernel(Generic[P, R]):
 
         return cast("Callable[P, R]", run)
 
-    def _others(self) -> list[bytes]:
-        """Contents of other files that the loops' functions stand in."""
-        functions = [f for f in self.function.__globals__.values() if isinstance(f, FunctionType)]
-        files = {f.__code__.co_filename for f in functions if f.__module__ in extensions}
+    def _sources(self) -> list[bytes]:
+        """Contents of the files that the loops' functions stand in."""
+        files, left = set[str](), [self.function]
+        while left:
+            function = left.pop()
+            if function.__code__.co_filename not in files:
+                files.add(function.__code__.co_filename)
+                named = [f for f in function.__globals__.values() if isinstance(f, FunctionType)]
+                left += [f for f in named if f.__module__ in _modules | extensions.keys()]
         return [Path(file).read_bytes() for file in sorted(files)]
 
     def _code(self) -> tuple[str, bytes]:
@@ -149,12 +159,12 @@ class Kernel(Generic[P, R]):
 
         written = self.function.__code__
         file = Path(written.co_filename)
-        processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         options = sorted(o for o in os.environ.items() if re.match("NUMBA_(?!CACHE_DIR)", o[0]))
         versions = sys.version_info[:2], version("numba"), version("llvmlite")
-        sources = file.read_bytes(), Path(__file__).read_bytes(), *self._others()
+        sources = Path(__file__).read_bytes(), *self._sources()
         own = self.signature, written.co_firstlineno
-        made_from = repr((sources, own, versions, processor, options)).encode()
+        made_from = repr((sources, own, versions, llvm.get_process_triple(), cpu, options)).encode()
         name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
         for folder in _folders(file):
             try:
@@ -292,7 +302,7 @@ def compiled(signature: str, *, allocates: bool = True) -> Callable[[Callable[P,
 
 
 def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function callable from the kernels of its file; elsewhere it stays as it is.
+    """Make a function callable from kernels; elsewhere it stays as it is.
 
     With ``reorder`` its sums may be taken in another order, and products be fused into them, which
     vector instructions need. The order is fixed at compilation: other processors may give others.
@@ -301,6 +311,7 @@ def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, 
     def register(function: Callable[P, R]) -> Callable[P, R]:
         assert isinstance(function, FunctionType)
         _helpers.append((function, reorder))
+        _modules.add(function.__module__)
         return function
 
     return register

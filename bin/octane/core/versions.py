@@ -26,7 +26,12 @@ def versions() -> dict[str, str]:
     """
     installed: dict[str, str] = {}
     for folder in filter(os.path.isdir, sys.path):
-        for entry in os.scandir(folder):
+        try:
+            entries = os.scandir(folder)
+        # PYTHONPATH may name a folder that only its owner may list; Python passes over it too.
+        except PermissionError:
+            continue
+        for entry in entries:
             stem, _, kind = entry.name.rpartition(".")
             if kind in ("dist-info", "egg-info"):
                 name, number, *_ = [*stem.split("-"), ""]

@@ -4,12 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import FunctionType
 
 import numpy as np
 import pytest
 
-from octane.core.compiled import Kernel, compiled, extensions
+from octane.core.compiled import Kernel, compiled
+from octane.n4 import division
 from octane.n4 import kernels as n4_kernels
 from octane.resample import kernels as resample_kernels
 
@@ -30,6 +32,12 @@ COMMANDS = (
 )
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
+OTHER_NUMBA = "import importlib.metadata; importlib.metadata.version = lambda name: '0.1'\n"
+OTHER_SYSTEM = """
+import llvmlite.binding as llvm
+kind, _, rest = llvm.get_process_triple().split("-", 2)
+llvm.get_process_triple = lambda: f"{kind}-other-{rest}"
+"""
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
 
 
@@ -143,10 +151,10 @@ def test_code_that_is_kept_runs_without_numba(start, code):
     assert finish(start(script=script))[0] == "2.0\nFalse\n"
 
 
-def test_code_of_another_numba_is_made_again(start, tmp_path):
+@pytest.mark.parametrize("other", [OTHER_NUMBA, OTHER_SYSTEM], ids=["numba", "system"])
+def test_code_of_another_numba_or_system_is_made_again(start, tmp_path, other):
     finish(start())
     kept = files(tmp_path)
-    other = "import importlib.metadata; importlib.metadata.version = lambda name: '0.1'\n"
     assert finish(start(script=other + SCRIPT)) == ("2.0\n", "")
     assert len(files(tmp_path)) == len(kept) + 1 == 2
 
@@ -155,6 +163,22 @@ def test_a_changed_helper_is_compiled_again(start, code):
     assert finish(start()) == ("2.0\n", "")
     (code / "twice.py").write_text(MODULE.replace("+ 1", "+ 9"))
     assert finish(start()) == ("18.0\n", "")
+
+
+def test_a_changed_helper_of_another_helpers_file_is_compiled_again(start, code):
+    head, _, kernel = MODULE.split("\n\n")
+    (code / "first.py").write_text(MODULE)
+    between = "\nfrom octane.first import step\n\n@inlined()\ndef near(x):\n    return step(x)\n"
+    (code / "between.py").write_text(head + between)
+    use = kernel.replace("step(step(x))", "near(near(x))")
+    (code / "twice.py").write_text(f"{head}\nfrom octane.between import near, step\n\n{use}")
+    assert finish(start()) == ("2.0\n", "")
+    (code / "first.py").write_text(MODULE.replace("+ 1", "+ 9"))
+    assert finish(start()) == ("18.0\n", "")
+
+
+def abs_(n):
+    return abs(n)
 
 
 def fill(values, start, step):
@@ -188,6 +212,12 @@ def test_a_kernel_takes_and_gives_numbers_and_arrays(tmp_path, monkeypatch):
     )
 
 
+def test_a_kernel_can_be_made_again_in_the_place_of_one_that_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    for _ in range(20):
+        assert compiled("int64(int64)")(abs_)(-3) == 3
+
+
 def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     allocate = compiled("int64(int64)")(lambda n: np.zeros(n)[n - 1] + 2 * n)
@@ -198,19 +228,15 @@ def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
         allocate(1 << 55)
 
 
-@pytest.mark.parametrize("module", [n4_kernels, resample_kernels], ids=lambda m: m.__name__)
-def test_kernels_and_their_helpers_are_in_one_file(module):
-    """Whether code has changed is seen from the kernel's file, and from those of `extensions`."""
+@pytest.mark.parametrize("module", [division, n4_kernels, resample_kernels])
+def test_whether_code_has_changed_is_seen_from_the_files_of_all_helpers(module):
     named = [f.function if isinstance(f, Kernel) else f for f in vars(module).values()]
-    used = [
-        vars(module).get(name)
-        for f in named
-        if isinstance(f, FunctionType) and f.__module__ == module.__name__
-        for name in f.__code__.co_names
-    ]
+    own = [f for f in named if isinstance(f, FunctionType) and f.__module__ == module.__name__]
+    used = [vars(module).get(name) for f in own for name in f.__code__.co_names]
     helpers = [f for f in used if isinstance(f, FunctionType) and f is not compiled]
     assert helpers
-    assert {f.__module__ for f in helpers} - set(extensions) == {module.__name__}
+    seen = compiled("void()")(own[0])._sources()
+    assert {Path(f.__code__.co_filename).read_bytes() for f in helpers} <= {*seen}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Versions of what the numbers depend on."""
 
+import os
 import platform
 import sys
 import tomllib
@@ -28,6 +29,20 @@ def test_what_is_not_installed_is_left_out(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(tmp_path / "gone"), str(first), str(second)])
     found = dict([*versions().items()][2:])
     assert found == {"numba": "0.60", "zarr": "3.9", "cupy-cuda12x": "14.2.0"}
+
+
+def test_a_folder_that_may_not_be_listed_is_passed_over(monkeypatch, tmp_path):
+    locked, scan = str(tmp_path), os.scandir
+
+    def scandir(folder):
+        if folder == locked:
+            raise PermissionError
+        return scan(folder)
+
+    expected = versions()
+    monkeypatch.setattr(sys, "path", [locked, *sys.path])
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert versions() == expected
 
 
 def test_the_version_is_the_projects(project):
