@@ -92,6 +92,13 @@ def test_a_config_of_the_subject_over_which_the_command_line_wins(
     ]
 
 
+def test_the_demo_runs_on_a_machine_of_one_core(succeeding, tmp_path):
+    run = succeeding(
+        *(tmp_path, "-stub", "-profile", "test"), env={"NXF_OPTS": "-XX:ActiveProcessorCount=1"}
+    )
+    assert {row["cpus"] for row in run.trace} == {"1"}
+
+
 @pytest.mark.soak
 def test_text_that_means_false_on_a_machine_of_one_core(succeeding, phantom, tmp_path):
     (tmp_path / "params.yml").write_text('scratch_dir: "false"\n', encoding="utf-8")

@@ -223,7 +223,12 @@ class Subject:
         self.records[0].write_text(json.dumps(record), encoding="utf-8")
 
     def report(
-        self, *, subject: str = "sub-01", run: Mapping[str, str] | None = None, **parameters: str
+        self,
+        *,
+        subject: str = "sub-01",
+        run: Mapping[str, str] | None = None,
+        overwrite: bool = False,
+        **parameters: str,
     ) -> Path:
         destination = self.folder / "out" / "report.html"
         write_report(
@@ -233,6 +238,6 @@ class Subject:
             ReportParameters(**parameters),
             subject=subject,
             run=run,
-            execution=ExecutionParameters(),
+            execution=ExecutionParameters(overwrite=overwrite),
         )
         return destination

@@ -51,7 +51,7 @@ def _is_own(folder: Path) -> bool:
     """Tell whether octane wrote a folder: a zarr store, a phantom, or a report's pictures."""
     if any((folder / name).exists() for name in ("zarr.json", ".zgroup", "truth/truth.json")):
         return True
-    return all(path.suffix == ".png" for path in folder.iterdir())
+    return all(path.suffix in (".png", ".svg") for path in folder.iterdir())
 
 
 def require_free(destination: Path, *, overwrite: bool) -> None:

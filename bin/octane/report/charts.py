@@ -55,7 +55,7 @@ class Axes:
     @property
     def edges(self) -> tuple[int, int, int, int]:
         """Left, right, top and bottom of what is drawn; around it is room for labels."""
-        return 84, self.size[0] - 14, 34, self.size[1] - 46
+        return 84, self.size[0] - 24, 34, self.size[1] - 46
 
     def across(self, x: npt.ArrayLike) -> npt.NDArray:
         """Turn values of x into pixels; a margin is left at both ends."""

@@ -132,7 +132,8 @@ def _drawn(
     large = size[0] > 3 * array.shape[1]
     kind = Image.Resampling.BOX if large else Image.Resampling.HAMMING
     image = scale.image(array).resize(size, kind)
-    if bar:
+    # A bar of less than a pixel is named by the page alone.
+    if bar and bar_of(width) * unit >= 1:
         # Fields are light around 1, images dark around the tissue.
         ink, back = ("black", "white") if scale.logarithmic else ("white", "black")
         draw, edge = ImageDraw.Draw(image), size[0] / 100

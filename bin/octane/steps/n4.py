@@ -407,8 +407,9 @@ def _corrected(
     field = xp.empty(block.shape, xp.float32) if with_field else None
     for planes, fields in model.pieces(region):
         _, divisor = correct_block(
-            mapped[planes], fields, strength=strength, source=block[planes],
-            out=result[planes], with_field=with_field,
+            mapped[planes], fields, strength=strength,
+            source=block[planes] if maps.changes else None, out=result[planes],
+            with_field=with_field,
         )  # fmt: skip
         if field is not None and divisor is not None:
             field[planes] = divisor

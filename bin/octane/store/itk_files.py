@@ -110,8 +110,11 @@ class FileVolume:
                 voxels = np.fromfile(file, self.dtype, prod(self.grid.shape))
         except OSError as error:
             raise unreadable(error) from error
-        # What is cut short is for ITK to refuse.
-        return voxels.reshape(self.grid.shape) if voxels.size == prod(self.grid.shape) else None
+        # What is cut short is for ITK to refuse, and what is not finite is 0 to it.
+        if voxels.size < prod(self.grid.shape):
+            return None
+        voxels = voxels.reshape(self.grid.shape)
+        return voxels if all(np.isfinite(plane).all() for plane in voxels) else None
 
     def read_part(self, region: Region, out: npt.NDArray) -> None:
         """Read a part of the file, which ITK does fast for NIfTI alone."""

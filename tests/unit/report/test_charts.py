@@ -84,6 +84,8 @@ def test_outlying_seams_are_named() -> None:
     assert [text for *_, text in chart.words] == [3]
     assert "outlier" in labels(chart)
     assert "outlier" not in labels(CHARTS["seams, none"])
+    # At the right end there is room for four bold digits of 8 pixels, 8 pixels from the dot.
+    assert chart.words[0][0] + 8 + 4 * 8 <= chart.axes.size[0]
 
 
 def test_both_schemes_have_all_colours() -> None:

@@ -411,6 +411,12 @@ def test_the_same_records_make_the_same_page(tmp_path: Path) -> None:
     assert subject.report().read_bytes() == before
 
 
+def test_a_report_with_charts_is_written_again(subject: Subject) -> None:
+    subject.whole(2)
+    assert list((subject.report().parent / "previews").glob("*.svg"))
+    assert "other" in subject.report(subject="other", overwrite=True).read_text(encoding="utf-8")
+
+
 def test_a_failure_leaves_nothing_behind(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     subject.stack(1)
     monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=OSError(28, "No space left")))

@@ -103,6 +103,13 @@ def test_the_scale_bar_is_as_long_as_it_says() -> None:
     assert without.max() < 0.05
 
 
+@pytest.mark.parametrize("width", [1, 5, 20])
+def test_a_slice_of_few_voxels_across_is_drawn(width: int) -> None:
+    array = np.ones((500, width))
+    assert pictures.panel(array, (10, 10), Scale(0, 1), longest=216).height == 216
+    assert pictures.comparison([([("volume", array, Scale(0, 1))], (10, 10))])
+
+
 def test_a_comparison_is_a_png() -> None:
     slices = [
         ("before", np.random.default_rng(0).random((20, 30)), Scale(0, 1)),

@@ -108,6 +108,16 @@ def test_what_needs_no_conversion_is_read_without_itk(write_file, voxels, monkey
     np.testing.assert_array_equal(volume.load(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_what_is_not_finite_is_as_itk_has_it(write_file, voxels, dtype, value):
+    voxels = voxels.astype(dtype)
+    voxels[3, 4, 5] = value
+    path = write_file("a.nii", voxels)
+    expected = sitk.GetArrayFromImage(sitk.ReadImage(path))
+    np.testing.assert_array_equal(open_file(path).load(), expected)
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [(72, struct.pack("h", 8)), (108, struct.pack("f", np.nan)), (344, b"ni1\0")],
