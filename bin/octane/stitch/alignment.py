@@ -36,6 +36,9 @@ LIKELY, CLEAR = 0.4, 3.0
 chance gives up to 0.3 and 2.7, smooth or repeated structure more than 0.4, but not 3."""
 NARROW = 8
 """Shortest edge of a face that is compared, pixels."""
+STRAY = 3.0
+"""Pixels and degrees by which a refinement may leave what the search found, a pixel or degree off:
+what goes on from there fits by chance."""
 STEPS, STILL = 12, 0.005
 """Most steps of a refinement at one resolution, and the step in pixels that ends it."""
 OUTLIER = 2.5
@@ -291,10 +294,11 @@ def register(
     """
     if min(first[0].shape) < NARROW:
         return IN_PLACE, 0.0
-    found, common = searched(first[0], second[0], ANGLES if rotate else (0,))
+    start, common = searched(first[0], second[0], ANGLES if rotate else (0,))
     # Single pixels first: where half of the tissue is folded, the squares would choose either half.
-    found, likeness = refined(first[0], second[0], found, rotate=rotate, weigh=by_pixel)
-    if likeness < CLEAR * common:
+    found, likeness = refined(first[0], second[0], start, rotate=rotate, weigh=by_pixel)
+    strayed = np.abs(np.subtract(found, start)) > (STRAY, STRAY, np.deg2rad(STRAY))
+    if strayed.any() or likeness < CLEAR * common:
         likeness = 0.0
     if likeness >= LIKELY:
         for one, other in zip(first[1:], second[1:], strict=True):

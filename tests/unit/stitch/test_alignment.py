@@ -118,6 +118,17 @@ def test_smooth_faces_of_different_tissue_do_not_fit(seed, rotate):
     assert found(*faces, rotate=rotate)[1] < LIKELY
 
 
+@pytest.mark.parametrize(("seed", "size"), [(22, 6), (13, 25), (29, 25)])
+def test_what_fits_far_beyond_the_search_does_not_fit(seed, size):
+    rng = np.random.default_rng(seed)
+    fields = [ndimage.gaussian_filter(rng.normal(size=(150, 150)), size) for _ in range(2)]
+    displaced, likeness = found(
+        *(speckled(np.exp(0.5 * f / f.std()), 16, rng) for f in fields), rotate=True
+    )
+    assert abs(displaced.rotation) > 10
+    assert likeness < LIKELY
+
+
 @pytest.mark.parametrize("period", [20, 40, 90])
 def test_structure_that_repeats_fits_at_no_place_for_certain(rng, period):
     y, x = 2 * np.pi * np.indices((192, 192)) / period
