@@ -218,6 +218,8 @@ def _placed(stack: StackFigures) -> Check:
     name, limit = "Section alignment", f"{DISPLACED:g} voxel, {TURNED:g}°"
     if any(s.flipped for s in stack.sections):
         return _unknown(name, limit, "A section that lies upside down fits somewhere by chance.")
+    if not np.isclose(*stack.voxel_size[1:]):
+        return _unknown(name, limit, "Sections are compared where voxels are as high as wide.")
     own = {title_of("", s.number): s for s in stack.sections if not s.missing}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
     if not known:

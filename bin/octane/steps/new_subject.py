@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[3]
 LEVELS = (10, 25, 50, 100)
 """Voxel sizes to suggest: the first that is no finer than the data."""
-TO_DECIDE = ("TO BE DECIDED", "MISSING")
+TO_DECIDE = ("TO BE DECIDED", "MISSING", "SHADED")
 """First words of sentences that need a decision."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
@@ -280,8 +280,9 @@ def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
     if flat is None or flat.shading <= SHADING:
         return {}
     sentence = (
-        f"Measured on {len(tiles)} tiles of {image.path.name}: the light over a tile differs by "
-        f"{100 * flat.shading:.0f} %. Recommended."
+        f"SHADED, as measured on {len(tiles)} tiles of {image.path.name}: the light over a tile "
+        f"differs by {100 * flat.shading:.0f} %. Recommended: stitch_flat_field 'estimate', which "
+        "a config has without its slashes."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 

@@ -342,8 +342,7 @@ def _write_truth(
 
         _write(folder / f"{name}.ome.zarr", level, "float32", render, execution)
     rows = [(k, *move) for k, move in enumerate(displacements(p), start=1)]
-    with (folder / "displacements.csv").open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("section", *Displacement._fields), *rows])
+    _write_table(folder / "displacements.csv", [("section", *Displacement._fields), *rows])
     write_json(folder / "truth.json", p.model_dump(mode="json"))
     lost = [
         (section + 1, *tile) for section in range(p.sections) for tile in lost_tiles(p, section)

@@ -408,22 +408,30 @@ def _measured(
             f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
             "imaged; look at the pictures."
         )
-    return {n: own.rounded for n, own in zip(numbers, found, strict=True) if n in known}
+    # Faces end with their last whole pixel, the volume may go on.
+    middle, own_middle = _middle(grid), _middle(grid, facing.step)
+    about = {}
+    for number, own in zip(numbers, found, strict=True):
+        y, x = own.of(*map(np.asarray, middle), own_middle)
+        about[number] = Displacement(float(y) - middle[0], float(x) - middle[1], own.rotation)
+    return {number: own.rounded for number, own in about.items() if number in known}
 
 
-def _realigned(
-    slabs: Sequence[Slab], grid: Grid, found: Measured, facing: Faces
-) -> tuple[Grid, list[Slab]]:
+def _middle(grid: Grid, step: int = 1) -> Position:
+    """Middle (y, x) of the whole pixels of ``step`` voxels that a volume has."""
+    y, x = (
+        e + step * (n // step) * t / 2
+        for e, n, t in zip(grid.edge[1:], grid.shape[1:], grid.spacing[1:], strict=True)
+    )
+    return y, x
+
+
+def _realigned(slabs: Sequence[Slab], grid: Grid, found: Measured) -> tuple[Grid, list[Slab]]:
     """Note the displacements that are more than noise, and find a grid that holds all."""
-    sides = [
-        facing.step * (n // facing.step) * t
-        for n, t in zip(grid.shape[1:], grid.spacing[1:], strict=True)
-    ]
-    middle = (grid.edge[1] + sides[0] / 2, grid.edge[2] + sides[1] / 2)
-    spacing, radius = grid.spacing[1], max(sides) / 2
+    middle, spacing, radius = _middle(grid), grid.spacing[1], max(grid.extent[1:]) / 2
     moved = {n: own for n, own in found.items() if own.reach(radius) >= LEAST * spacing}
     # Whole voxels more, so that sections that stay are copied as without alignment.
-    corner = math.hypot(*grid.extent[1:]) / 2 + grid.spacing[1] * facing.step
+    corner = math.hypot(*grid.extent[1:]) / 2
     border = math.ceil(max((own.reach(corner) for own in moved.values()), default=0) / spacing)
     edge = vector(grid.edge[0], *(e - border * spacing for e in grid.edge[1:]))
     extent = vector(grid.extent[0], *(e + 2 * border * spacing for e in grid.extent[1:]))
@@ -473,7 +481,7 @@ def stack_sections(
     if aligned:
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)
         measured = _measured(facing, slabs, grid, parameters, execution, metrics)
-        grid, slabs = _realigned(slabs, grid, measured, facing)
+        grid, slabs = _realigned(slabs, grid, measured)
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     sections = noted_sections(

@@ -31,8 +31,14 @@ ANGLES = tuple(range(-5, 6))
 """Rotations that are tried, degrees: at the border of a coarse face one is less than a pixel."""
 SAMPLES = 1 << 16
 """About how many pixels a refinement compares."""
-LIKELY = 0.4
-"""Least correlation of coarse faces that fit: chance gives up to 0.3."""
+LIKELY, CLEAR = 0.4, 3.0
+"""Least correlation of coarse faces that fit, and its least multiple of what other shifts give:
+chance gives up to 0.3 and 2.7, smooth or repeated structure more than 0.4, but not 3."""
+NARROW = 8
+"""Shortest edge of a face that is compared, pixels."""
+STRAY = 3.0
+"""Pixels and degrees by which a refinement may leave what the search found, a pixel or degree off:
+what goes on from there fits by chance."""
 STEPS, STILL = 12, 0.005
 """Most steps of a refinement at one resolution, and the step in pixels that ends it."""
 OUTLIER = 2.5
@@ -133,7 +139,7 @@ def structure(face: Face) -> Face:
 def resolutions(face: Face) -> list[Face]:
     """The structure of a face at the full and at halved resolutions, the coarsest first."""
     found = [structure(face)]
-    while max(face.shape) > COARSE:
+    while max(face.shape) > COARSE and min(face.shape) >= 2 * NARROW:
         rows, columns = (n // 2 for n in face.shape)
         face = face[: 2 * rows, : 2 * columns].reshape(rows, 2, columns, 2).mean(axis=(1, 3))
         found.append(structure(face))
@@ -164,19 +170,27 @@ def _turned(face: Face, angle: float) -> Face:
     return _sampled(face[None], middle[0] + c * v + s * u, middle[1] - s * v + c * u)[0]
 
 
-def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[float, float, float]:
-    """Displacement (y, x) in pixels and radians at which coarse faces correlate best."""
+def searched(
+    first: Face, second: Face, angles: Sequence[float]
+) -> tuple[tuple[float, float, float], float]:
+    """Displacement (y, x) in pixels and radians at which coarse faces correlate best.
+
+    Also the root mean square of the correlations at all shifts that leave half of their edges.
+    """
+    half = [np.arange(-(n // 2), n // 2 + 1) for n in first.shape]
     reach = [max(1, int(n * ASIDE)) for n in first.shape]
-    one, best, found = np.nan_to_num(first), -1.0, (0.0, 0.0, 0.0)
+    one, best, found, common = np.nan_to_num(first), -1.0, (0.0, 0.0, 0.0), 1.0
     for angle in np.deg2rad(angles):
         other = np.nan_to_num(_turned(second, angle) if angle else second)
-        window = correlation(one, other)[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
+        surface = correlation(one, other)
+        window = surface[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
         y, x = np.unravel_index(int(window.argmax()), window.shape)
         if window[y, x] > best:
             dy, dx, c, s = y - reach[0], x - reach[1], np.cos(angle), np.sin(angle)
             best = float(window[y, x])
+            common = float(np.sqrt(np.mean(np.square(surface[np.ix_(*half)]))))
             found = (float(c * dy + s * dx), float(c * dx - s * dy), float(angle))
-    return found
+    return found, common
 
 
 def refined(
@@ -262,11 +276,12 @@ def register(
     first: Sequence[Face],
     second: Sequence[Face],
     pixel: float,
-    start: Displacement | None = None,
     *,
     rotate: bool,
 ) -> tuple[Displacement, float]:
     """Displacement of one face against another, and the correlation of the coarsest ones there.
+
+    It is 0 where other displacements fit nearly as well.
 
     Parameters
     ----------
@@ -274,17 +289,17 @@ def register(
         Their :func:`resolutions`, or the coarser ones of these.
     pixel
         Size of the pixels of the coarsest ones, micrometres.
-    start
-        Displacement near which to look; None where nothing is known.
     rotate
         Look for a rotation as well.
     """
-    if start is None:
-        found = searched(first[0], second[0], ANGLES if rotate else (0,))
-    else:
-        found = (start.y / pixel, start.x / pixel, float(np.deg2rad(start.rotation)))
+    if min(first[0].shape) < NARROW:
+        return IN_PLACE, 0.0
+    start, common = searched(first[0], second[0], ANGLES if rotate else (0,))
     # Single pixels first: where half of the tissue is folded, the squares would choose either half.
-    found, likeness = refined(first[0], second[0], found, rotate=rotate, weigh=by_pixel)
+    found, likeness = refined(first[0], second[0], start, rotate=rotate, weigh=by_pixel)
+    strayed = np.abs(np.subtract(found, start)) > (STRAY, STRAY, np.deg2rad(STRAY))
+    if strayed.any() or likeness < CLEAR * common:
+        likeness = 0.0
     if likeness >= LIKELY:
         for one, other in zip(first[1:], second[1:], strict=True):
             pixel /= 2

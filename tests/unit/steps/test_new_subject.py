@@ -13,6 +13,7 @@ from octane.config.subject import Setting
 from octane.core.errors import OctaneError
 from octane.gpu.inventory import Gpu, GpusUnavailableError
 from octane.steps.new_subject import (
+    TO_DECIDE,
     Wishes,
     add_row,
     gpu_settings,
@@ -300,3 +301,5 @@ def test_a_flat_field_is_recommended_where_tiles_are_shaded(write_phantom, shadi
         own = found["stitch_flat_field"]
         assert (own.value, own.stated) == ("estimate", False)
         assert re.search(r"on 4 tiles of section_01.*: the light .* by (29|30|31) %", own.found[0])
+        # A row of a samplesheet has no comments: what is recommended is said as well.
+        assert own.found[0].startswith(TO_DECIDE)

@@ -9,8 +9,9 @@ from tissue import seen, texture
 
 from octane.config.params import ExecutionParameters, StackParameters
 from octane.core.errors import OctaneError
+from octane.steps import stack as steps_stack
 from octane.steps.stack import stack_sections
-from octane.stitch.alignment import IN_PLACE, Displacement
+from octane.stitch.alignment import IN_PLACE, Displacement, Pair
 from octane.store import writer
 from octane.store.image import open_image
 from octane.store.sections import read_sections
@@ -54,6 +55,25 @@ def stack(tmp_path, reading):
         return image.array.opened[:], image, metrics
 
     return run
+
+
+def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stack, monkeypatch):
+    # Pixels of faces of 8 voxels, of which 150 x 180 voxels have 18 x 22.
+    turned = Displacement(0, 0, 5)
+    monkeypatch.setattr(steps_stack, "FACE", {"rigid": 24})
+    monkeypatch.setattr(steps_stack, "solve", lambda *_: [IN_PLACE, turned])
+    fits = [Pair(0, 1, turned, 0.9)]
+    monkeypatch.setattr(steps_stack, "measure", lambda *_, **__: fits)
+    _, image, metrics = stack(write_sections([IN_PLACE, turned]), "rigid")
+    noted = image.attributes["sections"][1]
+    assert tuple(metrics.figures["sections"][1]["shift"]) == tuple(noted["shift"])
+    (_, top, left), (_, height, width) = image.grid.edge, image.grid.extent
+    middle = (top + height / 2, left + width / 2)
+    assert middle == (750, 900)
+    # The middle of the faces.
+    stays = np.array(720.0), np.array(880.0)
+    y, x = Displacement(*noted["shift"], noted["rotation"]).of(*stays, middle)
+    assert (y, x) == pytest.approx((720, 880), abs=0.01)
 
 
 def inner(voxels, image):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import ndimage
 from tissue import seen, speckled, texture
 
 from octane.stitch.alignment import (
@@ -106,6 +107,43 @@ def test_harm_to_a_part_of_the_tissue_does_not_move_the_rest(rng, harmed, second
 def test_faces_of_different_tissue_do_not_fit(rng, seed):
     faces = [speckled(seen(texture(SHAPE, seed + 10 * k)), 4, rng) for k in (1, 2)]
     assert found(*faces)[1] < LIKELY
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rotate", [False, True])
+def test_smooth_faces_of_different_tissue_do_not_fit(seed, rotate):
+    rng = np.random.default_rng(seed)
+    fields = [ndimage.gaussian_filter(rng.normal(size=(192, 192)), 25) for _ in range(2)]
+    faces = [speckled(np.exp(0.5 * f / f.std()), 16, rng) for f in fields]
+    assert found(*faces, rotate=rotate)[1] < LIKELY
+
+
+@pytest.mark.parametrize(("seed", "size"), [(22, 6), (13, 25), (29, 25)])
+def test_what_fits_far_beyond_the_search_does_not_fit(seed, size):
+    rng = np.random.default_rng(seed)
+    fields = [ndimage.gaussian_filter(rng.normal(size=(150, 150)), size) for _ in range(2)]
+    displaced, likeness = found(
+        *(speckled(np.exp(0.5 * f / f.std()), 16, rng) for f in fields), rotate=True
+    )
+    assert abs(displaced.rotation) > 10
+    assert likeness < LIKELY
+
+
+@pytest.mark.parametrize("period", [20, 40, 90])
+def test_structure_that_repeats_fits_at_no_place_for_certain(rng, period):
+    y, x = 2 * np.pi * np.indices((192, 192)) / period
+    faces = [speckled(2 + np.sin(y + k) + np.sin(x), 4, rng) for k in (0, 1)]
+    assert found(*faces)[1] < LIKELY
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 400), (3, 200), (400, 20), (9, 9)])
+def test_narrow_faces_are_compared_or_left(rng, shape):
+    tissue = texture(shape)
+    for workers in (1, 2):
+        faces = [speckled(seen(tissue), 16, rng) for _ in range(3)]
+        pairs = measure(faces, faces, PIXEL, rotate=True, workers=workers)
+        moves = solve(3, pairs, PIXEL, RADIUS)
+        assert max(move.reach(0) for move in moves) < PIXEL
 
 
 @pytest.mark.parametrize("value", [0, 7, np.nan])
