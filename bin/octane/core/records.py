@@ -17,7 +17,8 @@ ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
 
 Shape = tuple[int, int, int]
 SHADING = 0.03
-"""Largest shading of tiles that needs no flat field: phantoms in even light stay below it."""
+"""Largest shading of tiles that needs no flat field: phantoms of 3 x 3 tiles in even light stay
+below it."""
 
 
 class RecordedTrack(BaseModel):
@@ -136,6 +137,7 @@ class MisplacedFigures(Figures):
 class ShadingFigures(Figures):
     """Shading of tiles, the range of their flat field over its mean, before and after the evening.
 
+    After it, what is left in the overlaps, which is less than what is left elsewhere in a tile.
     ``dark_offset`` was taken away. None: not measured, or not evened out.
     """
 
@@ -181,12 +183,13 @@ class SectionFigures(Figures):
 
 
 class StackFigures(Figures):
-    """A stack."""
+    """A stack; ``shared_depth`` says that sections were imaged below the next one's surface."""
 
     sections: list[SectionFigures]
     missing_sections: list[int] = []
     planes_not_imaged: int = 0
     align: str | None = None
+    shared_depth: bool = False
     shape: Shape
     voxel_size: Vector
 

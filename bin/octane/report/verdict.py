@@ -19,8 +19,7 @@ FIELD = 10.0
 BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
 DISPLACED, TURNED = 1.0, 1.0
-"""Voxels and degrees by which a section may lie displaced: where none was imaged below the next
-one's surface, tissue that changes looks like a rotation by up to half a degree."""
+"""Voxels and degrees by which a section may lie displaced."""
 UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
 COMPARED = 5
 """Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
@@ -226,9 +225,11 @@ def _placed(stack: StackFigures) -> Check:
         return _unknown(name, limit, "No neighbouring sections have structure in common.")
     shift, turn = (float(max(values)) for values in zip(*known.values(), strict=True))
     if stack.align == "none":
+        # Where sections share no depth, tissue that changes looks like a rotation.
+        turned = TURNED if stack.shared_depth else np.inf
         most = DISPLACED * stack.voxel_size[1]
-        odd = [title for title, (by, angle) in known.items() if by > most or angle > TURNED]
-        way = "rigid" if turn > TURNED / 5 else "translation"
+        odd = [title for title, (by, angle) in known.items() if by > most or angle > turned]
+        way = "rigid" if turn > turned / 5 else "translation"
         text = f"{_named(odd)}: displaced against the others; try --stack_align {way}."
         return _judged(name, limit, f"up to {shift:.1f} µm and {turn:.2f}°", odd, text)
     lost = [title for title in own if title not in known]

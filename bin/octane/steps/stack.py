@@ -514,6 +514,9 @@ def stack_sections(
         {
             "sections": [section | found.get(section["number"], {}) for section in sections],
             "align": parameters.align,
+            "shared_depth": any(
+                facing.ends[s.number][1][0] >= s.planes.stop for s in slabs if s.number in imaged
+            ),
             "missing_sections": missing,
             "planes_not_imaged": beyond,
             "shape": grid.shape,

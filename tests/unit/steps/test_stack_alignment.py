@@ -150,6 +150,15 @@ def test_displacements_are_measured_and_reported_where_nothing_is_moved(write_se
     assert "shift" not in image.attributes["sections"][0]
 
 
+@pytest.mark.parametrize("thickness", [50.0, 70.0])
+def test_shared_depth_is_noted(write_sections, tmp_path, reading, thickness):
+    parameters = StackParameters(section_thickness=thickness)
+    execution = ExecutionParameters(backend="cpu")
+    sources = write_sections([IN_PLACE, IN_PLACE])
+    metrics = stack_sections(sources, tmp_path / "s.ome.zarr", parameters, reading, execution)
+    assert metrics.figures["shared_depth"] == (thickness < 70)
+
+
 def test_moves_stand_in_a_table_in_the_metadata_and_in_the_picture(write_sections, stack, tmp_path):
     table = tmp_path / "moves.csv"
     _, image, metrics = stack(write_sections(MOVES), "rigid", table=table)
