@@ -190,7 +190,8 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
     )
     end = run.output.partition("Results:\n")[2]
     assert gap in end
-    assert "mosaics: Look at 1 of " in end
+    # The missing section, and the shading of the phantom's tiles.
+    assert "mosaics: Look at 2 of " in end
     assert run.tasks("FAILED") == ["STITCH (mosaics:section_03)"]
     folder = run.outdir / "mosaics"
     records = json.loads((folder / "mosaics_report.json").read_text(encoding="utf-8"))["records"]
