@@ -4,7 +4,7 @@ import csv
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
-from octane.core.arrays import as_dtype, require_cpu, working_type
+from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.files import require_free, writing
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
@@ -21,10 +21,9 @@ from octane.core.records import StackFigures
 from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
-from octane.resample.operator import AxisOperator, interpolator
-from octane.resample.resampler import apply
 from octane.stitch.alignment import IN_PLACE, Displacement, measure, solve
 from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips
+from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
 from octane.store.mosaic_grid import Position
 from octane.store.sections import (
@@ -54,25 +53,6 @@ Measured = Mapping[int, Displacement]
 """Displacements by the sections' numbers."""
 Box = tuple[Vector, Vector]
 """Edge and extent, micrometres."""
-
-
-@dataclass(frozen=True)
-class Slab:
-    """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap.
-
-    STACK undoes ``displaced``, a displacement about ``middle`` (y, x).
-    """
-
-    number: int
-    name: str
-    image: Image | None
-    edge: Vector
-    extent: Vector
-    surface: float
-    thickness: float
-    planes: range = range(0)
-    displaced: Displacement = IN_PLACE
-    middle: Position = (0.0, 0.0)
 
 
 def _depth(image: Image, extent: Vector) -> float:
@@ -159,13 +139,6 @@ def blank_below(images: list[Image]) -> list[str]:
     ]
 
 
-def _imaged(slab: Slab, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
-    """Planes that are not below a section's imaged depth."""
-    z = np.array(planes)
-    depth = (z + 0.5) * grid.spacing[0] - slab.surface
-    return z[depth <= slab.extent[0] + 1e-6]
-
-
 def _paste(
     result: npt.NDArray, region: Region, slab: Slab, grid: Grid, facing: Faces | None, lane: Lane
 ) -> None:
@@ -176,11 +149,11 @@ def _paste(
     if facing is not None and slab.number not in facing.ends:
         facing = None
     here = range(max(planes.start, region[0].start), min(planes.stop, region[0].stop))
-    inside = _imaged(slab, here, grid)
+    inside = slab.imaged(here, grid)
     # What was imaged below the last plane is the tissue of the next section's first ones.
     below = facing.ends[slab.number][1] if facing and here.stop == planes.stop else inside[:0]
     read = np.union1d(inside, below[below >= planes.stop])
-    found = _interpolated(slab, read, region, grid, lane) if len(read) else None
+    found = interpolated(slab, read, region, grid, lane) if len(read) else None
     if found is None:
         return
     values, (rows, columns) = found
@@ -199,123 +172,13 @@ def _paste(
         result[place] = as_dtype(values[: len(inside)], result.dtype)
 
 
-def _interpolated(
-    slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
-) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
-    """Values of a section on planes of the volume within a region, and their rows and columns."""
-    image, moved = slab.image, slab.displaced
-    assert image is not None
-    if moved.rotation:
-        return _turned(slab, planes, region, grid, lane)
-    shifts = (moved.y, moved.x)
-    spans = [planes]
-    for axis, shift in zip((1, 2), shifts, strict=True):
-        r, t = region[axis], grid.spacing[axis]
-        first = (slab.edge[axis] - shift - grid.edge[axis]) / t
-        last = (slab.edge[axis] - shift + slab.extent[axis] - grid.edge[axis]) / t
-        low = int(np.ceil(first - 0.5 - 1e-6))
-        high = int(np.floor(last - 0.5 + 1e-6)) + 1
-        spans.append(np.arange(max(r.start, low), min(r.stop, high)))
-    if not all(len(span) for span in spans):
-        return None
-    parts = [_along_z(slab, planes)]
-    for span, axis, shift in zip(spans[1:], (1, 2), shifts, strict=True):
-        s = image.grid.spacing[axis]
-        index = ((span + 0.5) * s + grid.edge[axis] - image.grid.origin[axis] + shift) / s
-        parts.append(_operator(index, image.grid.shape[axis]))
-    values = _read(image, tuple(taken for _, taken in parts), lane)
-    with lane.timed("compute"):
-        for axis, (operator, _) in enumerate(parts):
-            values = apply(operator, values, axis)
-    rows, columns = (slice(int(span[0]), int(span[-1]) + 1) for span in spans[1:])
-    return values, (rows, columns)
-
-
-def _operator(index: npt.NDArray[np.floating], n: int) -> tuple[AxisOperator, slice]:
-    """Linear interpolation of ``n`` samples, and the samples that it needs."""
-    # Indices that are whole within 1e-6 copy and do not blur.
-    whole = np.abs(index - np.round(index)) < 1e-6
-    return interpolator(np.where(whole, np.round(index), index), n).part(slice(None))
-
-
-def _along_z(slab: Slab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
-    """Interpolation of planes of the volume from a section's."""
-    assert slab.image is not None
-    own = slab.image.grid
-    # The volume counts depth from its own top, a section from where it was imaged.
-    offset = slab.edge[0] - slab.surface
-    index = ((planes + 0.5) * own.spacing[0] + offset - own.origin[0]) / own.spacing[0]
-    return _operator(index, own.shape[0])
-
-
-def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
-    with lane.timed("read"):
-        memory = lane.buffer("section", [r.stop - r.start for r in region], image.dtype)
-        values = image.read(region, memory)
-    lane.metrics.count("read", values.nbytes)
-    return values.astype(working_type(image.dtype), copy=False)
-
-
-def _turned(
-    slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
-) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
-    """Values of a rotated section: linear in z, then bilinear; 0 beyond its border."""
-    image = slab.image
-    assert image is not None
-    own = image.grid
-    centres = [
-        (np.arange(r.start, r.stop) + 0.5) * t + e
-        for r, t, e in zip(region[1:], grid.spacing[1:], grid.edge[1:], strict=True)
-    ]
-    y, x = slab.displaced.of(centres[0][:, None], centres[1][None, :], slab.middle)
-    inside = np.ones(y.shape, bool)
-    for at, axis in ((y, 1), (x, 2)):
-        edge, tolerance = slab.edge[axis], 1e-6 * own.spacing[axis]
-        inside &= (at >= edge - tolerance) & (at <= edge + slab.extent[axis] + tolerance)
-    if not (inside.any() and len(planes)):
-        return None
-    along_z, taken = _along_z(slab, planes)
-    needed, lower, fractions = [taken], [], []
-    for at, axis in ((y, 1), (x, 2)):
-        index = np.clip((at - own.origin[axis]) / own.spacing[axis], 0, own.shape[axis] - 1)
-        first = np.minimum(np.floor(index), max(own.shape[axis] - 2, 0))
-        start, stop = int(first[inside].min()), int(first[inside].max()) + 2
-        needed.append(slice(start, min(stop, own.shape[axis])))
-        lower.append(np.where(inside, first - start, 0).astype(np.intp))
-        fractions.append(index - first)
-    source = _read(image, tuple(needed), lane)
-    with lane.timed("compute"):
-        source = apply(along_z, source, 0)
-        size = source.shape[2]
-        steps = [
-            np.minimum(low + 1, n - 1) - low for low, n in zip(lower, source.shape[1:], strict=True)
-        ]
-        at = lower[0] * size + lower[1]
-        (up, down), (left, right) = ((inside * (1 - f), inside * f) for f in fractions)
-        places = (at, at + steps[1], at + size * steps[0], at + size * steps[0] + steps[1])
-        weights = [
-            w.astype(source.real.dtype) for w in (up * left, up * right, down * left, down * right)
-        ]
-        result, term = (
-            np.zeros((len(planes), *y.shape), source.dtype),
-            np.empty_like(y, source.dtype),
-        )
-        for plane, total in zip(source.reshape(len(planes), -1), result, strict=True):
-            for place, weight in zip(places, weights, strict=True):
-                # Without tests of the indices, which lie inside.
-                np.take(plane, place, out=term, mode="clip")
-                term *= weight
-                total += term
-    return result, (region[1], region[2])
-
-
 def _facing(slabs: Sequence[Slab], grid: Grid, longest: int) -> Faces:
     """The planes on which sections are compared: those that show the same tissue, if there are."""
     ends: dict[int, Ends] = {}
     count = FACING
     for slab in (slab for slab in slabs if slab.image is not None):
-        own, stop = _imaged(slab, slab.planes, grid), slab.planes.stop
-        deeper = _imaged(slab, range(stop, stop + DEPTH), grid)
+        own, stop = slab.imaged(slab.planes, grid), slab.planes.stop
+        deeper = slab.imaged(range(stop, stop + DEPTH), grid)
         bottom = deeper if len(deeper) else own[-FACING:]
         ends[slab.number] = (own[:count], bottom)
         count = len(bottom)
@@ -341,11 +204,11 @@ def _survey(
     def work(slab: Slab, lane: Lane) -> int:
         first, last = facing.ends[slab.number]
         planes = np.arange(first[0], last[-1] + 1)
-        own = len(_imaged(slab, slab.planes, grid))
+        own = len(slab.imaged(slab.planes, grid))
         span = slice(int(planes[0]), int(planes[-1]) + 1)
         # In their order within one task: sums are the same on any number of threads.
         for tile in tiles:
-            found = _interpolated(slab, planes, (span, *tile[1:]), grid, lane)
+            found = interpolated(slab, planes, (span, *tile[1:]), grid, lane)
             if found is None:
                 continue
             values, (rows, columns) = found
@@ -496,7 +359,7 @@ def stack_sections(
         )
     named = {k: v for k, v in first.attributes.items() if k == "channel"}
     attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
-    imaged = {s.number: _imaged(s, s.planes, grid) for s in slabs if s.image is not None}
+    imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if s.image is not None}
     ends = {number: (own[:DEPTH], own[-DEPTH:]) for number, own in imaged.items()}
     faces = Faces(ends, grid.shape[1:])
     gathered = (faces, None if aligned else facing)
