@@ -8,6 +8,7 @@ the finest speckle.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -325,16 +326,14 @@ def measure(
     above, below = levels[: len(tops)], levels[len(tops) :]
     coarse = pixel * 2 ** (len(levels[0]) - 1) if levels else pixel
 
-    def near(k: int) -> Pair:
-        return Pair(k, k + 1, *register(below[k], above[k + 1], coarse, rotate=rotate))
+    def compared(places: tuple[int, int]) -> Pair:
+        first, second = places
+        return Pair(*places, *register(below[first], above[second], coarse, rotate=rotate))
 
-    def far(k: int) -> Pair:
-        return Pair(k, k + 2, *register(below[k], above[k + 2], coarse, rotate=rotate))
-
-    pairs = run_tiles(range(len(tops) - 1), near, workers=workers)
+    pairs = run_tiles([*pairwise(range(len(tops)))], compared, workers=workers)
     lost = {k for k, pair in enumerate(pairs) if not pair.fits}
-    bridges = [k for k in range(len(tops) - 2) if {k, k + 1} & lost]
-    return pairs + run_tiles(bridges, far, workers=workers)
+    bridges = [(k, k + 2) for k in range(len(tops) - 2) if {k, k + 1} & lost]
+    return pairs + run_tiles(bridges, compared, workers=workers)
 
 
 def solve(count: int, pairs: Sequence[Pair], pixel: float, radius: float) -> list[Displacement]:
