@@ -17,13 +17,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, update_wrapper
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
 
 from octane.core.files import write_object
+from octane.core.versions import versions
 
 if TYPE_CHECKING:
     from llvmlite.binding.orcjit import LLJIT
@@ -155,16 +155,19 @@ class Kernel(Generic[P, R]):
 
     def _code(self) -> tuple[str, bytes]:
         """Name of the file of machine code, and what is kept there or else made."""
+        import llvmlite
         import llvmlite.binding as llvm
 
         written = self.function.__code__
         file = Path(written.co_filename)
         cpu = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         options = sorted(o for o in os.environ.items() if re.match("NUMBA_(?!CACHE_DIR)", o[0]))
-        versions = sys.version_info[:2], version("numba"), version("llvmlite")
+        compilers = sys.version_info[:2], versions().get("numba"), llvmlite.__version__
         sources = Path(__file__).read_bytes(), *self._sources()
         own = self.signature, written.co_firstlineno
-        made_from = repr((sources, own, versions, llvm.get_process_triple(), cpu, options)).encode()
+        made_from = repr(
+            (sources, own, compilers, llvm.get_process_triple(), cpu, options)
+        ).encode()
         name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
         for folder in _folders(file):
             try:

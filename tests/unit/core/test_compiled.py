@@ -32,7 +32,7 @@ COMMANDS = (
 )
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
-OTHER_NUMBA = "import importlib.metadata; importlib.metadata.version = lambda name: '0.1'\n"
+OTHER_NUMBA = "from octane.core import versions; versions.versions = lambda: {'numba': '0.1'}\n"
 OTHER_SYSTEM = """
 import llvmlite.binding as llvm
 kind, _, rest = llvm.get_process_triple().split("-", 2)
@@ -51,6 +51,7 @@ def code(tmp_path, project):
         "core/compiled.py",
         "core/files.py",
         "core/errors.py",
+        "core/versions.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(project / "bin" / "octane" / name, folder / name)
