@@ -42,6 +42,17 @@ def command_line(description: str | None, parts: tuple[str, ...]) -> argparse.Ar
     return parser
 
 
+def add_python(parser: argparse.ArgumentParser, flag: str, packages: str) -> None:
+    """Add the flag of a Python that has what octane does not depend on, such as --peers-python."""
+    variable = f"OCTANE{flag[1:].replace('-', '_').upper()}"
+    parser.add_argument(
+        flag,
+        type=Path,
+        default=os.environ.get(variable) or None,
+        help=f"a Python that has {packages} ({variable})",
+    )
+
+
 def run_parts(subject: str, parts: Mapping[str, Part], chosen: argparse.Namespace) -> dict:
     """Measure the chosen parts, each into its place in ``benchmarks/results/{subject}.json``.
 

@@ -8,24 +8,17 @@ with this one.
 """
 
 import argparse
-import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from _against import call, command, compared
-from _common import command_line, cores, run_parts, scratch_folder
+from _common import add_python, command_line, cores, run_parts, scratch_folder
 from _n4_agreement import agreement, tissue_volume
 from _n4_speed import memory, speed, write_noise
 from _n4_truth import levels, modes
 
 PARTS = ("agreement", "speed", "memory", "modes", "levels")
-
-
-def python_of(variable: str) -> Path | None:
-    """Return the Python that an environment variable names."""
-    given = os.environ.get(variable)
-    return Path(given) if given else None
 
 
 def against(other: Path, *, quick: bool) -> dict[str, object]:
@@ -48,18 +41,8 @@ def options() -> argparse.Namespace:
     """Return the choices of the command line."""
     parser = command_line(__doc__, PARTS)
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
-    parser.add_argument(
-        "--itk-python",
-        type=Path,
-        default=python_of("OCTANE_ITK_PYTHON"),
-        help="a Python that has itk-filtering, for the cases with weights (OCTANE_ITK_PYTHON)",
-    )
-    parser.add_argument(
-        "--n4ax-python",
-        type=Path,
-        default=python_of("OCTANE_N4AX_PYTHON"),
-        help="a Python (3.12 or newer) that has n4ax (OCTANE_N4AX_PYTHON)",
-    )
+    add_python(parser, "--itk-python", "itk-filtering, for the cases with weights")
+    add_python(parser, "--n4ax-python", "n4ax (Python 3.12 or newer)")
     return parser.parse_args()
 
 

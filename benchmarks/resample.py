@@ -12,14 +12,13 @@ tensorstore scikit-image zarrs`` and named by ``--peers-python PEERS/bin/python`
 are left out, and the tables say so.
 """
 
-import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 from _against import Measure, call, command, compared
-from _common import command_line, cores, run_parts, scratch_folder
+from _common import add_python, command_line, cores, run_parts, scratch_folder
 from _resample_end_to_end import end_to_end, memory
 from _resample_kernel import kernel
 from _resample_read import read
@@ -51,12 +50,7 @@ def main() -> None:
     """Run the chosen parts."""
     parser = command_line(__doc__, PARTS)
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
-    parser.add_argument(
-        "--peers-python",
-        type=Path,
-        default=os.environ.get("OCTANE_PEERS_PYTHON"),
-        help="a Python that has the peers (OCTANE_PEERS_PYTHON)",
-    )
+    add_python(parser, "--peers-python", "the peers")
     chosen = parser.parse_args()
     quick, peers = chosen.quick, chosen.peers_python
     if chosen.against is not None:

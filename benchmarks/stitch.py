@@ -10,10 +10,7 @@ BaSiC needs a separate Python, made by ``python -m venv BASIC && BASIC/bin/pip i
 named by ``--basic-python BASIC/bin/python``. Without it the table says so.
 """
 
-import os
-from pathlib import Path
-
-from _common import command_line, run_parts
+from _common import add_python, command_line, run_parts
 from _stitch_alignment import alignment
 from _stitch_flat_field import flat_field
 
@@ -23,18 +20,8 @@ PARTS = ("flat_field", "alignment")
 def main() -> None:
     """Run the chosen parts."""
     parser = command_line(__doc__, PARTS)
-    parser.add_argument(
-        "--basic-python",
-        type=Path,
-        default=os.environ.get("OCTANE_BASIC_PYTHON"),
-        help="a Python that has BaSiCPy (OCTANE_BASIC_PYTHON)",
-    )
-    parser.add_argument(
-        "--peers-python",
-        type=Path,
-        default=os.environ.get("OCTANE_PEERS_PYTHON"),
-        help="a Python that has scikit-image (OCTANE_PEERS_PYTHON)",
-    )
+    add_python(parser, "--basic-python", "BaSiCPy")
+    add_python(parser, "--peers-python", "scikit-image")
     chosen = parser.parse_args()
     parts = {
         "flat_field": lambda: flat_field(chosen.quick, chosen.basic_python),
