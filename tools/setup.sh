@@ -172,7 +172,7 @@ assemble() {
     mv "$target.new" "$target"
 }
 
-# The classes that a run loads, as the virtual machine maps them into memory: it starts two seconds
+# The classes that a run loads, as the virtual machine maps them into memory: it starts
 # sooner with them, and goes without them where another Java reads them.
 archive_classes() {
     local stamp=.tools/nextflow/archived java wanted scratch
@@ -188,7 +188,7 @@ archive_classes() {
         run "$root/main.nf" -profile test -stub --outdir out) >"$scratch/output" 2>&1 && [[ -s $scratch/classes.jsa ]]; then
         mv "$scratch/classes.jsa" .tools/nextflow/classes.jsa
     else
-        say "Nextflow starts without prepared classes, two seconds later: $(tail -n 1 "$scratch/output")"
+        say "Nextflow starts without prepared classes, more slowly: $(tail -n 1 "$scratch/output")"
     fi
     rm -rf "$scratch"
     printf '%s\n' "$wanted" >"$stamp"
