@@ -122,12 +122,9 @@ def parameterOf(meta, name) {
 // A subject's files, and the fingerprint of each. Errors are raised here and not in a closure of a function,
 // where Nextflow would report an InvocationTargetException.
 def subjectOf(meta, input, truth) {
-    def mask = parameterOf(meta, 'n4_mask')
     // Else it is made from the data, or left out.
-    def isFile = !switched('skip_n4') && !(mask.toString().toLowerCase() in ['tissue', 'none', 'null', ''])
-    def flat = parameterOf(meta, 'stitch_flat_field')
-    def isFlat = !switched('skip_stitch') && !(flat.toString().toLowerCase() in ['estimate', 'none', 'null', ''])
-    def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions')), mask: optional(isFile ? mask : null), flat_field: optional(isFlat ? flat : null)]
+    def fileOf = { name, skip, word -> optional(switched(skip) || parameterOf(meta, name).toString().toLowerCase() in [word, 'none', 'null', ''] ? null : parameterOf(meta, name)) }
+    def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions')), mask: fileOf.call('n4_mask', 'skip_n4', 'tissue'), flat_field: fileOf.call('stitch_flat_field', 'skip_stitch', 'estimate')]
     def lost = []
     def states = files.values().flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
     if (lost) {
