@@ -10,7 +10,8 @@ include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; lockOutdir } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { codeVersion ; switched ; unchanged ; withOwn } from './lib/functions'
+include { codeVersion ; unchanged ; withOwn } from './lib/functions'
+include { switched } from './lib/publishing'
 
 workflow OCTANE {
     take:
@@ -59,7 +60,7 @@ workflow OCTANE {
             .map { id, files, steps -> [groupKey(id, steps.records), files] }
             .groupTuple(remainder: true)
             .map { id, files -> [[id: id.toString()], files.flatten().sort { file -> file.name }] }
-        REPORT(withOwn(noted, plans, 'report'), runRecord(), codeVersion('report'))
+        REPORT(withOwn(noted, plans, 'report'), runRecord(codeVersion('all')), codeVersion('report'))
         report = REPORT.out.report
         twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
         COHORT_REPORT(twins.filter { list -> list.size() > 1 }, codeVersion('cohort_report'))
@@ -75,7 +76,6 @@ workflow OCTANE {
 }
 
 workflow {
-    main:
     if (switched('help')) {
         log.info(file("${projectDir}/lib/help.txt").text)
     }

@@ -1,16 +1,5 @@
-// Functions that the workflow and its modules share. This file includes no other script: Nextflow 25.04 runs
-// one that does once for each script that includes it, and then calls its functions "already defined".
-
-// A switch. On Nextflow 26.04 every value of the command line is text, and any text would be true, 'no' and
-// 'false' as well. Where there is no such parameter, as in another workflow, it is off.
-def switched(name) {
-    def value = params.containsKey(name) ? params[name] : false
-    def text = value.toString().trim().toLowerCase()
-    if (!(text in ['true', 'false'])) {
-        error("--${name} is '${value}': write true or false.")
-    }
-    return text == 'true'
-}
+// Functions that the workflow's scripts share. This file includes no other script: Nextflow 25.04 runs one that
+// does once for each script that includes it, and then calls its functions "already defined".
 
 // The code that a step runs: its part of bin/octane, which Nextflow does not look at, as one hash. A test
 // compares the parts with the imports.
@@ -44,14 +33,6 @@ def endDrawing() {
 
 def outputFolder() {
     return file(params.outdir.toString(), glob: false).toAbsolutePath()
-}
-
-// Where a task's file is published in the folder of its subject; null: it is not.
-def published(meta, step, name) {
-    def last = !switched('skip_pyramid') ? 'pyramid' : !switched('skip_n4') ? 'n4' : meta.kind == 'volume' ? 'resample' : 'stack'
-    def isResult = name.endsWith('.ome.zarr') ? step == last || name.endsWith('_bias.ome.zarr') : name.endsWith('_displacements.csv') || step == 'report' && name != 'versions.yml'
-    def folder = name.endsWith('_metrics.json') ? 'metrics/' : name.endsWith('_flat_field.tif') ? 'flat_fields/' : name.endsWith('.nsys-rep') ? 'profiles/' : isResult ? '' : null
-    return folder == null ? null : folder + name
 }
 
 // Not JsonSlurper: it fills its maps when they are first read, and several operators read a plan at once.

@@ -4,13 +4,13 @@ process COHORT {
     scratch false
 
     input:
-    path sheet, stageAs: 'sheet/*'
+    path(sheet, stageAs: 'sheet/*')
     // The parameters by stdin, so that a message of Nextflow's does not drown in them.
     stdin
     val code
 
     output:
-    path 'cohort.json', emit: cohort
+    path('cohort.json', emit: cohort)
 
     script:
     // A container sees only what is staged.

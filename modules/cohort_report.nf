@@ -1,17 +1,17 @@
-include { published } from '../lib/functions'
+include { published } from '../lib/publishing'
 
 process COHORT_REPORT {
     tag "${[reports].flatten().size()} subjects"
     label 'process_single'
-    publishDir { params.outdir }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.html', saveAs: { name -> published([:], 'report', name) }
+    publishDir({ params.outdir }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.html', saveAs: { name -> published([:], 'report', name) })
 
     input:
-    path reports, stageAs: 'reports/*'
+    path(reports, stageAs: 'reports/*')
     val code
 
     output:
-    path 'cohort_report.html', emit: report
-    path 'versions.yml', emit: versions
+    path('cohort_report.html', emit: report)
+    path('versions.yml', emit: versions)
 
     script:
     """

@@ -1,22 +1,22 @@
-include { published ; switched } from '../lib/functions'
+include { published ; switched } from '../lib/publishing'
 
 process N4 {
     tag "${meta.id}"
     label 'process_high'
     label 'gpu_slot'
     maxForks(((params.gpu_count ?: 0) as Integer) * ((params.gpu_slots ?: 1) as Integer))
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'n4', name) }
+    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'n4', name) })
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(flags), path(mask, stageAs: 'mask/*'), path(truth)
     val code
 
     output:
-    tuple val(meta), path("${meta.id}_n4.ome.zarr"), emit: volume
-    tuple val(meta), path("${meta.id}_bias.ome.zarr"), emit: field, optional: true
-    tuple val(meta), path('n4_{metrics.json,preview.npz}'), emit: record
-    path '*.nsys-rep', emit: profile, optional: true
-    path 'versions.yml', emit: versions
+    tuple(val(meta), path("${meta.id}_n4.ome.zarr"), emit: volume)
+    tuple(val(meta), path("${meta.id}_bias.ome.zarr"), emit: field, optional: true)
+    tuple(val(meta), path('n4_{metrics.json,preview.npz}'), emit: record)
+    path('*.nsys-rep', emit: profile, optional: true)
+    path('versions.yml', emit: versions)
 
     script:
     def args = task.ext.args ?: ''

@@ -9,8 +9,8 @@ process PHANTOM {
     val code
 
     output:
-    tuple val(meta), path('subject/mosaics'), path('subject/truth'), emit: subject
-    path 'versions.yml', emit: versions
+    tuple(val(meta), path('subject/mosaics'), path('subject/truth'), emit: subject)
+    path('versions.yml', emit: versions)
 
     script:
     // N4 compares with the truth voxel by voxel: on the grid of the run.

@@ -11,7 +11,7 @@ process PREFLIGHT {
     val code
 
     output:
-    tuple val(subjects), path('plans.json'), emit: plans
+    tuple(val(subjects), path('plans.json'), emit: plans)
 
     script:
     """

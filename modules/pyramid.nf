@@ -1,18 +1,18 @@
-include { published } from '../lib/functions'
+include { published } from '../lib/publishing'
 
 process PYRAMID {
     tag "${meta.id}"
     label 'process_medium'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'pyramid', name) }
+    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'pyramid', name) })
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(flags)
     val code
 
     output:
-    tuple val(meta), path("${meta.id}.ome.zarr"), emit: volume
-    tuple val(meta), path('pyramid_{metrics.json,preview.npz}'), emit: record
-    path 'versions.yml', emit: versions
+    tuple(val(meta), path("${meta.id}.ome.zarr"), emit: volume)
+    tuple(val(meta), path('pyramid_{metrics.json,preview.npz}'), emit: record)
+    path('versions.yml', emit: versions)
 
     script:
     """

@@ -1,9 +1,9 @@
-include { codeVersion ; published } from '../lib/functions'
+include { published } from '../lib/publishing'
 
 process REPORT {
     tag "${meta.id}"
     label 'process_single'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'report', name) }
+    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'report', name) })
 
     input:
     tuple val(meta), path(records, stageAs: 'records/*'), val(flags)
@@ -11,11 +11,11 @@ process REPORT {
     val code
 
     output:
-    tuple val(meta), path("${meta.id}_report.html"), emit: report
-    tuple val(meta), path('previews'), emit: previews
-    tuple val(meta), path("${meta.id}_report.json"), emit: twin
-    tuple val(meta), path('{*_trace.json.gz,ro-crate-metadata.json}'), emit: more, optional: true
-    path 'versions.yml', emit: versions
+    tuple(val(meta), path("${meta.id}_report.html"), emit: report)
+    tuple(val(meta), path('previews'), emit: previews)
+    tuple(val(meta), path("${meta.id}_report.json"), emit: twin)
+    tuple(val(meta), path('{*_trace.json.gz,ro-crate-metadata.json}'), emit: more, optional: true)
+    path('versions.yml', emit: versions)
 
     script:
     // Only a task knows its image: workflow.container is filled before there are parameters.
@@ -39,14 +39,14 @@ process REPORT {
 
 // The run as the report describes it, with the commit of a checkout, marked where it has changes. Nothing in
 // it changes when nothing else does, or the report would never be cached: no run name, no time, no -resume.
-def runRecord() {
+def runRecord(code) {
     def describe = ['bash', '-c', 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null', workflow.projectDir.toString()]
     def checkout = !workflow.commitId && workflow.projectDir.resolve('.git').exists()
     return [
         Nextflow: nextflow.version.toString(),
         octane: workflow.manifest.version,
         revision: checkout ? describe.execute().text.trim() : workflow.commitId,
-        code: codeVersion('all').take(12),
+        code: code.take(12),
         command: workflow.commandLine.replaceAll(/ -resume( [0-9a-f]{8}-[0-9a-f-]+)?(?= |$)/, ''),
         profile: workflow.profile,
         repository: workflow.repository ?: '',

@@ -1,10 +1,10 @@
-include { published } from '../lib/functions'
+include { published } from '../lib/publishing'
 
 process RESAMPLE {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
     label 'gpu_slot'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'resample', name) }
+    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'resample', name) })
     maxForks(((params.gpu_count ?: 0) as Integer) * ((params.gpu_slots ?: 1) as Integer))
 
     input:
@@ -12,10 +12,10 @@ process RESAMPLE {
     val code
 
     output:
-    tuple val(meta), path("${meta.section}.ome.zarr"), emit: image
-    tuple val(meta), path('*_{metrics.json,preview.npz}'), emit: record
-    path '*.nsys-rep', emit: profile, optional: true
-    path 'versions.yml', emit: versions
+    tuple(val(meta), path("${meta.section}.ome.zarr"), emit: image)
+    tuple(val(meta), path('*_{metrics.json,preview.npz}'), emit: record)
+    path('*.nsys-rep', emit: profile, optional: true)
+    path('versions.yml', emit: versions)
 
     script:
     def preview = meta.kind == 'volume' ? "--preview '${meta.section}_resample_preview.npz'" : ''

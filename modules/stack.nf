@@ -1,19 +1,19 @@
-include { published } from '../lib/functions'
+include { published } from '../lib/publishing'
 
 process STACK {
     tag "${meta.id}"
     label 'process_medium'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stack', name) }
+    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stack', name) })
 
     input:
     tuple val(meta), path(sections, stageAs: 'input/*'), val(flags)
     val code
 
     output:
-    tuple val(meta), path("${meta.id}_stack.ome.zarr"), emit: volume
-    path "${meta.id}_displacements.csv", emit: displacements
-    tuple val(meta), path('stack_{metrics.json,preview.npz}'), emit: record
-    path 'versions.yml', emit: versions
+    tuple(val(meta), path("${meta.id}_stack.ome.zarr"), emit: volume)
+    path("${meta.id}_displacements.csv", emit: displacements)
+    tuple(val(meta), path('stack_{metrics.json,preview.npz}'), emit: record)
+    path('versions.yml', emit: versions)
 
     script:
     """

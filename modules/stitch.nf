@@ -1,19 +1,19 @@
-include { published } from '../lib/functions'
+include { published } from '../lib/publishing'
 
 process STITCH {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
-    publishDir { "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stitch', name) }
+    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stitch', name) })
 
     input:
     tuple val(meta), path(mosaic, stageAs: 'input/*'), val(flags), path(positions), path(flatField, stageAs: 'flat_field/*')
     val code
 
     output:
-    tuple val(meta), path("${meta.section}.ome.zarr"), emit: section
-    tuple val(meta), path('*_{metrics.json,preview.npz}'), emit: record
-    tuple val(meta), path('*_flat_field.tif'), emit: flat_field, optional: true
-    path 'versions.yml', emit: versions
+    tuple(val(meta), path("${meta.section}.ome.zarr"), emit: section)
+    tuple(val(meta), path('*_{metrics.json,preview.npz}'), emit: record)
+    tuple(val(meta), path('*_flat_field.tif'), emit: flat_field, optional: true)
+    path('versions.yml', emit: versions)
 
     script:
     def flat = flatField ? "--flat-field ${flatField}" : ''

@@ -3,7 +3,8 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersion ; endDrawing ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read ; switched } from '../lib/functions'
+include { codeVersion ; endDrawing ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read } from '../lib/functions'
+include { switched } from '../lib/publishing'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
 workflow SUBJECTS {

@@ -135,7 +135,7 @@ def _auto(value: object) -> object:
 
 
 def _switched(value: object) -> object:
-    # As `switched` in lib/functions.nf: the command line's values are text to Nextflow 26.04.
+    # As `switched` in lib/publishing.nf: the command line's values are text to Nextflow 26.04.
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise ValueError("write true or false")
