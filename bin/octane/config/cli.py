@@ -1,6 +1,8 @@
 """Common parts of the commands in ``bin/``: flags from models, one-sentence errors, logging."""
 
+import atexit
 import errno
+import gc
 import logging
 import os
 import runpy
@@ -135,6 +137,8 @@ def _prepare() -> None:
     # Before NumPy is imported: workers are threads already, and the threads of OpenBLAS would wait
     # for work on cores that these need.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # As it ends, the interpreter would look through all objects of all modules for garbage.
+    atexit.register(gc.freeze)
     # A task that is cancelled still removes what it has written in part.
     for number in (signal.SIGTERM, signal.SIGINT):
         # A shell that puts a command in the background has it ignore SIGINT.

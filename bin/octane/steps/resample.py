@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy.typing as npt
-from numcodecs import Zstd
+from numcodecs.zstd import Zstd
 
 from octane.config.params import (
     ExecutionParameters,
