@@ -250,7 +250,7 @@ def test_whether_code_has_changed_is_seen_from_the_files_of_all_helpers(module):
         ),
         (
             "from octane.steps import pyramid, resample, stitch",
-            ("SimpleITK", "scipy", "rich", "pynvml"),
+            ("SimpleITK", "scipy", "rich", "pynvml", "numcodecs.registry"),
         ),
         *((f"import {command}", ("zarr", "scipy", "matplotlib", "numpy")) for command in COMMANDS),
         # Every task asks for versions.
