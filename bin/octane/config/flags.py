@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         about, _, stated = (inspect.getdoc(step) or "").partition("\n\nParameters\n")
         super().__init__(description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
         self.add_argument("--version", action="version", version=__version__)
-        self.signature, self.flags = inspect.signature(step), ["--help", "--version"]
+        self.signature = inspect.signature(step)
         helps = dict(re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
         words = []
         for name, own in self.signature.parameters.items():
@@ -60,11 +60,11 @@ class Parser(argparse.ArgumentParser):
         types, text = _members(kind), text.replace("%", "%%")
         if bool in types:
             switch = argparse.BooleanOptionalAction if default else "store_true"
-            self.flags += group.add_argument(*names, action=switch, help=text).option_strings
+            group.add_argument(*names, action=switch, help=text)
             return
         several, word = list in types, not names[0].startswith("-")
         shown = [t.__name__.upper() if isinstance(t, type) else str(t) for t in types[several:]]
-        self.flags += group.add_argument(
+        group.add_argument(
             *names,
             action="extend" if several else "store",
             # A list of words that has a default may be empty.
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
             type=Path if Path in types else str,
             metavar=names[0].upper() if word else "|".join(shown),
             help=text,
-        ).option_strings
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise an OctaneError for words that are wrong."""
@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
         """Read the words, by default those of the command line."""
         found, left = self.parse_known_args(words)
         if unknown := [word for word in left if word.startswith("-")]:
-            raise OctaneError(misspelt(unknown[0].partition("=")[0], self.flags))
+            raise OctaneError(misspelt(unknown[0].partition("=")[0], self._option_string_actions))
         if left:
             self.error(f"{left[0]!r} is one word too many")
         given = vars(found)

@@ -21,7 +21,6 @@ def defer(name: str) -> None:
 
     That code runs when something that it defines is first asked for.
     """
-    spec = find_spec(name)
-    if spec is not None and name not in sys.modules:
+    if name not in sys.modules and (spec := find_spec(name)) is not None:
         sys.modules[name] = package = module_from_spec(spec)
         object.__setattr__(package, "__class__", _Deferred)
