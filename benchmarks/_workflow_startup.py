@@ -19,7 +19,7 @@ from _processes import run
 
 COMMANDS = ("n4", "resample", "stitch", "stack", "pyramid", "preflight", "report", "gpu_slot")
 PHANTOM = ("--sections", "1", "--tiles", "2", "2", "--tile-shape", "32", "64", "64")
-BASE = "import numpy, pydantic, cyclopts"
+BASE = "import numpy, pydantic"
 WORK = (
     ("resample", "phantom/mosaics/section_01.ome.zarr", ("--resolution", "10")),
     ("stitch", "resample.ome.zarr", ()),

@@ -3,30 +3,38 @@
 
 import sys
 from json import dumps
-from typing import Annotated, Literal
+from typing import Literal
 
-import cyclopts
+from pydantic import BaseModel
 
-from octane.config.cli import FLAT, command, launch
-from octane.config.params import LeaseParameters
+from octane.config.cli import run
+from octane.config.params import LeaseParameters, parameter
 from octane.core.errors import OctaneError
 from octane.gpu.lease import parse_memory
 from octane.gpu.status import Node, table
 
-app = command(__doc__)
+
+class Request(BaseModel):
+    """Share of a GPU that is asked for."""
+
+    memory: str | None = parameter(
+        None, "GPU memory that the command will use in all, such as 4GB."
+    )
+    backend: Literal["auto", "gpu", "cpu"] = parameter(
+        "auto", "auto: without a GPU in time it runs with none; gpu: an error; cpu: none."
+    )
+    timeout: float | None = parameter(
+        None, "Seconds to wait, in place of --auto-timeout and --gpu-timeout."
+    )
+    subject: str = parameter("", "What it is for, shown to others; unset: the command's name.")
 
 
-@app.default
 def main(
-    *words: Annotated[str, cyclopts.Parameter(name="COMMAND", allow_leading_hyphen=True)],
-    memory: str | None = None,
-    backend: Annotated[
-        Literal["auto", "gpu", "cpu"],
-        cyclopts.Parameter(show_choices=False, show_default=False),
-    ] = "auto",
-    timeout: float | None = None,
-    subject: Annotated[str, cyclopts.Parameter(show_default=False)] = "",
-    sharing: Annotated[LeaseParameters | None, FLAT] = None,
+    command: list[str] | None = None,
+    /,
+    *,
+    request: Request,
+    sharing: LeaseParameters,
     status: bool = False,
     json: bool = False,
     dry_run: bool = False,
@@ -39,16 +47,8 @@ def main(
 
     Parameters
     ----------
-    words
+    command
         The command and its arguments, after --.
-    memory
-        GPU memory that the command will use in all, such as 4GB.
-    backend
-        auto (as by default): without a GPU in time it runs with none; gpu: an error; cpu: none.
-    timeout
-        Seconds to wait, in place of --auto-timeout and --gpu-timeout.
-    subject
-        What it is for, shown to others; unset: the command's name.
     status
         Show GPUs, slots, holders, waiters and foreign processes.
     json
@@ -56,24 +56,24 @@ def main(
     dry_run
         Show which GPU would be taken and why not the others; exit code 1 where none would be.
     """
-    node = Node(sharing or LeaseParameters())
+    node = Node(sharing)
     if status:
         found = node.status()
         sys.stdout.write(dumps(found, indent=2) + "\n" if json else table(found))
         return
-    if memory is None:
+    if request.memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
-    required = parse_memory(memory)
+    required = parse_memory(request.memory)
     if dry_run:
         gpu, lines = node.preview(required)
         sys.stdout.write("\n".join(lines) + "\n")
         raise SystemExit(0 if gpu is not None else 1)
     if sys.platform != "linux":
         raise OctaneError("gpu_slot.py runs commands on Linux alone; start the command itself.")
-    if not words:
+    if not command:
         raise OctaneError("There is no command; write it after --.")
-    node.run(list(words), required, backend, timeout, subject)
+    node.run(command, required, request.backend, request.timeout, request.subject)
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

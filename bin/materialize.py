@@ -3,13 +3,10 @@
 
 from pathlib import Path
 
-from octane.config.cli import command, launch
+from octane.config.cli import run
 from octane.core.errors import OctaneError
 
-app = command(__doc__)
 
-
-@app.default
 def main(outdir: Path, /, *, dry_run: bool = False, verify: bool = False) -> None:
     """Make real files of the links that a run published, by reflink where the file system can.
 
@@ -36,4 +33,4 @@ def main(outdir: Path, /, *, dry_run: bool = False, verify: bool = False) -> Non
 
 
 if __name__ == "__main__":
-    launch(app)
+    run(main)

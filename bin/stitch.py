@@ -3,7 +3,8 @@
 
 from pathlib import Path
 
-from octane.config.cli import StoreName, run
+from octane.config.cli import run
+from octane.config.flags import StoreName
 from octane.config.params import ExecutionParameters, InputParameters, StitchParameters
 
 

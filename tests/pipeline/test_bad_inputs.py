@@ -18,9 +18,6 @@ import zarr
 from octane.core.errors import OctaneError
 from octane.steps.preflight import make_plans
 
-# Without tokens cyclopts reads the command line, which is what a command does.
-pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked:UserWarning")
-
 PROJECT = Path(__file__).resolve().parents[2]
 
 SHAPE = (8, 32, 48)

@@ -36,7 +36,7 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
         assert command.read_bytes() == (PROJECT / "bin" / module).read_bytes()
     commands = folder / "bin"
     assert call(commands / "octane-gpu-slot", "--version").strip() == found.version
-    assert call(commands / "octane-n4", "--help").startswith("Usage: octane-n4 ")
+    assert call(commands / "octane-n4", "--help").startswith("usage: octane-n4 ")
     call(commands / "octane-phantom", "p", "--sections", 1, "--tiles", 1, "--tile-shape", "8,16,16")
     assert (tmp_path / "p" / "mosaics" / "section_01.ome.zarr").exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from octane.config.cli import application
+from octane.config.flags import Parser
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -97,8 +97,7 @@ def flags():
         main = runpy.run_path(str(script)).get("main")
         text = script.read_text(encoding="utf-8")
         if main and "octane.config.cli" in text:
-            for argument in application(main).assemble_argument_collection():
-                known |= {name for name in argument.names if name.startswith("--")}
+            known |= set(re.findall(r"--[a-z][a-z-]*", Parser(main).format_help()))
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", text))
     for script in (PROJECT / "benchmarks").glob("[!_]*.py"):
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", script.read_text(encoding="utf-8")))

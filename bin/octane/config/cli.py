@@ -1,10 +1,10 @@
 """Common parts of the commands in ``bin/``: flags from models, one-sentence errors, logging."""
 
+import atexit
 import errno
-import inspect
+import gc
 import logging
 import os
-import re
 import runpy
 import signal
 import sys
@@ -12,19 +12,12 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, cast
 
-import cyclopts
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from octane import __version__
-from octane.config.validation import spelled
+from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 from octane.core.files import require_free
-
-FLAT = cyclopts.Parameter(name="*")
-"""Marks a model whose fields are flags of their own."""
-
 
 RESULTS, RECORDS = ("destination", "save-bias-field"), ("metrics", "preview", "save-flat-field")
 """Parameters of commands that name what is written; records replace what is there."""
@@ -33,56 +26,51 @@ FILES = (*RECORDS, "config", "samplesheet")
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 """Words of Python and of the loader where memory, address space or threads are lacking."""
 
-StoreName = Annotated[Path, ".zarr"]
-"""Name of an OME-Zarr image that is made."""
-
 
 def run(step: Callable[..., None], *, problems: str | None = None) -> None:
-    """Run a script of ``bin/``; see :func:`application`."""
-    launch(application(step, problems=problems))
+    """Run a script of ``bin/``: a function with the words that `Parser` takes.
 
+    ``problems`` names the output of a check that is to end well and say there what is wrong: of a
+    task that fails Nextflow shows more.
 
-def application(step: Callable[..., None], *, problems: str | None = None) -> cyclopts.App:
-    """Make a command of a function, whose docstring is the help.
-
-    The fields of each parameter that is a model become flags. ``problems`` names the output of a
-    check that is to end well and say there what is wrong: of a task that fails Nextflow shows more.
+    An error is one sentence on standard error and exit code 1. The code is 28 (the system's ENOSPC)
+    without space and 137 without memory: there the workflow can try again. ``OCTANE_DEBUG=1`` shows
+    the traceback.
     """
-    signature = inspect.signature(step)
-    parameters = dict(signature.parameters)
-    models = {
-        name: own.annotation
-        for name, own in parameters.items()
-        if isinstance(own.annotation, type) and issubclass(own.annotation, BaseModel)
-    }
-    for name, model in models.items():
-        parameters[name] = parameters[name].replace(
-            annotation=Annotated[model | None, FLAT], default=None
+    _prepare()
+    try:
+        _call(step, problems)
+    except OctaneError as error:
+        _fail(str(error), error, error.code)
+    except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if _lacks_memory(error):
+            # The code of a process that was killed for its memory, which the workflow tries again.
+            remedy = "give a smaller --memory or fewer --workers, or run where there is more"
+            _fail(f"Not enough memory or threads; {remedy}.", error, 137)
+        if not isinstance(error, OSError):
+            raise
+        # A full disk or a lost mount can show itself at any write.
+        _fail(
+            f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
+            error,
+            NoSpaceError.code if error.errno in NO_SPACE else OctaneError.code,
         )
+    except KeyboardInterrupt as error:
+        _fail("Interrupted; nothing was left half-written.", error, 130)
 
-    # Without annotations, which cyclopts would take before those of the signature.
-    def call(*words, **flags):
-        given = flags | {name: flags.get(name) or own() for name, own in models.items()}
-        arguments = signature.bind(*words, **given).arguments
-        for name, path in arguments.items():
-            if signature.parameters[name].annotation == StoreName and path.suffix != ".zarr":
-                raise OctaneError(f"{path} is no name of an OME-Zarr image; end it in .ome.zarr.")
-        _require_outputs(arguments)
-        try:
-            step(*words, **given)
-        except OctaneError as error:
-            if problems is None or isinstance(error, NoSpaceError):
-                raise
-            # numpy comes with it, which gpu_slot.py does without.
-            from octane.core.metrics import write_json
 
-            write_json(cast("Path", arguments[problems]), {"problems": str(error).splitlines()})
+def _call(step: Callable[..., None], problems: str | None) -> None:
+    given = Parser(step).arguments()
+    _require_outputs(given.arguments)
+    try:
+        step(*given.args, **given.kwargs)
+    except OctaneError as error:
+        if problems is None or isinstance(error, NoSpaceError):
+            raise
+        # numpy comes with it, which gpu_slot.py does without.
+        from octane.core.metrics import write_json
 
-    vars(call)["__signature__"] = signature.replace(parameters=list(parameters.values()))
-    call.__doc__ = step.__doc__
-    app = command(None)
-    app.default(call)
-    return app
+        write_json(given.arguments[problems], {"problems": str(error).splitlines()})
 
 
 def _require_outputs(arguments: Mapping[str, object]) -> None:
@@ -125,60 +113,8 @@ def _replaces(output: Path, other: Path) -> bool:
     return place == found or place in found.parents or holds
 
 
-class Command(cyclopts.App):
-    """A command whose help comes at once: cyclopts would read the sources of all models for it.
-
-    The fields of models state their help, and the function's docstring that of other parameters.
-    """
-
-    def assemble_argument_collection(
-        self, *, default_parameter: cyclopts.Parameter | None = None, parse_docstring: bool = False
-    ) -> cyclopts.ArgumentCollection:
-        """The arguments, with the help of each where ``parse_docstring`` asks for it."""
-        found = super().assemble_argument_collection(default_parameter=default_parameter)
-        if parse_docstring:
-            text = inspect.getdoc(self.default_command) or ""
-            stated = dict(re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", text, re.MULTILINE))
-            for argument in found:
-                if lines := stated.get(argument.field_info.name):
-                    own = cyclopts.Parameter(help=inspect.cleandoc(lines))
-                    argument.parameter = cyclopts.Parameter.combine(argument.parameter, own)
-        return found
-
-
-def command(description: str | None) -> cyclopts.App:
-    """Make a command whose help is ``description``; None: the docstring of its function."""
-    return Command(
-        name=Path(sys.argv[0]).name,
-        help=description,
-        help_format="plaintext",
-        version=__version__,
-        default_parameter=cyclopts.Parameter(negative=(), consume_multiple=True),
-        suppress_keyboard_interrupt=False,
-    )
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    caller = frame
-    while caller is not None:
-        # zarr writes from its own threads, which would continue in a folder that is about to be
-        # removed: the signal is sent again when zarr has ended.
-        if str(caller.f_globals.get("__name__")).startswith("zarr."):
-            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
-            return
-        caller = caller.f_back
-    # A second one would break off what the first one clears up.
-    for other in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(other, lambda *_: None)
-    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-
-
-def launch(app: cyclopts.App) -> None:
-    """Run a command: an error is one sentence on standard error and exit code 1.
-
-    The code is 28 (the system's ENOSPC) without space and 137 without memory: there the workflow
-    can try again. ``OCTANE_DEBUG=1`` shows the traceback.
-    """
+def _prepare() -> None:
+    """Set up standard error, logging, signals, and the environment of libraries."""
     if sys.stderr is None:
         # It takes the number 2, on which libraries would write into the next file that is opened.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
@@ -201,32 +137,28 @@ def launch(app: cyclopts.App) -> None:
     # Before NumPy is imported: workers are threads already, and the threads of OpenBLAS would wait
     # for work on cores that these need.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # As it ends, the interpreter would look through all objects of all modules for garbage.
+    atexit.register(gc.freeze)
     # A task that is cancelled still removes what it has written in part.
     for number in (signal.SIGTERM, signal.SIGINT):
         # A shell that puts a command in the background has it ignore SIGINT.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
-    try:
-        app(exit_on_error=False, print_error=False, result_action="return_value")
-    except cyclopts.CycloptsError as error:
-        _fail(_sentence(error), error)
-    except OctaneError as error:
-        _fail(str(error), error, error.code)
-    except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        if _lacks_memory(error):
-            # The code of a process that was killed for its memory, which the workflow tries again.
-            remedy = "give a smaller --memory or fewer --workers, or run where there is more"
-            _fail(f"Not enough memory or threads; {remedy}.", error, 137)
-        if not isinstance(error, OSError):
-            raise
-        # A full disk or a lost mount can show itself at any write.
-        _fail(
-            f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
-            error,
-            NoSpaceError.code if error.errno in NO_SPACE else OctaneError.code,
-        )
-    except KeyboardInterrupt as error:
-        _fail("Interrupted; nothing was left half-written.", error, 130)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    caller = frame
+    while caller is not None:
+        # zarr writes from its own threads, which would continue in a folder that is about to be
+        # removed: the signal is sent again when zarr has ended.
+        if str(caller.f_globals.get("__name__")).startswith("zarr."):
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+            return
+        caller = caller.f_back
+    # A second one would break off what the first one clears up.
+    for other in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(other, lambda *_: None)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def installed() -> None:
@@ -243,14 +175,6 @@ def _lacks_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _sentence(error: cyclopts.CycloptsError) -> str:
-    cause = error.__cause__
-    if isinstance(cause, ValidationError):
-        return " ".join(spelled(cause, BaseModel))
-    sentence = " ".join(str(error).split())
-    return sentence if sentence.endswith("?") else f"{sentence} See --help."
 
 
 def _fail(sentence: str, error: BaseException, code: int = 1) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
-import cyclopts
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from octane.config import AUTO_TIMEOUT
@@ -38,11 +37,13 @@ def parameter(
     workflow: str | Literal[False] | None = None,
     workflow_default: str | None = None,
     per_subject: bool | None = None,
+    alias: str | None = None,
+    variable: str | None = None,
     **limits: float,
 ) -> Value:
     """Field of a model; ``limits`` are pydantic's ``ge``, ``gt``, ``le`` and ``lt``."""
     extra = {"unit": unit, "workflow": workflow, "per_subject": per_subject}
-    extra |= {"workflow_default": workflow_default}
+    extra |= {"workflow_default": workflow_default, "alias": alias, "variable": variable}
     stated = {name: value for name, value in extra.items() if value is not None}
     # pydantic's stubs give each limit its own type; at run time Field takes a mapping of them.
     field = Field(default, description=description, json_schema_extra=stated, **limits)  # ty: ignore
@@ -247,11 +248,12 @@ class ExecutionParameters(StepParameters):
         "workflow passes each task's own.",
         workflow=False,
     )
-    workers: Annotated[int | None, cyclopts.Parameter(alias="--threads")] = parameter(
+    workers: int | None = parameter(
         None,
         "Threads that each read, compute and write their own block; unset: one per core. The "
         "workflow passes each task's cpus.",
         workflow=False,
+        alias="--threads",
         ge=1,
     )
     prefetch: int | None = parameter(
@@ -261,7 +263,7 @@ class ExecutionParameters(StepParameters):
         "storage that is slow to answer, 0 for none. RESAMPLE of mosaics alone looks ahead.",
         ge=0,
     )
-    pinned: Annotated[bool, cyclopts.Parameter(negative="--no-pinned")] = parameter(
+    pinned: bool = parameter(
         True,
         "Page-locked host memory for copies to and from a GPU, which are faster with it. Switch "
         "it off where other work on the host needs the memory.",
@@ -278,30 +280,30 @@ class LeaseParameters(StepParameters):
 
     title: ClassVar[str] = "Sharing GPUs"
     per_subject: ClassVar[bool] = False
-    gpu_slots: Annotated[int, cyclopts.Parameter(env_var="OCTANE_GPU_SLOTS")] = parameter(
-        1, "Tasks that may share one GPU.", ge=1
+    gpu_slots: int = parameter(
+        1, "Tasks that may share one GPU.", variable="OCTANE_GPU_SLOTS", ge=1
     )
-    auto_timeout: Annotated[float, cyclopts.Parameter(env_var="OCTANE_AUTO_TIMEOUT")] = parameter(
+    auto_timeout: float = parameter(
         AUTO_TIMEOUT,
         "How long backend auto waits for a GPU before it takes the CPU.",
         unit="second",
+        variable="OCTANE_AUTO_TIMEOUT",
         ge=0,
     )
     gpu_timeout: Annotated[
         Annotated[float, Field(ge=0)] | None,
         BeforeValidator(_or_none),
-        cyclopts.Parameter(env_var="OCTANE_GPU_TIMEOUT"),
     ] = parameter(
         None,
         "How long backend gpu waits before it is an error; unset: without limit.",
         unit="second",
+        variable="OCTANE_GPU_TIMEOUT",
     )
-    gpu_lock_dir: Annotated[Path | None, cyclopts.Parameter(env_var="OCTANE_GPU_LOCK_DIR")] = (
-        parameter(
-            None,
-            "Folder of the node that all who share its GPUs keep their leases in. Unset: "
-            "$OCTANE_GPU_LOCK_DIR, else /var/tmp/octane-gpu-leases.",
-        )
+    gpu_lock_dir: Path | None = parameter(
+        None,
+        "Folder of the node that all who share its GPUs keep their leases in. Unset: "
+        "$OCTANE_GPU_LOCK_DIR, else /var/tmp/octane-gpu-leases.",
+        variable="OCTANE_GPU_LOCK_DIR",
     )
 
     def timeout(self, backend: str) -> float | None:
@@ -378,7 +380,7 @@ class StitchParameters(StepParameters):
         "linear: weights taper across the overlap; none: each voxel comes from the tile whose "
         "centre is nearest, so that every mismatch shows.",
     )
-    subpixel: Annotated[bool, cyclopts.Parameter(negative="--no-subpixel")] = parameter(
+    subpixel: bool = parameter(
         True,
         "Place tiles at their exact positions by linear interpolation. Off: at the nearest voxel, "
         "which keeps speckle as it is and is up to half a voxel wrong.",

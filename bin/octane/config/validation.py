@@ -1,6 +1,5 @@
 """Errors of pydantic as sentences for the person who gave the parameters."""
 
-import difflib
 import json
 import re
 from collections.abc import Collection
@@ -17,6 +16,15 @@ Style = Literal["flag", "parameter", "key"]
 
 def _written(name: str, style: Style) -> str:
     return {"flag": f"--{name.replace('_', '-')}", "parameter": f"--{name}", "key": name}[style]
+
+
+def misspelt(given: str, names: Collection[str]) -> str:
+    """Sentence on an unknown name, with the nearest of those that there are as a suggestion."""
+    import difflib
+
+    near = difflib.get_close_matches(given, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else "see --help for all."
+    return f"Unknown parameter {given}; {hint}"
 
 
 def spelled(
@@ -36,9 +44,7 @@ def spelled(
             continue
         flag = _written(name, style)
         if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(name, model.model_fields, n=1)
-            hint = f"did you mean {_written(near[0], style)}?" if near else "see --help for all."
-            lines.append(f"Unknown parameter {flag}; {hint}")
+            lines.append(misspelt(flag, [_written(field, style) for field in model.model_fields]))
         else:
             message = problem["msg"].removeprefix("Value error, ")
             words = f"{message[0].lower()}{message[1:]}".rstrip(".")

@@ -21,7 +21,7 @@ SHADING = 0.03
 below it."""
 
 
-class RecordedTrack(BaseModel):
+class RecordedTrack(BaseModel, defer_build=True):
     """A track; ``stages`` have ``start+length`` of their pieces, microseconds since the start."""
 
     name: str
@@ -36,14 +36,14 @@ class RecordedTrack(BaseModel):
         )
 
 
-class Recorded(BaseModel):
+class Recorded(BaseModel, defer_build=True):
     """The timeline of a task; ``started`` is in seconds since 1970."""
 
     started: float
     tracks: list[RecordedTrack]
 
 
-class Record(BaseModel):
+class Record(BaseModel, defer_build=True):
     """The record of a task, as :meth:`octane.core.metrics.Metrics.record` writes it."""
 
     step: str

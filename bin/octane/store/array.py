@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numcodecs import Blosc, Zstd
+from numcodecs.blosc import Blosc
+from numcodecs.zstd import Zstd
 
 from octane.core.files import write_object
 from octane.store.encoding import LITTLE, SINGLE, Json, NotDirectError, ShardLayout, decoding_of

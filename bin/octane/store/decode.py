@@ -15,7 +15,8 @@ from typing import IO, cast
 import numpy as np
 import numpy.typing as npt
 import zstandard
-from numcodecs import Blosc, Zstd
+from numcodecs.blosc import Blosc
+from numcodecs.zstd import Zstd
 
 from octane.core.timing import moved, span
 from octane.store.array import Array

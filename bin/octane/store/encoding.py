@@ -11,9 +11,11 @@ from math import prod
 from typing import Any, cast
 
 import google_crc32c
+import numcodecs.blosc
 import numpy as np
 import numpy.typing as npt
-from numcodecs import Blosc, Zstd, blosc
+from numcodecs.blosc import Blosc
+from numcodecs.zstd import Zstd
 
 ABSENT = 2**64 - 1
 """Offset and length of an inner chunk that the shard does not hold."""
@@ -41,7 +43,7 @@ Json = dict[str, Any]
 """Metadata of zarr, or a part of them."""
 
 # As zarr sets it: octane's own threads encode and decode side by side.
-blosc.use_threads = False
+numcodecs.blosc.use_threads = False
 # Each chunk is encoded into an array of its own. glibc returns such memory to the system at once,
 # which clears it for the next chunk, until an array as large as any that it keeps has been freed.
 np.empty(30_000_000, np.uint8)

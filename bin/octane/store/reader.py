@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from numcodecs import Blosc
+from numcodecs.blosc import Blosc
 
 from octane.core.geometry import Region
 from octane.core.timing import moved

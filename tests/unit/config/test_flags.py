@@ -1,17 +1,18 @@
 """Parameters as words of a command line, which give the same parameters again."""
 
 import shlex
-from typing import Annotated
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.config.cli import FLAT, command
+from octane.config.flags import Parser
 from octane.config.params import (
     STEPS,
     ExecutionParameters,
     InputParameters,
+    LeaseParameters,
     N4Parameters,
     PhantomParameters,
     PyramidParameters,
@@ -20,6 +21,7 @@ from octane.config.params import (
     StackParameters,
     StitchParameters,
 )
+from octane.core.errors import OctaneError
 
 CHANGED = {
     InputParameters: {"input_unit": "micrometer", "missing_chunks": "fill"},
@@ -48,18 +50,27 @@ CHANGED = {
 }
 
 
+def arguments(model, *words):
+    """What a command with a model makes of its words."""
+
+    def main(sources: list[Path], /, *, parameters, names: list[Path] | None = None):
+        """Take a model.
+
+        Parameters
+        ----------
+        sources
+            Files.
+        names
+            Other files.
+        """
+
+    main.__annotations__["parameters"] = model
+    return Parser(main).arguments(list(words)).arguments
+
+
 def parsed(model, words):
     """The model that a command line gives."""
-    app = command("test")
-    found = []
-
-    def main(source: str, /, *, parameters=None):
-        found.append(parameters)
-
-    main.__annotations__["parameters"] = Annotated[model | None, FLAT]
-    app.default(main)
-    app(["x", *words], exit_on_error=False, print_error=False, result_action="return_value")
-    return found[0] or model()
+    return arguments(model, "x", *words)["parameters"]
 
 
 @pytest.mark.parametrize("model", CHANGED, ids=lambda model: model.__name__)
@@ -82,3 +93,52 @@ def test_what_follows_from_the_data_is_said_to():
     assert values.flags() == ["--shrink-factor", "auto", "--iterations", "auto"]
     assert parsed(N4Parameters, values.flags()) == values
     assert set(STEPS.values()) - set(CHANGED) == {STEPS["workflow"], STEPS["lease"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("--threads 3 --no-pinned", {"workers": 3, "pinned": False}),
+        ("--workers=3 --pinned --overwrite", {"workers": 3, "overwrite": True}),
+        ("--backend cpu --backend gpu", {"backend": "gpu"}),
+    ],
+)
+def test_a_flag_is_written_in_several_ways(words, changed):
+    expected = ExecutionParameters(**changed)
+    assert parsed(ExecutionParameters, words.split()) == expected
+
+
+def test_words_without_a_flag_stand_before_and_after_flags():
+    given = arguments(
+        PyramidParameters, "--codec", "none", "a", "b", "--names", "c", "--names", "d"
+    )
+    assert given["sources"] == [Path("a"), Path("b")]
+    assert given["names"] == [Path("c"), Path("d")]
+    assert arguments(PyramidParameters, "--", "-a", "b")["sources"] == [Path("-a"), Path("b")]
+
+
+def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
+    monkeypatch.setenv("OCTANE_GPU_SLOTS", "3")
+    monkeypatch.setenv("OCTANE_CODEC", "none")
+    assert parsed(LeaseParameters, []).gpu_slots == 3
+    assert parsed(LeaseParameters, ["--gpu-slots", "2"]).gpu_slots == 2
+    assert parsed(PyramidParameters, []).codec == "zstd"
+    monkeypatch.setenv("OCTANE_GPU_SLOTS", "none")
+    with pytest.raises(OctaneError, match="--gpu-slots is 'none'"):
+        parsed(LeaseParameters, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--resoluton=10", "Unknown parameter --resoluton; did you mean --resolution?"),
+        ("--res 10", "Unknown parameter --res"),
+        ("--no-allow-upsampling", "did you mean --allow-upsampling?"),
+        ("--scale", "Argument --scale: expected at least one argument. See --help."),
+        ("--dtype", "Argument --dtype: expected one argument. See --help."),
+        ("--dtype= --layout pile", "--layout is 'pile': input should be .* --dtype is '': "),
+    ],
+)
+def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
+    with pytest.raises(OctaneError, match=sentence.replace("?", r"\?")):
+        parsed(ResampleParameters, words.split())

@@ -244,10 +244,13 @@ def test_whether_code_has_changed_is_seen_from_the_files_of_all_helpers(module):
     ("script", "slow"),
     [
         ("from octane.steps import preflight, report", ("numba", "llvmlite")),
-        ("from octane.steps import n4, stack", ("numba", "llvmlite", "rich", "pynvml")),
+        (
+            "from octane.steps import n4, stack",
+            ("numba", "llvmlite", "rich", "pynvml", "numcodecs.registry"),
+        ),
         (
             "from octane.steps import pyramid, resample, stitch",
-            ("SimpleITK", "scipy", "rich", "pynvml"),
+            ("SimpleITK", "scipy", "rich", "pynvml", "numcodecs.registry"),
         ),
         *((f"import {command}", ("zarr", "scipy", "matplotlib", "numpy")) for command in COMMANDS),
         # Every task asks for versions.
