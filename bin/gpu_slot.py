@@ -29,7 +29,6 @@ def main(
     sharing: Annotated[LeaseParameters | None, FLAT] = None,
     status: bool = False,
     json: bool = False,
-    dry_run: bool = False,
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
@@ -53,8 +52,6 @@ def main(
         Show GPUs, slots, holders, waiters and foreign processes.
     json
         With --status: as JSON.
-    dry_run
-        Show which GPU would be taken and why not the others; exit code 1 where none would be.
     """
     node = Node(sharing or LeaseParameters())
     if status:
@@ -63,16 +60,11 @@ def main(
         return
     if memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
-    required = parse_memory(memory)
-    if dry_run:
-        gpu, lines = node.preview(required)
-        sys.stdout.write("\n".join(lines) + "\n")
-        raise SystemExit(0 if gpu is not None else 1)
     if sys.platform != "linux":
         raise OctaneError("gpu_slot.py runs commands on Linux alone; start the command itself.")
     if not words:
         raise OctaneError("There is no command; write it after --.")
-    node.run(list(words), required, backend, timeout, subject)
+    node.run(list(words), parse_memory(memory), backend, timeout, subject)
 
 
 if __name__ == "__main__":
