@@ -6,7 +6,6 @@ under ``octane``.
 """
 
 import lzma
-import math
 import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -51,11 +50,6 @@ DECODING_ERRORS = (
     lzma.LZMAError,
 )
 """Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
-
-MOST_CHUNKS = 10_000_000
-"""Chunks of an image that can be looked for one by one."""
-MOST_VOXELS = (10**14, 10**10)
-"""Voxels of an image, and of a chunk: beyond them its metadata are wrong."""
 
 
 @dataclass(frozen=True)
@@ -233,8 +227,7 @@ def _array(
 ) -> tuple[Array, tuple[int, ...]]:
     """The array of one dataset, and the image's place in it."""
     found = {file: read_json(path / name / file) for file in METADATA}
-    content = found["zarr.json"] or found[".zarray"]
-    if not content:
+    if not (found["zarr.json"] or found[".zarray"]):
         raise OctaneError(
             f"{path} names the dataset {name} and has no such array; the store is incomplete: "
             f"{_restore(path)}"
@@ -244,8 +237,8 @@ def _array(
     except DECODING_ERRORS as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise OctaneError(
-            f"{path} has metadata of the dataset {name} that cannot be read "
-            f"({_wrong_field(content)}: {reason}); {_restore(path)}"
+            f"{path} has metadata of the dataset {name} that cannot be read ({reason}); "
+            f"{_restore(path)}"
         ) from error
     count = len(metadata.axes) + 3
     if len(array.shape) != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
@@ -253,32 +246,4 @@ def _array(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
             f"images of numbers, here of {count} axes."
         )
-    shape, chunks = _shape(array), array.chunks
-    if (
-        min(*chunks, *array.owned) < 1
-        or math.prod(-(-n // c) for n, c in zip(shape, chunks[-3:], strict=True)) > MOST_CHUNKS
-        or any(math.prod(n) > most for n, most in zip((shape, chunks), MOST_VOXELS, strict=True))
-    ):
-        raise OctaneError(
-            f"{path} holds an array of shape {shape} in chunks of {chunks}; octane takes up to "
-            f"{MOST_CHUNKS} chunks of up to {MOST_VOXELS[1]} voxels: correct the metadata of "
-            f"dataset {name}, or rechunk it."
-        )
     return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
-
-
-def _wrong_field(content: dict[str, object]) -> str:
-    """Field that zarr refuses: put one after the other into metadata that it takes."""
-    import zarr
-
-    version = 2 if "chunks" in content else 3
-    metadata = zarr.create_array({}, shape=(1, 1, 1), dtype="u1", zarr_format=version).metadata
-    taken = metadata.to_dict()
-    # The type first, as the fill value is one of its own.
-    for name in sorted(content, key=lambda name: name not in ("dtype", "data_type")):
-        taken[name] = content[name]  # ty: ignore - JSON that was read
-        try:
-            type(metadata).from_dict(taken)
-        except DECODING_ERRORS:
-            return name
-    return "a field is missing"
