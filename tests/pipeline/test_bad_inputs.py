@@ -83,12 +83,6 @@ def broken(content, *arguments):
     return make
 
 
-def piped():
-    arguments = broken(None, *TARGET)()
-    os.mkfifo("in.zarr/0/0.1.2")
-    return arguments
-
-
 def masked(mask, **how):
     def make():
         store("in.zarr")
@@ -162,7 +156,6 @@ CASES = [
         "in.zarr: chunk 0/0.1.2 is missing",
         "--missing-chunks fill",
     ),
-    ("resample", piped, "in.zarr: chunk 0/0.1.2 cannot be decoded (it is no file)", "restore it"),
     ("stitch", broken(None, "--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("pyramid", broken(None), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("stitch", plain(), "in.zarr does not say how its tiles overlap", "give --overlap"),

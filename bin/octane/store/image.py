@@ -136,7 +136,7 @@ class Image:
             raise self._named(error) from error
 
     def require_chunks(self, region: Region) -> None:
-        """Raise an OctaneError for the first chunk of ``region`` that is lost or is no file."""
+        """Raise an OctaneError for the first chunk of ``region`` that is lost."""
         with self.naming_chunks():
             for key in missing_keys(self.array, self.within(region)):
                 if self.missing == "error":

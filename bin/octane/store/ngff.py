@@ -5,7 +5,6 @@ Whatever is wrong with it is one sentence that names the store and the field.
 
 import json
 from pathlib import Path
-from stat import S_ISREG
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
@@ -168,8 +167,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
 def read_json(file: Path) -> dict[str, object] | None:
     """Object of a metadata file; None where there is no file."""
     try:
-        # A pipe would be waited for.
-        content = json.loads(file.read_bytes()) if S_ISREG(file.stat().st_mode) else None
+        content = json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

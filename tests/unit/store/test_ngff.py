@@ -1,7 +1,6 @@
 """Metadata of others: read where it is right, refused in one sentence where it is not."""
 
 import json
-import os
 import shutil
 from math import nan
 from pathlib import Path
@@ -129,21 +128,6 @@ def test_an_array_that_zarr_does_not_read_is_refused(write_foreign, field, value
     content = json.loads((path / "0/.zarray").read_text())
     (path / "0/.zarray").write_text(json.dumps(content | {field: value}))
     refused(path, "the dataset 0|holds an array of")
-
-
-FILES = {
-    "0.4": (".zgroup", ".zattrs", "0/.zarray", "0/0.0.0"),
-    "0.5": ("zarr.json", "0/zarr.json", "0/c/0/0/0"),
-}
-
-
-@pytest.mark.parametrize(("version", "name"), [(v, name) for v in FILES for name in FILES[v]])
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(write_foreign, version, name):
-    path = write_foreign("a.zarr", VOXELS, version=version)
-    (path / name).unlink()
-    os.mkfifo(path / name)
-    for missing in ("error", "fill"):
-        refused(path, "is no JSON|it is no file", missing)
 
 
 @pytest.mark.parametrize(
