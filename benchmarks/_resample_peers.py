@@ -7,8 +7,8 @@ will do that has the packages of what it names. The last line of output is JSON 
     Resampling of one tile in memory; with ``tile`` and ``result`` (.npy), ``spacing``, ``target``,
     ``shape`` (of the result), ``runs``.
 ``reader``
-    Reading and decoding of all tiles of a mosaic, one tile a thread at a time; with ``source`` (the
-    OME-Zarr image), ``threads``, ``runs``.
+    Reading and decoding of all tiles of a mosaic by octane, one tile a thread at a time; with
+    ``source`` (the OME-Zarr image), ``threads``, ``runs``.
 ``program``
     Resampling of a mosaic from store to store; with ``source`` (the array), ``destination``,
     ``small`` (the array of a small mosaic, which is resampled first so that all code is loaded),
@@ -136,54 +136,6 @@ Reader = tuple[tuple[int, ...], tuple[int, ...], Callable[[Region], object]]
 """The shape of the array, that of a tile, and a function that reads a region."""
 
 
-def zarr_python(request: dict) -> Reader:
-    """Read by zarr-python as it comes."""
-    import zarr
-
-    array = zarr.open_array(f"{request['source']}/0", mode="r")
-    return array.shape, array.chunks, array.__getitem__
-
-
-def zarrs(request: dict) -> Reader:
-    """Read by zarr-python with the codec pipeline of zarrs."""
-    import zarr
-
-    zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
-    return zarr_python(request)
-
-
-def tensorstore_reader(request: dict) -> Reader:
-    """Read by tensorstore, with as many threads as asked for."""
-    import tensorstore as ts
-
-    path = Path(request["source"]) / "0"
-    driver = "zarr3" if (path / "zarr.json").exists() else "zarr"
-    limits = {"limit": request["threads"]}
-    context = ts.Context({"data_copy_concurrency": limits, "file_io_concurrency": limits})
-    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path)}}
-    array = ts.open(spec, context=context, read=True).result()
-    return (
-        tuple(array.shape),
-        tuple(array.chunk_layout.read_chunk.shape),
-        lambda region: array[region].read().result(),
-    )
-
-
-def octane_reader(request: dict) -> Reader:
-    """Read by octane, every thread into a separate tile that it uses again."""
-    from octane.store.image import open_image
-
-    image = open_image(Path(request["source"]))
-    kept = local()
-
-    def read(region: Region) -> object:
-        if not hasattr(kept, "tile"):
-            kept.tile = np.empty(image.array.chunks, image.dtype)
-        return image.read(region, kept.tile)
-
-    return image.array.shape, image.array.chunks, read
-
-
 def octane_streamed(request: dict) -> Reader:
     """Read by octane a few planes at a time, as its workers do, each over the ones before."""
     from octane.store.image import open_image
@@ -208,26 +160,12 @@ def octane_streamed(request: dict) -> Reader:
     return image.array.shape, image.array.chunks, read
 
 
-READERS = {
-    "octane": octane_reader,
-    "octane, streamed": octane_streamed,
-    "zarr-python": zarr_python,
-    "zarrs": zarrs,
-    "tensorstore": tensorstore_reader,
-}
-
-
 def time_reader(request: dict) -> dict:
-    """Time a reader over all tiles."""
-    shape, tile, read = READERS[request["reader"]](request)
-    tiles = tile_regions(shape, tile)
-
-    def work(region: Region) -> None:
-        read(region)
-
+    """Time octane's reader over all tiles."""
+    shape, tile, read = octane_streamed(request)
     with ThreadPoolExecutor(request["threads"]) as pool:
-        _, seconds = timed(lambda: list(pool.map(work, tiles)), request["runs"])
-    return {**seconds, "tiles": len(tiles)}
+        _, seconds = timed(lambda: list(pool.map(read, tile_regions(shape, tile))), request["runs"])
+    return seconds
 
 
 def scaled(region: Region, tile: tuple[int, ...], small: tuple[int, ...]) -> Region:

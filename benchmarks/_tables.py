@@ -43,10 +43,6 @@ PROGRAMS = {
     "tensorstore": "tensorstore, mean, factor 3",
 }
 
-GPU_CHECKS = ("tests", "memcheck", "racecheck")
-
-READERS = ("octane", "octane, streamed", "zarr-python", "zarrs", "tensorstore")
-
 
 def filled(text: str, results: Path = RESULTS) -> str:
     """Return the page with every marked table replaced; an unknown name is an error."""
@@ -273,17 +269,6 @@ def _kernel(record: dict) -> str:
     return table(header, rows)
 
 
-def _read(record: dict) -> str:
-    rows = []
-    for case in record["cases"]:
-        row = [case["store"], f"{case['compression_ratio']:.2f}"]
-        for reader in READERS:
-            found = case["ms_per_tile"].get(reader)
-            row.append(MISSING if found is None else f"{found['1']:.0f} / {found['2']:.0f}")
-        rows.append(row)
-    return table(("store", "compression", *READERS), rows)
-
-
 def _end_to_end(record: dict) -> str:
     rows = []
     for case in record["cases"]:
@@ -336,7 +321,6 @@ def _gpu_n4(record: dict) -> str:
             "fit: GPU, s": lambda c: f"{c['fit']['gpu']['median']:.3f}",
             "fit: CPU, s": lambda c: f"{c['fit']['cpu']['median']:.3f}",
             "host to host: GPU, s": lambda c: f"{c['host_to_host']['median']:.3f}",
-            "estimated, s": lambda c: f"{c['estimate']['seconds']['total']:.3f}",
             "command: GPU, s": lambda c: f"{c['command']['gpu']['command_seconds']:.1f}",
             "command: CPU, s": lambda c: f"{c['command']['cpu']['command_seconds']:.1f}",
         },
@@ -364,11 +348,6 @@ def _cold_start(record: dict) -> str:
             for name, found in record["command_seconds"].items()
         ],
     )
-
-
-def _check(record: dict) -> str:
-    passed = "passed" if record["passed"] else "**failed**"
-    return table(("result", "what was said"), [(passed, record["summary"])])
 
 
 def _startup(record: dict) -> str:
@@ -601,10 +580,8 @@ TABLES: dict[str, Table] = {
     "n4-modes": of_part("n4", "modes", _modes),
     "n4-levels": of_part("n4", "levels", _levels),
     "resample-kernel": of_part("resample", "kernel", _kernel),
-    "resample-read": of_part("resample", "read", _read),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-memory": of_part("resample", "memory", _resample_memory),
-    **{f"gpu-{part}": of_part("gpu", part, _check) for part in GPU_CHECKS},
     "gpu-cold-start": of_part("gpu", "cold_start", _cold_start),
     "gpu-transfers": of_part("gpu", "transfers", _transfers),
     "gpu-n4": of_part("gpu", "n4", _gpu_n4),
