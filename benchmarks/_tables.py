@@ -453,24 +453,6 @@ def _nifti(record: dict) -> str:
     )
 
 
-def _leases(record: dict) -> str:
-    cost, storm = record["uncontended_ms"], record["storm"]
-    return table(
-        ("figure", "measured"),
-        [
-            ("take and give back, nobody else there: median", f"{cost['median']:.2f} ms"),
-            ("the same, 99 of 100 are faster than", f"{cost['p99']:.2f} ms"),
-            (f"processes killed by SIGKILL among {storm['takers']}", f"{storm['kills']}"),
-            ("of them while they held a share", f"{storm['kills_while_holding']}"),
-            ("shares granted meanwhile", f"{storm['grants']}"),
-            ("shares that were not given back", f"{storm['leaks']}"),
-            ("shares given twice", f"{storm['double_grants']}"),
-            ("moments with more holders than slots", f"{storm['over_slots']}"),
-            ("moments with more memory promised than there is", f"{storm['over_memory']}"),
-        ],
-    )
-
-
 def _verdict(record: dict) -> str:
     rows = record["rows"]
     header = [f"{row['tile']} px, looks: {row['looks']}" for row in rows]
@@ -594,7 +576,6 @@ TABLES: dict[str, Table] = {
     "tasks": of_part("workflow", "tasks", _tasks),
     "steps": of_part("workflow", "steps", _steps),
     "nifti": of_part("workflow", "nifti", _nifti),
-    "leases": of_part("workflow", "leases", _leases),
     "flat-field": of_part("stitch", "flat_field", _flat_field),
     "flat-field-cost": of_part("stitch", "flat_field", _flat_field_cost),
     "verdict": of_part("workflow", "verdict", _verdict),
