@@ -116,7 +116,7 @@ def _exchange(partial: Path, destination: Path) -> bool:
     return swap is not None and swap(here, names[0], here, names[1], exchange) == 0
 
 
-def _put(partial: Path, destination: Path) -> None:
+def put(partial: Path, destination: Path) -> None:
     """Give a path its name, and remove what had it."""
     if not _is_there(destination):
         partial.rename(destination)
@@ -173,7 +173,7 @@ def writing(
                 raise OctaneError(
                     f"{destination} was made by another process meanwhile; choose another name."
                 )
-            _put(partial, destination)
+            put(partial, destination)
         except BaseException as error:
             remove(partial)
             if isinstance(error, OSError) and error.errno in NO_SPACE:

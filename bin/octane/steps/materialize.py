@@ -1,8 +1,7 @@
 """Results that are links into a Nextflow work directory made real files, and results verified.
 
-A copy is made under a temporary name beside the link and takes the link's place when it is whole. A
-killed call leaves the link, or a whole copy that the next call puts into its place. The work
-directory is only read.
+A copy is made under a temporary name beside the link and takes the link's place when it is whole.
+The work directory is only read.
 """
 
 import logging
@@ -13,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from octane.core.errors import NoSpaceError, OctaneError, unreadable
-from octane.core.files import bring_to_disk, is_task_folder, locked, remove, task_folder
+from octane.core.files import bring_to_disk, is_task_folder, locked, put, remove, task_folder
 from octane.core.geometry import Region
 from octane.core.progress import progress
 from octane.pipeline.workers import run_tiles
@@ -22,8 +21,8 @@ from octane.store.image import Image, open_levels
 
 logger = logging.getLogger(__name__)
 
-COPYING, COPIED = ".octane-copying-", ".octane-copied-"
-"""Prefixes of a copy that is being made, and of one that is whole."""
+COPYING = ".octane-copying-"
+"""Prefix of a copy that is being made."""
 
 READERS = 4
 """Chunks decoded at once: enough for a disk or a network, and no burden on a shared machine."""
@@ -45,8 +44,8 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     total = 0
     with nullcontext(-1) if dry_run else _alone(outdir) as lock:
         paths = list(_below(outdir, lambda folder: task_folder(folder) is None))
-        if not dry_run:
-            _tidy(paths)
+        for left in [] if dry_run else (p for p in paths if p.name.startswith(COPYING)):
+            remove(left)
         found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
         links = [link for link in found if link.exists()]
         with progress("Copying", len(links), "links") as advance:
@@ -156,16 +155,6 @@ def _gone(link: Path) -> str:
     )
 
 
-def _tidy(paths: list[Path]) -> None:
-    """Remove the copies that a killed call began, and put those that it finished into place."""
-    for path in paths:
-        link = path.with_name(path.name.removeprefix(COPIED))
-        if link != path and not os.path.lexists(link):
-            path.rename(link)
-        elif path.name.startswith((COPYING, COPIED)):
-            remove(path)
-
-
 def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:
     """Put a copy of its target in the place of a link."""
     copying = link.with_name(COPYING + link.name)
@@ -192,14 +181,10 @@ def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:
                 "file system, and call this command again."
             )
         bring_to_disk(copying)
+        put(copying, link)
     except BaseException:
         remove(copying)
         raise
-    # A folder cannot be renamed over a link.
-    copied = copying.rename(link.with_name(COPIED + link.name))
-    if copied.is_dir():
-        link.unlink()
-    copied.replace(link)
 
 
 def _sizes(path: Path) -> dict[str, int]:
