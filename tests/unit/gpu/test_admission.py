@@ -1,4 +1,4 @@
-"""Who gets a GPU: the memory account, the rules, and invariants in any order of events."""
+"""Who gets a GPU: the memory account and the rules."""
 
 import os
 
