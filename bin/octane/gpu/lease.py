@@ -36,7 +36,15 @@ from octane.gpu.admission import (
     node_state,
     slot_kind,
 )
-from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
+from octane.gpu.inventory import (
+    VARIABLE,
+    Gpu,
+    GpuSource,
+    GpusUnavailableError,
+    SimulatedGpus,
+    named,
+    visible,
+)
 from octane.gpu.lease_folder import (
     MOST,
     PATIENCE,
@@ -46,7 +54,6 @@ from octane.gpu.lease_folder import (
     LeaseRecord,
     Locked,
 )
-from octane.gpu.simulated import VARIABLE, SimulatedGpus
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ under ``octane``.
 
 import lzma
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +23,6 @@ from octane.core.errors import OctaneError
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region
 from octane.store.array import Array, open_array
-from octane.store.channels import CHANNEL, place_of
 from octane.store.chunks import (
     METADATA,
     ChunkError,
@@ -33,7 +32,7 @@ from octane.store.chunks import (
     missing_keys,
     stored_objects,
 )
-from octane.store.ngff import Metadata, read_json, read_metadata
+from octane.store.ngff import CHANNEL, TIMEPOINT, Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 
 Attributes = dict[str, object]
@@ -50,6 +49,10 @@ DECODING_ERRORS = (
     lzma.LZMAError,
 )
 """Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
+
+
+LISTED, SHOWN = 16, 24
+"""Places that an error lists, and characters of a name in it."""
 
 
 @dataclass(frozen=True)
@@ -247,3 +250,40 @@ def _array(
             f"images of numbers, here of {count} axes."
         )
     return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
+
+
+def place_of(
+    path: Path,
+    axes: Sequence[str],
+    sizes: Sequence[int],
+    labels: Sequence[str],
+    reading: InputParameters | None,
+) -> tuple[int, ...]:
+    """Place of a 3-D image along the other axes of its array, which have these sizes.
+
+    ``labels`` are names of the first channels, empty where one has none; ``reading`` is None where
+    there is no way to choose, as for a mask.
+
+    Raises
+    ------
+    OctaneError
+        When there are several and none is chosen, or not the one that is chosen; lists them.
+    """
+    wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
+    places = {}
+    for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
+        names, asked = labels[:count] if axis == CHANNEL else [], wishes.get(axis)
+        number = "0" if asked is None and count == 1 else str(asked)
+        found = [place for place, name in enumerate(names) if name == asked]
+        # No array has so many places that the number of one has ten digits.
+        if number.isdecimal() and len(number) < 10 and int(number) < count:
+            found = [int(number)]
+        if len(found) != 1:
+            has = f"{count} {axis}s" if asked is None else f"no single {axis} '{asked}' but {count}"
+            shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
+            listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
+            more = f" and {count - LISTED} more" if count > LISTED else ""
+            remedy = f"give one with --{axis}" if axis in wishes else "write one of them alone"
+            raise OctaneError(f"{path} has {has}: {listed}{more}; {remedy}.")
+        places[axis] = found[0]
+    return tuple(places[axis] for axis in axes)

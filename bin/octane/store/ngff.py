@@ -11,8 +11,9 @@ from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationE
 
 from octane.core.errors import OctaneError, unreadable
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, vector
-from octane.store.channels import CHANNEL, TIMEPOINT
 
+CHANNEL, TIMEPOINT = "channel", "timepoint"
+"""Axes along which one place may be chosen."""
 MEANINGS = {"channel": CHANNEL, "c": CHANNEL, "time": TIMEPOINT, "t": TIMEPOINT}
 """Meaning of an axis by its type, or else by its name."""
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.simulated import VARIABLE, simulated_uuid
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 WAIT = ("sh", "-c", "echo there; read x")

@@ -14,10 +14,9 @@ import pytest
 from octane.core.errors import OctaneError
 from octane.gpu import lease as leases
 from octane.gpu import nvml
-from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
+from octane.gpu.inventory import VARIABLE, Gpu, GpuProcess, GpusUnavailableError, simulated_uuid
 from octane.gpu.lease import Taker, lease, parse_memory
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-from octane.gpu.simulated import VARIABLE, simulated_uuid
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 GB = 10**9

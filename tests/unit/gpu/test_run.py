@@ -14,8 +14,8 @@ from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run
 from octane.gpu.device import DeviceMissingError, DeviceTakenError
+from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.simulated import VARIABLE, simulated_uuid
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 GB = 10**9
