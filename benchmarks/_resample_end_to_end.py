@@ -21,8 +21,8 @@ from _timing import median_ratio
 
 logger = logging.getLogger(__name__)
 
-OWN = ("linumpy", "scipy-workers")
-OTHERS = ("dask-image", "ngff-zarr", "tensorstore")
+OWN = ("linumpy",)
+OTHERS = ("ngff-zarr", "tensorstore")
 """Programs that run in octane's Python, and those that need another one."""
 
 
@@ -46,7 +46,7 @@ CASES = (
         for kind in KINDS
         for full in [kind in ("zstd", "zstd, shards of 4 x 4")]
     ),
-    Case("zstd", LARGE, (2, 3), ("linumpy", "dask-image", "tensorstore")),
+    Case("zstd", LARGE, (2, 3), ("linumpy", "tensorstore")),
 )
 
 

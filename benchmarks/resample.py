@@ -7,7 +7,7 @@ instead. Data, up to 3 GB at a time, goes to the scratch folder too, and is remo
 FOLDER`` does nothing but compare the speed and the result of another checkout with this one.
 
 The peers that octane does not depend on need a separate Python, made by
-``python -m venv PEERS && PEERS/bin/pip install dask-image 'ngff-zarr[dask-image]' itk-filtering
+``python -m venv PEERS && PEERS/bin/pip install 'ngff-zarr[dask-image]' itk-filtering
 tensorstore scikit-image zarrs`` and named by ``--peers-python PEERS/bin/python``. Without it they
 are left out, and the tables say so.
 """
