@@ -122,7 +122,8 @@ class Track:
     def move(self, stage: str, seconds: float) -> None:
         """Count seconds of the open span to another stage."""
         self.add(stage, seconds)
-        self.add(self._open[-1], -seconds)
+        if self._open:
+            self.add(self._open[-1], -seconds)
 
     def _count(self) -> None:
         now = time.perf_counter()
