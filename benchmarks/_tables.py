@@ -17,7 +17,6 @@ from reliability import GROUPS, RECORD
 
 PAGES = (PROJECT / "docs" / "benchmarks.md", PROJECT / "docs" / "reliability.md")
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
-NOT_MEASURED = "Not measured yet.\n"
 MISSING = "not installed"
 SHOWN_CASES = 4
 """Cases of the agreement in the table, those of the largest differences."""
@@ -70,14 +69,9 @@ def of_part(subject: str, part: str, make: Callable[[dict], str]) -> Table:
     def made(results: Path) -> str:
         path = results / f"{subject}.json"
         records = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return make(records[part]) if part in records else NOT_MEASURED
+        return make(records[part]) if part in records else "Not measured yet.\n"
 
     return made
-
-
-def of_file(path: Path, make: Callable[[dict], str]) -> Table:
-    """Return the table of a record that tests write."""
-    return lambda _: make(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _where(results: Path) -> str:
@@ -96,19 +90,13 @@ def _origin(record: dict) -> tuple[str, ...]:
     """Return date, machine and the versions of the packages that matter."""
     names = ("numpy", "numba", "scipy", "zarr", "numcodecs", "SimpleITK")
     versions = ((name, record["versions"].get(name)) for name in names)
+    device = record.get("device")
+    gpu = f", {device['device']}, driver {device['driver']}" if device else ""
     return (
         record["date"],
-        f"{record['cores']} cores of {record['processor']}" + _gpu(record.get("device")),
+        f"{record['cores']} cores of {record['processor']}{gpu}",
         ", ".join(f"{name} {number}" for name, number in versions if number),
     )
-
-
-def _gpu(device: dict | None) -> str:
-    return "" if device is None else f", {device['device']}, driver {device['driver']}"
-
-
-def _levels(record: dict) -> str:
-    return _against_truth("levels of 50", record["n4_by_fitting_levels"])
 
 
 def _against_truth(kind: str, cases: Mapping[str, dict]) -> str:
@@ -171,6 +159,9 @@ def _speed(record: dict) -> str:
         found = case.get("n4ax")
         return f"{found['warm']:.3f} (first call {found['cold']:.1f})" if found else MISSING
 
+    def rate(case: dict, threads: str) -> str:
+        return f"{case['octane_fit'][threads]['ns_per_voxel_and_iteration']:.1f}"
+
     def errors(case: dict) -> str:
         own, found = case["fit_against_simpleitk"]["median"], case.get("n4ax")
         other = found["fit_against_simpleitk_but_for_scale"]["median"] if found else None
@@ -190,18 +181,10 @@ def _speed(record: dict) -> str:
             "fit: octane, s": lambda c: f"{c['octane_fit']['2']['median']:.3f}",
             "n4ax, s": peer,
             "median error, octane / n4ax": errors,
-            "octane, 1 thread, ns": lambda c: _rate(c, "1"),
-            "2 threads, ns": lambda c: _rate(c, "2"),
+            "octane, 1 thread, ns": lambda c: rate(c, "1"),
+            "2 threads, ns": lambda c: rate(c, "2"),
         },
     )
-
-
-def _rate(case: dict, threads: str) -> str:
-    return f"{case['octane_fit'][threads]['ns_per_voxel_and_iteration']:.1f}"
-
-
-def _modes(record: dict) -> str:
-    return _against_truth("mode", record["cases"])
 
 
 def _size(voxels: list[int]) -> str:
@@ -490,13 +473,15 @@ TASKS = {
 
 
 TABLES: dict[str, Table] = {
-    "faults": of_file(RECORD, _faults),
+    "faults": lambda _: _faults(json.loads(RECORD.read_text(encoding="utf-8"))),
     "where": _where,
     "n4-agreement": of_part("n4", "agreement", _agreement),
     "n4-speed": of_part("n4", "speed", _speed),
     "n4-memory": of_cases("n4", "memory", MEMORY),
-    "n4-modes": of_part("n4", "modes", _modes),
-    "n4-levels": of_part("n4", "levels", _levels),
+    "n4-modes": of_part("n4", "modes", lambda r: _against_truth("mode", r["cases"])),
+    "n4-levels": of_part(
+        "n4", "levels", lambda r: _against_truth("levels of 50", r["n4_by_fitting_levels"])
+    ),
     "resample-kernel": of_part("resample", "kernel", _kernel),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
     "resample-memory": of_cases("resample", "memory", RESAMPLE_MEMORY),
