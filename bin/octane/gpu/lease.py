@@ -46,7 +46,6 @@ from octane.gpu.inventory import (
     visible,
 )
 from octane.gpu.lease_folder import (
-    MOST,
     PATIENCE,
     LeaseFolder,
     LeaseFolderBusyError,
@@ -94,16 +93,11 @@ def gpu_source() -> GpuSource:
 
 
 def parse_memory(memory: int | str) -> int:
-    """Bytes of a request; an OctaneError where it is no size, or one that no GPU has."""
+    """Bytes of a request; an OctaneError where it is no size."""
     try:
-        required = bytes_of(memory) if isinstance(memory, str) else int(memory)
+        return bytes_of(memory) if isinstance(memory, str) else int(memory)
     except ValueError as error:
         raise OctaneError(f"The memory of a lease: {error}.") from error
-    except OverflowError:
-        required = MOST
-    if not 0 <= required < MOST:
-        raise OctaneError("The memory of a lease cannot be had; give a size such as 4GB.")
-    return required
 
 
 @dataclass

@@ -246,9 +246,6 @@ def test_an_interrupt_right_after_the_grant_loses_nothing(folder, monkeypatch):
         ("4GB", {"slots": 0}, "give at least 1 and 0"),
         ("4GB", {"timeout": float("nan")}, "a timeout of nan s"),
         ("4GB", {"timeout": -1}, "a timeout of -1 s"),
-        (-1, {}, "give a size such as 4GB"),
-        ("9" * 30 + "B", {}, "give a size such as 4GB"),
-        ("9" * 400 + "B", {}, "give a size such as 4GB"),
         ("much", {}, "'much' is not a size"),
     ],
 )
