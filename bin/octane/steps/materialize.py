@@ -43,9 +43,9 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
         raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
     total = 0
     with nullcontext(-1) if dry_run else _alone(outdir) as lock:
-        paths = list(_below(outdir, lambda folder: task_folder(folder) is None))
-        for left in [] if dry_run else (p for p in paths if p.name.startswith(COPYING)):
-            remove(left)
+        if not dry_run:
+            _tidy(list(_below(outdir, _is_outside)))
+        paths = _below(outdir, _is_outside)
         found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
         links = [link for link in found if link.exists()]
         with progress("Copying", len(links), "links") as advance:
@@ -138,6 +138,10 @@ def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
         folders[:] = sorted(inner for inner in folders if enter(folder / inner))
 
 
+def _is_outside(folder: Path) -> bool:
+    return task_folder(folder) is None
+
+
 def _is_searched(folder: Path) -> bool:
     hidden = folder.name.startswith(".")
     return not (hidden or _is_result(folder) or is_task_folder(folder.resolve()))
@@ -153,6 +157,16 @@ def _gone(link: Path) -> str:
         f"{link} leads to {link.readlink()}, which is not there; run the workflow again with the "
         "same parameters, which makes the results of a work directory again."
     )
+
+
+def _tidy(paths: list[Path]) -> None:
+    """Remove what a killed call left; a link that stepped aside gets its name again."""
+    for path in (p for p in paths if p.name.startswith(COPYING)):
+        link = path.with_name(path.name.removeprefix(COPYING).removesuffix("-old"))
+        if path.is_symlink() and not os.path.lexists(link):
+            path.rename(link)
+        else:
+            remove(path)
 
 
 def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:

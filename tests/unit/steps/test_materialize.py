@@ -104,6 +104,8 @@ def test_what_a_killed_call_left_is_cleared_away(outdir, task, tmp_path, place):
     (folder / f"{COPYING}gone").mkdir()
     (folder / f"{COPYING}previews").mkdir()
     (folder / f"{COPYING}previews" / "a.png").write_bytes(b"a pic")
+    # Killed between two renames, where the file system cannot exchange names.
+    (folder / "s.ome.zarr").rename(folder / f"{COPYING}s.ome.zarr-old")
     assert materialize(outdir) == 3
     assert {path.name for path in folder.iterdir()} == kept
     assert {path.name for path in links(folder)} <= {"back", "up"}
