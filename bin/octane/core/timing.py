@@ -122,8 +122,7 @@ class Track:
     def move(self, stage: str, seconds: float) -> None:
         """Count seconds of the open span to another stage."""
         self.add(stage, seconds)
-        if self._open:
-            self.add(self._open[-1], -seconds)
+        self.add(self._open[-1], -seconds)
 
     def _count(self) -> None:
         now = time.perf_counter()

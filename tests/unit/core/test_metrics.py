@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -35,7 +34,6 @@ def test_a_record_holds_what_the_report_needs(monkeypatch, caplog):
     assert caplog.messages == known["warnings"]
     assert record["versions"]["numpy"] == np.__version__
     assert record["seconds"]["total"] >= 0
-    assert abs(record["started"] - time.time()) < 3600
     assert record["host"]["cores"] >= 1
 
 
