@@ -14,7 +14,7 @@ process REPORT {
     tuple val(meta), path("${meta.id}_report.html"), emit: report
     tuple val(meta), path('previews'), emit: previews
     tuple val(meta), path("${meta.id}_report.json"), emit: twin
-    tuple val(meta), path('ro-crate-metadata.json'), emit: more, optional: true
+    tuple val(meta), path('{*_trace.json.gz,ro-crate-metadata.json}'), emit: more, optional: true
     path 'versions.yml', emit: versions
 
     script:

@@ -1,5 +1,6 @@
 """The demonstration subject from end to end, and a second run that has nothing to do."""
 
+import gzip
 import json
 import re
 import shutil
@@ -64,6 +65,7 @@ def test_the_results_are_these_and_no_others(demo, results):
         "phantom_displacements.csv",
         "phantom_report.html",
         "phantom_report.json",
+        "phantom_trace.json.gz",
         "previews",
         "ro-crate-metadata.json",
     ]
@@ -116,6 +118,21 @@ def test_the_report_holds_the_metrics_of_every_step(results):
     assert n4["figures"]["field_min"] > 0
     assert n4["versions"]["octane"]
     assert list((results / "previews").glob("*.png"))
+
+
+def test_the_trace_is_as_viewers_take_it(results):
+    trace = json.loads(gzip.decompress((results / "phantom_trace.json.gz").read_bytes()))
+    events = trace["traceEvents"]
+    named = {(e["ph"], e["name"], e["pid"]) for e in events if e["ph"] == "M"}
+    pieces = [e for e in events if e["ph"] == "X"]
+    assert {"read", "compute", "write"} <= {e["name"] for e in pieces}
+    for event in pieces:
+        assert event["ts"] >= 0
+        assert event["dur"] >= 0
+        assert ("M", "process_name", event["pid"]) in named
+        assert ("M", "thread_name", event["pid"]) in named
+    # The five steps, of four sections each where they work on sections.
+    assert len({e["pid"] for e in pieces}) == 11
 
 
 def test_the_provenance_names_the_results_every_task_and_the_parameters(results, project):

@@ -96,7 +96,7 @@ class Metrics:
             "seconds": {"total": elapsed, **self.seconds},
             "wall_seconds": walls,
             "bound": bound and bound._asdict(),
-            "started": self.timeline.started,
+            "timeline": self.timeline.record(),
             "bytes": self.bytes,
             "peak_memory_bytes": peak_memory(),
             "warnings": self.warnings,

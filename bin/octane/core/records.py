@@ -5,7 +5,7 @@ A step may note more figures than its model lists; they are kept as they are.
 
 from collections.abc import Collection
 from statistics import median
-from typing import cast
+from typing import Annotated, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,6 +19,28 @@ Shape = tuple[int, int, int]
 SHADING = 0.03
 """Largest shading of tiles that needs no flat field: phantoms of 3 x 3 tiles in even light stay
 below it."""
+
+
+class RecordedTrack(BaseModel):
+    """A track; ``stages`` have ``start+length`` of their pieces, microseconds since the start."""
+
+    name: str
+    stages: dict[str, Annotated[str, Field(pattern=r"^(\d+\+\d+( |$))*$")]]
+
+    def pieces(self) -> list[tuple[int, int, str]]:
+        """Return start, length and stage of all pieces in the order of time."""
+        return sorted(
+            (int(start), int(length), stage)
+            for stage, text in self.stages.items()
+            for start, length in (piece.split("+") for piece in text.split())
+        )
+
+
+class Recorded(BaseModel):
+    """The timeline of a task; ``started`` is in seconds since 1970."""
+
+    started: float
+    tracks: list[RecordedTrack]
 
 
 class Record(BaseModel):
@@ -39,7 +61,7 @@ class Record(BaseModel):
     peak_memory_bytes: int | None = None
     warnings: list[str] = []
     versions: dict[str, str] = {}
-    started: float | None = None
+    timeline: Recorded | None = None
 
     @property
     def total(self) -> float:

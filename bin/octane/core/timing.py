@@ -4,15 +4,21 @@
 record has a :class:`Track`, on which the innermost open span counts: reading that decodes is not
 counted twice. Under NVIDIA's profiler (Nsight Systems) each span is an NVTX range as well.
 
+The sums of a track are exact. Of its pieces it keeps only the longest, so that its memory is
+bounded however long the step is.
 """
 
 import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from heapq import heappush, heapreplace
 from threading import Lock, current_thread, local, main_thread
 from types import ModuleType
 from typing import NamedTuple
+
+MOST = 512
+"""Pieces that a track keeps: more than a page is wide."""
 
 PROFILED = "NVTX_INJECTION64_PATH"
 """The variable by which a profiler names the library that NVTX loads."""
@@ -21,6 +27,9 @@ STAGES = ("read", "decode", "copy", "compute", "encode", "write")
 """Stages of a worker's block, in this order: input, device, output."""
 OTHER = "other"
 """Time of a worker's block outside of these stages."""
+
+Piece = tuple[float, float, str]
+"""Start and end in seconds since the start of the timeline, and the stage."""
 
 
 class Bound(NamedTuple):
@@ -95,39 +104,58 @@ def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
 
 
 class Track:
-    """Time of one thread or lane: ``seconds`` of each stage without the spans within."""
+    """Time of one thread or lane: ``seconds`` of each stage without spans within, and pieces."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, start: float) -> None:
         self.name = name
         self.seconds: dict[str, float] = {}
+        self._start = start
+        # A heap with the shortest first.
+        self._longest: list[tuple[float, Piece]] = []
         self._open: list[str] = []
         self._since = 0.0
+        # Seconds of the open span that are another stage's, and that stage.
+        self._moved, self._moved_to = 0.0, ""
 
     def begin(self, stage: str) -> None:
         """Open a span; the clock of the span around it stops."""
+        now = time.perf_counter()
         if self._open:
-            self._count()
+            self._close(now)
         self._open.append(stage)
-        self._since = time.perf_counter()
+        self._since = now
 
     def end(self) -> None:
         """Close the innermost span; the clock of the span around it goes on."""
-        self._count()
+        now = time.perf_counter()
+        self._close(now)
         self._open.pop()
-
-    def add(self, stage: str, seconds: float) -> None:
-        """Add seconds to a stage; negative ones take them away."""
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self._since = now
 
     def move(self, stage: str, seconds: float) -> None:
         """Count seconds of the open span to another stage."""
-        self.add(stage, seconds)
-        self.add(self._open[-1], -seconds)
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self._moved += seconds
+        self._moved_to = stage
 
-    def _count(self) -> None:
-        now = time.perf_counter()
-        self.add(self._open[-1], now - self._since)
-        self._since = now
+    def pieces(self) -> list[Piece]:
+        """Return the longest :data:`MOST` pieces in the order of time."""
+        return sorted(piece for _, piece in self._longest)
+
+    def _close(self, now: float) -> None:
+        stage, length = self._open[-1], now - self._since
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + length - self._moved
+        if 2 * self._moved > length:
+            stage = self._moved_to
+        self._moved = 0.0
+        # Of thousands of short spans hardly any is put in the place of another.
+        if len(self._longest) < MOST:
+            heappush(self._longest, self._piece(length, stage, now))
+        elif length > self._longest[0][0]:
+            heapreplace(self._longest, self._piece(length, stage, now))
+
+    def _piece(self, length: float, stage: str, now: float) -> tuple[float, Piece]:
+        return length, (self._since - self._start, now - self._start, stage)
 
 
 class Timeline:
@@ -136,13 +164,14 @@ class Timeline:
     def __init__(self) -> None:
         self.started = time.time()
         self.tracks: dict[str, Track] = {}
+        self._start = time.perf_counter()
         self._lock = Lock()
 
     def track(self, name: str) -> Track:
         """Return the track of a name, which only one thread may use at a time."""
         with self._lock:
             if name not in self.tracks:
-                self.tracks[name] = Track(name)
+                self.tracks[name] = Track(name, self._start)
             return self.tracks[name]
 
     @contextmanager
@@ -177,6 +206,26 @@ class Timeline:
             {stage: seconds / kinds.count(kind) for stage, seconds in track.seconds.items()}
             for kind, track in zip(kinds, self.tracks.values(), strict=True)
         )
+
+    def record(self) -> dict[str, object]:
+        """Timeline for JSON: per track and stage, text of ``start+length`` in microseconds."""
+        return {
+            "started": self.started,
+            "unit": "microsecond",
+            "tracks": [
+                {"name": track.name, "stages": _written(track.pieces())}
+                for track in self.tracks.values()
+                if track.seconds
+            ],
+        }
+
+
+def _written(pieces: list[Piece]) -> dict[str, str]:
+    """Write one text per stage: as numbers, a timeline would be most lines of a record."""
+    found: dict[str, list[str]] = {}
+    for start, end, stage in pieces:
+        found.setdefault(stage, []).append(f"{start * 1e6:.0f}+{(end - start) * 1e6:.0f}")
+    return {stage: " ".join(texts) for stage, texts in found.items()}
 
 
 class span:

@@ -33,7 +33,7 @@ def _time(seconds: float) -> str:
 
 
 def _started(record: Record) -> float:
-    return record.started or 0.0
+    return record.timeline.started if record.timeline else 0.0
 
 
 class _Crate(ROCrate):

@@ -386,7 +386,7 @@ def _volume(entries: Sequence[Entry]) -> tuple[dict[str, npt.NDArray], Vector] |
 
 def _when(records: Sequence[Record]) -> str:
     """Begin and end of the work; empty without any times."""
-    spans = [(r.started, r.started + r.total) for r in records if r.started]
+    spans = [(r.timeline.started, r.timeline.started + r.total) for r in records if r.timeline]
     if not spans:
         return ""
     begin, end = (

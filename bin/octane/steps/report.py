@@ -19,6 +19,7 @@ from octane.core.metrics import as_json
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, Entry, Report, build
+from octane.report.trace import trace_content
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +74,15 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
     return entries
 
 
+def _trace(destination: Path) -> Path:
+    return destination.with_name(destination.stem.removesuffix("_report") + "_trace.json.gz")
+
+
 def _files(
     destination: Path, subject: str, entries: Sequence[Entry], *, workflow: bool
 ) -> dict[str, str]:
     """Describe the files beside the report, by their names; of a folder a name ends in a slash."""
-    found = {}
+    found, trace = {}, _trace(destination).name
     steps = {entry.record.step for entry in entries}
     if workflow:
         last = next((step for step in VOLUMES if step in steps), None)
@@ -99,6 +104,7 @@ def _files(
         found[CRATE] = "provenance of these results, RO-Crate"
     return found | {
         destination.with_suffix(".json").name: "the same records for programs",
+        trace: "the work of every thread over time, for ui.perfetto.dev",
         "previews/": "the pictures of this page, PNG and SVG",
     }
 
@@ -172,12 +178,14 @@ def write_report(
     files = _files(destination, subject, entries, workflow=run is not None)
     heading = parameters.heading or subject
     report = build(entries, heading=heading, subject=subject, run=run, files=files)
+    timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     twin = _twin(report, subject, run or {}, entries)
     jsons: dict[Path, object] = {destination.with_suffix(".json"): twin}
     if run is not None:
         jsons[destination.with_name(CRATE)] = _crate(destination, subject, run, entries, files)
     contents = {
         destination: report.html.encode(),
+        _trace(destination): trace_content(timelines),
         **{path: as_json(content).encode() for path, content in jsons.items()},
     }
     # The page, the first one, gets its name last.

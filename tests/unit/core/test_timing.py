@@ -1,12 +1,18 @@
-"""Time of a step: the innermost span counts, and one bound."""
+"""Time of a step: the innermost span counts, sums are exact, the pieces stay few, one bound."""
 
 import contextlib
+import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octane.core import timing
-from octane.core.timing import OTHER, Timeline, bound_of, moved, span
+from octane.core.timing import MOST, OTHER, Timeline, bound_of, moved, span
+
+STAGE = st.sampled_from(("read", "compute", "write"))
 
 
 @pytest.fixture
@@ -27,9 +33,10 @@ def test_the_innermost_span_counts(clock):
             clock(2)
         clock(10)
     assert timeline.seconds() == {"read": 3, "decode": 3}
+    assert timeline.tracks["main"].pieces() == [(0, 1, "read"), (1, 4, "decode"), (4, 6, "read")]
 
 
-def test_seconds_are_moved_to_another_stage(clock):
+def test_seconds_are_moved_to_another_stage_and_the_piece_is_the_longer_ones(clock):
     timeline = Timeline()
     with timeline.here():
         with span("decode"):
@@ -40,6 +47,7 @@ def test_seconds_are_moved_to_another_stage(clock):
             clock(4)
             moved("read", 1)
     assert timeline.seconds() == {"read": 4, "decode": 4}
+    assert [stage for *_, stage in timeline.tracks["main"].pieces()] == ["read", "decode"]
 
 
 def test_time_counts_when_the_work_fails(clock):
@@ -61,6 +69,30 @@ def test_a_lane_keeps_its_track_and_that_of_another_timeline_is_left_alone(clock
                 clock(2)
     assert list(first.tracks) == ["lane 0"]
     assert (first.seconds(), second.seconds()) == ({"a": 6}, {"b": 4})
+
+
+@given(st.lists(st.tuples(STAGE, st.integers(1, 1000)), min_size=1, max_size=400))
+def test_a_long_step_keeps_its_longest_pieces_and_exact_sums(steps):
+    now = 0.0
+    expected, spans = dict[str, float](), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "MOST", 64)
+        patch.setattr(timing.time, "perf_counter", lambda: now)
+        timeline = Timeline()
+        with timeline.here():
+            for stage, seconds in steps:
+                spans.append((now, now + seconds, stage))
+                with span(stage):
+                    now += seconds
+                expected[stage] = expected.get(stage, 0) + seconds
+        track = timeline.tracks["main"]
+        assert track.seconds == expected
+        pieces = track.pieces()
+    assert pieces == sorted(pieces)
+    assert set(pieces) <= set(spans)
+    # Whatever came and went since, the longest are there.
+    longest = sorted((b - a for a, b, _ in spans), reverse=True)[:64]
+    assert sorted((b - a for a, b, _ in pieces), reverse=True) == longest
 
 
 def test_seconds_on_the_wall_are_the_mean_of_threads_of_one_kind(clock):
@@ -94,6 +126,21 @@ def test_the_stage_that_took_most_has_one_word_and_one_remedy(stage, gpu, by, re
     assert found is not None
     assert (found.stage, found.by) == (stage, by)
     assert remedy in found.remedy
+
+
+def test_the_record_is_short_and_in_microseconds(clock):
+    timeline = Timeline()
+    with timeline.here():
+        for number in range(5000):
+            with span("read" if number % 2 else "write"):
+                clock(0.5)
+    record = dict[str, Any](timeline.record())
+    (track,) = record["tracks"]
+    assert record["unit"] == "microsecond"
+    assert sum(len(text.split()) for text in track["stages"].values()) <= MOST
+    start, _, length = track["stages"]["write"].split()[0].partition("+")
+    assert (int(start), int(length) > 0) == (0, True)
+    assert abs(record["started"] - time.time()) < 3600
 
 
 def test_a_profiler_sees_every_span_and_the_parts_that_are_not_counted(monkeypatch, clock):

@@ -19,7 +19,7 @@ def record(step: str, start: float, source: str, **settings: object) -> Record:
         seconds={"total": 10.0},
         peak_memory_bytes=1000,
         versions={"octane": "0.1.0", "numpy": "2.4.6"},
-        started=start,
+        timeline={"started": start, "tracks": []},
     )
 
 

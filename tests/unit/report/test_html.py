@@ -404,7 +404,7 @@ def test_the_same_records_make_the_same_page(tmp_path: Path) -> None:
     with pytest.raises(OctaneError, match="exists already"):
         subject.report(subject="other")
     assert path.read_bytes() == before
-    names = ["previews", "report.html", "report.json"]
+    names = ["previews", "report.html", "report.json", "report_trace.json.gz"]
     assert sorted(p.name for p in path.parent.iterdir()) == names
     path.parent.rename(subject.folder / "first")
     subject.records.reverse()
@@ -439,9 +439,11 @@ def cut(path: Path) -> None:
 
 RECORD, PREVIEW = "section_01_stitch_metrics.json", "section_01_stitch_preview.npz"
 NO_RECORD, NO_PREVIEW = f"{RECORD} is no record", f"{PREVIEW} is not a readable NPZ"
+BROKEN = {"started": 1, "tracks": [{"name": "main", "stages": {"fit": "12"}}]}
 HARMS: dict[str, tuple[Callable[[Subject], object], str]] = {
     "half a record": (lambda s: cut(s.records[0]), NO_RECORD),
     "no step": (lambda s: s.records[0].write_text("{}"), NO_RECORD),
+    "no pieces": (lambda s: edit(s.records[0], timeline=BROKEN), NO_RECORD),
     "no file": (lambda s: s.records[0].unlink(), NO_RECORD),
     "no figure": (lambda s: edit(s.records[0], figures={}), "has no usable figure 'tiles'"),
     "no preview": (lambda s: s.previews.clear(), f"give {PREVIEW}"),

@@ -1,0 +1,47 @@
+"""Timelines of the steps as one trace for Perfetto or Chrome (the Trace Event Format).
+
+A task is a process and a track is a thread, so that a viewer shows the workers of every section
+below each other on one clock.
+"""
+
+import gzip
+import json
+from collections.abc import Mapping
+from operator import itemgetter
+
+from octane.core.records import Recorded
+
+
+def trace_events(timelines: Mapping[str, Recorded]) -> list[dict[str, object]]:
+    """Make the events of a trace from timelines by the names of their tasks.
+
+    Metadata come first, then complete events in the order of their start, in microseconds since the
+    first of all timelines began.
+    """
+    named: list[dict[str, object]] = []
+    events: list[dict[str, object]] = []
+
+    def name(kind: str, process: int, thread: int, **arguments: object) -> None:
+        named.append({"name": kind, "ph": "M", "pid": process, "tid": thread, "args": arguments})
+
+    first = min((t.started for t in timelines.values()), default=0.0)
+    ordered = sorted(timelines.items(), key=lambda item: item[1].started)
+    for process, (task, timeline) in enumerate(ordered, start=1):
+        name("process_name", process, 0, name=task)
+        name("process_sort_index", process, 0, sort_index=process)
+        origin = round((timeline.started - first) * 1e6)
+        for thread, track in enumerate(timeline.tracks, start=1):
+            name("thread_name", process, thread, name=track.name)
+            place = {"cat": "octane", "ph": "X", "pid": process, "tid": thread}
+            events += [
+                {"name": stage, "ts": origin + start, "dur": length, **place}
+                for start, length, stage in track.pieces()
+            ]
+    return [*named, *sorted(events, key=itemgetter("ts"))]
+
+
+def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
+    """Make the file that ui.perfetto.dev and chrome://tracing open: JSON, compressed by gzip."""
+    trace = {"displayTimeUnit": "ms", "traceEvents": trace_events(timelines)}
+    # Without a time stamp, so that the same timelines give the same file.
+    return gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0)
