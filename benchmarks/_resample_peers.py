@@ -7,15 +7,15 @@ will do that has the packages of what it names. The last line of output is JSON 
     Resampling of one tile in memory; with ``tile`` and ``result`` (.npy), ``spacing``, ``target``,
     ``shape`` (of the result), ``runs``.
 ``reader``
-    Reading and decoding of all tiles of a mosaic, one tile a thread at a time; with ``source`` (the
-    OME-Zarr image), ``threads``, ``runs``.
+    Reading and decoding of all tiles of a mosaic by octane, one tile a thread at a time; with
+    ``source`` (the OME-Zarr image), ``threads``, ``runs``.
 ``program``
     Resampling of a mosaic from store to store; with ``source`` (the array), ``destination``,
     ``small`` (the array of a small mosaic, which is resampled first so that all code is loaded),
     ``factor`` (target over source spacing), ``cores``.
 
 All programs write one chunk a tile with zarr's default compression. Their results differ:
-linumpy's ``zoom`` is aligned with the corners, dask-image and ngff-zarr smooth across the tiles,
+linumpy's ``zoom`` is aligned with the corners, ngff-zarr smooths across the tiles,
 ngff-zarr and tensorstore shrink by a whole number, and a mean is less work than a Gaussian.
 """
 
@@ -28,7 +28,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import rmtree
 from threading import local
@@ -95,26 +94,8 @@ def octane_tile(tile: Tile, request: dict) -> Callable[[], Tile]:
     return work
 
 
-def octane_arrays(tile: Tile, request: dict) -> Callable[[], Tile]:
-    """The array version of octane, the oracle of its tests."""
-    from octane.resample.operator import resampler
-    from octane.resample.resampler import apply
-
-    operators = [resampler(n, request["spacing"], request["target"]) for n in tile.shape]
-
-    def work() -> Tile:
-        values = tile.astype("f4", copy=False)
-        for axis in (1, 0, 2):
-            values = apply(operators[axis], values, axis)
-        return values
-
-    return work
-
-
 METHODS: dict[str, Callable[[Tile, dict], Callable[[], Tile]]] = {
     "octane": octane_tile,
-    "octane, arrays": octane_arrays,
-    "sum": lambda tile, _: tile.sum,
     "zoom": lambda tile, request: partial(zoomed, tile, request),
     "affine": lambda tile, request: partial(affine, tile, request),
     "skimage": lambda tile, request: partial(resized, tile, request),
@@ -134,54 +115,6 @@ BATCH_BYTES = 1 << 20
 
 Reader = tuple[tuple[int, ...], tuple[int, ...], Callable[[Region], object]]
 """The shape of the array, that of a tile, and a function that reads a region."""
-
-
-def zarr_python(request: dict) -> Reader:
-    """Read by zarr-python as it comes."""
-    import zarr
-
-    array = zarr.open_array(f"{request['source']}/0", mode="r")
-    return array.shape, array.chunks, array.__getitem__
-
-
-def zarrs(request: dict) -> Reader:
-    """Read by zarr-python with the codec pipeline of zarrs."""
-    import zarr
-
-    zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
-    return zarr_python(request)
-
-
-def tensorstore_reader(request: dict) -> Reader:
-    """Read by tensorstore, with as many threads as asked for."""
-    import tensorstore as ts
-
-    path = Path(request["source"]) / "0"
-    driver = "zarr3" if (path / "zarr.json").exists() else "zarr"
-    limits = {"limit": request["threads"]}
-    context = ts.Context({"data_copy_concurrency": limits, "file_io_concurrency": limits})
-    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path)}}
-    array = ts.open(spec, context=context, read=True).result()
-    return (
-        tuple(array.shape),
-        tuple(array.chunk_layout.read_chunk.shape),
-        lambda region: array[region].read().result(),
-    )
-
-
-def octane_reader(request: dict) -> Reader:
-    """Read by octane, every thread into a separate tile that it uses again."""
-    from octane.store.image import open_image
-
-    image = open_image(Path(request["source"]))
-    kept = local()
-
-    def read(region: Region) -> object:
-        if not hasattr(kept, "tile"):
-            kept.tile = np.empty(image.array.chunks, image.dtype)
-        return image.read(region, kept.tile)
-
-    return image.array.shape, image.array.chunks, read
 
 
 def octane_streamed(request: dict) -> Reader:
@@ -208,26 +141,12 @@ def octane_streamed(request: dict) -> Reader:
     return image.array.shape, image.array.chunks, read
 
 
-READERS = {
-    "octane": octane_reader,
-    "octane, streamed": octane_streamed,
-    "zarr-python": zarr_python,
-    "zarrs": zarrs,
-    "tensorstore": tensorstore_reader,
-}
-
-
 def time_reader(request: dict) -> dict:
-    """Time a reader over all tiles."""
-    shape, tile, read = READERS[request["reader"]](request)
-    tiles = tile_regions(shape, tile)
-
-    def work(region: Region) -> None:
-        read(region)
-
+    """Time octane's reader over all tiles."""
+    shape, tile, read = octane_streamed(request)
     with ThreadPoolExecutor(request["threads"]) as pool:
-        _, seconds = timed(lambda: list(pool.map(work, tiles)), request["runs"])
-    return {**seconds, "tiles": len(tiles)}
+        _, seconds = timed(lambda: list(pool.map(read, tile_regions(shape, tile))), request["runs"])
+    return seconds
 
 
 def scaled(region: Region, tile: tuple[int, ...], small: tuple[int, ...]) -> Region:
@@ -239,11 +158,8 @@ def scaled(region: Region, tile: tuple[int, ...], small: tuple[int, ...]) -> Reg
     return z, y, x
 
 
-def scipy_loop(request: dict, workers: int) -> None:
-    """The method of linumpy: scipy's Gaussian and linear zoom, tile by tile.
-
-    With one worker, a thread reads the next tile meanwhile, as linumpy does.
-    """
+def linumpy(request: dict) -> None:
+    """Scipy's Gaussian and linear zoom, tile by tile, while a thread reads the next one."""
     import zarr
     from scipy.ndimage import gaussian_filter, zoom
 
@@ -262,21 +178,15 @@ def scipy_loop(request: dict, workers: int) -> None:
     def read(region: Region) -> np.ndarray:
         return np.asarray(source[region])
 
-    def finish(region: Region, voxels: np.ndarray) -> None:
-        smooth = gaussian_filter(voxels, sigma=(factor - 1) / 2)
-        result = zoom(smooth, [s / t for s, t in zip(small, tile, strict=True)], order=1)
-        destination[scaled(region, tile, small)] = result
-
-    with ThreadPoolExecutor(workers) as pool:
-        if workers > 1:
-            list(pool.map(lambda region: finish(region, read(region)), regions))
-            return
+    with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(read, regions[0])
         for region, following in itertools.zip_longest(regions, regions[1:]):
             voxels = coming.result()
             if following is not None:
                 coming = pool.submit(read, following)
-            finish(region, voxels)
+            smooth = gaussian_filter(voxels, sigma=(factor - 1) / 2)
+            result = zoom(smooth, [s / t for s, t in zip(small, tile, strict=True)], order=1)
+            destination[scaled(region, tile, small)] = result
 
 
 def octane(request: dict) -> None:
@@ -296,58 +206,19 @@ def octane(request: dict) -> None:
     )
 
 
-def linumpy(request: dict) -> None:
-    """One tile at a time."""
-    scipy_loop(request, 1)
-
-
-def scipy_workers(request: dict) -> None:
-    """One tile a core."""
-    scipy_loop(request, request["cores"])
-
-
-def dask_image(request: dict) -> None:
-    """The Gaussian and the affine map of dask-image, pixel-centred, on the whole mosaic."""
-    import dask
-    import dask.array as da
-    from dask_image.ndfilters import gaussian_filter
-    from dask_image.ndinterp import affine_transform
-
-    factor = request["factor"]
-    source = da.from_zarr(request["source"])
-    tile = source.chunksize
-    small = tuple(round(n / factor) for n in tile)
-    smooth = gaussian_filter(source, sigma=(factor - 1) / 2, mode="reflect")
-    ratio = np.divide(tile, small)
-    result = affine_transform(
-        smooth,
-        np.diag(ratio),
-        offset=(ratio - 1) / 2,
-        order=1,
-        output_shape=tuple(n // t * s for n, t, s in zip(source.shape, tile, small, strict=True)),
-        output_chunks=small,
-    )
-    with dask.config.set(scheduler="threads", num_workers=request["cores"]):
-        result.astype(source.dtype).to_zarr(request["destination"])
-
-
 def ngff_zarr(request: dict) -> None:
-    """The first smaller scale of ngff-zarr, by the nearest whole factor; the full one not copied.
-
-    By ITK's Gaussian where that is installed, which is the faster one, else by dask-image's.
-    """
+    """The first smaller scale of ngff-zarr, by the nearest whole factor and ITK's Gaussian."""
     import dask
     import dask.array as da
     from ngff_zarr import Methods, to_multiscales, to_ngff_image
 
-    method = Methods.ITK_GAUSSIAN if find_spec("itk") else Methods.DASK_IMAGE_GAUSSIAN
     factor = round(request["factor"])
     image = to_ngff_image(da.from_zarr(request["source"]), dims=("z", "y", "x"))
     with dask.config.set(scheduler="threads", num_workers=request["cores"]):
         made = to_multiscales(
             image,
             scale_factors=[dict.fromkeys("zyx", factor)],
-            method=method,
+            method=Methods.ITK_GAUSSIAN,
             cache=False,
         )
         made.images[1].data.to_zarr(request["destination"])
@@ -399,8 +270,6 @@ def tensorstore(request: dict) -> None:
 PROGRAMS: dict[str, tuple[Callable[[dict], None], tuple[str, ...]]] = {
     "octane": (octane, ("numba", "zarr")),
     "linumpy": (linumpy, ("scipy", "zarr")),
-    "scipy-workers": (scipy_workers, ("scipy", "zarr")),
-    "dask-image": (dask_image, ("dask-image", "dask", "zarr")),
     "ngff-zarr": (ngff_zarr, ("ngff-zarr", "dask", "zarr")),
     "tensorstore": (tensorstore, ("tensorstore",)),
 }

@@ -1,12 +1,10 @@
-"""A GPU: its tests, copies to and from it, N4 and RESAMPLE on it against the CPU and their floors.
+"""A GPU: copies to and from it, N4 and RESAMPLE on it against the CPU and their floors.
 
-Each part is a process of its own and has its place in benchmarks/results/gpu.json, from which
-`make generate` writes the tables of docs/benchmarks.md. ``--only`` chooses parts; memcheck and
-racecheck are those of NVIDIA's compute-sanitizer, where it is installed. ``--quick`` takes tiny
-data and few tests, which show only that all runs, and writes into the scratch folder
-(OCTANE_BENCH_DIR, else work/bench) instead. Without a GPU it says so, writes nothing and exits with
-3; without ``--quick`` also on an emulated one. The full run needs 10 GB of scratch space and as
-much page cache.
+Each part has its place in benchmarks/results/gpu.json, from which `make generate` writes the tables
+of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` takes tiny data, which show only that
+all runs, and writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead. Without a
+GPU it says so, writes nothing and exits with 3; without ``--quick`` also on an emulated one. The
+full run needs 10 GB of scratch space and as much page cache.
 
 The floors are measured in the same run: a copy from page-locked memory for the bytes that go over
 PCIe, and reading and decoding alone for a store.
@@ -16,24 +14,19 @@ import importlib
 import itertools
 import json
 import logging
-import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
-from _common import COMMIT, PROJECT, command_line, cores, run_parts, scratch_folder
+from _common import PROJECT, command_line, cores, run_parts, scratch_folder
 from _n4_agreement import tissue_volume
-from _n4_gpu_model import Machine, estimate
 from _n4_speed import write_noise
 from _processes import run, run_script
 from _resample_stores import RESOLUTION, mosaic
@@ -45,8 +38,7 @@ from octane.n4 import fit as n4
 
 logger = logging.getLogger("gpu")
 
-SANITIZED = ("memcheck", "racecheck")
-PARTS = ("tests", "transfers", "cold_start", "n4", "resample", *SANITIZED)
+PARTS = ("transfers", "cold_start", "n4", "resample")
 NO_DEVICE = 3
 """Exit code by which `make bench` tells a skipped benchmark from one that failed."""
 
@@ -56,17 +48,6 @@ DIRECTIONS = {
     "both_at_once": ("to_device", "to_host"),
 }
 REPEATS = 7
-
-FEW_TESTS = (
-    *("tests/gpu/test_n4_gpu.py", "tests/gpu/test_resample_gpu.py", "-k"),
-    "test_the_fit_is_that_of_the_cpu or test_the_correction and float32 and 1.0 or test_blocks",
-)
-"""Tests that launch every kernel once or twice."""
-UNPOOLED = """
-import cupy, pytest, sys
-cupy.cuda.set_allocator(None)  # in a pool, what is written behind an array is in another
-sys.exit(pytest.main(sys.argv[1:]))
-"""
 
 SHRINK, LEVELS, ITERATIONS = 4, 3, 40
 
@@ -149,22 +130,6 @@ def transfers(xp: ModuleType, sizes: Sizes) -> dict[str, object]:
     return {"cases": cases}
 
 
-def tested(*sanitizer: str, few: bool) -> dict[str, object]:
-    """Run tests/gpu, or a few tests of it, under a sanitizer if one is given."""
-    words = ["-c", UNPOOLED] if sanitizer else ["-m", "pytest"]
-    # Python and packages may be newer than the locked ones, and deprecate what octane calls.
-    words += ["-q", "-p", "no:cacheprovider", "-W", "default::DeprecationWarning"]
-    words += FEW_TESTS if few else ["tests/gpu", "--ignore=tests/gpu/test_workflow_gpu.py"]
-    pipe, said = subprocess.PIPE, []
-    command = [*sanitizer, sys.executable, *words]
-    with subprocess.Popen(command, cwd=PROJECT, stdout=pipe, text=True) as process:
-        for line in process.stdout or ():
-            sys.stdout.write(line)
-            if re.search(r"SUMMARY:|\d (passed|failed|skipped|error)", line):
-                said.append(line.strip("=! \n"))
-    return {"passed": process.returncode == 0, "summary": "; ".join(said[-2:])}
-
-
 def by_command(
     name: str, source: Path, backend: str, variables: dict[str, str] | None = None
 ) -> dict:
@@ -227,9 +192,6 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
         source = Path(scratch) / "noise.ome.zarr"
         write_noise(source, shape)
         commands = by_backend("n4", source, sizes)
-    rate = partial(copy_rate, xp, sizes.copies[-1], pinned=True)
-    bus = {way: rate((way,)) for way in ("to_device", "to_host")}
-    machine = Machine(**bus, device_bytes=xp.cuda.Device().mem_info[0])
     return {
         "shape": shape,
         "shrink": SHRINK,
@@ -237,10 +199,6 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
         "iterations": LEVELS * ITERATIONS,
         "fit": {"gpu": gpu, "cpu": cpu},
         "host_to_host": host_to_host,
-        "estimate": {
-            "inputs": asdict(machine),
-            "seconds": estimate(shape, SHRINK, LEVELS, ITERATIONS, machine),
-        },
         "largest_difference_of_log_fields": float(np.abs(fields[0] - fields[1]).max()),
         "command": commands,
     }
@@ -311,30 +269,14 @@ def main() -> None:
     except NoDeviceError as error:
         logger.error("gpu was not measured: %s", error)
         sys.exit(NO_DEVICE)
-    if len(chosen.only) > 1:
-        # What kills one part, and what it leaves behind on the device, is nothing to the others.
-        command = [sys.executable, __file__, *["--quick"] * chosen.quick, "--only"]
-        own = {**os.environ, "OCTANE_COMMIT": COMMIT}
-        codes = {part: subprocess.call([*command, part], env=own) for part in chosen.only}
-        failed = [part for part, code in codes.items() if code]
-        sys.exit(f"These parts failed: {', '.join(failed)}." if failed else 0)
-    (name,) = chosen.only
-    found = shutil.which("compute-sanitizer", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
-    if found is None and name in SANITIZED:
-        logger.warning("%s was not run: there is no compute-sanitizer", name)
-        return
     parts = {
-        "tests": lambda: tested(few=chosen.quick),
         "transfers": lambda: transfers(xp, sizes),
         "cold_start": lambda: cold_start(sizes),
         "n4": lambda: {"cases": [n4_case(xp, shape, sizes) for shape in sizes.volumes]},
         "resample": lambda: resample_part(xp, sizes),
     }
-    for tool in SANITIZED:
-        sanitizer = (str(found), "--tool", tool, "--error-exitcode", "9")
-        parts[tool] = partial(tested, *sanitizer, few=True)
-    made = run_parts("gpu", {name: lambda: device | parts[name]()}, chosen)
-    sys.exit(not made[name].get("passed", True))
+    named = {name: lambda part=part: device | part() for name, part in parts.items()}
+    run_parts("gpu", named, chosen)
 
 
 if __name__ == "__main__":

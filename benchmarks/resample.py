@@ -7,7 +7,7 @@ instead. Data, up to 3 GB at a time, goes to the scratch folder too, and is remo
 FOLDER`` does nothing but compare the speed and the result of another checkout with this one.
 
 The peers that octane does not depend on need a separate Python, made by
-``python -m venv PEERS && PEERS/bin/pip install dask-image 'ngff-zarr[dask-image]' itk-filtering
+``python -m venv PEERS && PEERS/bin/pip install 'ngff-zarr[dask-image]' itk-filtering
 tensorstore scikit-image zarrs`` and named by ``--peers-python PEERS/bin/python``. Without it they
 are left out, and the tables say so.
 """
@@ -21,10 +21,9 @@ from _against import Measure, call, command, compared
 from _common import add_python, command_line, cores, run_parts, scratch_folder
 from _resample_end_to_end import end_to_end, memory
 from _resample_kernel import kernel
-from _resample_read import read
 from _resample_stores import RESOLUTION, mosaic, speckle
 
-PARTS = ("kernel", "read", "end_to_end", "memory")
+PARTS = ("kernel", "end_to_end", "memory")
 
 
 def against(other: Path, *, quick: bool) -> dict[str, object]:
@@ -58,7 +57,6 @@ def main() -> None:
         return
     parts = {
         "kernel": lambda: kernel(quick, peers),
-        "read": lambda: read(quick, peers),
         "end_to_end": lambda: end_to_end(quick, peers),
         "memory": lambda: memory(quick),
     }

@@ -1,4 +1,4 @@
-"""The workflow: the demo, start-up of commands, many tasks, the speed of each step, GPU leases.
+"""The workflow: the demo, start-up of commands, many tasks, the speed of each step.
 
 Each part has its place in benchmarks/results/workflow.json, from which `make generate` writes the
 tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a small part of each and
@@ -16,19 +16,10 @@ both must be set up (``make setup``).
     Seconds and peak memory of each step, and the time that a subject of 80 GB needs.
 ``nifti``
     N4's command on a small NIfTI file, and SimpleITK that only reads and writes it.
-``leases``
-    Milliseconds of a GPU lease, and a storm of killed holders on simulated GPUs.
 ``verdict``
     Faults made in phantoms, and how many of them the checks of the report find.
 """
 
-import json
-import os
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 
 from _common import PROJECT, command_line, run_parts
@@ -38,42 +29,7 @@ from _workflow_steps import nifti, steps
 from _workflow_tasks import tasks
 from _workflow_verdict import verdict
 
-from octane.gpu.lease import lease
-from octane.gpu.simulated import VARIABLE
-
-PARTS = ("demo", "startup", "tasks", "steps", "nifti", "leases", "verdict")
-
-
-def leases(quick: bool) -> dict[str, object]:
-    """Time a lease that nobody contends for, and kill holders and waiters at random."""
-    os.environ[VARIABLE] = "2x40GB"
-    times = []
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        for _ in range((50 if quick else 2000) + 1):
-            start = time.perf_counter()
-            with lease("4GB", folder=Path(scratch) / "leases"):
-                pass
-            times.append(1000 * (time.perf_counter() - start))
-    # The first one makes the folder.
-    first, *others = times
-    storm = subprocess.run(
-        [
-            *(sys.executable, PROJECT / "tests" / "support" / "lease_storm.py"),
-            *("50" if quick else "1000", "8", "1"),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return {
-        "uncontended_ms": {
-            "first": round(first, 3),
-            "median": round(statistics.median(others), 3),
-            "smallest": round(min(others), 3),
-            "p99": round(statistics.quantiles(others, n=100, method="inclusive")[98], 3),
-        },
-        "storm": json.loads(storm.stdout),
-    }
+PARTS = ("demo", "startup", "tasks", "steps", "nifti", "verdict")
 
 
 def main() -> None:
@@ -89,7 +45,6 @@ def main() -> None:
         "tasks": lambda: tasks(quick),
         "steps": lambda: steps(quick),
         "nifti": nifti,
-        "leases": lambda: leases(quick),
         "verdict": lambda: verdict(quick),
     }
     run_parts("workflow", parts, chosen)

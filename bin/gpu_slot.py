@@ -37,7 +37,6 @@ def main(
     sharing: LeaseParameters,
     status: bool = False,
     json: bool = False,
-    dry_run: bool = False,
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
@@ -53,8 +52,6 @@ def main(
         Show GPUs, slots, holders, waiters and foreign processes.
     json
         With --status: as JSON.
-    dry_run
-        Show which GPU would be taken and why not the others; exit code 1 where none would be.
     """
     node = Node(sharing)
     if status:
@@ -63,15 +60,11 @@ def main(
         return
     if request.memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
-    required = parse_memory(request.memory)
-    if dry_run:
-        gpu, lines = node.preview(required)
-        sys.stdout.write("\n".join(lines) + "\n")
-        raise SystemExit(0 if gpu is not None else 1)
     if sys.platform != "linux":
         raise OctaneError("gpu_slot.py runs commands on Linux alone; start the command itself.")
     if not command:
         raise OctaneError("There is no command; write it after --.")
+    required = parse_memory(request.memory)
     node.run(command, required, request.backend, request.timeout, request.subject)
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from octane.config.params import LeaseParameters
 from octane.gpu import lease as leases
+from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease import lease
 from octane.gpu.lease_folder import RECORD_SIZE, LeaseFolder, LeaseRecord
-from octane.gpu.simulated import VARIABLE, simulated_uuid
 from octane.gpu.status import Node, table
 
 pytestmark = pytest.mark.fault

@@ -50,7 +50,7 @@ def test_killed_again_and_again_nothing_is_lost_or_half_made(observed, tmp_path)
     expected, chance, kills = contents(outdir), random.Random(5), 0
     while kills < KILLS:
         with subprocess.Popen([sys.executable, COMMAND, outdir], stderr=subprocess.DEVNULL) as call:
-            while call.poll() is None and not list(outdir.glob(".octane-cop*")):
+            while call.poll() is None and not list(outdir.glob(".octane-copying-*")):
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.1))
             ended = call.poll() is not None

@@ -15,34 +15,18 @@ sys.path.append(str(BENCHMARKS))
 
 from _tables import TABLES  # noqa: E402
 
-PARTS = {"tests", "transfers", "cold_start", "n4", "resample", "memcheck", "racecheck"}
+PARTS = {"transfers", "cold_start", "n4", "resample"}
 pytestmark = pytest.mark.slow
-
-SANITIZER = """#!/bin/bash
-while [[ $1 == --* ]]; do printf '%s ' "$1" "$2" >> "$NOTED"; shift 2; done
-"$@" || exit
-echo "7 passed in 1.00s"
-echo "========= ERROR SUMMARY: $ERRORS errors"
-exit $((ERRORS ? 9 : 0))
-"""
-"""A stand-in, which has the tests that it is given found, and not run."""
 
 
 @pytest.fixture
 def gpu_py(tmp_path):
     """Run the benchmark, with all that it writes in a folder of its own."""
-    sanitizer = tmp_path / "compute-sanitizer"
-    sanitizer.write_text(SANITIZER, encoding="utf-8")
-    sanitizer.chmod(0o755)
     environment = {
         **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTEST_ADDOPTS": "--collect-only",
         "OCTANE_BENCH_DIR": str(tmp_path / "data"),
         "OCTANE_BENCH_RESULTS": str(tmp_path / "results"),
         "OCTANE_GPU_LOCK_DIR": str(tmp_path / "leases"),
-        "NOTED": str(tmp_path / "noted"),
-        "ERRORS": "0",
     }
 
     def run(*words, **variables):
@@ -74,34 +58,18 @@ def test_every_part_runs_and_says_on_which_device_and_of_which_commit(gpu_py, cu
     # The fit of so few voxels follows every rounding error.
     assert case["largest_difference_of_log_fields"] < 0.1
     assert case["host_to_host"]["median"] > 0
-    assert case["estimate"]["seconds"]["total"] > case["estimate"]["seconds"]["fit"]
     for command in ("n4", "resample"):
         found = record["cold_start"]["command_seconds"][command]
         assert found.keys() == {"empty", "warm"}
-    assert record["tests"]["passed"]
-    assert record["memcheck"]["summary"] == "7 passed in 1.00s; ERROR SUMMARY: 0 errors"
-    assert record["racecheck"]["passed"]
-    noted = (tmp_path / "noted").read_text(encoding="utf-8")
-    assert re.findall(r"--tool (\w+) --error-exitcode [1-9]", noted) == ["memcheck", "racecheck"]
     # The tables of the documentation are made of the same figures.
     (tmp_path / "gpu.json").write_text(json.dumps(record), encoding="utf-8")
     for table in (name for name in TABLES if name.startswith("gpu-")):
         assert TABLES[table](tmp_path).startswith("| ")
 
 
-def test_a_part_that_fails_takes_nothing_from_the_others(gpu_py, tmp_path):
-    done = gpu_py("--quick", "--only", "memcheck", "transfers", ERRORS="3")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "These parts failed: memcheck."
-    record = record_of(tmp_path)
-    assert record.keys() == {"memcheck", "transfers"}
-    assert record["memcheck"]["passed"] is False
-    assert "3 errors" in record["memcheck"]["summary"]
-
-
 @pytest.mark.emulated
 def test_figures_of_an_emulated_gpu_are_not_written(gpu_py, tmp_path):
-    done = gpu_py("--only", "transfers", "tests")
+    done = gpu_py("--only", "transfers")
     assert done.returncode == 3
     assert "gpu was not measured: CUDA is emulated, which only --quick takes" in done.stderr
     assert not (tmp_path / "results").exists()

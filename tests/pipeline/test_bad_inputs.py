@@ -1,22 +1,16 @@
 """Bad input: one sentence that names the file or flag and what to do, exit code 1, nothing left."""
 
 import errno
-import json
 import os
 import re
 import runpy
 import signal
 import sys
-import time
-from math import inf, nan
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-
-from octane.core.errors import OctaneError
-from octane.steps.preflight import make_plans
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -84,12 +78,6 @@ def broken(content, *arguments):
         return ["in.zarr", "out.zarr", *arguments]
 
     return make
-
-
-def piped():
-    arguments = broken(None, *TARGET)()
-    os.mkfifo("in.zarr/0/0.1.2")
-    return arguments
 
 
 def masked(mask, **how):
@@ -165,7 +153,6 @@ CASES = [
         "in.zarr: chunk 0/0.1.2 is missing",
         "--missing-chunks fill",
     ),
-    ("resample", piped, "in.zarr: chunk 0/0.1.2 cannot be decoded (it is no file)", "restore it"),
     ("stitch", broken(None, "--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("pyramid", broken(None), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("stitch", plain(), "in.zarr does not say how its tiles overlap", "give --overlap"),
@@ -253,106 +240,6 @@ def test_bad_input(call, monkeypatch, tmp_path, name, make, says, remedy):
     assert says in sentence
     assert remedy in sentence
     assert tree() == before
-
-
-SHAPES = [[-8, 32, 48], [8, 32], [1, 8, 32, 48], [0, 32, 48], [8.5, 32, 48], "x"]
-HUGE = [[10**6] * 3, [10**30] * 3]
-CHUNKS = [[0, 16, 16], [-8, 16, 16], [16, 16], [8, 16, "x"], [10**9] * 3, None]
-SCALES = [[nan, 1, 1], [inf, 1, 1], [0, 1, 1], [-1, 1, 1], [1e200, 1, 1], [1, 1], ["a", 1, 1], 5]
-PATHS = ["../in.zarr/0", "/etc", "a\0b", "..", "a\nb", "x" * 10_000, 5, None]
-SHARDS = {"name": "sharding_indexed"}
-CODECS = [
-    *(None, [], "x", [None], [{"name": "foo"}], [{"name": "zstd"}], [{"name": "bytes"}] * 2),
-    *([{**SHARDS, "configuration": {"chunk_shape": c}}] for c in ([0, 8, 8], [3, 8, 8], [4, 4], 5)),
-    [{"name": "bytes", "configuration": {"endian": "x"}}],
-]
-HOSTILE = {
-    "0/.zarray": {
-        "shape": SHAPES + HUGE,
-        "chunks": CHUNKS,
-        "dtype": ["foo", "|V8", None, 5, [["a", "<f4"]]],
-        "compressor": [{"id": "foo"}, {}, "x", 5],
-        "filters": [[{"id": "foo"}], 5],
-        "fill_value": ["x", [1]],
-        "order": ["X", None],
-        "zarr_format": [99, None, "2", 3],
-        "dimension_separator": ["x"],
-    },
-    ".zattrs": {
-        "multiscales.0.datasets.0.path": PATHS,
-        "multiscales.0.datasets.0.coordinateTransformations.0.scale": SCALES,
-        "multiscales.0.axes.0.unit": ["a\nb", 5],
-        "multiscales.0.axes": [["c", "z", "y"], ["z", "y", "x"] * 99, ["c"] * 2 + ["zyx"], 5],
-        "multiscales.0.datasets": [None, [], 5],
-        "multiscales": [None, [], 5],
-    },
-    "0/zarr.json": {
-        "shape": SHAPES + HUGE,
-        "chunk_grid.configuration.chunk_shape": CHUNKS,
-        "chunk_grid": [None, {"name": "foo", "configuration": {"chunk_shape": [8, 16, 16]}}],
-        "data_type": ["foo", None, 5, {"name": "numpy.datetime64"}],
-        "codecs": CODECS,
-        "fill_value": ["x", None, [1]],
-        "zarr_format": [99, None, "3", 2],
-        "node_type": ["group", None],
-        "chunk_key_encoding": [None, {"name": "foo"}],
-        "storage_transformers": [5],
-        "foo": [1],
-    },
-    "zarr.json": {
-        "attributes.ome.multiscales.0.datasets.0.path": PATHS,
-        "attributes.ome.multiscales.0.axes.0.name": ["q", "a\nb", None],
-        "attributes.ome": [5],
-        "attributes.octane.kind": ["x", None],
-        "attributes.octane.mosaic.pitch": [[1], [nan, 1], [0, 1], None],
-        "attributes.octane.mosaic.edge": [[1, 2], ["x", 1, 1]],
-        "attributes.octane.section.number": ["x", 10**30, -1],
-        "attributes.octane.sections": [
-            5,
-            [{}],
-            [{"name": "a", "number": 1, "start": 5, "stop": "x"}],
-        ],
-        "attributes": [None, 5],
-        "zarr_format": [99, None],
-    },
-}
-"""Values that metadata are given, by file and field."""
-
-
-@pytest.mark.parametrize(
-    ("file", "place", "value"),
-    [
-        pytest.param(file, place, value, id=f"{file}-{place}-{str(value)[:40]!a}")
-        for file, places in HOSTILE.items()
-        for place, values in places.items()
-        for value in values
-    ],
-)
-def test_hostile_metadata(call, monkeypatch, tmp_path, file, place, value):
-    monkeypatch.chdir(tmp_path)
-    source = store(Path("input/1/in.zarr"), version=3 if "zarr.json" in file else 2)
-    content = inner = json.loads((source / file).read_text())
-    *parents, name = (int(word) if word.isdigit() else word for word in place.split("."))
-    for parent in parents:
-        inner = inner.setdefault(parent, {}) if isinstance(inner, dict) else inner[parent]
-    inner[name] = value
-    (source / file).write_text(json.dumps(content))
-    parameters = {"outdir": "out", "overlap": 0, "resolution": 10, "missing_chunks": "fill"}
-    request = {"parameters": parameters, "subjects": [{"id": "a"}]}
-    Path("request.json").write_text(json.dumps(request))
-    with pytest.raises(OctaneError, match=r"in\.zarr"):
-        make_plans(Path("request.json"), Path("input"), Path("plans.json"), Path("none"), Path())
-    for command, *arguments in (
-        ("resample", source, "out.zarr", "--resolution", "10"),
-        ("n4", source, "out.zarr"),
-    ):
-        start = time.perf_counter()
-        code, sentence = call(command, *arguments)
-        assert time.perf_counter() - start < 1
-        assert code == 1
-        assert "in.zarr" in sentence
-        assert {"chunk_shape": "chunk", "name": "axes"}.get(name, str(name)) in sentence
-        assert len(sentence) < 1000
 
 
 @pytest.mark.parametrize("name", ["resample", "stitch", "n4", "pyramid"])

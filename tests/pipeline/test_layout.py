@@ -21,12 +21,21 @@ LONGEST_PROCESS = 60
 OTHERS_FLAGS = {
     *("--add-opens", "--help", "--version", "--gpus", "--nv"),
     *("--account", "--gres", "--partition", "--qos", "--cuda-memory-usage", "--upgrade"),
-    *("--no-deps", "--plugin", "--require-hashes", "--dest", "--no-index", "--only-binary"),
+    *(
+        "--ignore",
+        "--tool",
+        "--no-deps",
+        "--plugin",
+        "--require-hashes",
+        "--dest",
+        "--no-index",
+        "--only-binary",
+    ),
     *("--platform", "--python-version", "--requirement", "--target"),
     *("--batch", "--comment", "--constraint", "--cpus-per-task", "--format", "--job-name", "--me"),
     *("--mem", "--noheader", "--output", "--signal", "--time", "--trace"),
 }
-"""Flags of other programs in the documents: Java, Slurm, Docker, pip, nsys, napari."""
+"""Flags of other programs in the documents: Java, Slurm, Docker, pip, pytest, nsys, napari."""
 
 
 def lines_of(path):

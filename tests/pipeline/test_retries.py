@@ -75,17 +75,6 @@ STOPS = {
 }
 
 STOPS_SOAK = {
-    "memory-at-limit": (
-        *("STACK", "exit 137", ["--max_memory", "3 GB"], ["3 GB"]),
-        [
-            "octane stopped: STACK (mosaics) was killed (exit 137), most likely",
-            "raise --max_memory",
-        ],
-    ),
-    "memory-more": (
-        *("PREFLIGHT", "exit 137", ["--max_memory", "9 GB"], ["2 GB", "4 GB", "6 GB"]),
-        ["most likely for its memory"],
-    ),
     "lost": (
         *("STACK", "exit 143", ["--max_memory", "3 GB"], ["3 GB"] * 3),
         [

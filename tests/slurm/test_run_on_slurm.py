@@ -5,7 +5,7 @@ import re
 import pytest
 from runs import checksums
 
-from octane.gpu.simulated import simulated_uuid
+from octane.gpu.inventory import simulated_uuid
 
 pytestmark = pytest.mark.soak
 

@@ -26,8 +26,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bin"))
 
 from octane.gpu import lease
 from octane.gpu.admission import QUEUE, slot_kind
+from octane.gpu.inventory import VARIABLE, SimulatedGpus
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-from octane.gpu.simulated import VARIABLE, SimulatedGpus
 
 __all__ = ["storm"]
 

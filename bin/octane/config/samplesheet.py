@@ -57,17 +57,6 @@ class Sheet:
         self.rows.append(Row(line, {column: text for column, text in cells.items() if text}))
 
 
-class _Loader(yaml.BaseLoader):
-    """Leaves every value the text that it is: 01 is no number."""
-
-    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
-        # A few lines of aliases can stand for more than any memory holds.
-        if self.check_event(yaml.AliasEvent):
-            place = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem="octane takes no aliases", problem_mark=place)
-        return super().compose_node(parent, index)
-
-
 def is_subject_name(name: str) -> bool:
     """Tell whether a name can be a folder and part of file names, also in a shell's command."""
     signs = all(unicodedata.category(sign)[0] in "LMN" or sign in " ._()-" for sign in name)
@@ -149,7 +138,8 @@ def _read_csv(text: str, sheet: Sheet) -> None:
 
 def _read_yaml(text: str, sheet: Sheet) -> None:
     try:
-        loader = _Loader(text)
+        # Leaves every value the text that it is: 01 is no number.
+        loader = yaml.BaseLoader(text)
         node = loader.get_single_node()
         entries = loader.construct_document(node) if node else []
     except (yaml.YAMLError, RecursionError) as error:

@@ -1,14 +1,11 @@
 """Errors of pydantic as sentences for the person who gave the parameters."""
 
-import json
 import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ValidationError
-
-from octane.core.errors import OctaneError
 
 Style = Literal["flag", "parameter", "key"]
 """Names as a command's flags, as the workflow's parameters, or as keys in a file."""
@@ -58,17 +55,6 @@ def spelled(
 def place_of(error: ValidationError) -> str:
     """Place of the first problem, names joined by dots."""
     return ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
-
-
-def read_object(path: Path) -> dict[str, object]:
-    """Read parameters from a JSON file; an OctaneError says that it holds none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OctaneError(f"{path} cannot be read as JSON; correct it.") from error
-    if not isinstance(found, dict):
-        raise OctaneError(f"{path} holds no JSON object of parameters; correct it.")
-    return found
 
 
 def unlinkable(path: Path) -> str | None:

@@ -17,8 +17,8 @@ from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
 logger = logging.getLogger(__name__)
 
-PARTIAL, REPLACED = ".partial-", ".replaced-"
-"""Prefixes of the names of what is unfinished, and of what steps aside for its successor."""
+PARTIAL = ".partial-"
+"""Prefix of the names of what is unfinished, and of what steps aside for its successor."""
 
 
 def task_folder(path: Path) -> Path | None:
@@ -92,15 +92,13 @@ def _writer_in(folder: Path, destination: Path) -> Generator[None]:
 
 def _clean(folder: int, destination: Path) -> None:
     """Remove what killed processes left of an output, unless a process writes in its folder."""
-    name = rf"{re.escape(node())}-\d+-{re.escape(destination.name)}"
+    name = rf"[.]partial-{re.escape(node())}-\d+-{re.escape(destination.name)}(-old)?"
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Of this machine alone: locks on folders of a network file system end there.
             for path in list(destination.parent.iterdir()):
-                if re.fullmatch(f"[.]replaced-{name}", path.name) and not _is_there(destination):
-                    path.rename(destination)
-                elif re.fullmatch(f"[.](partial|replaced)-{name}", path.name):
+                if re.fullmatch(name, path.name):
                     remove(path)
         except BlockingIOError:
             pass
@@ -118,7 +116,7 @@ def _exchange(partial: Path, destination: Path) -> bool:
     return swap is not None and swap(here, names[0], here, names[1], exchange) == 0
 
 
-def _put(partial: Path, destination: Path) -> None:
+def put(partial: Path, destination: Path) -> None:
     """Give a path its name, and remove what had it."""
     if not _is_there(destination):
         partial.rename(destination)
@@ -126,7 +124,7 @@ def _put(partial: Path, destination: Path) -> None:
         remove(partial)
     else:
         # A rename cannot replace a folder that is not empty: the old one steps aside first.
-        old = destination.with_name(f"{REPLACED}{node()}-{os.getpid()}-{destination.name}")
+        old = partial.with_name(f"{partial.name}-old")
         destination.rename(old)
         try:
             partial.rename(destination)
@@ -175,7 +173,7 @@ def writing(
                 raise OctaneError(
                     f"{destination} was made by another process meanwhile; choose another name."
                 )
-            _put(partial, destination)
+            put(partial, destination)
         except BaseException as error:
             remove(partial)
             if isinstance(error, OSError) and error.errno in NO_SPACE:

@@ -21,7 +21,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from octane.gpu.inventory import Gpu, named
+from octane.gpu.inventory import Gpu
 from octane.gpu.lease_folder import (
     Held,
     Identity,
@@ -96,7 +96,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Decision:
-    """Outcome for a request: the GPU to take, and by UUID why not the others that it may use.
+    """Outcome for a request: the GPU to take, and by UUID the obstacles on others.
 
     ``available`` are the bytes that can be promised on the best of them. ``possible`` is False
     where waiting cannot help, as no GPU that it may use is large enough.
@@ -126,11 +126,8 @@ def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] =
             reasons[load.gpu.uuid] = obstacle
     # Spread first; then leave the GPU with more memory to those who need it.
     fitting.sort(key=lambda one: (len(one.holders), one.others, one.available, one.gpu.index))
-    best = fitting[0].gpu if fitting else None
-    for load in fitting[1:]:
-        reasons[load.gpu.uuid] = f"would do; {named(fitting[0].gpu)} suits better"
     return Decision(
-        gpu=best,
+        gpu=fitting[0].gpu if fitting else None,
         reasons=reasons,
         available=max((load.available for load in own), default=0),
         # A GPU with a fault shows no memory; it may come back.

@@ -16,10 +16,6 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import ModuleType
 
-import numpy as np
-
-from octane.core.arrays import processor
-
 OUT_OF_MEMORY = 2
 """The CUDA runtime's cudaErrorMemoryAllocation and the driver's CUDA_ERROR_OUT_OF_MEMORY."""
 
@@ -187,32 +183,22 @@ class CupyDevice:
 
 
 def describe(xp: ModuleType) -> dict[str, str | int | None]:
-    """Describe the current device of an array module, ``numpy`` or ``cupy``, for the metrics.
+    """Describe the current device of ``cupy``, for the metrics.
 
-    Returns
-    -------
-    dict
-        ``backend`` ('cpu' or 'gpu'), ``device`` (its name), ``driver`` (the driver's own version,
-        None where NVML does not tell), ``cuda`` (the newest CUDA that the driver supports) and
-        ``runtime`` (the CUDA runtime), ``memory_bytes`` of the device, all None on a CPU, and
-        ``library`` (array module and version).
+    ``driver`` is the driver's own version, None where NVML does not tell, ``cuda`` the newest CUDA
+    that the driver supports, and ``runtime`` the CUDA runtime.
     """
-    found: dict[str, str | int | None] = {"backend": "cpu", "device": None, "driver": None}
-    found |= {"cuda": None, "runtime": None, "memory_bytes": None}
-    if xp is np:
-        found["device"] = processor()
-    else:
-        runtime = xp.cuda.runtime
-        properties = runtime.getDeviceProperties(runtime.getDevice())
-        found |= {
-            "backend": "gpu",
-            "device": properties["name"].decode(),
-            "driver": _driver(),
-            "cuda": _cuda_version(runtime.driverGetVersion()),
-            "runtime": _cuda_version(runtime.runtimeGetVersion()),
-            "memory_bytes": int(properties["totalGlobalMem"]),
-        }
-    return {**found, "library": f"{xp.__name__} {xp.__version__}"}
+    runtime = xp.cuda.runtime
+    properties = runtime.getDeviceProperties(runtime.getDevice())
+    return {
+        "backend": "gpu",
+        "device": properties["name"].decode(),
+        "driver": _driver(),
+        "cuda": _cuda_version(runtime.driverGetVersion()),
+        "runtime": _cuda_version(runtime.runtimeGetVersion()),
+        "memory_bytes": int(properties["totalGlobalMem"]),
+        "library": f"{xp.__name__} {xp.__version__}",
+    }
 
 
 def _driver() -> str | None:

@@ -1,14 +1,24 @@
-"""Inventory: GPUs of a node, and those that an allocation lets a process use.
+"""Inventory: GPUs of a node, real or simulated, and those that an allocation lets a process use.
 
-NVML's reader and the simulation fill in this description, and the lease rules decide on it. A MIG
+NVML's reader and the simulation fill in the description that the lease rules decide on. A MIG
 instance counts as a GPU: its memory is separate and CUDA addresses it by its own UUID.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+from octane.core.units import bytes_of
+
+VARIABLE = "OCTANE_SIMULATED_GPUS"
+"""Environment variable that replaces the node's GPUs: ``2x40GB``, or a JSON file."""
+
+EQUAL = re.compile(r"(\d+)x(.+)")
 
 
 class GpusUnavailableError(Exception):
@@ -97,3 +107,52 @@ def _entry(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     if len(fitting) != 1:
         return None
     return gpus[physical.index(fitting.pop())]
+
+
+def simulated_uuid(index: int) -> str:
+    """UUID of a simulated GPU."""
+    return f"GPU-51300000-0000-4000-8000-{index:012d}"
+
+
+class SimulatedGpus:
+    """Simulated GPUs, to try and to test leases: ``NxSIZE``, or the path of a JSON file.
+
+    Locks, processes and waiting are real. The file is read at every look, so that a load can come
+    and go; it is a list with one object per GPU: ``total`` and, where they differ from an idle GPU,
+    ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes) and ``fault``.
+    """
+
+    simulated = True
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+    def read(self) -> tuple[Gpu, ...]:
+        """Read the description; GpusUnavailableError where it cannot be understood."""
+        equal = EQUAL.fullmatch(self.description)
+        try:
+            described: list[dict] = (
+                [{"total": bytes_of(equal[2])}] * int(equal[1])
+                if equal
+                else json.loads(Path(self.description).read_text(encoding="utf-8"))
+            )
+            return tuple(_simulated(index, gpu) for index, gpu in enumerate(described))
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise GpusUnavailableError(
+                f"{VARIABLE} is '{self.description}', which is neither like 2x40GB nor a JSON file "
+                f"of GPUs ({error})"
+            ) from error
+
+
+def _simulated(index: int, described: dict) -> Gpu:
+    total = int(described["total"])
+    return Gpu(
+        index=index,
+        uuid=simulated_uuid(index),
+        name="simulated GPU",
+        total=total,
+        free=int(described.get("free", total)),
+        utilisation=described.get("utilisation", 0),
+        processes=tuple(GpuProcess(*process) for process in described.get("processes", ())),
+        fault=described.get("fault"),
+    )

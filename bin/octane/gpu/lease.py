@@ -36,9 +36,16 @@ from octane.gpu.admission import (
     node_state,
     slot_kind,
 )
-from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
+from octane.gpu.inventory import (
+    VARIABLE,
+    Gpu,
+    GpuSource,
+    GpusUnavailableError,
+    SimulatedGpus,
+    named,
+    visible,
+)
 from octane.gpu.lease_folder import (
-    MOST,
     PATIENCE,
     LeaseFolder,
     LeaseFolderBusyError,
@@ -46,7 +53,6 @@ from octane.gpu.lease_folder import (
     LeaseRecord,
     Locked,
 )
-from octane.gpu.simulated import VARIABLE, SimulatedGpus
 
 log = logging.getLogger(__name__)
 
@@ -87,16 +93,11 @@ def gpu_source() -> GpuSource:
 
 
 def parse_memory(memory: int | str) -> int:
-    """Bytes of a request; an OctaneError where it is no size, or one that no GPU has."""
+    """Bytes of a request; an OctaneError where it is no size."""
     try:
-        required = bytes_of(memory) if isinstance(memory, str) else int(memory)
+        return bytes_of(memory) if isinstance(memory, str) else int(memory)
     except ValueError as error:
         raise OctaneError(f"The memory of a lease: {error}.") from error
-    except OverflowError:
-        required = MOST
-    if not 0 <= required < MOST:
-        raise OctaneError("The memory of a lease cannot be had; give a size such as 4GB.")
-    return required
 
 
 @dataclass

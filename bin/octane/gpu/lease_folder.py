@@ -28,7 +28,6 @@ import pwd
 import random
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -382,17 +381,12 @@ class LeaseFolder(AbstractContextManager):
         return fd
 
     def _make(self) -> None:
-        """Make the folder under another name first, so that all may use it from the beginning."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=self.path.parent))
-        partial.chmod(SHARED_FOLDER)
-        try:
-            partial.rename(self.path)
-        except OSError:
-            partial.rmdir()
-            # Another process was first.
-            if not self.path.is_dir():
-                raise
+        # Another process may be first.
+        with suppress(FileExistsError):
+            self.path.mkdir(SHARED_FOLDER)
+            # The umask took rights away, but not the sticky bit.
+            self.path.chmod(SHARED_FOLDER)
 
     def _refused(self, error: OSError) -> LeaseFolderError:
         return LeaseFolderError(

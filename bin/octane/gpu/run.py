@@ -125,7 +125,7 @@ def on_device(
     """
 
     def attempt(share: Share) -> Result:
-        metrics.device = describe(share.xp)
+        metrics.device = {"backend": "cpu"} if share.xp is np else describe(share.xp)
         return work(share)
 
     run = _Run(attempt, CONTEXT_BYTES + device_bytes(batch), batch)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from octane.core.errors import OctaneError
 from octane.gpu.admission import NodeState, gigabytes, node_state
 from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
-from octane.gpu.lease import ABSENT, Taker, default_folder, gpu_source, lease
+from octane.gpu.lease import ABSENT, default_folder, gpu_source, lease
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, Locked, identity
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class Node:
             gpus, reason = (), str(error)
         if not gpus:
             return {**found, "reason": reason, "gpus": [], "waiters": []}
-        state = self._state(gpus)
+        with LeaseFolder(self.folder) as folder, folder.mutex():
+            state = node_state(folder, gpus)
         now = time.monotonic()
         return {
             **found,
@@ -74,28 +75,6 @@ class Node:
                 for _, record in state.waiters
             ],
         }
-
-    def preview(self, required: int) -> tuple[Gpu | None, list[str]]:
-        """GPU that a request would take now, and a line for every GPU.
-
-        Nothing is taken, and nobody is kept waiting by it.
-        """
-        taker = Taker(self.source, self.folder, required, self.sharing.gpu_slots)
-        try:
-            gpus = taker.candidates()
-        except GpusUnavailableError as error:
-            return None, [f"No GPU, because {error}."]
-        if not gpus:
-            return None, [f"No GPU, because {taker.hidden()}."]
-        decision = taker.decided(gpus, self._state(gpus))
-        lines = []
-        for gpu in gpus:
-            if decision.gpu is not None and gpu.uuid == decision.gpu.uuid:
-                lines.append(f"{named(gpu)}: would be taken ({gpu.uuid})")
-            else:
-                hidden = "hidden by CUDA_VISIBLE_DEVICES"
-                lines.append(f"{named(gpu)}: {decision.reasons.get(gpu.uuid, hidden)}")
-        return decision.gpu, lines
 
     def run(
         self,
@@ -116,10 +95,6 @@ class Node:
         ) as held:
             code = run_command(words, {**os.environ, **held.environment()}, held.slot)
         end_like(code)
-
-    def _state(self, gpus: tuple[Gpu, ...]) -> NodeState:
-        with LeaseFolder(self.folder) as folder, folder.mutex():
-            return node_state(folder, gpus)
 
 
 def table(found: dict[str, object]) -> str:

@@ -85,8 +85,6 @@ def _described(record: Record) -> str:
     for name, value in {**record.device, **record.host}.items():
         if name.endswith("_bytes") and isinstance(value, int | float):
             parts.append(f"{name.removesuffix('_bytes')} {value / 1e9:.3g} GB")
-        elif value is not None and not (
-            name == "processor" and value == record.device.get("device")
-        ):
+        elif value is not None:
             parts.append(f"{name} {_shown(value)}")
     return ", ".join(parts)

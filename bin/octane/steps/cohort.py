@@ -5,16 +5,16 @@ knows nothing of the data, so that a changed cell changes its subject alone.
 """
 
 import difflib
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
 from pydantic import ValidationError
 
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.samplesheet import Row, Sheet, is_subject_name, read_samplesheet
 from octane.config.schema import WorkflowModel, entries, is_path
-from octane.config.validation import read_object, spelled, unlinkable
+from octane.config.validation import spelled, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
@@ -38,7 +38,7 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
     OctaneError
         With one line for each problem.
     """
-    run = cast("dict[str, object]", read_object(request)["parameters"])
+    run: dict[str, object] = json.loads(request.read_text(encoding="utf-8"))["parameters"]
     shown = Path(str(run["samplesheet"]))
     sheet = read_samplesheet(samplesheet, str(shown))
     _check_columns(sheet)

@@ -1,8 +1,7 @@
 """Results that are links into a Nextflow work directory made real files, and results verified.
 
-A copy is made under a temporary name beside the link and takes the link's place when it is whole. A
-killed call leaves the link, or a whole copy that the next call puts into its place. The work
-directory is only read.
+A copy is made under a temporary name beside the link and takes the link's place when it is whole.
+The work directory is only read.
 """
 
 import logging
@@ -13,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from octane.core.errors import NoSpaceError, OctaneError, unreadable
-from octane.core.files import bring_to_disk, is_task_folder, locked, remove, task_folder
+from octane.core.files import bring_to_disk, is_task_folder, locked, put, remove, task_folder
 from octane.core.geometry import Region
 from octane.core.progress import progress
 from octane.pipeline.workers import run_tiles
@@ -22,8 +21,8 @@ from octane.store.image import Image, open_levels
 
 logger = logging.getLogger(__name__)
 
-COPYING, COPIED = ".octane-copying-", ".octane-copied-"
-"""Prefixes of a copy that is being made, and of one that is whole."""
+COPYING = ".octane-copying-"
+"""Prefix of a copy that is being made."""
 
 READERS = 4
 """Chunks decoded at once: enough for a disk or a network, and no burden on a shared machine."""
@@ -44,9 +43,9 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
         raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
     total = 0
     with nullcontext(-1) if dry_run else _alone(outdir) as lock:
-        paths = list(_below(outdir, lambda folder: task_folder(folder) is None))
         if not dry_run:
-            _tidy(paths)
+            _tidy(list(_below(outdir, _is_outside)))
+        paths = _below(outdir, _is_outside)
         found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
         links = [link for link in found if link.exists()]
         with progress("Copying", len(links), "links") as advance:
@@ -139,6 +138,10 @@ def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
         folders[:] = sorted(inner for inner in folders if enter(folder / inner))
 
 
+def _is_outside(folder: Path) -> bool:
+    return task_folder(folder) is None
+
+
 def _is_searched(folder: Path) -> bool:
     hidden = folder.name.startswith(".")
     return not (hidden or _is_result(folder) or is_task_folder(folder.resolve()))
@@ -157,12 +160,12 @@ def _gone(link: Path) -> str:
 
 
 def _tidy(paths: list[Path]) -> None:
-    """Remove the copies that a killed call began, and put those that it finished into place."""
-    for path in paths:
-        link = path.with_name(path.name.removeprefix(COPIED))
-        if link != path and not os.path.lexists(link):
+    """Remove what a killed call left; a link that stepped aside gets its name again."""
+    for path in (p for p in paths if p.name.startswith(COPYING)):
+        link = path.with_name(path.name.removeprefix(COPYING).removesuffix("-old"))
+        if path.is_symlink() and not os.path.lexists(link):
             path.rename(link)
-        elif path.name.startswith((COPYING, COPIED)):
+        else:
             remove(path)
 
 
@@ -192,14 +195,10 @@ def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:
                 "file system, and call this command again."
             )
         bring_to_disk(copying)
+        put(copying, link)
     except BaseException:
         remove(copying)
         raise
-    # A folder cannot be renamed over a link.
-    copied = copying.rename(link.with_name(COPIED + link.name))
-    if copied.is_dir():
-        link.unlink()
-    copied.replace(link)
 
 
 def _sizes(path: Path) -> dict[str, int]:

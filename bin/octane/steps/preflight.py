@@ -3,6 +3,7 @@
 What passes becomes a plan: the kind of input, the sections, and the settings of every step.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
@@ -30,7 +31,7 @@ from octane.config.params import (
 from octane.config.samplesheet import is_subject_name
 from octane.config.schema import WorkflowModel, entries, split
 from octane.config.scratch import read_scratch, require_scratch
-from octane.config.validation import read_object, spelled, unlinkable
+from octane.config.validation import spelled, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import samples, vector
@@ -129,7 +130,7 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
     OctaneError
         With one line per problem of any subject; a problem of all subjects is given once.
     """
-    asked = read_object(request)
+    asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
     subjects = cast("list[dict[str, object]]", asked["subjects"])
     plans: list[Plan] = []

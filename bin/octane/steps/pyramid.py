@@ -7,15 +7,12 @@ import shutil
 from pathlib import Path
 from typing import TypeGuard
 
-import numpy as np
-
 from octane.config.params import ExecutionParameters, InputParameters, PyramidParameters
 from octane.core.arrays import require_cpu
 from octane.core.files import bring_to_disk
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
 from octane.core.records import PyramidFigures
-from octane.gpu.device import describe
 from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
 from octane.store.array import Array
@@ -59,7 +56,6 @@ def build_pyramid(
     planned = plan_levels(image.grid, parameters.resolutions)
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.recorded(reading))
-    metrics.device = describe(np)
     bring_in(image, metrics, destination.parent)
     levels = [Level.volume(grid) for grid, _ in planned]
     sections = read_sections(image.attributes, image.grid.shape[0])

@@ -18,7 +18,6 @@ from octane.core.files import require_free, writing
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
-from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.stitch.alignment import IN_PLACE, Displacement, measure, solve
@@ -338,7 +337,6 @@ def stack_sections(
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
-    metrics.device = describe(np)
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     measured: Measured = {}
     if aligned:

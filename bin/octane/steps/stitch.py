@@ -28,7 +28,6 @@ from octane.core.records import (
     fitting,
 )
 from octane.core.timing import span
-from octane.gpu.device import describe
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
 from octane.stitch.blending import LEAST, accumulate, overlap, seam
@@ -329,7 +328,6 @@ def stitch_section(
     tiling = MosaicGrid.of(image)
     metrics = Metrics("stitch", settings=parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")
-    metrics.device = describe(np)
     positions = nominal_positions(image, tiling, parameters, positions_table)
     placement = TilePlacement(tiling, positions, subpixel=parameters.subpixel)
     profile = given_flat_field(image, tiling, placement, parameters)

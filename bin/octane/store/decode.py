@@ -20,7 +20,7 @@ from numcodecs.zstd import Zstd
 
 from octane.core.timing import moved, span
 from octane.store.array import Array
-from octane.store.chunks import CorruptChunkError, reading, require_file
+from octane.store.chunks import CorruptChunkError, reading
 from octane.store.encoding import CHECKSUM_BYTES, crc32c
 
 Bytes = npt.NDArray[np.uint8]
@@ -84,9 +84,7 @@ class StoredBytes:
         self._descriptor = descriptor
         self._offset = offset
         with reading(key):
-            state = os.fstat(descriptor)
-        require_file(state.st_mode, key)
-        available = state.st_size - offset
+            available = os.fstat(descriptor).st_size - offset
         self.left = (available if size is None else size) - CHECKSUM_BYTES * checked
         if self.left < 0 or (size is not None and size > available):
             raise CorruptChunkError(key, "its bytes are not all in the file")

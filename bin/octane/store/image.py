@@ -6,9 +6,8 @@ under ``octane``.
 """
 
 import lzma
-import math
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +23,6 @@ from octane.core.errors import OctaneError
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region
 from octane.store.array import Array, open_array
-from octane.store.channels import CHANNEL, place_of
 from octane.store.chunks import (
     METADATA,
     ChunkError,
@@ -34,7 +32,7 @@ from octane.store.chunks import (
     missing_keys,
     stored_objects,
 )
-from octane.store.ngff import Metadata, read_json, read_metadata
+from octane.store.ngff import CHANNEL, TIMEPOINT, Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 
 Attributes = dict[str, object]
@@ -52,10 +50,9 @@ DECODING_ERRORS = (
 )
 """Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
 
-MOST_CHUNKS = 10_000_000
-"""Chunks of an image that can be looked for one by one."""
-MOST_VOXELS = (10**14, 10**10)
-"""Voxels of an image, and of a chunk: beyond them its metadata are wrong."""
+
+LISTED, SHOWN = 16, 24
+"""Places that an error lists, and characters of a name in it."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +139,7 @@ class Image:
             raise self._named(error) from error
 
     def require_chunks(self, region: Region) -> None:
-        """Raise an OctaneError for the first chunk of ``region`` that is lost or is no file."""
+        """Raise an OctaneError for the first chunk of ``region`` that is lost."""
         with self.naming_chunks():
             for key in missing_keys(self.array, self.within(region)):
                 if self.missing == "error":
@@ -233,8 +230,7 @@ def _array(
 ) -> tuple[Array, tuple[int, ...]]:
     """The array of one dataset, and the image's place in it."""
     found = {file: read_json(path / name / file) for file in METADATA}
-    content = found["zarr.json"] or found[".zarray"]
-    if not content:
+    if not (found["zarr.json"] or found[".zarray"]):
         raise OctaneError(
             f"{path} names the dataset {name} and has no such array; the store is incomplete: "
             f"{_restore(path)}"
@@ -244,8 +240,8 @@ def _array(
     except DECODING_ERRORS as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise OctaneError(
-            f"{path} has metadata of the dataset {name} that cannot be read "
-            f"({_wrong_field(content)}: {reason}); {_restore(path)}"
+            f"{path} has metadata of the dataset {name} that cannot be read ({reason}); "
+            f"{_restore(path)}"
         ) from error
     count = len(metadata.axes) + 3
     if len(array.shape) != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
@@ -253,32 +249,41 @@ def _array(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
             f"images of numbers, here of {count} axes."
         )
-    shape, chunks = _shape(array), array.chunks
-    if (
-        min(*chunks, *array.owned) < 1
-        or math.prod(-(-n // c) for n, c in zip(shape, chunks[-3:], strict=True)) > MOST_CHUNKS
-        or any(math.prod(n) > most for n, most in zip((shape, chunks), MOST_VOXELS, strict=True))
-    ):
-        raise OctaneError(
-            f"{path} holds an array of shape {shape} in chunks of {chunks}; octane takes up to "
-            f"{MOST_CHUNKS} chunks of up to {MOST_VOXELS[1]} voxels: correct the metadata of "
-            f"dataset {name}, or rechunk it."
-        )
     return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
 
 
-def _wrong_field(content: dict[str, object]) -> str:
-    """Field that zarr refuses: put one after the other into metadata that it takes."""
-    import zarr
+def place_of(
+    path: Path,
+    axes: Sequence[str],
+    sizes: Sequence[int],
+    labels: Sequence[str],
+    reading: InputParameters | None,
+) -> tuple[int, ...]:
+    """Place of a 3-D image along the other axes of its array, which have these sizes.
 
-    version = 2 if "chunks" in content else 3
-    metadata = zarr.create_array({}, shape=(1, 1, 1), dtype="u1", zarr_format=version).metadata
-    taken = metadata.to_dict()
-    # The type first, as the fill value is one of its own.
-    for name in sorted(content, key=lambda name: name not in ("dtype", "data_type")):
-        taken[name] = content[name]  # ty: ignore - JSON that was read
-        try:
-            type(metadata).from_dict(taken)
-        except DECODING_ERRORS:
-            return name
-    return "a field is missing"
+    ``labels`` are names of the first channels, empty where one has none; ``reading`` is None where
+    there is no way to choose, as for a mask.
+
+    Raises
+    ------
+    OctaneError
+        When there are several and none is chosen, or not the one that is chosen; lists them.
+    """
+    wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
+    places = {}
+    for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
+        names, asked = labels[:count] if axis == CHANNEL else [], wishes.get(axis)
+        number = "0" if asked is None and count == 1 else str(asked)
+        found = [place for place, name in enumerate(names) if name == asked]
+        # No array has so many places that the number of one has ten digits.
+        if number.isdecimal() and len(number) < 10 and int(number) < count:
+            found = [int(number)]
+        if len(found) != 1:
+            has = f"{count} {axis}s" if asked is None else f"no single {axis} '{asked}' but {count}"
+            shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
+            listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
+            more = f" and {count - LISTED} more" if count > LISTED else ""
+            remedy = f"give one with --{axis}" if axis in wishes else "write one of them alone"
+            raise OctaneError(f"{path} has {has}: {listed}{more}; {remedy}.")
+        places[axis] = found[0]
+    return tuple(places[axis] for axis in axes)

@@ -81,7 +81,7 @@ class DirectReader:
         except ChunkError:
             # The read of the chunk raises it again.
             return
-        # Length 0 is the rest of the file; a pipe, which the read refuses, has none.
+        # Length 0 is the rest of the file.
         with suppress(OSError):
             os.posix_fadvise(descriptor, offset, size or 0, os.POSIX_FADV_WILLNEED)
         os.close(descriptor)
@@ -198,5 +198,4 @@ class DirectReader:
 
 def _open(file: Path, key: str) -> int:
     with reading(key):
-        # Without waiting where it is a pipe.
-        return os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+        return os.open(file, os.O_RDONLY)

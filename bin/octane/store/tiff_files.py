@@ -27,9 +27,9 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
 from octane.core.geometry import LENGTHS, Grid, Region, Vector, spelled, vector
-from octane.store.channels import CHANNEL, TIMEPOINT, place_of
-from octane.store.image import DECODING_ERRORS, Attributes
+from octane.store.image import DECODING_ERRORS, Attributes, place_of
 from octane.store.itk_files import TAKEN
+from octane.store.ngff import CHANNEL, TIMEPOINT
 
 if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries

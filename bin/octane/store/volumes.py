@@ -19,9 +19,8 @@ from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, spelled, vector
 from octane.core.metrics import Metrics
-from octane.store.channels import place_of
 from octane.store.chunks import is_store
-from octane.store.image import Attributes, Image, open_image
+from octane.store.image import Attributes, Image, open_image, place_of
 from octane.store.itk_files import (
     FORMATS,
     MILLIMETER,

@@ -48,16 +48,11 @@ struct Block {
 };
 struct Thread {
   unsigned x, y, z, id, lane;
-  unsigned carry;      // of add.cc and sub.cc
   unsigned exchanges;  // so far: two buffers take turns
 };
 struct Fault {
   std::string text;
 };
-
-[[noreturn]] static void trap(const char* what) {
-  throw Fault{std::string("trap: ") + what};
-}
 
 // Memory
 
@@ -118,51 +113,6 @@ static inline T op_brev(T x) {
   for (int i = 0; i < width; i++) reversed |= (x >> i & 1) << (width - 1 - i);
   return reversed;
 }
-template <class T>
-static inline u32 op_bfind(T x, bool as_shift) {
-  typedef typename std::make_unsigned<T>::type U;
-  U magnitude = x < 0 ? ~(U)x : (U)x;
-  if (!magnitude) return 0xffffffffu;
-  u32 place = 63 - __builtin_clzll((u64)magnitude);
-  return as_shift ? sizeof(T) * 8 - 1 - place : place;
-}
-static inline u32 op_prmt(u32 a, u32 b, u32 selector) {
-  u64 source = (u64)b << 32 | a;
-  u32 result = 0;
-  for (int i = 0; i < 4; i++) {
-    u32 pick = selector >> (4 * i);
-    u8 byte = (u8)(source >> (8 * (pick & 7)));
-    if (pick & 8) byte = byte & 0x80 ? 0xff : 0;
-    result |= (u32)byte << (8 * i);
-  }
-  return result;
-}
-template <class T>
-static inline T op_bfe(T x, u32 place, u32 length) {
-  typedef typename std::make_unsigned<T>::type U;
-  const u32 width = sizeof(T) * 8;
-  place &= 255;
-  length &= 255;
-  if (!length) return 0;
-  U moved = place >= width ? (x < 0 ? (U)-1 : 0) : (U)(x >> place);
-  if (length >= width) return (T)moved;
-  U mask = ((U)1 << length) - 1, field = moved & mask;
-  if (std::is_signed<T>::value) {
-    u32 sign = std::min(place + length - 1, width - 1);
-    if ((U)x >> sign & 1) field |= ~mask;
-  }
-  return (T)field;
-}
-template <class T>
-static inline T op_bfi(T field, T into, u32 place, u32 length) {
-  const u32 width = sizeof(T) * 8;
-  place &= 255;
-  length &= 255;
-  if (place >= width || !length) return into;
-  T mask = (length >= width ? (T)-1 : ((T)1 << length) - 1) << place;
-  return (into & ~mask) | ((field << place) & mask);
-}
-
 // Floating point
 
 struct Rounding {
@@ -514,15 +464,6 @@ static u32 shuffle(Thread& thread, u32 value, u32 by, u32 clamp, u32 mask,
   return slots[from];
 }
 
-static u32 ballot(Thread& thread, bool value, u32 mask) {
-  u32* slots = exchange(thread, value, mask);
-  u32 result = 0;
-  unsigned size = meeting->warps[thread.id / WARP].size;
-  for (unsigned i = 0; i < size; i++)
-    if (mask >> i & 1) result |= (u32)(slots[i] != 0) << i;
-  return result;
-}
-
 static void fiber_main() {
   Meeting& m = *meeting;
   Fiber* fiber = m.sequence[m.current];
@@ -568,7 +509,6 @@ static Thread thread_of(unsigned id, const Launch& launch) {
           id / launch.block_x / launch.block_y,
           id,
           id % WARP,
-          0,
           0};
 }
 

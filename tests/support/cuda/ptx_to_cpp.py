@@ -5,7 +5,7 @@ every label a label; kernel.h has the arithmetic and the scheduler. What is not 
 Untranslatable with the instruction: nothing is guessed.
 
 Left out: half2 and bfloat16 arithmetic, textures, tensor cores, clusters, mbarrier, printf (it is
-dropped), barriers other than number 0, calls through pointers, debug information.
+dropped), barriers other than number 0, calls, instructions that no kernel has, debug information.
 
 Usage: ptx_to_cpp.py INPUT.ptx OUTPUT.cpp
 """
@@ -44,7 +44,7 @@ SPECIAL = {
     "%lanemask_gt": "(~((2u << thread.lane) - 1))",
     "%lanemask_ge": "(~((1u << thread.lane) - 1))",
 }
-SIGNATURE = "Launch& launch, Block& block, Thread& thread, {}char* params, char* shared"
+SIGNATURE = "Launch& launch, Block& block, Thread& thread, char* params, char* shared"
 ARRAY = r"((?:\[\d*\])*)"
 IGNORED_DIRECTIVES = (".loc", ".pragma", ".file", ".callprototype", ".maxntid", ".minnctapersm")
 IGNORED_INSTRUCTIONS = ("membar", "fence", "prefetch", "nanosleep", "discard")
@@ -133,9 +133,7 @@ class Module:
         self.text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
         self.output: list[str] = []
         self.variables: dict[str, tuple[str, int, int, bool]] = {}
-        self.functions: set[str] = set()
-        self.kernels: list[Function] = []
-        self.functions_meet = False
+        self.kernels: list[Kernel] = []
 
     def translate(self) -> str:
         items = list(self.items())
@@ -227,19 +225,11 @@ class Module:
 
     def function(self, head: str, body: str) -> None:
         found = re.search(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?", head, re.S)
-        if found:
-            kernel = Function(self, found[1], self.parameters(found[2] or ""), body)
-            kernel.emit()
-            self.kernels.append(kernel)
-            return
-        found = re.search(r"\.func\s*(?:\([^)]*\))?\s*([\w$]+)\s*\((.*?)\)", head, re.S)
         if not found:
             raise Untranslatable(f"function {head[:80]}")
-        function = Function(self, found[1], self.parameters(found[2]), body, is_kernel=False)
-        function.results = re.findall(r"([\w$]+)(?:\[\d+\])?\s*\)\s*" + re.escape(found[1]), head)
-        function.emit()
-        self.functions.add(found[1])
-        self.functions_meet |= function.meets
+        kernel = Kernel(self, found[1], self.parameters(found[2] or ""), body)
+        kernel.emit()
+        self.kernels.append(kernel)
 
     def table(self) -> None:
         """What cuda_driver.cpp reads."""
@@ -252,29 +242,25 @@ class Module:
             ):
                 listed = ", ".join(map(str, values)) or "0"
                 self.output.append(f"static const unsigned {what}_{name}[] = {{{listed}}};")
-            meets = int(kernel.meets or self.functions_meet)
             rows.append(
                 f'{{"{kernel.name}", {len(kernel.parameters)}, sizes_{name}, offsets_{name}, '
-                f"{kernel.parameter_bytes}, {kernel.shared_bytes}, {meets}, K_{name}}},"
+                f"{kernel.parameter_bytes}, {kernel.shared_bytes}, {int(kernel.meets)}, K_{name}}},"
             )
         end = "{nullptr, 0, nullptr, nullptr, 0, 0, 0, nullptr}"
         self.output += ['extern "C" const KernelInfo emu_kernels[] = {', *rows, f"{end}}};"]
 
 
-class Function:
-    """A kernel or a device function."""
+class Kernel:
+    """A kernel; its device functions are inlined."""
 
-    def __init__(self, module, name, parameters, body, *, is_kernel=True):
-        self.module, self.name, self.body, self.is_kernel = module, name, body, is_kernel
+    def __init__(self, module, name, parameters, body):
+        self.module, self.name, self.body = module, name, body
         self.parameters, self.parameter_bytes = parameters
         self.offsets = {name: offset for name, offset, _ in self.parameters}
-        self.results: list[str] = []
         self.registers: dict[str, tuple[str, int]] = {}
         self.declared: list[str] = []
         self.shared: dict[str, int] = {}
         self.local: dict[str, tuple[int, int]] = {}
-        self.call_params: dict[str, int] = {}
-        self.branch_targets: dict[str, list[str]] = {}
         self.shared_bytes = 0
         self.meets = False
 
@@ -310,12 +296,8 @@ class Function:
             return f"((u64){self.shared[name]}u)"
         if name in self.local:
             return f"((u64)(size_t)local{self.local[name][0]})"
-        if name in self.call_params:
-            return f"((u64)(size_t)p_{identifier(name)})"
         if name in self.offsets:
             return f"((u64)(size_t)(params + {self.offsets[name]}))"
-        if name in self.results:
-            return "((u64)(size_t)result)"
         raise Untranslatable(f"operand {name}")
 
     def add_shared(self, name: str, align: int, size: int) -> None:
@@ -334,8 +316,6 @@ class Function:
 
     def write(self, to: str, of: str, expression: str) -> str:
         """The statement that assigns an expression of a type."""
-        if to == "_":
-            return f"(void)({expression});"
         register, number = self.registers[to]
         if "pred" in (of, register):
             return f"r{number} = ({expression});"
@@ -388,28 +368,22 @@ class Function:
     # The body
 
     def emit(self) -> None:
-        code, scopes, last_label = [], [], ""
+        code, scopes = [], []
         for kind, text in self.statements():
             if kind == "label":
                 code.append(f"{label(text)}:;")
-                last_label = text
             elif text == "{":
                 scopes.append(dict(self.registers))
             elif text == "}":
                 self.registers = scopes.pop()
-            elif text.startswith(".branchtargets"):
-                targets = text.removeprefix(".branchtargets").rstrip(";")
-                self.branch_targets[last_label] = split(targets)
             elif statement := self.statement(text.rstrip(";").strip()):
                 code.append(statement)
         declarations = [
             *(f"{cpp_type(unsigned(t)) if t != 'pred' else 'bool'} r{n} = 0;"
               for n, t in enumerate(self.declared)),
             *(f"alignas(16) char local{n}[{size}];" for n, size in self.local.values()),
-            *(f"alignas(16) char p_{identifier(n)}[{s}];" for n, s in self.call_params.items()),
         ]  # fmt: skip
-        prefix, result = ("K", "") if self.is_kernel else ("F", "char* result, ")
-        head = f"static void {prefix}_{identifier(self.name)}({SIGNATURE.format(result)}) {{"
+        head = f"static void K_{identifier(self.name)}({SIGNATURE}) {{"
         self.module.output += [head, *declarations, *code, "}"]
 
     def statements(self):
@@ -459,12 +433,6 @@ class Function:
                 self.add_shared(name, int(align or 8), size)
             else:
                 self.local[name] = (len(self.local), size)
-        elif found := re.match(
-            r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?", text
-        ):
-            of, name, count = found.groups()
-            size = WIDTH[of] // 8 * int(count or 1)
-            self.call_params[name] = max(self.call_params.get(name, 0), size)
         elif not text.startswith(IGNORED_DIRECTIVES):
             raise Untranslatable(f"directive {text}")
         return ""
@@ -485,41 +453,10 @@ class Function:
     def do_bra(self, i):
         return f"goto {label(i.operands[0])};"
 
-    def do_brx(self, i):
-        targets = self.branch_targets[i.operands[1]]
-        cases = " ".join(f"case {n}: goto {label(x)};" for n, x in enumerate(targets))
-        return f"switch ({self.raw(i.operands[0])}) {{ {cases} }}"
-
     def do_ret(self, i):
         return "return;"
 
     do_exit = do_ret
-
-    def do_trap(self, i):
-        return f'trap("{self.name}");'
-
-    def do_call(self, i):
-        found = re.match(
-            r"(?:\(([\w$]+)\)\s*,\s*)?([\w$]+)\s*(?:,\s*\(([^)]*)\))?", ", ".join(i.operands)
-        )
-        if not found:
-            raise Untranslatable(f"{self.name}: {i.text}")
-        result, function, given = found[1], found[2], split(found[3] or "")
-        if function == "__assertfail":
-            return f'trap("assertion in {self.name}");'
-        if function == "vprintf":
-            return ""
-        if function not in self.module.functions:
-            raise Untranslatable(f"{self.name}: call of {function}")
-        self.meets |= self.module.functions_meet
-        pack = "alignas(16) char packed[512]; size_t offset = 0;"
-        for name in given:
-            size = self.call_params[name]
-            pack += f" memcpy(packed + offset, p_{identifier(name)}, {size});"
-            pack += f" offset += {-(-size // 8) * 8};"
-        to = f"p_{identifier(result)}" if result else "nullptr"
-        arguments = f"launch, block, thread, {to}, packed, shared"
-        return f"{{ {pack} F_{identifier(function)}({arguments}); }}"
 
     def do_mov(self, i):
         to, source = i.operands
@@ -571,8 +508,8 @@ class Function:
             value += f" {'-' if 'to' in i.modifiers else '+'} (u64)(size_t)shared"
         return self.write(i.operands[0], "u64", value)
 
-    def do_atom(self, i, operands=None):
-        to, address, *values = operands or i.operands
+    def do_atom(self, i):
+        to, address, *values = i.operands
         space = "shared" if self.space(i).startswith("shared") else "global"
         kind = i.one_of("add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec")
         of = integer(i.type)
@@ -580,9 +517,6 @@ class Function:
         update = self.write(to, of, f"atomic_{kind}<{cpp_type(of)}>(p, {given})")
         check = self.check(space, "p", WIDTH[of] // 8)
         return f"{{ char* p = {self.pointer(address, space)}; {check} {update} }}"
-
-    def do_red(self, i):
-        return self.do_atom(i, ["_", *i.operands])
 
     # Floating point
 
@@ -635,42 +569,16 @@ class Function:
     do_float_sqrt = do_float_rcp = do_float_rsqrt = approximation
     do_float_ex2 = do_float_lg2 = do_float_sin = do_float_cos = do_float_tanh = approximation
 
-    def do_float_copysign(self, i):
-        sign, size = self.values(i)
-        return self.write(i.operands[0], i.type, f"std::copysign({size}, {sign})")
-
-    def do_testp(self, i):
-        value = self.values(i)[0]
-        test = {
-            "finite": f"std::isfinite({value})",
-            "infinite": f"std::isinf({value})",
-            "number": f"!std::isnan({value})",
-            "notanumber": f"std::isnan({value})",
-            "normal": f"std::isnormal({value})",
-            "subnormal": f"std::fpclassify({value}) == FP_SUBNORMAL",
-        }[i.modifiers[0]]
-        return self.write(i.operands[0], "pred", test)
-
     # Integers
 
-    def do_add(self, i, carry=""):
-        sign = "+" if i.name.startswith("add") else "-"
-        of = unsigned(i.type)
-        x, y = self.values(i, of)
-        if "sat" in i.modifiers:
+    def do_add(self, i):
+        sign = "+" if i.name == "add" else "-"
+        x, y = self.values(i, unsigned(i.type))
+        if i.one_of("sat", "cc"):
             raise Untranslatable(f"{self.name}: {i.text}")
-        if carry or "cc" in i.modifiers:
-            total = f"u128 z = (u128){x} {sign} (u128){y}{carry};"
-            assign = self.write(i.operands[0], of, f"({of})z")
-            return f"{{ {total} thread.carry = (z >> {WIDTH[of]}) & 1; {assign} }}"
         return self.write(i.operands[0], i.type, f"({x} {sign} {y})")
 
     do_sub = do_add
-
-    def do_addc(self, i):
-        return self.do_add(i, f" {'+' if i.name == 'addc' else '-'} thread.carry")
-
-    do_subc = do_addc
 
     def do_mul(self, i):
         to, x, y, *added = i.operands
@@ -703,10 +611,6 @@ class Function:
     def do_neg(self, i):
         return self.write(i.operands[0], i.type, f"(0 - {self.values(i, unsigned(i.type))[0]})")
 
-    def do_abs(self, i):
-        bits = self.values(i, unsigned(i.type))[0]
-        return self.write(i.operands[0], i.type, f"({self.values(i)[0]} < 0 ? 0 - {bits} : {bits})")
-
     def do_min(self, i):
         values = ", ".join(self.values(i))
         return self.write(i.operands[0], i.type, f"{i.name}_of<{cpp_type(i.type)}>({values})")
@@ -725,9 +629,6 @@ class Function:
         operator = "!" if i.type == "pred" else "~"
         return self.write(i.operands[0], i.type, f"{operator}{self.values(i)[0]}")
 
-    def do_cnot(self, i):
-        return self.write(i.operands[0], i.type, f"({self.values(i)[0]} == 0)")
-
     def do_shl(self, i):
         width, of = WIDTH[i.type], unsigned(i.type)
         value, by = self.read(i.operands[1], of), self.read(i.operands[2], "u32")
@@ -741,54 +642,12 @@ class Function:
         moved = f"({value} >> ({by} & {width - 1}))"
         return self.write(i.operands[0], of, f"({by} >= {width} ? {far} : {moved})")
 
-    def do_shf(self, i):
-        low, high, by = self.values(i, "u32")
-        by = f"({by} & 31)" if "wrap" in i.modifiers else f"min_of<u32>(32, {by})"
-        both = f"(((u64){high} << 32) | {low})"
-        right = "r" in i.modifiers
-        value = f"(u32)({both} >> {by})" if right else f"(u32)(({both} << {by}) >> 32)"
-        return self.write(i.operands[0], "u32", value)
-
-    def do_lop3(self, i):
-        values = [self.read(x, "u32") for x in i.operands[1:4]]
-        table = int(i.operands[4], 0)
-        terms = [
-            "(" + " & ".join(("" if row >> (2 - n) & 1 else "~") + x
-                             for n, x in enumerate(values)) + ")"
-            for row in range(8)
-            if table >> row & 1
-        ]  # fmt: skip
-        return self.write(i.operands[0], "u32", " | ".join(terms) or "0")
-
-    def do_prmt(self, i):
-        if i.modifiers != ["b32"]:
-            raise Untranslatable(f"{self.name}: {i.text}")
-        return self.write(i.operands[0], "u32", f"op_prmt({', '.join(self.values(i, 'u32'))})")
-
-    def do_bfe(self, i):
-        value = self.read(i.operands[1], i.type)
-        place, length = (self.read(x, "u32") for x in i.operands[2:])
-        call = f"op_bfe<{cpp_type(i.type)}>({value}, {place}, {length})"
-        return self.write(i.operands[0], i.type, call)
-
-    def do_bfi(self, i):
-        of = unsigned(i.type)
-        field, into = (self.read(x, of) for x in i.operands[1:3])
-        place, length = (self.read(x, "u32") for x in i.operands[3:])
-        call = f"op_bfi<{of}>({field}, {into}, {place}, {length})"
-        return self.write(i.operands[0], of, call)
-
     def do_clz(self, i):
         of = unsigned(i.type)
         result = of if i.name == "brev" else "u32"
         return self.write(i.operands[0], result, f"op_{i.name}({self.values(i, of)[0]})")
 
     do_popc = do_brev = do_clz
-
-    def do_bfind(self, i):
-        shift = "true" if "shiftamt" in i.modifiers else "false"
-        call = f"op_bfind<{cpp_type(i.type)}>({self.values(i)[0]}, {shift})"
-        return self.write(i.operands[0], "u32", call)
 
     # Choice, comparison, conversion
 
@@ -797,12 +656,6 @@ class Function:
         yes, no = (self.read(x, of) for x in i.operands[1:3])
         chosen = f"({self.read(i.operands[3], 'pred')} ? {yes} : {no})"
         return self.write(i.operands[0], of, chosen)
-
-    def do_slct(self, i):
-        of, by = unsigned(i.modifiers[-2]), i.modifiers[-1]
-        yes, no = (self.read(x, of) for x in i.operands[1:3])
-        key = self.read_float(i, i.operands[3], by)
-        return self.write(i.operands[0], of, f"({key} >= 0 ? {yes} : {no})")
 
     def comparison(self, i, of: str) -> str:
         name = i.modifiers[0]
@@ -832,16 +685,6 @@ class Function:
         return f"{{ bool v = {self.comparison(i, i.type)}; {assigned} }}"
 
     do_float_setp = do_setp
-
-    def do_set(self, i):
-        if i.one_of("and", "or", "xor"):
-            raise Untranslatable(f"{self.name}: {i.text}")
-        result = i.modifiers[-2]
-        true = "1.0f" if result == "f32" else "0xffffffffu"
-        value = f"({self.comparison(i, i.type)} ? {true} : 0)"
-        return self.write(i.operands[0], "f32" if result == "f32" else "u32", value)
-
-    do_float_set = do_set
 
     def do_cvt(self, i):
         to, source = i.modifiers[-2], i.modifiers[-1]
@@ -884,10 +727,6 @@ class Function:
 
     do_barrier = do_bar
 
-    def do_activemask(self, i):
-        self.meets = True
-        return self.write(i.operands[0], "u32", "0xffffffffu")
-
     def do_shfl(self, i):
         self.meets = True
         mode = i.one_of("up", "down", "bfly", "idx")
@@ -899,16 +738,6 @@ class Function:
         if valid and valid != "_":
             assigned += self.write(valid.strip(), "pred", "valid")
         return f"{{ bool valid; u32 v = {call}; {assigned} }}"
-
-    def do_vote(self, i):
-        self.meets = True
-        value, mask = self.read(i.operands[1], "pred"), self.read(i.operands[2], "u32")
-        mode = i.one_of("all", "any", "ballot")
-        call = f"ballot(thread, {'!' if mode == 'all' else ''}{value}, {mask})"
-        if mode == "ballot":
-            return self.write(i.operands[0], "u32", call)
-        test = {"any": "!= 0", "all": "== 0"}[mode]
-        return self.write(i.operands[0], "pred", f"{call} {test}")
 
 
 def main() -> None:

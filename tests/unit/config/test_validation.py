@@ -4,8 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from octane.config.params import N4Parameters, WorkflowParameters
-from octane.config.validation import read_object, spelled
-from octane.core.errors import OctaneError
+from octane.config.validation import spelled
 
 
 def lines(model, values, style="flag"):
@@ -48,14 +47,3 @@ def test_only_the_problems_of_some_parameters():
         N4Parameters.model_validate({"strength": 2, "shrink_factor": 0})
     (line,) = spelled(caught.value, N4Parameters, "key", {"strength", "mode"})
     assert line.startswith("strength is 2: ")
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("{", "cannot be read as JSON"), ("[1]", "holds no JSON object"), (None, "cannot be read")],
-)
-def test_a_file_that_is_no_json_object_is_refused(tmp_path, content, words):
-    if content is not None:
-        (tmp_path / "s.json").write_text(content)
-    with pytest.raises(OctaneError, match=rf"s\.json {words}"):
-        read_object(tmp_path / "s.json")

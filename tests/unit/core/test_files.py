@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-from platform import node
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,7 +11,7 @@ import pytest
 
 from octane.core import files
 from octane.core.errors import NoSpaceError, OctaneError
-from octane.core.files import PARTIAL, REPLACED, bring_to_disk, write_object, writing
+from octane.core.files import PARTIAL, bring_to_disk, write_object, writing
 
 
 def replace(folder):
@@ -122,17 +121,6 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
             partial.mkdir()
         assert living.exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
-
-
-def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
-    # A file system that cannot swap names, and a kill between the two renames.
-    monkeypatch.setattr(files, "_exchange", lambda *_: False)
-    store.rename(store.with_name(f"{REPLACED}{node()}-7-{store.name}"))
-    with pytest.raises(OctaneError, match="exists already"), writing(store):
-        pytest.fail("the result was not there")
-    assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
-    replace(store)
-    assert [p.name for p in store.iterdir()] == ["new"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.simulated import VARIABLE, simulated_uuid
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 WAIT = ("sh", "-c", "echo there; read x")
@@ -184,18 +184,8 @@ def test_a_waiting_user_sees_why_and_others_see_who_waits(slot, there, ended):
     assert record["simulated"] is True
     assert [len(gpu["holders"]) for gpu in record["gpus"]] == [1, 1]
     assert [waiter["pid"] for waiter in record["waiters"]] == [large.pid]
-    code, lines, _ = ended("--dry-run", "--memory", "4GB")
-    assert code == 1
-    assert lines == "GPU 0: 1 of 1 slots taken\nGPU 1: 1 of 1 slots taken\n"
     one.communicate("\n")
     assert large.stdout.readline() == "there\n"
-
-
-def test_a_dry_run_names_the_gpu_and_takes_nothing(ended, tmp_path):
-    code, out, _ = ended("--dry-run", "--memory", "4GB", CUDA_VISIBLE_DEVICES="1")
-    assert code == 0
-    assert out == f"GPU 0: hidden by CUDA_VISIBLE_DEVICES\nGPU 1: would be taken ({SECOND})\n"
-    assert held(tmp_path) == []
 
 
 def test_without_a_gpu_in_time_the_command_runs_with_none(there, ended):
@@ -241,8 +231,6 @@ def test_a_machine_without_gpus_says_so(ended):
     none = {VARIABLE: "0x1GB"}
     assert ended("--status", **none)[1] == "No GPU can be leased, because there is no GPU.\n"
     assert json.loads(ended("--status", "--json", **none)[1])["gpus"] == []
-    code, out, _ = ended("--dry-run", "--memory", "4GB", **none)
-    assert (code, out) == (1, "No GPU, because there is no GPU.\n")
 
 
 def test_foreign_processes_and_faults_are_shown(ended, tmp_path):
@@ -254,7 +242,3 @@ def test_foreign_processes_and_faults_are_shown(ended, tmp_path):
     assert "10.0 GB of 40.0 GB free, 10.0 GB to give, 97 % busy" in shown
     assert "other   pid 1  30.0 GB" in shown
     assert "NVML reports: GPU is lost" in shown
-    lines = ended("--dry-run", "--memory", "4GB", **{VARIABLE: str(gpus)})[1]
-    assert lines == (
-        "GPU 0: 97 % busy, and another process is there\nGPU 1: NVML reports: GPU is lost\n"
-    )

@@ -14,10 +14,9 @@ import pytest
 from octane.core.errors import OctaneError
 from octane.gpu import lease as leases
 from octane.gpu import nvml
-from octane.gpu.inventory import Gpu, GpuProcess, GpusUnavailableError
+from octane.gpu.inventory import VARIABLE, Gpu, GpuProcess, GpusUnavailableError, simulated_uuid
 from octane.gpu.lease import Taker, lease, parse_memory
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-from octane.gpu.simulated import VARIABLE, simulated_uuid
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 GB = 10**9
@@ -247,9 +246,6 @@ def test_an_interrupt_right_after_the_grant_loses_nothing(folder, monkeypatch):
         ("4GB", {"slots": 0}, "give at least 1 and 0"),
         ("4GB", {"timeout": float("nan")}, "a timeout of nan s"),
         ("4GB", {"timeout": -1}, "a timeout of -1 s"),
-        (-1, {}, "give a size such as 4GB"),
-        ("9" * 30 + "B", {}, "give a size such as 4GB"),
-        ("9" * 400 + "B", {}, "give a size such as 4GB"),
         ("much", {}, "'much' is not a size"),
     ],
 )

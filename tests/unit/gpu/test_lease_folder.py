@@ -237,18 +237,6 @@ def test_a_folder_in_which_leases_are_not_safe_is_refused(path, make, words):
         LeaseFolder(path)
 
 
-def test_two_that_make_the_folder_at_once_use_the_same(path):
-    first, second = LeaseFolder(path), LeaseFolder(path)
-    second._make()  # replaces the folder of the first, which is empty
-    slot = take(first)
-    second._make()  # comes too late
-    assert list(path.parent.iterdir()) == [path]
-    assert names(first) == names(second) == ["GPU-0.0"]
-    slot.release()
-    first.close()
-    second.close()
-
-
 @pytest.mark.parametrize("call", ["open", "pwrite", "scandir"])
 def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, call):
     def refuse(*_, **__):

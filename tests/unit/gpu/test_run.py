@@ -1,4 +1,4 @@
-"""The one retry loop, and steps in it, on devices that compute with NumPy and fail on demand."""
+"""The one retry loop, on devices that compute with NumPy and fail on demand."""
 
 import gc
 import logging
@@ -9,21 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from octane.config.params import (
-    ExecutionParameters,
-    LeaseParameters,
-    N4Parameters,
-    ResampleParameters,
-)
+from octane.config.params import LeaseParameters
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run
 from octane.gpu.device import DeviceMissingError, DeviceTakenError
+from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease_folder import LeaseFolder
-from octane.gpu.simulated import VARIABLE, simulated_uuid
-from octane.steps import n4
-from octane.steps import resample as step_resample
-from octane.store.image import open_image
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 GB = 10**9
@@ -264,77 +256,3 @@ def test_cpu_makes_no_device_and_looks_for_none(on_gpu, tmp_path, monkeypatch):
 def test_another_error_is_the_works_own(on_gpu):
     with pytest.raises(ZeroDivisionError):
         on_gpu(lambda share: 1 / 0)
-
-
-@pytest.fixture
-def gpus(quick, tmp_path_factory):
-    """Two simulated GPUs that compute with NumPy, leased from a folder of their own."""
-    quick.setenv(VARIABLE, "2x40GB")
-    quick.setattr(run, "CupyDevice", FakeDevices())
-    quick.setattr(step_resample.CupyDevice, "missing", lambda: None)
-    return LeaseParameters(gpu_lock_dir=tmp_path_factory.mktemp("leases"), gpu_timeout=5)
-
-
-def resample(source, destination, reading, backend, sharing=None):
-    execution = ExecutionParameters(backend=backend, workers=4)
-    parameters = ResampleParameters(resolution=(10.0, 10.0, 10.0))
-    metrics = step_resample.resample_image(
-        source, destination, parameters, reading, execution, sharing
-    )
-    return open_image(destination).array.opened[:], metrics
-
-
-@pytest.mark.parametrize("failures", [0, 2])
-def test_resample_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
-    rng, write_mosaic, reading, gpus, tmp_path, monkeypatch, failures
-):
-    voxels = rng.gamma(2.0, 300.0, (8, 60, 80)).astype(np.float32)
-    mosaic = write_mosaic("a.zarr", voxels, (8, 20, 20), (5.0, 5.0, 5.0))  # twelve tiles
-    expected, _ = resample(mosaic, tmp_path / "cpu.ome.zarr", reading, "cpu")
-    real, done = step_resample._resampled, []
-
-    def work(plan, tile, lane):
-        # In the middle, and as long as there are too many tiles on the device.
-        if len(done) >= 3 and plan.workers > 4 // 2**failures:
-            raise NoMemoryError
-        done.append(tile)
-        return real(plan, tile, lane)
-
-    monkeypatch.setattr(step_resample, "_resampled", work)
-    result, metrics = resample(mosaic, tmp_path / "gpu.ome.zarr", reading, "gpu", gpus)
-    np.testing.assert_array_equal(result, expected)
-    recorded = metrics.figures["gpu"]
-    outcomes = [(a["outcome"], a["batch"]) for a in recorded["attempts"]]
-    in_vain = [("out of memory", 4), ("out of memory", 2)][:failures]
-    assert outcomes == [*in_vain, ("done", 4 // 2**failures)]
-    assert recorded["backend"] == "gpu"
-    assert metrics.figures["pipeline"]["RESAMPLE"]["workers"] == 4 // 2**failures
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "cpu.ome.zarr", "gpu.ome.zarr"]
-
-
-def test_n4_on_a_gpu_that_runs_out_of_memory_ends_with_the_same(
-    rng, write_image, reading, gpus, tmp_path, monkeypatch
-):
-    shading = np.exp(np.linspace(-0.3, 0.3, 40)).astype(np.float32)
-    voxels = (rng.normal(100, 5, (24, 32, 40)) * shading).astype(np.float32)
-    source = write_image("a.zarr", voxels)
-    parameters = N4Parameters(mask="none", iterations=(5,), shrink_factor=(1, 1, 1))
-    real, failures = n4.fit_bias_field, iter([NoMemoryError])
-
-    def fit(*args, **more):
-        for error in failures:
-            raise error
-        return real(*args, **more)
-
-    def correct(backend):
-        destination = tmp_path / f"{backend}.ome.zarr"
-        execution = ExecutionParameters(backend=backend, workers=2)
-        metrics = n4.correct_bias(source, destination, parameters, reading, execution, gpus)
-        return open_image(destination).array.opened[:], metrics
-
-    expected, _ = correct("cpu")
-    monkeypatch.setattr(n4, "fit_bias_field", fit)
-    found, metrics = correct("gpu")
-    np.testing.assert_array_equal(found, expected)
-    outcomes = [a["outcome"] for a in metrics.figures["gpu"]["attempts"]]
-    assert outcomes == ["out of memory", "done"]

@@ -1,7 +1,6 @@
 """PREFLIGHT: every problem at once, one line each; what passes becomes the plan."""
 
 import json
-import os
 import re
 import shutil
 from contextlib import nullcontext
@@ -341,9 +340,6 @@ def test_a_missing_chunk_is_named_unless_it_is_filled(problems, plan, mosaics):
     assert "section_02.ome.zarr: chunk 0/c/0/1/2" in line
     assert "--missing_chunks fill" in line
     plan(mosaics, missing_chunks="fill")
-    os.mkfifo(mosaics / "section_02.ome.zarr/0/c/0/1/2")
-    (line,) = problems(mosaics, missing_chunks="fill")
-    assert "chunk 0/c/0/1/2 cannot be decoded (it is no file)" in line
 
 
 def test_what_a_step_cannot_do_is_refused_unless_it_is_skipped(

@@ -1,7 +1,6 @@
 """Metadata of others: read where it is right, refused in one sentence where it is not."""
 
 import json
-import os
 import shutil
 from math import nan
 from pathlib import Path
@@ -72,8 +71,8 @@ def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multisc
     assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
 
 
-@pytest.mark.parametrize("axes", [["z", "y", "x"], [{"name": name} for name in "zyx"]])
-def test_no_unit_stops_the_run_and_asks_for_one(change_multiscale, axes):
+def test_no_unit_stops_the_run_and_asks_for_one(change_multiscale):
+    axes = [{"name": name} for name in "zyx"]
     path = change_multiscale(lambda multiscale: multiscale.update(axes=axes))
     refused(path, "--input-unit")
     assert open_image(path, input_unit="millimeter").grid.spacing == (10_000.0,) * 3
@@ -101,7 +100,7 @@ def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_fore
                 ([{"type": "scale"}], "no valid scale"),
                 ([scale(1, 1, 1), shift(1, 2)], "no valid translation"),
                 ([scale(1, 1, 1), shift(nan, 1, 1)], r"translation\.0"),
-                ([scale(1, 1, 1), shift(1e200, 1, 1)], "which no image has"),
+                ([scale(1e12, 1, 1)], "which no image has"),
                 ([{"type": 5}], "type"),
             )
         ),
@@ -111,19 +110,24 @@ def test_an_image_without_axes_unit_or_scale_is_refused(write_foreign, given, wo
     refused(write_foreign("a.zarr", VOXELS, **given), words)
 
 
-FILES = {
-    "0.4": (".zgroup", ".zattrs", "0/.zarray", "0/0.0.0"),
-    "0.5": ("zarr.json", "0/zarr.json", "0/c/0/0/0"),
-}
-
-
-@pytest.mark.parametrize(("version", "name"), [(v, name) for v in FILES for name in FILES[v]])
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(write_foreign, version, name):
-    path = write_foreign("a.zarr", VOXELS, version=version)
-    (path / name).unlink()
-    os.mkfifo(path / name)
-    for missing in ("error", "fill"):
-        refused(path, "is no JSON|it is no file", missing)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("compressor", {"id": "foo"}),
+        ("filters", [{"id": "foo"}]),
+        ("dtype", "foo"),
+        ("dtype", "|V8"),
+        ("shape", [8, 8]),
+        ("shape", [0, 8, 8]),
+        ("chunks", [8, 8]),
+        ("zarr_format", 99),
+    ],
+)
+def test_an_array_that_zarr_does_not_read_is_refused(write_foreign, field, value):
+    path = write_foreign("a.zarr", VOXELS)
+    content = json.loads((path / "0/.zarray").read_text())
+    (path / "0/.zarray").write_text(json.dumps(content | {field: value}))
+    refused(path, "the dataset 0|holds an array of")
 
 
 @pytest.mark.parametrize(
