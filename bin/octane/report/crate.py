@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote
-
-from rocrate.model import ContextEntity, Entity
-from rocrate.rocrate import ROCrate
 
 from octane.config.schema import entries
 from octane.core.records import ORDER, Record
@@ -21,11 +19,16 @@ from octane.core.records import ORDER, Record
 CRATE = "ro-crate-metadata.json"
 """Name of the file, by which readers know a folder as a crate."""
 
+RO = "https://w3id.org/ro/crate/1.1"
+WORKFLOWS = "https://w3id.org/workflowhub/workflow-ro-crate"
+BIOSCHEMAS = "https://bioschemas.org/profiles"
 PROFILES = ("process", "workflow", "provenance")
 TERMS = "https://w3id.org/ro/terms/workflow-run"
 KINDS = {"bool": "Boolean", "int": "Integer", "float": "Float"}
 NAMES = {(entry.step, entry.field): entry.name for entry in entries()}
 """Parameters of the workflow by their step and field."""
+
+Entity = dict[str, object]
 
 
 def _time(seconds: float) -> str:
@@ -36,18 +39,37 @@ def _started(record: Record) -> float:
     return record.timeline.started if record.timeline else 0.0
 
 
-class _Crate(ROCrate):
+def _append(entity: Entity, name: str, value: Entity) -> None:
+    entity[name] = [*cast("list[Entity]", entity.get(name, [])), value]
+
+
+def _referring(value: object) -> object:
+    """Put the name of an entity in its place."""
+    if isinstance(value, list):
+        return [_referring(own) for own in value]
+    return {"@id": value["@id"]} if isinstance(value, dict) else value
+
+
+class _Crate:
     """A crate of RO-Crate 1.1, which the profiles of workflow runs extend."""
 
     def __init__(self) -> None:
-        super().__init__(version="1.1")
-        self.metadata.extra_contexts.append(f"{TERMS}/context")
+        self.entities: dict[str, Entity] = {}
+        self.root = self.entity("./", "Dataset")
+        profiles = [{"@id": RO}, {"@id": f"{WORKFLOWS}/1.0"}]
+        self.entity(CRATE, "CreativeWork", conformsTo=profiles, about=self.root)
 
-    def entity(self, name: str, kind: str, /, **properties: object) -> Entity:
+    def entity(self, name: str, kind: str | list[str], /, **properties: object) -> Entity:
         """Return the entity of a name, which is made once; properties of None are left out."""
         known = {n: v for n, v in properties.items() if v is not None}
         name = quote(name, safe="/:#?=&%@,;()!$*'~+")
-        return self.get(name) or self.add(ContextEntity(self, name, {"@type": kind, **known}))
+        return self.entities.setdefault(name, {"@id": name, "@type": kind, **known})
+
+    def part(self, name: str, kind: str | list[str], /, **properties: object) -> Entity:
+        """Add a file or a folder of the results."""
+        made = self.entity(name, kind, **properties)
+        _append(self.root, "hasPart", made)
+        return made
 
     def value(self, kind: str, name: str, value: object, **properties: object) -> Entity:
         """Return the entity of a value; equal values of several tasks are one."""
@@ -90,8 +112,8 @@ def crate(
     """
     made = _Crate()
     for name, text in files.items():
-        add = made.add_dataset if name.endswith("/") else made.add_file
-        add(dest_path=name, properties={"name": name.rstrip("/"), "description": text})
+        kind = "Dataset" if name.endswith("/") else "File"
+        made.part(name, kind, name=name.rstrip("/"), description=text)
     workflow, common = _workflow(made, run), dict[str, Entity]()
     if image := run.get("image"):
         kind = {"@id": f"{TERMS}#{'SIF' if image.endswith('.sif') else 'Docker'}Image"}
@@ -100,20 +122,20 @@ def crate(
     tasks = [_task(made, workflow, name, record, common) for name, record in records]
     first = next((step for step in ORDER if any(r.step == step for _, r in records)), None)
     given = [path for _, r in records if r.step == first for path in made.inputs(r)]
-    given += [value for value in made.get_by_type("PropertyValue") if "exampleOfWork" in value]
+    given += [value for value in made.entities.values() if "exampleOfWork" in value]
     whole = made.action(
         "run",
         [record for _, record in records],
         name=f"octane on {subject}",
         instrument=workflow,
         object=given,
-        result=next((made.get(quote(n)) for n in files if n.endswith(".ome.zarr/")), None),
+        result=next((made.entities[quote(n)] for n in files if n.endswith(".ome.zarr/")), None),
         description=", ".join(f"{name}: {value}" for name, value in run.items()),
         **common,
     )
     controls = []
     for (name, record), task in zip(records, tasks, strict=True):
-        step = made.get(f"#step-{record.step}")
+        step = made.entities[f"#step-{record.step}"]
         control = made.entity(f"#control-{name}", "ControlAction", instrument=step, object=task)
         controls.append(control)
     engine = {"name": "Nextflow", "softwareVersion": run.get("Nextflow")}
@@ -125,7 +147,7 @@ def crate(
         object=controls,
         result=whole,
     )
-    root = made.root_dataset
+    root = made.root
     root["name"] = f"{subject}: reconstruction by octane"
     root["description"] = "A serial-section volume with its records and its provenance."
     root["license"] = made.entity("#license", "CreativeWork", name="No licence was stated")
@@ -133,9 +155,10 @@ def crate(
     for name in PROFILES:
         known = {"name": f"{name.capitalize()} Run Crate", "version": "0.5"}
         profile = made.entity(f"https://w3id.org/ro/wfrun/{name}/0.5", "CreativeWork", **known)
-        root.append_to("conformsTo", profile)
+        _append(root, "conformsTo", profile)
     root["mentions"] = [whole, organized, *tasks]
-    return made.metadata.generate()
+    graph = [{n: _referring(v) for n, v in e.items()} for e in made.entities.values()]
+    return {"@context": [f"{RO}/context", f"{TERMS}/context"], "@graph": graph}
 
 
 def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
@@ -148,11 +171,15 @@ def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
         source = Path(run["script"]).as_uri()
     kinds = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
     version = " ".join(run[name] for name in ("octane", "revision", "code") if run.get(name))
-    profile = {"@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"}
-    known = {"@type": kinds, "name": "octane", "version": version, "conformsTo": profile}
-    return made.add_workflow(
-        source, main=True, lang="nextflow", lang_version=run.get("Nextflow"), properties=known
+    profile = {"@id": f"{BIOSCHEMAS}/ComputationalWorkflow/1.0-RELEASE"}
+    workflow = made.part(source, kinds, name="octane", version=version, conformsTo=profile)
+    page = {"@id": "https://www.nextflow.io/"}
+    language = {"name": "Nextflow", "identifier": page, "url": page}
+    workflow["programmingLanguage"] = made.entity(
+        f"{WORKFLOWS}#nextflow", "ComputerLanguage", **language, version=run.get("Nextflow")
     )
+    made.root["mainEntity"] = workflow
+    return workflow
 
 
 def _tool(made: _Crate, workflow: Entity, record: Record) -> Entity:
@@ -162,11 +189,11 @@ def _tool(made: _Crate, workflow: Entity, record: Record) -> Entity:
         f"{n} {v}" for n, v in record.versions.items() if n != "octane"
     ]
     tool = made.entity(f"#tool-{record.step}", "SoftwareApplication", **known)
-    if f"#step-{record.step}" not in made:
+    if f"#step-{record.step}" not in made.entities:
         place = str(ORDER.index(record.step)) if record.step in ORDER else None
         known = {"name": record.step, "position": place, "workExample": tool}
-        workflow.append_to("step", made.entity(f"#step-{record.step}", "HowToStep", **known))
-        workflow.append_to("hasPart", tool)
+        _append(workflow, "step", made.entity(f"#step-{record.step}", "HowToStep", **known))
+        _append(workflow, "hasPart", tool)
     return tool
 
 
@@ -177,10 +204,14 @@ def _setting(made: _Crate, workflow: Entity, step: str, field: str, value: objec
     if label is None:
         return made.value("value", f"{step}_{field}", value)
     slot = f"#parameter-{label}"
-    if slot not in made:
+    if slot not in made.entities:
         kind = KINDS.get(type(value).__name__, "Text")
-        workflow.append_to("input", made.add_formal_parameter(label, kind, slot))
-    return made.value("value", label, value, exampleOfWork=made.get(slot))
+        known = {"name": label, "additionalType": kind, "valueRequired": False}
+        profile = {"@id": f"{BIOSCHEMAS}/FormalParameter/1.0-RELEASE"}
+        _append(
+            workflow, "input", made.entity(slot, "FormalParameter", **known, conformsTo=profile)
+        )
+    return made.value("value", label, value, exampleOfWork=made.entities[slot])
 
 
 def _task(
@@ -197,7 +228,7 @@ def _task(
         name=name,
         instrument=_tool(made, workflow, record),
         object=[*made.inputs(record), *given],
-        result=made.get(f"metrics/{name}_metrics.json"),
+        result=made.entities.get(f"metrics/{name}_metrics.json"),
         resourceUsage=[made.value("usage", n, v, propertyID=n) for n, v in facts.items()],
         description=" ".join(record.command),
         **common,

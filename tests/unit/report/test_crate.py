@@ -2,6 +2,7 @@ import json
 import re
 
 import pytest
+from rocrate.rocrate import ROCrate
 
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
@@ -119,3 +120,19 @@ def test_a_setting_and_a_fact_of_one_name_and_value_are_two(entities):
     found = entities_of([("n4", record)])
     assert "exampleOfWork" in found["#value-backend-gpu"]
     assert found["#usage-backend-gpu"]["propertyID"] == "backend"
+
+
+def test_the_library_of_ro_crates_reads_it(tmp_path):
+    for name in FILES:
+        place = tmp_path / name
+        place.mkdir(parents=True) if name.endswith("/") else place.parent.mkdir(exist_ok=True)
+        place.is_dir() or place.touch()
+    (tmp_path / CRATE).write_text(json.dumps(crate("sub-01", RUN, RECORDS, FILES)))
+    read = ROCrate(tmp_path)
+    assert read.mainEntity["programmingLanguage"]["name"] == "Nextflow"
+    assert {part.id for part in read.root_dataset["hasPart"]} >= {"sub-01_n4.ome.zarr/"}
+    assert {task["instrument"]["name"] for task in read.get_by_type("CreateAction")} == {
+        "octane",
+        "n4.py",
+        "resample.py",
+    }
