@@ -108,7 +108,7 @@ def crate(
     parts: list[Entity] = []
     for name, text in files.items():
         kind = "Dataset" if name.endswith("/") else "File"
-        parts.append(made.entity(name, kind, name=name.rstrip("/"), description=text))
+        parts.append(made.entity(quote(name), kind, name=name.rstrip("/"), description=text))
     workflow, common = _workflow(made, run), dict[str, Entity]()
     if image := run.get("image"):
         kind = {"@id": f"{TERMS}#{'SIF' if image.endswith('.sif') else 'Docker'}Image"}
@@ -220,7 +220,7 @@ def _task(made: _Crate, name: str, record: Record, common: Mapping[str, Entity])
         name=name,
         instrument=_tool(made, record),
         object=[*made.inputs(record), *given],
-        result=made.entities.get(f"metrics/{name}_metrics.json"),
+        result=made.entities.get(quote(f"metrics/{name}_metrics.json")),
         resourceUsage=[made.value("usage", n, v, propertyID=n) for n, v in facts.items()],
         description=" ".join(record.command),
         **common,

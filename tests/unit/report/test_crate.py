@@ -1,5 +1,6 @@
 import json
 import re
+from urllib.parse import quote
 
 import pytest
 from rocrate.rocrate import ROCrate
@@ -26,7 +27,7 @@ def record(step: str, start: float, source: str, **settings: object) -> Record:
 
 RECORDS = [
     ("n4", record("n4", 1.7e9 + 100, "s.ome.zarr", strength=1.0, mask=None)),
-    ("section_01_resample", record("resample", 1.7e9, "a.ome.zarr", resolution=[10.0])),
+    ("section 01_resample", record("resample", 1.7e9, "a.ome.zarr", resolution=[10.0])),
     ("section_02_resample", record("resample", 1.7e9 + 5, "b c.ome.zarr", resolution=[10.0])),
 ]
 FILES = {"sub-01_n4.ome.zarr/": "the corrected volume", "the report.html": "the report"} | {
@@ -70,7 +71,7 @@ def test_every_reference_within_the_crate_leads_to_an_entity(entities):
 
 def test_every_task_has_a_run_with_what_it_ran_on(entities):
     names = [name for name, _ in RECORDS]
-    for action in (entities[f"#action-{name}"] for name in names):
+    for action in (entities[quote(f"#action-{name}", "#")] for name in names):
         usage = {entities[u["@id"]]["name"]: entities[u["@id"]] for u in action["resourceUsage"]}
         assert usage["device"]["value"] == "A GPU"
         assert usage["driver"]["value"] == "550.1"
@@ -92,6 +93,8 @@ def test_the_run_has_its_inputs_its_settings_and_its_result(entities):
     # What is unset has no value.
     assert values == {"n4_strength": 1.0, "resolution": "[10.0]"}
     assert run["result"] == {"@id": "sub-01_n4.ome.zarr/"}
+    for name in (name.replace(" ", "%20") for name, _ in RECORDS):
+        assert entities[f"#action-{name}"]["result"] == {"@id": f"metrics/{name}_metrics.json"}
     assert run["startTime"] == "2023-11-14T22:13:20+00:00"
     assert run["endTime"] == "2023-11-14T22:15:10+00:00"
 
