@@ -173,8 +173,7 @@ def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
     version = " ".join(run[name] for name in ("octane", "revision", "code") if run.get(name))
     profile = {"@id": f"{BIOSCHEMAS}/ComputationalWorkflow/1.0-RELEASE"}
     page = {"@id": "https://www.nextflow.io/"}
-    language = {"name": "Nextflow", "identifier": page, "url": page}
-    language |= {"version": run.get("Nextflow")}
+    language = {"name": "Nextflow", "identifier": page, "url": page, "version": run.get("Nextflow")}
     known = {"name": "octane", "version": version, "conformsTo": profile}
     known["programmingLanguage"] = made.entity(
         f"{WORKFLOWS}#nextflow", "ComputerLanguage", **language
