@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import SimpleITK as sitk
 import zarr
-from scipy import ndimage
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "bin"))
 
+from octane.core.filters import gaussian
 from octane.report.pictures import comparison, grey_scale
 from octane.store.image import open_image
 
@@ -94,12 +94,14 @@ def compare(folder: Path, volume: Path, picture: Path) -> None:
     original = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "original.nii.gz")))
     image = open_image(volume)
     scale, first = np.divide(image.grid.spacing, VOXEL_UM), np.divide(image.grid.origin, VOXEL_UM)
-    places = np.indices(image.grid.shape) * scale[:, None, None, None]
-    places += (first - 0.5)[:, None, None, None]
 
     def on_grid(voxels: np.ndarray) -> np.ndarray:
-        smooth = ndimage.gaussian_filter(voxels.astype(np.float32), (scale - 1) / 2)
-        return ndimage.map_coordinates(smooth, places, order=1, mode="nearest")
+        smooth = sitk.GetImageFromArray(gaussian(voxels.astype(np.float32), (scale[0] - 1) / 2))
+        resample = sitk.ResampleImageFilter()
+        resample.SetSize(image.grid.shape[::-1])
+        resample.SetOutputSpacing(scale[::-1].tolist())
+        resample.SetOutputOrigin((first - 0.5)[::-1].tolist())
+        return sitk.GetArrayFromImage(resample.Execute(smooth))
 
     truth = on_grid(original)
     tissue = truth > TISSUE

@@ -8,7 +8,6 @@ from octane import __version__
 PACKAGES = (
     "numpy",
     "numba",
-    "scipy",
     "zarr",
     "numcodecs",
     "SimpleITK",

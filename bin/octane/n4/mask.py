@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from octane.core.filters import gaussian
+
 log = logging.getLogger(__name__)
 
 SIGMA = 1.0
@@ -107,15 +109,25 @@ def otsu_threshold(values: np.ndarray) -> float:
 
 def _section_mask(section: np.ndarray) -> np.ndarray:
     # Only runs with a mask of tissue wait for it.
-    from scipy import ndimage
+    import SimpleITK as sitk
 
-    smooth = ndimage.gaussian_filter(section, SIGMA)
+    smooth = gaussian(section, SIGMA)
     mask = smooth > otsu_threshold(smooth)
-    # Plane by plane: a cut ventricle opens at the top and bottom of its section and would never
-    # be a hole in three dimensions.
-    for plane in mask:
-        ndimage.binary_fill_holes(plane, output=plane)
-    # Closing as SciPy does it erodes from outside the volume and takes tissue off the borders;
-    # here the erosion sees tissue beyond them.
-    dilated = ndimage.binary_dilation(mask)
-    return ndimage.binary_erosion(dilated, border_value=1)
+    # Plane by plane, with planes of tissue between them: a cut ventricle opens at the top and
+    # bottom of its section and would never be a hole in three dimensions.
+    planes = np.ones((2 * len(mask) + 1, *mask.shape[1:]), np.uint8)
+    planes[1::2] = mask
+    filled = sitk.BinaryFillhole(sitk.GetImageFromArray(planes), False, 1)
+    mask = sitk.GetArrayViewFromImage(filled)[1::2] > 0
+    # Closed; the erosion sees tissue beyond the borders, or it would take tissue off them.
+    return ~_grown(~_grown(mask))
+
+
+def _grown(mask: np.ndarray) -> np.ndarray:
+    """A mask with the voxels that share a face with it."""
+    grown = mask.copy()
+    for axis in range(mask.ndim):
+        whole, own = np.moveaxis(grown, axis, 0), np.moveaxis(mask, axis, 0)
+        whole[1:] |= own[:-1]
+        whole[:-1] |= own[1:]
+    return grown

@@ -16,7 +16,7 @@ from octane.core.progress import progress
 from octane.core.timing import OTHER, span
 
 PROCESS_BYTES = 270_000_000
-"""Memory of Python with NumPy, SciPy, SimpleITK, zarr and compiled loops, before any data."""
+"""Memory of Python with NumPy, SimpleITK, zarr and compiled loops, before any data."""
 READER = "reader"
 """Begin of the names of the tracks of threads that read."""
 

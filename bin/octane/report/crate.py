@@ -12,20 +12,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from rocrate.model import ContextEntity, Entity
-from rocrate.rocrate import ROCrate
-
 from octane.config.schema import entries
 from octane.core.records import ORDER, Record
 
 CRATE = "ro-crate-metadata.json"
 """Name of the file, by which readers know a folder as a crate."""
 
+RO = "https://w3id.org/ro/crate/1.1"
+WORKFLOWS = "https://w3id.org/workflowhub/workflow-ro-crate"
+BIOSCHEMAS = "https://bioschemas.org/profiles"
 PROFILES = ("process", "workflow", "provenance")
+RUNS = "https://w3id.org/ro/wfrun"
 TERMS = "https://w3id.org/ro/terms/workflow-run"
 KINDS = {"bool": "Boolean", "int": "Integer", "float": "Float"}
 NAMES = {(entry.step, entry.field): entry.name for entry in entries()}
 """Parameters of the workflow by their step and field."""
+
+Entity = dict[str, object]
 
 
 def _time(seconds: float) -> str:
@@ -36,18 +39,31 @@ def _started(record: Record) -> float:
     return record.timeline.started if record.timeline else 0.0
 
 
-class _Crate(ROCrate):
+def _referring(value: object) -> object:
+    """Put the name of an entity in its place."""
+    if isinstance(value, list):
+        return [_referring(own) for own in value]
+    return {"@id": value["@id"]} if isinstance(value, dict) else value
+
+
+class _Crate:
     """A crate of RO-Crate 1.1, which the profiles of workflow runs extend."""
 
     def __init__(self) -> None:
-        super().__init__(version="1.1")
-        self.metadata.extra_contexts.append(f"{TERMS}/context")
+        self.entities: dict[str, Entity] = {}
+        self.root = self.entity("./", "Dataset")
+        profiles = [{"@id": RO}, {"@id": f"{WORKFLOWS}/1.0"}]
+        self.entity(CRATE, "CreativeWork", conformsTo=profiles, about=self.root)
 
-    def entity(self, name: str, kind: str, /, **properties: object) -> Entity:
+    def entity(self, name: str, kind: str | list[str], /, **properties: object) -> Entity:
         """Return the entity of a name, which is made once; properties of None are left out."""
         known = {n: v for n, v in properties.items() if v is not None}
         name = quote(name, safe="/:#?=&%@,;()!$*'~+")
-        return self.get(name) or self.add(ContextEntity(self, name, {"@type": kind, **known}))
+        return self.entities.setdefault(name, {"@id": name, "@type": kind, **known})
+
+    def of(self, kind: str) -> list[Entity]:
+        """Return the entities of a type."""
+        return [entity for entity in self.entities.values() if entity["@type"] == kind]
 
     def value(self, kind: str, name: str, value: object, **properties: object) -> Entity:
         """Return the entity of a value; equal values of several tasks are one."""
@@ -89,31 +105,34 @@ def crate(
         Descriptions of the result files by their paths; a path of a folder ends in a slash.
     """
     made = _Crate()
+    parts: list[Entity] = []
     for name, text in files.items():
-        add = made.add_dataset if name.endswith("/") else made.add_file
-        add(dest_path=name, properties={"name": name.rstrip("/"), "description": text})
+        kind = "Dataset" if name.endswith("/") else "File"
+        parts.append(made.entity(quote(name), kind, name=name.rstrip("/"), description=text))
     workflow, common = _workflow(made, run), dict[str, Entity]()
     if image := run.get("image"):
         kind = {"@id": f"{TERMS}#{'SIF' if image.endswith('.sif') else 'Docker'}Image"}
         named = made.entity("#container", "ContainerImage", additionalType=kind, name=image)
         common["containerImage"] = named
-    tasks = [_task(made, workflow, name, record, common) for name, record in records]
+    tasks = [_task(made, name, record, common) for name, record in records]
+    workflow["input"], workflow["step"] = made.of("FormalParameter"), made.of("HowToStep")
+    workflow["hasPart"] = made.of("SoftwareApplication")
     first = next((step for step in ORDER if any(r.step == step for _, r in records)), None)
     given = [path for _, r in records if r.step == first for path in made.inputs(r)]
-    given += [value for value in made.get_by_type("PropertyValue") if "exampleOfWork" in value]
+    given += [value for value in made.of("PropertyValue") if "exampleOfWork" in value]
     whole = made.action(
         "run",
         [record for _, record in records],
         name=f"octane on {subject}",
         instrument=workflow,
         object=given,
-        result=next((made.get(quote(n)) for n in files if n.endswith(".ome.zarr/")), None),
+        result=next((made.entities[quote(n)] for n in files if n.endswith(".ome.zarr/")), None),
         description=", ".join(f"{name}: {value}" for name, value in run.items()),
         **common,
     )
     controls = []
     for (name, record), task in zip(records, tasks, strict=True):
-        step = made.get(f"#step-{record.step}")
+        step = made.entities[f"#step-{record.step}"]
         control = made.entity(f"#control-{name}", "ControlAction", instrument=step, object=task)
         controls.append(control)
     engine = {"name": "Nextflow", "softwareVersion": run.get("Nextflow")}
@@ -125,21 +144,25 @@ def crate(
         object=controls,
         result=whole,
     )
-    root = made.root_dataset
+    root = made.root
     root["name"] = f"{subject}: reconstruction by octane"
     root["description"] = "A serial-section volume with its records and its provenance."
     root["license"] = made.entity("#license", "CreativeWork", name="No licence was stated")
     root["datePublished"] = whole["endTime"]
-    for name in PROFILES:
-        known = {"name": f"{name.capitalize()} Run Crate", "version": "0.5"}
-        profile = made.entity(f"https://w3id.org/ro/wfrun/{name}/0.5", "CreativeWork", **known)
-        root.append_to("conformsTo", profile)
-    root["mentions"] = [whole, organized, *tasks]
-    return made.metadata.generate()
+    root["conformsTo"] = [
+        made.entity(
+            f"{RUNS}/{name}/0.5", "CreativeWork", name=f"{name.title()} Run Crate", version="0.5"
+        )
+        for name in PROFILES
+    ]
+    root["mentions"], root["hasPart"] = [whole, organized, *tasks], [*parts, workflow]
+    root["mainEntity"] = workflow
+    graph = [{n: _referring(v) for n, v in e.items()} for e in made.entities.values()]
+    return {"@context": [f"{RO}/context", f"{TERMS}/context"], "@graph": graph}
 
 
 def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
-    """Add the workflow; tasks add their steps, tools and parameters to it."""
+    """Add the workflow."""
     source = "main.nf"
     if run.get("repository"):
         place = run["repository"].removesuffix(".git")
@@ -148,56 +171,55 @@ def _workflow(made: _Crate, run: Mapping[str, str]) -> Entity:
         source = Path(run["script"]).as_uri()
     kinds = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
     version = " ".join(run[name] for name in ("octane", "revision", "code") if run.get(name))
-    profile = {"@id": "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"}
-    known = {"@type": kinds, "name": "octane", "version": version, "conformsTo": profile}
-    return made.add_workflow(
-        source, main=True, lang="nextflow", lang_version=run.get("Nextflow"), properties=known
+    profile = {"@id": f"{BIOSCHEMAS}/ComputationalWorkflow/1.0-RELEASE"}
+    page = {"@id": "https://www.nextflow.io/"}
+    language = {"name": "Nextflow", "identifier": page, "url": page, "version": run.get("Nextflow")}
+    known = {"name": "octane", "version": version, "conformsTo": profile}
+    known["programmingLanguage"] = made.entity(
+        f"{WORKFLOWS}#nextflow", "ComputerLanguage", **language
     )
+    return made.entity(source, kinds, **known)
 
 
-def _tool(made: _Crate, workflow: Entity, record: Record) -> Entity:
-    """Return the tool of a step; both are added to the workflow once."""
+def _tool(made: _Crate, record: Record) -> Entity:
+    """Return the tool of a step; both are made once."""
     known = {"name": f"{record.step}.py", "softwareVersion": record.versions.get("octane")}
     known["softwareRequirements"] = [
         f"{n} {v}" for n, v in record.versions.items() if n != "octane"
     ]
     tool = made.entity(f"#tool-{record.step}", "SoftwareApplication", **known)
-    if f"#step-{record.step}" not in made:
-        place = str(ORDER.index(record.step)) if record.step in ORDER else None
-        known = {"name": record.step, "position": place, "workExample": tool}
-        workflow.append_to("step", made.entity(f"#step-{record.step}", "HowToStep", **known))
-        workflow.append_to("hasPart", tool)
+    place = str(ORDER.index(record.step)) if record.step in ORDER else None
+    known = {"name": record.step, "position": place, "workExample": tool}
+    made.entity(f"#step-{record.step}", "HowToStep", **known)
     return tool
 
 
-def _setting(made: _Crate, workflow: Entity, step: str, field: str, value: object) -> Entity:
-    """Return a setting of a step; a parameter of the workflow is added to it once."""
+def _setting(made: _Crate, step: str, field: str, value: object) -> Entity:
+    """Return a setting of a step; a parameter of the workflow is made once."""
     known = (NAMES.get((group, field)) for group in (step, "input", "execution"))
     label = next((name for name in known if name), None)
     if label is None:
         return made.value("value", f"{step}_{field}", value)
-    slot = f"#parameter-{label}"
-    if slot not in made:
-        kind = KINDS.get(type(value).__name__, "Text")
-        workflow.append_to("input", made.add_formal_parameter(label, kind, slot))
-    return made.value("value", label, value, exampleOfWork=made.get(slot))
+    kind = KINDS.get(type(value).__name__, "Text")
+    known = {"name": label, "additionalType": kind, "valueRequired": False}
+    profile = {"@id": f"{BIOSCHEMAS}/FormalParameter/1.0-RELEASE"}
+    slot = made.entity(f"#parameter-{label}", "FormalParameter", **known, conformsTo=profile)
+    return made.value("value", label, value, exampleOfWork=slot)
 
 
-def _task(
-    made: _Crate, workflow: Entity, name: str, record: Record, common: Mapping[str, Entity]
-) -> Entity:
+def _task(made: _Crate, name: str, record: Record, common: Mapping[str, Entity]) -> Entity:
     """Add the run of a task, with its step, its tool and its settings."""
     settings = {n: v for n, v in record.settings.items() if v is not None}
-    given = [_setting(made, workflow, record.step, n, v) for n, v in settings.items()]
+    given = [_setting(made, record.step, n, v) for n, v in settings.items()]
     facts = {**record.device, **record.host, "peak_memory_bytes": record.peak_memory_bytes}
     facts = {n: str(v) for n, v in facts.items() if v is not None}
     return made.action(
         f"action-{name}",
         [record],
         name=name,
-        instrument=_tool(made, workflow, record),
+        instrument=_tool(made, record),
         object=[*made.inputs(record), *given],
-        result=made.get(f"metrics/{name}_metrics.json"),
+        result=made.entities.get(quote(f"metrics/{name}_metrics.json")),
         resourceUsage=[made.value("usage", n, v, propertyID=n) for n, v in facts.items()],
         description=" ".join(record.command),
         **common,

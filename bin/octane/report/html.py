@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 import numpy as np
@@ -87,8 +87,9 @@ class Report:
 M = TypeVar("M", bound=BaseModel)
 
 
-def rendered(template: str, **content: object) -> str:
-    """Fill a template of ``templates/``; every text is escaped, an undefined one is an error."""
+@cache
+def _environment() -> Environment:
+    """Templates, which are compiled once."""
     environment = Environment(
         loader=PackageLoader("octane.report"),
         autoescape=True,
@@ -97,7 +98,12 @@ def rendered(template: str, **content: object) -> str:
         lstrip_blocks=True,
     )
     environment.filters["command"] = shlex.join
-    page = environment.get_template(template)
+    return environment
+
+
+def rendered(template: str, **content: object) -> str:
+    """Fill a template of ``templates/``; every text is escaped, an undefined one is an error."""
+    page = _environment().get_template(template)
     return page.render(**content, light=charts.LIGHT, dark=charts.DARK)
 
 

@@ -116,8 +116,10 @@ def _letters(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 def _encode(image: Image.Image, *, png: bool = False) -> Picture:
     stream = BytesIO()
-    # The quality and the method are of WebP alone.
-    image.save(stream, format="png" if png else "webp", quality=74, method=2)
+    if png:
+        image.save(stream, format="png", compress_level=3)
+    else:
+        image.save(stream, format="webp", quality=74, method=2)
     return Picture(stream.getvalue(), *image.size)
 
 

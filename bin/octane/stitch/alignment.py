@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octane.core.filters import gaussian, mean_around
 from octane.pipeline.workers import run_tiles
 from octane.stitch.registration import correlation
 from octane.store.mosaic_grid import Position
@@ -120,8 +121,6 @@ class Pair:
 
 def structure(face: Face) -> Face:
     """Logarithm of a face, band-passed; NaN in and near what was not imaged, which is NaN."""
-    from scipy import ndimage
-
     seen = np.isfinite(face)
     values = np.where(seen, face, 0).astype(np.float32)
     values -= min(0.0, float(values.min()))
@@ -129,9 +128,9 @@ def structure(face: Face) -> Face:
     if mean <= 0:
         return np.zeros_like(values)
     values = np.where(seen, np.log(values / mean + DARK), 0).astype(np.float32)
-    fine, coarse = (ndimage.gaussian_filter(values, s, truncate=3) for s in BAND)
+    fine, coarse = (gaussian(values, s, truncate=3) for s in BAND)
     if not seen.all():
-        covers = [ndimage.gaussian_filter(seen.astype(np.float32), s, truncate=3) for s in BAND]
+        covers = [gaussian(seen.astype(np.float32), s, truncate=3) for s in BAND]
         fine, coarse = (v / np.maximum(c, 0.1) for v, c in zip((fine, coarse), covers, strict=True))
         fine[~seen | (covers[1] < COVERED)] = np.nan
     return fine - coarse
@@ -261,11 +260,9 @@ def by_pixel(difference: Face) -> Face:
 
 def by_square(difference: Face) -> Face:
     """Weight of each pixel by the differences around it: low where tissue is folded or lost."""
-    from scipy import ndimage
-
     known = np.isfinite(difference)
     total, share = (
-        ndimage.uniform_filter(values, AROUND)
+        mean_around(values, AROUND)
         for values in (np.where(known, difference, 0) ** 2, known.astype(np.float32))
     )
     power = total / np.maximum(share, 1e-3)
@@ -366,8 +363,6 @@ def _fitted(
     count: int, pairs: Sequence[Pair], measured: npt.NDArray, turns: npt.NDArray
 ) -> npt.NDArray[np.complex128]:
     """Values of which each pair's second is ``turns`` times the first plus what was measured."""
-    from scipy.linalg import solveh_banded
-
     first = np.array([pair.first for pair in pairs], int)
     apart = np.array([pair.second - pair.first for pair in pairs], int)
     values = np.zeros(count, complex)
@@ -379,5 +374,22 @@ def _fitted(
     for _ in range(ROUNDS):
         bands = fixed.copy()
         bands[0] += PULL / np.maximum(np.abs(values), NEAR)
-        values = solveh_banded(bands, right, lower=True)
+        values = np.array(_solved(bands, right))
     return values
+
+
+def _solved(bands: npt.NDArray, right: npt.NDArray) -> list[complex]:
+    """Solve a positive Hermitian system of five diagonals, given from the main one down."""
+    count, values = len(right), [*right.tolist(), 0j, 0j]
+    main, near, far = ([*band.tolist(), 0j, 0j] for band in bands)
+    for k in range(count):
+        one, two = near[k] / main[k], far[k] / main[k]
+        main[k + 1] -= one * near[k].conjugate()
+        near[k + 1] -= two * near[k].conjugate()
+        main[k + 2] -= two * far[k].conjugate()
+        values[k + 1] -= one * values[k]
+        values[k + 2] -= two * values[k]
+    for k in reversed(range(count)):
+        above = near[k].conjugate() * values[k + 1] + far[k].conjugate() * values[k + 2]
+        values[k] = (values[k] - above) / main[k]
+    return values[:count]

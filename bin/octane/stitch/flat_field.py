@@ -185,8 +185,6 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
     OctaneError
         For what is no flat field of such a tile; the sentence goes on after the name of the file.
     """
-    from scipy.ndimage import zoom
-
     given = " x ".join(map(str, profile.shape))
     # Rounding may have made either axis a pixel longer.
     scale = np.divide(profile.shape, shape) if profile.ndim == 2 else np.zeros(2)
@@ -197,5 +195,13 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
         raise OctaneError("has pixels that are not above 0; give a flat field without such.")
-    made = zoom(profile.astype(float), 1 / scale, order=1, mode="nearest", grid_mode=True)
+    places = [
+        np.clip((np.arange(n) + 0.5) * s - 0.5, 0, size - 1)
+        for n, s, size in zip(shape, scale, profile.shape, strict=True)
+    ]
+    (top, dy), (left, dx) = ((at.astype(np.intp), at % 1) for at in places)
+    made = np.zeros(shape)
+    for rows, one in ((top, 1 - dy), (np.minimum(top + 1, len(profile) - 1), dy)):
+        for columns, other in ((left, 1 - dx), (np.minimum(left + 1, profile.shape[1] - 1), dx)):
+            made += profile[np.ix_(rows, columns)] * one[:, None] * other
     return (made / made.mean()).astype(np.float32)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from octane.core.filters import gaussian
 from octane.store.mosaic_grid import Position, Tile
 
 BAND = (1.0, 6.0)
@@ -39,22 +40,21 @@ def neighbours(tiles: list[Tile]) -> list[tuple[Tile, Tile]]:
 
 def band_passed(image: npt.NDArray) -> npt.NDArray[np.float64]:
     """Difference of Gaussians: without the finest speckle and without shading."""
-    from scipy import ndimage
-
-    fine, coarse = (ndimage.gaussian_filter(image.astype(np.float64), s) for s in BAND)
+    fine, coarse = (gaussian(image.astype(np.float64), s) for s in BAND)
     return fine - coarse
 
 
 def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
     """Normalised cross-correlation at every shift, over what overlaps at that shift."""
-    from scipy import fft
-
     shape = [2 * n for n in first.shape]
-    one = fft.rfft2(np.ones(first.shape, first.dtype), shape)
-    a, a2, b, b2 = (fft.rfft2(v, shape) for v in (first, first**2, second, second**2))
+    # NumPy's transforms are slower in float32.
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    images = (np.ones(first.shape), first, first**2, second, second**2)
+    one, a, a2, b, b2 = (np.fft.rfft2(image, shape) for image in images)
 
     def correlate(a: npt.NDArray, b: npt.NDArray) -> npt.NDArray:
-        return fft.irfft2(a.conj() * b, shape)
+        # One factor in place of one for each axis, which would be rounded twice.
+        return np.fft.irfft2(a.conj() * b, shape, norm="forward") * (1 / np.prod(shape))
 
     count = np.maximum(correlate(one, one), 1)
     mean_a, mean_b = correlate(a, one) / count, correlate(one, b) / count

@@ -3,6 +3,7 @@ import logging
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from scipy import ndimage
 
 from octane.n4.mask import otsu_threshold, tissue_mask
 
@@ -38,13 +39,25 @@ def test_each_section_is_masked_as_if_it_were_alone():
 
 
 def test_holes_are_filled_and_borders_kept(monkeypatch):
-    monkeypatch.setattr("octane.n4.mask.SIGMA", 0)
+    monkeypatch.setattr("octane.n4.mask.gaussian", lambda section, sigma: section)
     volume = np.full((6, 20, 20), 100.0)
     volume[:, :, :6] = 1
     volume[:, 8:11, 11:14] = 1  # open at the top and the bottom
     expected = np.zeros(volume.shape, bool)
     expected[:, :, 6:] = True
     np.testing.assert_array_equal(tissue_mask(volume, [(0, 6)]), expected)
+
+
+@pytest.mark.parametrize("shape", [(5, 30, 40), (1, 17, 9), (30, 3, 50)])
+@pytest.mark.parametrize("sigma", [0.5, 2])
+def test_a_section_is_what_scipy_makes_of_it(rng, shape, sigma):
+    section = ndimage.gaussian_filter(rng.standard_normal(shape, np.float32), sigma)
+    smooth = ndimage.gaussian_filter(section, 1)
+    expected = smooth > otsu_threshold(smooth)
+    for plane in expected:
+        ndimage.binary_fill_holes(plane, output=plane)
+    expected = ndimage.binary_erosion(ndimage.binary_dilation(expected), border_value=1)
+    np.testing.assert_array_equal(tissue_mask(section, [(0, len(section))]), expected)
 
 
 def test_a_constant_section_has_no_tissue_and_a_warning(caplog):

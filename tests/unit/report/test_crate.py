@@ -1,7 +1,9 @@
 import json
 import re
+from urllib.parse import quote
 
 import pytest
+from rocrate.rocrate import ROCrate
 
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
@@ -25,7 +27,7 @@ def record(step: str, start: float, source: str, **settings: object) -> Record:
 
 RECORDS = [
     ("n4", record("n4", 1.7e9 + 100, "s.ome.zarr", strength=1.0, mask=None)),
-    ("section_01_resample", record("resample", 1.7e9, "a.ome.zarr", resolution=[10.0])),
+    ("section 01_resample", record("resample", 1.7e9, "a.ome.zarr", resolution=[10.0])),
     ("section_02_resample", record("resample", 1.7e9 + 5, "b c.ome.zarr", resolution=[10.0])),
 ]
 FILES = {"sub-01_n4.ome.zarr/": "the corrected volume", "the report.html": "the report"} | {
@@ -69,7 +71,7 @@ def test_every_reference_within_the_crate_leads_to_an_entity(entities):
 
 def test_every_task_has_a_run_with_what_it_ran_on(entities):
     names = [name for name, _ in RECORDS]
-    for action in (entities[f"#action-{name}"] for name in names):
+    for action in (entities[quote(f"#action-{name}", "#")] for name in names):
         usage = {entities[u["@id"]]["name"]: entities[u["@id"]] for u in action["resourceUsage"]}
         assert usage["device"]["value"] == "A GPU"
         assert usage["driver"]["value"] == "550.1"
@@ -91,6 +93,8 @@ def test_the_run_has_its_inputs_its_settings_and_its_result(entities):
     # What is unset has no value.
     assert values == {"n4_strength": 1.0, "resolution": "[10.0]"}
     assert run["result"] == {"@id": "sub-01_n4.ome.zarr/"}
+    for name in (name.replace(" ", "%20") for name, _ in RECORDS):
+        assert entities[f"#action-{name}"]["result"] == {"@id": f"metrics/{name}_metrics.json"}
     assert run["startTime"] == "2023-11-14T22:13:20+00:00"
     assert run["endTime"] == "2023-11-14T22:15:10+00:00"
 
@@ -119,3 +123,19 @@ def test_a_setting_and_a_fact_of_one_name_and_value_are_two(entities):
     found = entities_of([("n4", record)])
     assert "exampleOfWork" in found["#value-backend-gpu"]
     assert found["#usage-backend-gpu"]["propertyID"] == "backend"
+
+
+def test_the_library_of_ro_crates_reads_it(tmp_path):
+    for name in FILES:
+        place = tmp_path / name
+        place.mkdir(parents=True) if name.endswith("/") else place.parent.mkdir(exist_ok=True)
+        place.is_dir() or place.touch()
+    (tmp_path / CRATE).write_text(json.dumps(crate("sub-01", RUN, RECORDS, FILES)))
+    read = ROCrate(tmp_path)
+    assert read.mainEntity["programmingLanguage"]["name"] == "Nextflow"
+    assert {part.id for part in read.root_dataset["hasPart"]} >= {"sub-01_n4.ome.zarr/"}
+    assert {task["instrument"]["name"] for task in read.get_by_type("CreateAction")} == {
+        "octane",
+        "n4.py",
+        "resample.py",
+    }

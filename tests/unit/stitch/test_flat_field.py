@@ -169,6 +169,10 @@ def test_a_flat_field_of_another_resolution_is_brought_to_the_tile(shape):
     made = fitted_to(given, (96, 96))
     assert made.mean() == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(made, light(96, 0.3), atol=0.015)
+    zoomed = ndimage.zoom(
+        given.astype(float), 96 / shape[0], order=1, mode="nearest", grid_mode=True
+    )
+    np.testing.assert_array_equal(made, (zoomed / zoomed.mean()).astype(np.float32))
 
 
 def holed(value):
