@@ -355,7 +355,9 @@ def create_volume(
     require_format(destination)
     native = np.dtype(dtype).newbyteorder("=")
     nz, ny, nx = like.grid.shape
-    size = (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
+    # As few planes as are decoded at once: all workers have some, and find them in the cache.
+    depth = min(CHUNK, max(TAKEN[0], like.chunks[0]))
+    size = (min(nz, depth), min(ny, SHARD), min(nx, SHARD))
     with writing(destination, overwrite=overwrite) as partial:
         if not is_whole(destination):
             with create_tiff(partial, destination, like.grid, native) as planes:
