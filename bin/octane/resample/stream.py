@@ -23,8 +23,8 @@ from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
 from octane.store.image import Image
 from octane.store.tiff_files import TiffVolume
-from octane.store.volumes import Volume, Writer, is_plain
-from octane.store.writer import DirectWriter, Level
+from octane.store.volumes import Volume, Writer, fill, is_plain
+from octane.store.writer import Level
 
 DECODER_BYTES = 12_000_000
 """A streaming zstd decoder with its window, and a piece of compressed input."""
@@ -155,10 +155,6 @@ def stream_resample(
     """
     source = plan.source
 
-    # A chunk that whole chunks of the source make up goes from file to file in the cache.
-    chunks = zip(plan.level.chunks, source.chunks, strict=True)
-    alike = all(ours % theirs == 0 for ours, theirs in chunks)
-
     def copy(region: Region, lane: Lane) -> int:
         def read(part: Region) -> npt.NDArray:
             with lane.timed("read"):
@@ -168,10 +164,7 @@ def stream_resample(
             return block
 
         with lane.timed("write"):
-            if isinstance(write, DirectWriter) and alike:
-                write.fill(region, read)
-            else:
-                write[region] = read(region)
+            fill(write, region, source, read)
         size = prod(r.stop - r.start for r in region) * plan.dtype.itemsize
         metrics.count("written", size)
         return size
