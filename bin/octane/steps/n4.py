@@ -1,7 +1,6 @@
 """N4: the bias field fitted on the shrunk volume, applied to the whole one block by block."""
 
 import logging
-import math
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -366,7 +365,7 @@ def _apply(
                     if field_writer is not None and field is not None:
                         field_writer[region] = field
                         metrics.count("written", field.nbytes)
-            return math.prod(r.stop - r.start for r in region) * volume.dtype.itemsize
+            return int(np.prod([r.stop - r.start for r in region])) * volume.dtype.itemsize
 
         if share.device is not None:
             # Lanes that begin together would each compile all kernels: CuPy's cache has no lock.

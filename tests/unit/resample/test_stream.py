@@ -148,13 +148,9 @@ def test_a_copy_holds_a_chunk_unless_others_would_be_decoded_again(
         return read(image, region, out)
 
     monkeypatch.setattr(Image, "read", noted)
-    metrics = Metrics("test")
     with create_image(tmp_path / "copy.zarr", [level], "uint16") as (writer,):
-        stream_resample(plan, writer, label="TEST", metrics=metrics)
+        stream_resample(plan, writer, label="TEST", metrics=Metrics("test"))
     assert max(sizes) == at_once
-    assert metrics.bytes == {"read": voxels.nbytes, "written": voxels.nbytes}
-    written = open_image(tmp_path / "copy.zarr").read(tuple(slice(n) for n in voxels.shape))
-    np.testing.assert_array_equal(written, voxels)
 
 
 def test_what_was_read_and_written_is_counted():
