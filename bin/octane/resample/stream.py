@@ -23,11 +23,13 @@ from octane.resample.operator import AxisOperator
 from octane.resample.resampler import footprint, load, make_resampler
 from octane.store.image import Image
 from octane.store.tiff_files import TiffVolume
-from octane.store.volumes import Volume, Writer
+from octane.store.volumes import Volume, Writer, fill, is_plain
 from octane.store.writer import Level
 
 DECODER_BYTES = 12_000_000
 """A streaming zstd decoder with its window, and a piece of compressed input."""
+SLAB_BYTES = 64_000_000
+"""Most that is read at once of chunks that need no decoding."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,12 @@ def plan_stream(
         fixed += prod(source.grid.shape) * source.dtype.itemsize
     wanted = min(execution.workers or cores(), len(regions))
     # A part of a chunk's planes costs its decoding once more: better than a worker less, or none.
-    # Parts of equal size, so that slabs end where chunks do.
-    depth = source.chunks[0]
-    slabs = [n for n in range(depth, 0, -1) if depth % n == 0]
+    # Parts of equal size, so that slabs end where chunks do. Of a chunk that is stored as it is and
+    # has no checksum a part costs nothing more, and as many planes are read as stay in the cache.
+    depth = most = source.chunks[0]
+    if isinstance(source, Image) and is_plain(source) and not source.array.checked:
+        most = max(1, SLAB_BYTES // (ny * nx * source.dtype.itemsize))
+    slabs = [n for n in range(min(most, depth), 0, -1) if depth % n == 0]
     slab = next((n for n in slabs if fixed + wanted * (taken(n).host + own) <= memory), slabs[-1])
     lane = taken(slab).host + own
     workers = plan_workers(lane, memory, execution.workers, len(regions), fixed=fixed)
@@ -151,14 +156,18 @@ def stream_resample(
     source = plan.source
 
     def copy(region: Region, lane: Lane) -> int:
-        with lane.timed("read"):
-            memory = lane.buffer("block", [r.stop - r.start for r in region], plan.dtype)
-            block = source.read(region, memory)
-        metrics.count("read", block.nbytes)
+        def read(part: Region) -> npt.NDArray:
+            with lane.timed("read"):
+                memory = lane.buffer("block", [r.stop - r.start for r in part], plan.dtype)
+                block = source.read(part, memory)
+            metrics.count("read", block.nbytes)
+            return block
+
         with lane.timed("write"):
-            write[region] = block
-        metrics.count("written", block.nbytes)
-        return block.nbytes
+            fill(write, region, source, read)
+        size = prod(r.stop - r.start for r in region) * plan.dtype.itemsize
+        metrics.count("written", size)
+        return size
 
     def work(region: Region, lane: Lane) -> int:
         operators, needed = plan.parts(region)

@@ -42,6 +42,7 @@ from octane.store.volumes import (
     Volume,
     bring_in,
     create_volume,
+    fill,
     is_whole,
     open_beside,
     open_volume,
@@ -340,15 +341,8 @@ def _apply(
             with_field=field_writer is not None,
         )  # fmt: skip
 
-        def work(region: Region, lane: Lane) -> int:
-            with lane.timed("read"):
-                memory = lane.buffer("block", [r.stop - r.start for r in region], volume.dtype)
-                block = volume.read(region, memory)
-                if block is not memory:
-                    # A view of the volume in memory: from the buffer a copy to a GPU runs beside
-                    # other work, and on a CPU the result takes its place.
-                    memory[...] = block
-                    block = memory
+        def made(region: Region, lane: Lane) -> tuple[npt.NDArray, npt.NDArray | None]:
+            block = _read_block(volume, region, lane)
             if not plan.kept:
                 metrics.count("read", block.nbytes)
             with lane.timed("compute"):
@@ -357,13 +351,21 @@ def _apply(
                 corrected = lane.to_host(corrected, "corrected")
                 if field is not None:
                     field = lane.to_host(field, "field")
-            with lane.timed("write"):
-                cuts[region] = corrected
-                if field_writer is not None and field is not None:
-                    field_writer[region] = field
-                    metrics.count("written", field.nbytes)
+            cuts.take(region, corrected)
             metrics.count("written", corrected.nbytes)
-            return block.nbytes
+            return corrected, field
+
+        def work(region: Region, lane: Lane) -> int:
+            with lane.timed("write"):
+                # A GPU takes larger blocks than chunks.
+                if share.device is None and field_writer is None:
+                    fill(writer, region, volume, lambda part: made(part, lane)[0])
+                else:
+                    writer[region], field = made(region, lane)
+                    if field_writer is not None and field is not None:
+                        field_writer[region] = field
+                        metrics.count("written", field.nbytes)
+            return int(np.prod([r.stop - r.start for r in region])) * volume.dtype.itemsize
 
         if share.device is not None:
             # Lanes that begin together would each compile all kernels: CuPy's cache has no lock.
@@ -383,6 +385,20 @@ def _apply(
             pinned=run.execution.pinned,
         )
     cuts.note(metrics)
+
+
+def _read_block(volume: Volume, region: Region, lane: Lane) -> npt.NDArray:
+    """Read a block into the lane's buffer, from which a copy to a GPU runs beside other work.
+
+    On a CPU the result takes its place.
+    """
+    with lane.timed("read"):
+        memory = lane.buffer("block", [r.stop - r.start for r in region], volume.dtype)
+        block = volume.read(region, memory)
+        if block is not memory:
+            # A view of the volume in memory.
+            memory[...] = block
+    return memory
 
 
 def _corrected(

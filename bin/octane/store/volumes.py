@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from octane.store.itk_files import (
     require_format,
 )
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
-from octane.store.writer import CHUNK, SHARD, Codec, Level, create_image
+from octane.store.writer import CHUNK, SHARD, Codec, DirectWriter, Level, create_image
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -110,6 +110,23 @@ class Cuts:
         for name, plane in zip("zyx", self._planes, strict=True):
             metrics.previews[f"slice_{name}"] = np.abs(plane) if plane.dtype.kind == "c" else plane
         metrics.previews["slice_spacing"] = np.multiply(self._grid.spacing, self._step)
+
+
+def fill(
+    writer: Writer, region: Region, source: Volume, make: Callable[[Region], npt.NDArray]
+) -> None:
+    """Write a region of what ``make`` makes of the same region of ``source``.
+
+    It is made a chunk at a time, which the cache holds from file to file, unless chunks of the
+    source would be decoded again for that.
+    """
+    if isinstance(writer, DirectWriter):
+        axes = zip(writer.array.chunks, source.chunks, source.grid.shape, strict=True)
+        # Others are in memory, or stored as they are.
+        if not isinstance(source, Image) or all(n % min(c, whole) == 0 for n, c, whole in axes):
+            writer.fill(region, make)
+            return
+    writer[region] = make(region)
 
 
 @dataclass(frozen=True)
@@ -354,7 +371,9 @@ def create_volume(
     require_format(destination)
     native = np.dtype(dtype).newbyteorder("=")
     nz, ny, nx = like.grid.shape
-    size = (min(nz, CHUNK), min(ny, SHARD), min(nx, SHARD))
+    # As few planes as are decoded at once: all workers have some, and find them in the cache.
+    depth = min(CHUNK, max(TAKEN[0], like.chunks[0]))
+    size = (min(nz, depth), min(ny, SHARD), min(nx, SHARD))
     with writing(destination, overwrite=overwrite) as partial:
         if not is_whole(destination):
             with create_tiff(partial, destination, like.grid, native) as planes:

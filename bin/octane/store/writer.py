@@ -4,7 +4,7 @@ Through zarr, two writers of one shard lose each other's chunks. Here a shard is
 encoded form and written under a temporary name; a part of a shard is refused.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -151,27 +151,43 @@ class DirectWriter:
         self.samples: Samples = dict.fromkeys(sampled)
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
-        """Write a region of whole shards, or chunks; a ValueError where it cuts one."""
+        """Write a region as :meth:`fill` does; a ValueError where the block has another shape."""
+        spans = [r.indices(n) for r, n in zip(region, self.array.shape, strict=True)]
+        if block.shape != tuple(b - a for a, b, _ in spans):
+            raise ValueError(f"a block of {block.shape} does not fill {region}")
+
+        def read(part: Region) -> npt.NDArray:
+            axes = zip(part, spans, strict=True)
+            return block[tuple(slice(r.start - a, r.stop - a) for r, (a, _, _) in axes)]
+
+        self.fill(region, read)
+
+    def fill(self, region: Region, read: Callable[[Region], npt.NDArray]) -> None:
+        """Write a region of whole shards, or chunks; a ValueError where it cuts one.
+
+        ``read`` gives the voxels of one chunk after the other, each time in the same memory where
+        it likes.
+        """
         shape = self.array.shape
         spans = [r.indices(n) for r, n in zip(region, shape, strict=True)]
         whole = all(
             step == 1 and a < b and a % size == 0 and (b % size == 0 or b == n)
             for (a, b, step), size, n in zip(spans, self._owned, shape, strict=True)
         )
-        if not whole or block.shape != tuple(b - a for a, b, _ in spans):
+        if not whole:
             raise ValueError(
-                f"a block of {block.shape} is written at {region}, which is to be whole objects of "
-                f"{self._owned} in an array of {shape}"
+                f"{region} is written, which is to be whole objects of {self._owned} in an array "
+                f"of {shape}"
             )
         counts = (
             range(a // n, -(-b // n)) for (a, b, _), n in zip(spans, self._owned, strict=True)
         )
         for position in product(*counts):
-            axes = zip(position, self._owned, spans, strict=True)
-            held = block[tuple(slice(p * n - a, (p + 1) * n - a) for p, n, (a, _, _) in axes)]
+            first = [p * n for p, n in zip(position, self._owned, strict=True)]
             with self.shard(position) as shard:
                 for inner in shard.positions:
-                    shard[inner] = held[shard.region(inner)]
+                    axes = zip(shard.region(inner), first, strict=True)
+                    shard[inner] = read(tuple(slice(r.start + a, r.stop + a) for r, a in axes))
 
     @contextmanager
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:

@@ -1,5 +1,6 @@
 """A volume resampled block by block equals the whole bit for bit."""
 
+import json
 import math
 from pathlib import Path
 from typing import ClassVar
@@ -21,7 +22,8 @@ from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.resample.stream import plan_stream, stream_resample
-from octane.store.writer import Level
+from octane.store.image import Image, open_image
+from octane.store.writer import Level, create_image
 
 
 class Source:
@@ -112,6 +114,43 @@ def test_slabs_are_cut_where_memory_is_short():
     result, source = stream(voxels, operators, (8, 50, 50), "float32", memory, slab=64)
     assert source.largest < voxels.size / 1.9
     np.testing.assert_array_equal(result.voxels, whole(voxels, operators, "float32"))
+
+
+def test_slabs_of_chunks_that_are_read_in_parts_stay_in_the_cache(write_image, monkeypatch):
+    voxels = noise((64, 40, 40), "float32")
+    monkeypatch.setattr("octane.resample.stream.SLAB_BYTES", voxels[:12].nbytes)
+    path = write_image("raw.zarr", voxels, chunks=(32, 40, 40), codec="none")
+    operators, execution = halved(voxels), ExecutionParameters()
+
+    def slab():
+        level = level_of(operators, (32, 20, 20))
+        return plan_stream(open_image(path), level, operators, "float32", execution).slab
+
+    # The checksum of a chunk takes all of it.
+    assert slab() == 32
+    metadata = json.loads((path / "0" / "zarr.json").read_text())
+    metadata["codecs"].pop()
+    (path / "0" / "zarr.json").write_text(json.dumps(metadata))
+    assert slab() == 8
+
+
+@pytest.mark.parametrize(("width", "at_once"), [(64, 128), (96, 256)])
+def test_a_copy_holds_a_chunk_unless_others_would_be_decoded_again(
+    write_image, tmp_path, monkeypatch, width, at_once
+):
+    voxels, sizes, read = noise((8, 8, 300), "uint16"), [], Image.read
+    source = open_image(write_image("source.zarr", voxels, chunks=(8, 8, width)))
+    level, operators = Level.volume(source.grid), operators_of(voxels.shape, (1.0,) * 3)
+    plan = plan_stream(source, level, operators, "uint16", ExecutionParameters())
+
+    def noted(image, region, out=None):
+        sizes.append(len(range(300)[region[2]]))
+        return read(image, region, out)
+
+    monkeypatch.setattr(Image, "read", noted)
+    with create_image(tmp_path / "copy.zarr", [level], "uint16") as (writer,):
+        stream_resample(plan, writer, label="TEST", metrics=Metrics("test"))
+    assert max(sizes) == at_once
 
 
 def test_what_was_read_and_written_is_counted():

@@ -206,6 +206,8 @@ def test_many_blocks_give_the_bits_of_one(
     many, metrics = correct(source, f"many{suffix}", field=fields[1], execution=more, **given)
     np.testing.assert_array_equal(read(many), read(one))
     np.testing.assert_array_equal(*map(read, fields))
+    alone, _ = correct(source, f"alone{suffix}", execution=more, **given)
+    np.testing.assert_array_equal(read(alone), read(one))
     assert metrics.bytes["read"] == biased.astype(dtype).nbytes
     assert metrics.bytes["written"] == biased.astype(dtype).nbytes + biased.size * 4
 

@@ -141,6 +141,13 @@ def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shard
     np.testing.assert_array_equal(array[:], voxels)
 
 
+def test_a_region_is_filled_a_chunk_at_a_time(create, voxels):
+    filled, whole = (create(name, shards=SHARDS["2x2"]) for name in ("filled.zarr", "whole.zarr"))
+    DirectWriter(own(filled)).fill(WHOLE, voxels.__getitem__)
+    DirectWriter(own(whole))[WHOLE] = voxels
+    assert files(filled) == files(whole)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "u1", "c8"])
 def test_the_display_window_is_taken_while_chunks_are_written(voxels, tmp_path, monkeypatch, dtype):
     levels = [Level(Grid(SHAPE, vector(1, 1, 1), vector(0, 0, 0)), CHUNKS, (16, 22, 20))]
@@ -180,7 +187,7 @@ def test_a_part_of_a_shard_is_refused(create, region):
 
 def test_blocks_of_another_shape_or_type_are_refused(create, voxels):
     writer = DirectWriter(own(create()))
-    with pytest.raises(ValueError, match="whole objects"):
+    with pytest.raises(ValueError, match="does not fill"):
         writer[WHOLE] = voxels[:-1]
     with pytest.raises(ValueError, match="float64"):
         writer[WHOLE] = voxels.astype(np.float64)
