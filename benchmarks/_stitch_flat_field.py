@@ -15,7 +15,7 @@ from tutorial import template
 from octane.config.params import PhantomParameters
 from octane.core.geometry import Vector, vector
 from octane.steps.phantom import Subject, render_tile, shading
-from octane.stitch.flat_field import FlatField, estimate
+from octane.stitch.flat_field import FlatField, estimate, shading_of
 from octane.stitch.placement import TilePlacement
 from octane.store.mosaic_grid import MosaicGrid, Tile
 
@@ -134,7 +134,7 @@ def case(
         "left": {name: max(rms for rms, _ in own) for name, own in errors.items()},
         "left_99": max(most for _, most in errors["octane"]),
         "even": max(left(flat.profile, np.ones_like(true))[0] for flat in even),
-        "measured_in_even": max(flat.shading for flat in even),
+        "measured_in_even": max(shading_of(flat.profile) for flat in even),
     }
 
 

@@ -111,8 +111,8 @@ def qualities(
             tiles=s.tiles,
             seam_median=s.seam_median,
             seam_max=s.seam_max,
-            shading_before=s.shading.before if s.shading else None,
-            shading_after=s.shading.after if s.shading else None,
+            shading_before=s.shading_before,
+            shading_after=s.shading_after,
             uncovered=s.uncovered_pixels,
         )
         for name, s in stitched.items()

@@ -255,33 +255,30 @@ def _tiles(found: Survey) -> dict[str, Setting]:
 def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
     """Flat field, where the tiles in the middle of the data are seen to be shaded."""
     from octane.steps.stitch import nominal_positions
-    from octane.stitch.flat_field import estimate
+    from octane.stitch.flat_field import estimate, shading_of
     from octane.stitch.placement import TilePlacement
 
     image = found.volumes[len(found.volumes) // 2]
-    if not isinstance(image, Image) or image.dtype.kind == "c":
+    if not isinstance(image, Image):
         return {}
-    tiling, parameters = MosaicGrid.of(image), StitchParameters(overlap=wishes.overlap)
-    count = (tiling.rows, tiling.columns)
-    tiles = [
-        tile
-        for tile in tiling.tiles
-        if all(abs(2 * k + 1 - n) <= 2 for k, n in zip(tile, count, strict=True))
-    ]
+    tiling = MosaicGrid.of(image)
+    middle = (tiling.rows // 2, tiling.columns // 2)
+    tiles = [t for t in tiling.tiles if max(map(abs, np.subtract(t, middle))) <= 1]
     if len(tiles) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
         return {}
     try:
-        places = nominal_positions(image, tiling, parameters, found.positions)
-        seen = {tile: image.read(tiling.region(tile)).mean(0, np.float32) for tile in tiles}
+        given = StitchParameters(overlap=wishes.overlap)
+        places = nominal_positions(image, tiling, given, found.positions)
+        seen = {t: np.abs(image.read(tiling.region(t))).mean(0, np.float32) for t in tiles}
     except OctaneError:
         # PREFLIGHT names what is missing.
         return {}
     flat = estimate(seen, TilePlacement(tiling, {t: places[t] for t in tiles}, subpixel=True))
-    if flat is None or flat.shading <= SHADING:
+    if flat is None or (shading := shading_of(flat.profile)) <= SHADING:
         return {}
     sentence = (
         f"SHADED, as measured on {len(tiles)} tiles of {image.path.name}: the light over a tile "
-        f"differs by {100 * flat.shading:.0f} %. Recommended: stitch_flat_field 'estimate', which "
+        f"differs by {100 * shading:.0f} %. Recommended: stitch_flat_field 'estimate', which "
         "a config has without its slashes."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}

@@ -334,11 +334,11 @@ def test_a_section_alone_needs_no_number(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "words"), [({}, "tiles were left as they are"), ({"after": 0.011}, "were divided by")]
+    ("after", "words"), [(None, "tiles were left as they are"), (0.011, "were divided by")]
 )
 def test_the_flat_field_is_shown_with_the_shading(subject: Subject, after, words) -> None:
     for number in (1, 2):
-        subject.stitch(number, shading={"before": 0.29, **after})
+        subject.stitch(number, shading=(0.29, after))
     subject.stack(2)
     report = subject.report()
     text = " ".join(Page(report).text.split())
