@@ -10,7 +10,6 @@ import io
 import logging
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import join
@@ -31,7 +30,6 @@ from octane.core.units import format_bytes
 from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_source
 from octane.store.image import Image
-from octane.store.mosaic_grid import COLUMNS as TABLE_COLUMNS
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import gaps, number_of
 from octane.store.volumes import Volume, find_inputs, kind_of, open_volume
@@ -128,14 +126,6 @@ def survey(source: Path, wishes: Wishes) -> Survey:
     if problems:
         raise OctaneError("\n".join(problems))
     kind = kind_of(volumes, wishes.input_kind)
-    sizes = [tuple(round(s, 6) for s in volume.grid.spacing) for volume in volumes]
-    usual = Counter(sizes).most_common(1)[0][0]
-    for volume, size in zip(volumes, sizes, strict=True):
-        if size != usual:
-            raise OctaneError(
-                f"{volume.path} has voxels of {spelled(size)} micrometre and most of its "
-                f"neighbours of {spelled(usual)}; correct its metadata, or separate them."
-            )
     missing = gaps(_numbers(volumes)) if kind != "volume" else []
     return Survey(kind, volumes, missing, _table(source) if kind == "mosaic" else None)
 
@@ -146,13 +136,8 @@ def _numbers(volumes: Iterable[Volume]) -> list[int]:
 
 def _table(source: Path) -> Path | None:
     """Find a table of positions in the folder of the data, or beside it."""
-    for path in (source / "positions.csv", source.parent / "positions.csv"):
-        if path.is_file():
-            with path.open(encoding="utf-8-sig", errors="replace") as stream:
-                header = stream.readline()
-            if not set(TABLE_COLUMNS) - {word.strip() for word in header.split(",")}:
-                return path
-    return None
+    tables = (folder / "positions.csv" for folder in (source, source.parent))
+    return next((table for table in tables if table.is_file()), None)
 
 
 def results_folder(data: Path, wished: Path | None = None) -> Path:
@@ -196,7 +181,7 @@ def _about(found: Survey) -> list[str]:
     decoded = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
     lines = [
         f"Found: {len(volumes)} {what[found.kind]}{span}; {format_bytes(decoded)} decoded.",
-        f"Voxels: {spelled(volumes[0].grid.spacing)} micrometre (z y x), "
+        f"Voxels: {_spread(spelled(v.grid.spacing) for v in volumes)} micrometre (z y x), "
         f"{_spread(str(v.dtype) for v in volumes)}.",
         f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}.",
     ]
@@ -204,8 +189,6 @@ def _about(found: Survey) -> list[str]:
         grids = [MosaicGrid.of(v) for v in volumes if isinstance(v, Image)]
         cut = _spread(spelled((grid.rows, grid.columns)) for grid in grids)
         lines[-1] = f"Tiles, rows x columns: {cut}."
-    if found.missing:
-        lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
     return lines
 
 
@@ -215,15 +198,10 @@ def _spread(values: Iterable[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
 
 
-def _named(missing: list[int]) -> str:
-    more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
-    return f"section {', '.join(map(str, missing[:LISTED]))}{more}"
-
-
 def _resolution(found: Survey) -> Setting:
-    spacing = found.volumes[0].grid.spacing
-    have = f"The voxels are {spelled(spacing)} micrometre."
-    suggested = next((level for level in LEVELS if level >= max(spacing)), None)
+    sizes = [volume.grid.spacing for volume in found.volumes]
+    have = f"The voxels are {_spread(map(spelled, sizes))} micrometre."
+    suggested = next((level for level in LEVELS if level >= max(map(max, sizes))), None)
     if found.kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
     reason = "the first of the pyramid's sizes that is no finer"
@@ -311,11 +289,13 @@ def _thickness(found: Survey) -> Setting:
 def _missing(found: Survey) -> Setting:
     if not found.missing:
         return Setting(0, ["The numbering has no gap."], False)
+    count, named = len(found.missing), ", ".join(map(str, found.missing[:LISTED]))
     sentence = (
-        f"MISSING: {_named(found.missing)}. As it is, the run stops there. Without the slashes a "
-        "blank slab takes the place of each, and the report lists them."
+        f"MISSING: section {named}{f' and {count - LISTED} more' if count > LISTED else ''}. As it "
+        "is, the run stops there. Without the slashes a blank slab takes the place of each, and "
+        "the report lists them."
     )
-    return Setting(len(found.missing), [sentence], False)
+    return Setting(count, [sentence], False)
 
 
 def gpu_settings(source: GpuSource) -> dict[str, Setting]:

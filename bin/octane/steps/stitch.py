@@ -98,20 +98,15 @@ def given_flat_field(
         return None
     from tifffile import imread
 
-    path = Path(chosen)
+    path = Path(chosen).resolve()
     try:
         with path.open("rb") as stream:
-            if path.suffix.lower() == ".npy":
-                given = np.load(stream, allow_pickle=False)
-            else:
-                given = imread(stream)
-        return fitted_to(given, (tiling.tile[1], tiling.tile[2]))
+            given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
     except (OSError, EOFError, *FAULTS) as error:
         raise OctaneError(
-            f"{path.resolve()} cannot be read as a flat field; give a TIFF or .npy file."
+            f"{path} cannot be read as a flat field; give a TIFF or .npy file."
         ) from error
-    except OctaneError as error:
-        raise OctaneError(f"{path.resolve()} {error}") from error
+    return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
 
 
 class Section:
@@ -240,9 +235,8 @@ class Section:
         """
         tiling, name = self.tiling, self.image.path.name
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in self.placement.places.items()}
-        overlaps, misplaced = Neighbours(projections, starts).findings(
-            self.positions, tiling.tile_extent[1:], tiling.spacing[1:]
-        )
+        sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
+        overlaps, misplaced = Neighbours(projections, starts, self.positions, *sizes).findings()
         wrong = [own for own in overlaps if own.better and own.found is not None]
         if wrong:
             text = " and ".join(

@@ -8,6 +8,7 @@ fitted to these ratios. Means over tiles need many more tiles before the tissue 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -175,13 +176,13 @@ def _fitted(found: Sequence[tuple[Values, Values, Values]]) -> Values:
     return coefficients
 
 
-def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
-    """Flat field of any resolution and sum for tiles of a shape, with mean 1.
+def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image:
+    """Flat field of a file, of any resolution and sum, for tiles of a shape, with mean 1.
 
     Raises
     ------
     OctaneError
-        For what is no flat field of such a tile; the sentence goes on after the name of the file.
+        For what is no flat field of such a tile.
     """
     from scipy.ndimage import zoom
 
@@ -190,10 +191,12 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
     scale = np.divide(profile.shape, shape) if profile.ndim == 2 else np.zeros(2)
     if not scale.all() or abs(scale[0] - scale[1]) * min(shape) > max(1.0, *scale):
         raise OctaneError(
-            f"has {given} pixels and a tile {shape[0]} x {shape[1]}; give a flat field of the "
-            "whole tile, with the axes y and x."
+            f"{path} has {given} pixels and a tile {shape[0]} x {shape[1]}; give a flat field of "
+            "the whole tile, with the axes y and x."
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
-        raise OctaneError("has pixels that are not above 0; give a flat field without such.")
+        raise OctaneError(
+            f"{path} has pixels that are not above 0; give a flat field without such."
+        )
     made = zoom(profile.astype(float), 1 / scale, order=1, mode="nearest", grid_mode=True)
     return (made / made.mean()).astype(np.float32)

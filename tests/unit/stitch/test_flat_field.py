@@ -1,5 +1,7 @@
 """Flat fields: what was put into tiles is found in their overlaps, and nothing else is."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -10,6 +12,7 @@ from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
 from octane.stitch.placement import TilePlacement
 from octane.store.mosaic_grid import MosaicGrid
 
+FILE = Path("flat.tif")
 TILE = 96
 """Edge of a tile, pixels."""
 
@@ -178,7 +181,7 @@ def test_where_nothing_can_be_compared_there_is_no_flat_field(seen, fill, overla
 @pytest.mark.parametrize("shape", [(96, 96), (48, 48), (37, 37), (200, 200)])
 def test_a_flat_field_of_another_resolution_is_brought_to_the_tile(shape):
     given = 7 * light(shape[0], 0.3)
-    made = fitted_to(given, (96, 96))
+    made = fitted_to(given, (96, 96), FILE)
     assert made.mean() == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(made, light(96, 0.3), atol=0.015)
 
@@ -201,4 +204,4 @@ def holed(value):
 )
 def test_what_is_no_flat_field_is_refused(given, sentence):
     with pytest.raises(OctaneError, match=sentence):
-        fitted_to(given, (96, 96))
+        fitted_to(given, (96, 96), FILE)
