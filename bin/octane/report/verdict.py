@@ -151,12 +151,11 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
 def _even(sections: Mapping[str, StitchFigures]) -> Check:
     """Sections share a microscope, so that their median says more than any of them."""
     name, limit = "Shading of tiles", f"{100 * SHADING:.0f} %"
-    before, after = (
-        float(np.median(values)) if (values := [v for v in kind if v is not None]) else None
-        for kind in zip(
-            *((s.shading_before, s.shading_after) for s in sections.values()), strict=True
-        )
+    kinds = zip(
+        *((own.shading_before, own.shading_after) for own in sections.values()), strict=True
     )
+    known = ([value for value in kind if value is not None] for kind in kinds)
+    before, after = (float(np.median(values)) if values else None for values in known)
     left = before if after is None else after
     if left is None:
         return _unknown(name, limit, "No tiles have tissue in common where they overlap.")

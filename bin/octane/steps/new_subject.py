@@ -44,8 +44,6 @@ TO_DECIDE = ("TO BE DECIDED", "MISSING", "SHADED")
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
 """Most that is read to measure the shading."""
-LISTED = 20
-"""Missing sections that are named one by one, at most."""
 COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
 """Columns of a new samplesheet; others where a subject needs them."""
 
@@ -181,7 +179,7 @@ def _about(found: Survey) -> list[str]:
     decoded = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
     lines = [
         f"Found: {len(volumes)} {what[found.kind]}{span}; {format_bytes(decoded)} decoded.",
-        f"Voxels: {_spread(spelled(v.grid.spacing) for v in volumes)} micrometre (z y x), "
+        f"Voxels: {_spread(f'{spelled(v.grid.spacing)} micrometre' for v in volumes)} (z y x), "
         f"{_spread(str(v.dtype) for v in volumes)}.",
         f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}.",
     ]
@@ -200,7 +198,7 @@ def _spread(values: Iterable[str]) -> str:
 
 def _resolution(found: Survey) -> Setting:
     sizes = [volume.grid.spacing for volume in found.volumes]
-    have = f"The voxels are {_spread(map(spelled, sizes))} micrometre."
+    have = f"The voxels are {_spread(f'{spelled(size)} micrometre' for size in sizes)}."
     suggested = next((level for level in LEVELS if level >= max(map(max, sizes))), None)
     if found.kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
@@ -210,7 +208,12 @@ def _resolution(found: Survey) -> Setting:
 
 def _tiles(found: Survey) -> dict[str, Setting]:
     """Overlap of tiles, which is never guessed."""
-    overlaps = set(map(_overlap_of, found.volumes))
+    grids = [MosaicGrid.of(volume) for volume in found.volumes if isinstance(volume, Image)]
+    overlaps = {
+        g.pitch
+        and tuple(round(1 - p / n, 4) for p, n in zip(g.pitch, g.tile_extent[1:], strict=True))
+        for g in grids
+    }
     if found.positions is not None:
         value, sentence = None, "Not needed: the table of positions says it."
     elif None in overlaps:
@@ -262,15 +265,6 @@ def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 
 
-def _overlap_of(volume: Volume) -> tuple[float, float] | None:
-    """Overlap of a mosaic's tiles as a part of a tile, y and x, from its metadata."""
-    tiling = MosaicGrid.of(volume) if isinstance(volume, Image) else None
-    if tiling is None or tiling.pitch is None:
-        return None
-    _, height, width = tiling.tile_extent
-    return round(1 - tiling.pitch[0] / height, 4), round(1 - tiling.pitch[1] / width, 4)
-
-
 def _thickness(found: Survey) -> Setting:
     noted = [cast("Mapping", v.attributes.get("section") or {}) for v in found.volumes]
     stated = {section["thickness"] for section in noted if "thickness" in section}
@@ -289,11 +283,11 @@ def _thickness(found: Survey) -> Setting:
 def _missing(found: Survey) -> Setting:
     if not found.missing:
         return Setting(0, ["The numbering has no gap."], False)
-    count, named = len(found.missing), ", ".join(map(str, found.missing[:LISTED]))
+    count = len(found.missing)
+    more = f" and {count - 1} more" if count > 1 else ""
     sentence = (
-        f"MISSING: section {named}{f' and {count - LISTED} more' if count > LISTED else ''}. As it "
-        "is, the run stops there. Without the slashes a blank slab takes the place of each, and "
-        "the report lists them."
+        f"MISSING: section {found.missing[0]}{more}. As it is, the run stops there. Without the "
+        "slashes a blank slab takes the place of each, and the report lists them."
     )
     return Setting(count, [sentence], False)
 

@@ -184,9 +184,8 @@ class Section:
 
     def light(self) -> None:
         """Measure the flat field where the tiles overlap."""
-        dtype, dark = self.image.dtype, self.parameters.dark_offset
-        largest = float(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
-        self.measured = estimate(self.projections, self.placement, dark=dark, largest=largest)
+        dark = self.parameters.dark_offset
+        self.measured = estimate(self.projections, self.placement, dark=dark)
         if self.given is not None:
             self.flat = FlatField(self.given, dark)
         elif self.parameters.flat_field == ESTIMATE:

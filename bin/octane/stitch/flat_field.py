@@ -36,8 +36,6 @@ MOST_PAIRS = 100
 """Pairs of tiles that are compared: more would change the fit by less than its error."""
 DIM = 0.1
 """Brightness over that of bright tissue below which a block counts less: it may be no tissue."""
-FULL = 0.98
-"""Part of the largest value of a type from which on a block is taken for saturated."""
 OUTLIER = 3.0
 """Standard deviations at which Tukey's biweight leaves a ratio out: where tiles lie a little beside
 their places, many are wrong."""
@@ -81,20 +79,15 @@ class FlatField:
 
 
 def estimate(
-    projections: Mapping[Tile, Image],
-    placement: TilePlacement,
-    *,
-    dark: float = 0.0,
-    largest: float = np.inf,
+    projections: Mapping[Tile, Image], placement: TilePlacement, *, dark: float = 0.0
 ) -> FlatField | None:
     """Fit the flat field of a section to the overlaps of its tiles.
 
-    ``projections`` are the means over depth of the tiles, ``dark`` the grey level without light
-    and ``largest`` the largest value of the image's type. Gives None where fewer than two pairs of
-    tiles have anything in common.
+    ``projections`` are the means over depth of the tiles, and ``dark`` is the grey level without
+    light. Gives None where fewer than two pairs of tiles have anything in common.
     """
     height, width = (int(n) for n in np.max([i.shape for i in projections.values()], axis=0))
-    found = _compared(projections, placement, (height, width), dark, FULL * largest)
+    found = _compared(projections, placement, (height, width), dark)
     if len(found) < 2:
         return None
     # Both halves show what is there, and each its own chance, by which no tile is to be changed.
@@ -119,7 +112,6 @@ def _compared(
     placement: TilePlacement,
     shape: tuple[int, int],
     dark: float,
-    saturated: float,
 ) -> list[tuple[Values, Values, Values]]:
     """Compare blocks of pixels that two tiles saw: the mean in either, and how its terms differ."""
     places = placement.places
@@ -135,7 +127,7 @@ def _compared(
         # How the ratio changes across an overlap says how a flat field is curved.
         edge = max(1, min(size, min(images[0].shape) // ACROSS))
         means = [coarse(image, edge).astype(np.float64) for image in images]
-        lit = np.all([np.isfinite(m) & (m > dark) & (m < saturated) for m in means], axis=0)
+        lit = np.all([np.isfinite(m) & (m > dark) for m in means], axis=0)
         if not lit.any():
             continue
         corner = [max(a.first, b.first) for a, b in zip(*(places[t] for t in pair), strict=True)]

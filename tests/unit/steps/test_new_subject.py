@@ -275,7 +275,10 @@ def test_voxels_of_several_sizes_are_said(write_mosaic, tmp_path):
         write_mosaic(f"data/section_{number}.ome.zarr", VOXELS, TILE, (size, 4.0, 4.0))
     found = settings(tmp_path / "data")["resolution"]
     assert found.value == 25
-    assert "The voxels are 12 x 4 x 4 or 4 x 4 x 4 (they differ) micrometre." in found.found[0]
+    assert (
+        "The voxels are 12 x 4 x 4 micrometre or 4 x 4 x 4 micrometre (they differ)."
+        in found.found[0]
+    )
 
 
 def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):

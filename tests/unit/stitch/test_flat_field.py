@@ -134,7 +134,7 @@ def test_a_faulty_tile_changes_little(seen, fault):
     flat = light(TILE, 0.3)
     tiles, placement = seen(flat)
     fault(tiles[1, 0])
-    assert left(fitted(tiles, placement, largest=65535), flat) < 0.02
+    assert left(fitted(tiles, placement), flat) < 0.02
 
 
 def test_tiles_without_tissue_do_not_count(seen, rng):
