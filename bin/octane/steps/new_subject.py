@@ -158,8 +158,7 @@ def settings_of(
         "resolution": _resolution(found),
     }
     if found.kind == "mosaic":
-        settings |= _tiles(found)
-        settings |= _light(found, wishes)
+        settings |= _tiles(found) | _light(found, wishes)
     if found.kind != "volume":
         settings["section_thickness"] = _thickness(found)
         settings["allow_missing_sections"] = _missing(found)
@@ -184,7 +183,7 @@ def _about(found: Survey) -> list[str]:
         f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}.",
     ]
     if found.kind == "mosaic":
-        grids = [MosaicGrid.of(v) for v in volumes if isinstance(v, Image)]
+        grids = [MosaicGrid.of(cast("Image", v)) for v in volumes]
         cut = _spread(spelled((grid.rows, grid.columns)) for grid in grids)
         lines[-1] = f"Tiles, rows x columns: {cut}."
     return lines
@@ -208,7 +207,7 @@ def _resolution(found: Survey) -> Setting:
 
 def _tiles(found: Survey) -> dict[str, Setting]:
     """Overlap of tiles, which is never guessed."""
-    grids = [MosaicGrid.of(volume) for volume in found.volumes if isinstance(volume, Image)]
+    grids = [MosaicGrid.of(cast("Image", volume)) for volume in found.volumes]
     overlaps = {
         g.pitch
         and tuple(round(1 - p / n, 4) for p, n in zip(g.pitch, g.tile_extent[1:], strict=True))
@@ -239,9 +238,7 @@ def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
     from octane.stitch.flat_field import estimate, shading_of
     from octane.stitch.placement import TilePlacement
 
-    image = found.volumes[len(found.volumes) // 2]
-    if not isinstance(image, Image):
-        return {}
+    image = cast("Image", found.volumes[len(found.volumes) // 2])
     tiling = MosaicGrid.of(image)
     middle = (tiling.rows // 2, tiling.columns // 2)
     tiles = [t for t in tiling.tiles if max(map(abs, np.subtract(t, middle))) <= 1]

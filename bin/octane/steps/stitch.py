@@ -103,9 +103,7 @@ def given_flat_field(
         with path.open("rb") as stream:
             given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
     except (OSError, EOFError, *FAULTS) as error:
-        raise OctaneError(
-            f"{path} cannot be read as a flat field; give a TIFF or .npy file."
-        ) from error
+        raise OctaneError(f"{path} is no flat field; give a TIFF or .npy file.") from error
     return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
 
 
@@ -193,8 +191,7 @@ class Section:
 
     def evened(self) -> dict[Tile, npt.NDArray]:
         """Projections in even light, as far as the tiles are evened out."""
-        flat = self.flat
-        return {t: flat.correct(p) if flat else p for t, p in self.projections.items()}
+        return {t: self.flat.correct(p) if self.flat else p for t, p in self.projections.items()}
 
     def refine(self) -> None:
         """Find the positions that fit the overlaps best, in passes that see better aligned ones."""
@@ -242,8 +239,7 @@ class Section:
                 f"by {o.found:.2g} along {o.axis}, not {o.given:.3g}" for o in wrong
             )
             text = f"{name}: its tiles correlate where they overlap {text}; "
-            table = self.table
-            text += f"correct {table}" if table else f"give --overlap {fitting(overlaps)}"
+            text += f"correct {self.table}" if self.table else f"give --overlap {fitting(overlaps)}"
             if any(o.certain for o in wrong) and self.parameters.check_overlap == "error":
                 raise OctaneError(
                     f"{text}, or --check-overlap warning (in the workflow --stitch_check_overlap) "
@@ -413,8 +409,7 @@ def stitch_section(
     section.projections.clear()
     del evened
     section.write(destination)
-    uncovered = section.placement.uncovered()
-    if uncovered:
+    if uncovered := section.placement.uncovered():
         metrics.warn(
             f"{source.name}: {uncovered} pixels lie between tiles and are zero; "
             "check --overlap or --positions."

@@ -241,8 +241,8 @@ class Neighbours:
         pitches = [positions[p.second][axis] - positions[p.first][axis] for p in pairs]
         given = 1 - float(np.median(pitches)) / extent[axis]
         found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
-        seen = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
-        own = [p for p in seen if p.best >= LIKELY]
+        even = [p for p in pairs if not {p.first, p.second} & {*odd}]
+        own = [p for p in even if p.moved and p.best >= LIKELY]
         if len(own) < 3:
             own = [p for p in own if p.best >= SURE]
         if len(own) < 2:
@@ -254,9 +254,8 @@ class Neighbours:
             return found
         best, placed = (float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed"))
         most = len(own) >= 4 and agree >= 0.75
-        clear = (
-            LITTLE if most and len(own) * agree >= MANY else max(CLEAR, ENOUGH / len(own) ** 0.5)
-        )
+        many = most and len(own) * agree >= MANY
+        clear = LITTLE if many else max(CLEAR, ENOUGH / len(own) ** 0.5)
         # Where they share too little as they are placed, most of all pairs must say the same.
         alone = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
         known = alone if placed == 0 else len(own) > 2 or placed > 0

@@ -187,8 +187,6 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image
             "the whole tile, with the axes y and x."
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
-        raise OctaneError(
-            f"{path} has pixels that are not above 0; give a flat field without such."
-        )
+        raise OctaneError(f"{path} has pixels that are not above 0; give one without such.")
     made = zoom(profile.astype(float), 1 / scale, order=1, mode="nearest", grid_mode=True)
     return (made / made.mean()).astype(np.float32)

@@ -56,7 +56,6 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
     assert differing(before, even) > 0.05
     assert differing(after, even) < 0.015
     assert noted.figures["shading_before"] == pytest.approx(0.3, abs=0.03)
-    assert noted.figures["shading_after"] is None
     assert made.figures["shading_before"] == noted.figures["shading_before"]
     assert 0.001 < made.figures["shading_after"] < 0.03
     assert made.figures["seam_x"] < noted.figures["seam_x"] / 2
@@ -139,11 +138,8 @@ def text(folder):
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        (
-            lambda folder: folder / "none.tif",
-            "none.tif cannot be read as a flat field; give a TIFF",
-        ),
-        (text, "flat.tif cannot be read as a flat field; give a TIFF"),
+        (lambda folder: folder / "none.tif", "none.tif is no flat field; give a TIFF"),
+        (text, "flat.tif is no flat field; give a TIFF"),
         (lambda folder: array(folder, (20, 30)), "flat.npy has 20 x 30 pixels and a tile 20 x 20"),
         (lambda folder: array(folder, fill=np.nan), "flat.npy has pixels that are not above 0"),
         (lambda folder: array(folder, fill=-1), "flat.npy has pixels that are not above 0"),

@@ -92,15 +92,15 @@ def test_the_light_is_found_whatever_the_tissue(seen, count, loss, tilt, overlap
 
 
 # Measured: 0.5 and 1.0.
-@pytest.mark.parametrize("moved", [0, 2])
-def test_the_error_is_that_of_the_profile(seen, rng, moved):
-    flat = light(TILE, 0.3)
-    errors, true = [], []
+@pytest.mark.parametrize("most", [0, 3])
+def test_tiles_beside_their_places_change_little_and_the_error_says_it(seen, rng, most):
+    flat, errors, true = light(TILE, 0.3), [], []
     for _ in range(5):
         tiles, placement = seen(flat, 4, noise=0.15)
-        steps = rng.integers(-moved, moved + 1, (len(tiles), 2))
-        beside = zip(tiles.items(), steps, strict=True)
-        found = fitted({tile: np.roll(own, by, (0, 1)) for (tile, own), by in beside}, placement)
+        for tile in tiles.values():
+            tile[:] = np.roll(tile, rng.integers(-most, most + 1, 2), (0, 1))
+        found = fitted(tiles, placement)
+        assert left(found, flat) < 0.02
         errors.append(found.error)
         true.append(shading_of(flat / found.profile))
     assert 0.4 < np.median(errors) / np.median(true) < 1.5
@@ -121,15 +121,11 @@ def undefined(tile):
     tile[:] = np.nan
 
 
-def saturated(tile):
-    tile[:] = 65535
-
-
 def brighter(tile):
     tile *= 3
 
 
-@pytest.mark.parametrize("fault", [lost, undefined, saturated, brighter])
+@pytest.mark.parametrize("fault", [lost, undefined, brighter])
 def test_a_faulty_tile_changes_little(seen, fault):
     flat = light(TILE, 0.3)
     tiles, placement = seen(flat)
@@ -150,16 +146,8 @@ def test_a_dark_offset_does_not_count_as_light(seen):
     flat = light(TILE, 0.3)
     tiles, placement = seen(flat, dark=100)
     known = fitted(tiles, placement, dark=100.0)
-    assert known.dark == 100
     assert left(known, flat) < 0.02
     assert left(fitted(tiles, placement), flat) > left(known, flat)
-
-
-def test_tiles_beside_their_places_change_little(seen, rng):
-    flat = light(TILE, 0.3)
-    tiles, placement = seen(flat)
-    moved = {tile: np.roll(own, rng.integers(-3, 4, 2), (0, 1)) for tile, own in tiles.items()}
-    assert left(fitted(moved, placement), flat) < 0.025
 
 
 def test_the_last_tiles_may_be_cut(seen):
