@@ -139,7 +139,7 @@ def case(
 
 
 def cost(quick: bool) -> dict[str, object]:
-    """Seconds and peak memory of STITCH without and with a flat field, in turns."""
+    """CPU seconds and peak memory of STITCH without and with a flat field, in turns."""
     words = ["--sections", "1", "--tiles", "2" if quick else "6", "--edge-fraction", "0"]
     words += ["--tile-shape", "64", "256", "256", "--shading", str(SHADING)]
     found: dict[str, list[tuple[float, int]]] = {"none": [], "estimate": []}
@@ -153,10 +153,11 @@ def cost(quick: bool) -> dict[str, object]:
         for _ in range(3 if quick else RUNS):
             for name, own in found.items():
                 done = run([*command, "--flat-field", name])
-                own.append((done.seconds, done.peak_bytes))
+                own.append((done.cpu_seconds, done.peak_bytes))
+    names = ("cpu_seconds", "peak_bytes")
     figures = {
-        name: dict(zip(("seconds", "peak_bytes"), map(median, zip(*own, strict=True)), strict=True))
-        for name, own in found.items()
+        way: dict(zip(names, map(median, zip(*own, strict=True)), strict=True))
+        for way, own in found.items()
     }
     return {"bytes": size, **figures}
 

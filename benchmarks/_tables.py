@@ -563,9 +563,13 @@ def _flat_field(record: dict) -> str:
 def _flat_field_cost(record: dict) -> str:
     cost = record["cost"]
     return table(
-        ("STITCH", "seconds", "peak, MB"),
+        ("STITCH", "CPU seconds", "peak, MB"),
         [
-            (f"`--flat-field {name}`", f"{own['seconds']:.2f}", f"{own['peak_bytes'] / 1e6:.0f}")
+            (
+                f"`--flat-field {name}`",
+                f"{own['cpu_seconds']:.2f}",
+                f"{own['peak_bytes'] / 1e6:.0f}",
+            )
             for name, own in ((name, cost[name]) for name in ("none", "estimate"))
         ],
     )
