@@ -378,14 +378,11 @@ def _flat_field(record: dict) -> str:
 
 
 def _flat_field_cost(record: dict) -> str:
-    cost = record["cost"]
-    return table(
-        ("STITCH", "seconds", "peak, MB"),
-        [
-            (f"`--flat-field {name}`", f"{own['seconds']:.2f}", f"{own['peak_bytes'] / 1e6:.0f}")
-            for name, own in ((name, cost[name]) for name in ("none", "estimate"))
-        ],
-    )
+    rows = []
+    for way in ("none", "estimate"):
+        own, name = record["cost"][way], f"`--flat-field {way}`"
+        rows.append((name, f"{own['cpu_seconds']:.2f}", f"{own['peak_bytes'] / 1e6:.0f}"))
+    return table(("STITCH", "CPU seconds", "peak, MB"), rows)
 
 
 def _percent(part: float) -> str:

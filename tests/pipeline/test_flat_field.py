@@ -63,7 +63,7 @@ def test_one_file_serves_all_sections_and_is_part_of_what_is_cached(succeeding, 
     record = json.loads(
         (first.outdir / "mosaics" / "metrics" / "section_02_stitch_metrics.json").read_text()
     )
-    assert record["figures"]["shading"]["after"] < 0.03 < record["figures"]["shading"]["before"]
+    assert record["figures"]["shading_after"] < 0.03 < record["figures"]["shading_before"]
     with changed(folder / "own.tif", None):
         np.save(folder / "other.npy", np.ones((48, 48)))
         (folder / "other.npy").rename(folder / "own.npy")

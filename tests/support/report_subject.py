@@ -80,7 +80,7 @@ class Subject:
         number: int,
         seam: float | None = None,
         uncovered: int = 0,
-        shading: dict[str, float] | None = None,
+        shading: tuple[float | None, float | None] = (None, None),
     ) -> None:
         seam = 0.06 + 0.0001 * number if seam is None else seam
         figures = {
@@ -90,10 +90,11 @@ class Subject:
             "uncovered_pixels": uncovered,
             "tiles": 9,
             "shape": [15, 2 * self.edge, 3 * self.edge],
-            "shading": shading,
+            "shading_before": shading[0],
+            "shading_after": shading[1],
         }
         pictures = {"thumbnail": self.image(self.edge, 3 * self.edge // 2)}
-        if shading:
+        if shading[0] is not None:
             pictures["flat_field"] = self.image(self.edge, self.edge)
         self.save(f"section_{number:02d}_stitch", figures, pictures)
 

@@ -391,12 +391,10 @@ class StitchParameters(StepParameters):
         "each section; FILE: a TIFF or .npy of the light over a whole tile (octane's own, or "
         "BaSiC's); none: as they are. The report says how large the shading is.",
     )
-    dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["estimate"] = (
-        parameter(
-            0.0,
-            "Grey level of a pixel without light, which is taken away before the flat field acts: "
-            "a number, or estimate. Use it for cameras, whose level is often 100.",
-        )
+    dark_offset: Annotated[float, Field(ge=0, allow_inf_nan=False)] = parameter(
+        0.0,
+        "Grey level of a pixel without light, which is taken away before the flat field acts. Use "
+        "it for cameras, whose level is often 100.",
     )
     codec: Codec = parameter(
         "blosc-lz4", "Compression of the stitched sections, which are read once more and dropped."

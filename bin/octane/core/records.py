@@ -134,20 +134,12 @@ class MisplacedFigures(Figures):
         return f"{name} fits {y:+.0f} µm in y and {x:+.0f} µm in x from its place"
 
 
-class ShadingFigures(Figures):
-    """Shading of tiles, the range of their flat field over its mean, before and after the evening.
-
-    After it, what is left in the overlaps, which is less than what is left elsewhere in a tile.
-    ``dark_offset`` was taken away. None: not measured, or not evened out.
-    """
-
-    before: float | None = None
-    after: float | None = None
-    dark_offset: float | None = None
-
-
 class StitchFigures(Figures):
-    """A stitched section."""
+    """A stitched section.
+
+    Shading is the range of the tiles' flat field over its mean, as they came and evened out; None:
+    not measured, or not evened out.
+    """
 
     section: int | None = None
     seam_median: float | None = None
@@ -156,7 +148,8 @@ class StitchFigures(Figures):
     seam_x: float | None = None
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
-    shading: ShadingFigures | None = None
+    shading_before: float | None = None
+    shading_after: float | None = None
     uncovered_pixels: int = 0
     tiles: int
     shape: Shape

@@ -264,7 +264,7 @@ def _flat_field(stitched: list[tuple[Entry, StitchFigures]], gallery: _Gallery) 
     scale = pictures.field_scale([mean])
     draw = partial(pictures.panel, mean, (1, 1), scale, bar=False, longest=216)
     gallery.files["flat_field.png"] = draw(png=True).data
-    applied = any(s.shading and s.shading.after is not None for _, s in stitched)
+    applied = any(s.shading_after is not None for _, s in stitched)
     return {"picture": draw(), "scale": scale, "applied": applied}
 
 

@@ -25,8 +25,6 @@ class SectionQuality(BaseModel):
         ``stitched``; ``imaged``, where STITCH left no record of it; ``missing``.
     seam_median, seam_max
         Mismatch where tiles overlap, over their mean.
-    shading_before, shading_after
-        Range of the flat field of the tiles over its mean, as they came and evened out.
     uncovered
         Number of pixels that no tile covers.
     cv_before, cv_after
@@ -41,8 +39,6 @@ class SectionQuality(BaseModel):
     tiles: int | None = None
     seam_median: float | None = None
     seam_max: float | None = None
-    shading_before: float | None = None
-    shading_after: float | None = None
     uncovered: int = 0
     cv_before: float | None = None
     cv_after: float | None = None
@@ -111,8 +107,6 @@ def qualities(
             tiles=s.tiles,
             seam_median=s.seam_median,
             seam_max=s.seam_max,
-            shading_before=s.shading.before if s.shading else None,
-            shading_after=s.shading.after if s.shading else None,
             uncovered=s.uncovered_pixels,
         )
         for name, s in stitched.items()

@@ -151,11 +151,11 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
 def _even(sections: Mapping[str, StitchFigures]) -> Check:
     """Sections share a microscope, so that their median says more than any of them."""
     name, limit = "Shading of tiles", f"{100 * SHADING:.0f} %"
-    found = [own.shading for own in sections.values() if own.shading]
-    before, after = (
-        float(np.median(values)) if (values := [v for v in kind if v is not None]) else None
-        for kind in ([own.before for own in found], [own.after for own in found])
+    kinds = zip(
+        *((own.shading_before, own.shading_after) for own in sections.values()), strict=True
     )
+    known = ([value for value in kind if value is not None] for kind in kinds)
+    before, after = (float(np.median(values)) if values else None for values in known)
     left = before if after is None else after
     if left is None:
         return _unknown(name, limit, "No tiles have tissue in common where they overlap.")
@@ -164,7 +164,9 @@ def _even(sections: Mapping[str, StitchFigures]) -> Check:
         text = "Tiles are darker at some of their places; give --stitch_flat_field estimate."
     else:
         value += "" if before is None else f", {100 * before:.1f} % before"
-        text = "The flat field does not fit these tiles; try --stitch_flat_field estimate."
+        text = (
+            "The flat field does not fit these tiles; give --stitch_flat_field estimate, or FILE."
+        )
     return _judged(name, limit, value, left > SHADING, text)
 
 

@@ -10,7 +10,6 @@ import io
 import logging
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import join
@@ -31,7 +30,6 @@ from octane.core.units import format_bytes
 from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_source
 from octane.store.image import Image
-from octane.store.mosaic_grid import COLUMNS as TABLE_COLUMNS
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import gaps, number_of
 from octane.store.volumes import Volume, find_inputs, kind_of, open_volume
@@ -46,8 +44,6 @@ TO_DECIDE = ("TO BE DECIDED", "MISSING", "SHADED")
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
 """Most that is read to measure the shading."""
-LISTED = 20
-"""Missing sections that are named one by one, at most."""
 COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
 """Columns of a new samplesheet; others where a subject needs them."""
 
@@ -128,14 +124,6 @@ def survey(source: Path, wishes: Wishes) -> Survey:
     if problems:
         raise OctaneError("\n".join(problems))
     kind = kind_of(volumes, wishes.input_kind)
-    sizes = [tuple(round(s, 6) for s in volume.grid.spacing) for volume in volumes]
-    usual = Counter(sizes).most_common(1)[0][0]
-    for volume, size in zip(volumes, sizes, strict=True):
-        if size != usual:
-            raise OctaneError(
-                f"{volume.path} has voxels of {spelled(size)} micrometre and most of its "
-                f"neighbours of {spelled(usual)}; correct its metadata, or separate them."
-            )
     missing = gaps(_numbers(volumes)) if kind != "volume" else []
     return Survey(kind, volumes, missing, _table(source) if kind == "mosaic" else None)
 
@@ -146,13 +134,8 @@ def _numbers(volumes: Iterable[Volume]) -> list[int]:
 
 def _table(source: Path) -> Path | None:
     """Find a table of positions in the folder of the data, or beside it."""
-    for path in (source / "positions.csv", source.parent / "positions.csv"):
-        if path.is_file():
-            with path.open(encoding="utf-8-sig", errors="replace") as stream:
-                header = stream.readline()
-            if not set(TABLE_COLUMNS) - {word.strip() for word in header.split(",")}:
-                return path
-    return None
+    tables = (folder / "positions.csv" for folder in (source, source.parent))
+    return next((table for table in tables if table.is_file()), None)
 
 
 def results_folder(data: Path, wished: Path | None = None) -> Path:
@@ -175,8 +158,7 @@ def settings_of(
         "resolution": _resolution(found),
     }
     if found.kind == "mosaic":
-        settings |= _tiles(found)
-        settings |= _light(found, wishes)
+        settings |= _tiles(found) | _light(found, wishes)
     if found.kind != "volume":
         settings["section_thickness"] = _thickness(found)
         settings["allow_missing_sections"] = _missing(found)
@@ -196,16 +178,14 @@ def _about(found: Survey) -> list[str]:
     decoded = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
     lines = [
         f"Found: {len(volumes)} {what[found.kind]}{span}; {format_bytes(decoded)} decoded.",
-        f"Voxels: {spelled(volumes[0].grid.spacing)} micrometre (z y x), "
+        f"Voxels: {_spread(f'{spelled(v.grid.spacing)} micrometre' for v in volumes)} (z y x), "
         f"{_spread(str(v.dtype) for v in volumes)}.",
         f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}.",
     ]
     if found.kind == "mosaic":
-        grids = [MosaicGrid.of(v) for v in volumes if isinstance(v, Image)]
+        grids = [MosaicGrid.of(cast("Image", v)) for v in volumes]
         cut = _spread(spelled((grid.rows, grid.columns)) for grid in grids)
         lines[-1] = f"Tiles, rows x columns: {cut}."
-    if found.missing:
-        lines.append(f"Missing: {_named(found.missing)}; see allow_missing_sections below.")
     return lines
 
 
@@ -215,15 +195,10 @@ def _spread(values: Iterable[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
 
 
-def _named(missing: list[int]) -> str:
-    more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
-    return f"section {', '.join(map(str, missing[:LISTED]))}{more}"
-
-
 def _resolution(found: Survey) -> Setting:
-    spacing = found.volumes[0].grid.spacing
-    have = f"The voxels are {spelled(spacing)} micrometre."
-    suggested = next((level for level in LEVELS if level >= max(spacing)), None)
+    sizes = [volume.grid.spacing for volume in found.volumes]
+    have = f"The voxels are {_spread(f'{spelled(size)} micrometre' for size in sizes)}."
+    suggested = next((level for level in LEVELS if level >= max(map(max, sizes))), None)
     if found.kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
     reason = "the first of the pyramid's sizes that is no finer"
@@ -232,7 +207,12 @@ def _resolution(found: Survey) -> Setting:
 
 def _tiles(found: Survey) -> dict[str, Setting]:
     """Overlap of tiles, which is never guessed."""
-    overlaps = set(map(_overlap_of, found.volumes))
+    grids = [MosaicGrid.of(cast("Image", volume)) for volume in found.volumes]
+    overlaps = {
+        g.pitch
+        and tuple(round(1 - p / n, 4) for p, n in zip(g.pitch, g.tile_extent[1:], strict=True))
+        for g in grids
+    }
     if found.positions is not None:
         value, sentence = None, "Not needed: the table of positions says it."
     elif None in overlaps:
@@ -255,45 +235,31 @@ def _tiles(found: Survey) -> dict[str, Setting]:
 def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
     """Flat field, where the tiles in the middle of the data are seen to be shaded."""
     from octane.steps.stitch import nominal_positions
-    from octane.stitch.flat_field import estimate
+    from octane.stitch.flat_field import estimate, shading_of
     from octane.stitch.placement import TilePlacement
 
-    image = found.volumes[len(found.volumes) // 2]
-    if not isinstance(image, Image) or image.dtype.kind == "c":
-        return {}
-    tiling, parameters = MosaicGrid.of(image), StitchParameters(overlap=wishes.overlap)
-    count = (tiling.rows, tiling.columns)
-    tiles = [
-        tile
-        for tile in tiling.tiles
-        if all(abs(2 * k + 1 - n) <= 2 for k, n in zip(tile, count, strict=True))
-    ]
+    image = cast("Image", found.volumes[len(found.volumes) // 2])
+    tiling = MosaicGrid.of(image)
+    middle = (tiling.rows // 2, tiling.columns // 2)
+    tiles = [t for t in tiling.tiles if max(map(abs, np.subtract(t, middle))) <= 1]
     if len(tiles) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
         return {}
     try:
-        places = nominal_positions(image, tiling, parameters, found.positions)
-        seen = {tile: image.read(tiling.region(tile)).mean(0, np.float32) for tile in tiles}
+        given = StitchParameters(overlap=wishes.overlap)
+        places = nominal_positions(image, tiling, given, found.positions)
+        seen = {t: np.abs(image.read(tiling.region(t))).mean(0, np.float32) for t in tiles}
     except OctaneError:
         # PREFLIGHT names what is missing.
         return {}
     flat = estimate(seen, TilePlacement(tiling, {t: places[t] for t in tiles}, subpixel=True))
-    if flat is None or flat.shading <= SHADING:
+    if flat is None or (shading := shading_of(flat.profile)) <= SHADING:
         return {}
     sentence = (
         f"SHADED, as measured on {len(tiles)} tiles of {image.path.name}: the light over a tile "
-        f"differs by {100 * flat.shading:.0f} %. Recommended: stitch_flat_field 'estimate', which "
+        f"differs by {100 * shading:.0f} %. Recommended: stitch_flat_field 'estimate', which "
         "a config has without its slashes."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
-
-
-def _overlap_of(volume: Volume) -> tuple[float, float] | None:
-    """Overlap of a mosaic's tiles as a part of a tile, y and x, from its metadata."""
-    tiling = MosaicGrid.of(volume) if isinstance(volume, Image) else None
-    if tiling is None or tiling.pitch is None:
-        return None
-    _, height, width = tiling.tile_extent
-    return round(1 - tiling.pitch[0] / height, 4), round(1 - tiling.pitch[1] / width, 4)
 
 
 def _thickness(found: Survey) -> Setting:
@@ -314,11 +280,13 @@ def _thickness(found: Survey) -> Setting:
 def _missing(found: Survey) -> Setting:
     if not found.missing:
         return Setting(0, ["The numbering has no gap."], False)
+    count = len(found.missing)
+    more = f" and {count - 1} more" if count > 1 else ""
     sentence = (
-        f"MISSING: {_named(found.missing)}. As it is, the run stops there. Without the slashes a "
-        "blank slab takes the place of each, and the report lists them."
+        f"MISSING: section {found.missing[0]}{more}. As it is, the run stops there. Without the "
+        "slashes a blank slab takes the place of each, and the report lists them."
     )
-    return Setting(len(found.missing), [sentence], False)
+    return Setting(count, [sentence], False)
 
 
 def gpu_settings(source: GpuSource) -> dict[str, Setting]:

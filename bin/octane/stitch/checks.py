@@ -135,9 +135,19 @@ class Neighbours:
         Mean over depth of each tile, (y, x).
     starts
         Index of each tile's first voxel in the section, (y, x); need not be whole.
+    positions, extent, spacing
+        Positions of the tiles' edges, size of a full tile and of a voxel in micrometres, (y, x).
     """
 
-    def __init__(self, tiles: Images, starts: Mapping[Tile, Position]) -> None:
+    def __init__(
+        self,
+        tiles: Images,
+        starts: Mapping[Tile, Position],
+        positions: Mapping[Tile, Position],
+        extent: Position,
+        spacing: Position,
+    ) -> None:
+        self.positions, self.extent, self.spacing = positions, extent, spacing
         longest = np.max([tile.shape for tile in tiles.values()], axis=0)
         self.factor = max(1, -(-int(longest.max()) // EDGE))
         self.longest = longest // self.factor
@@ -164,19 +174,12 @@ class Neighbours:
                 self.of[pair.first].append(pair)
                 self.of[pair.second].append(pair)
 
-    def findings(
-        self, positions: Mapping[Tile, Position], extent: Position, spacing: Position
-    ) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
-        """Overlaps along y and x as placed and as found, and the tiles out of place.
-
-        ``positions`` of the tiles' edges, and ``extent`` and ``spacing`` of a full tile are in
-        micrometres.
-        """
+    def findings(self) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
+        """Overlaps along y and x as placed and as found, and the tiles out of place."""
         swapped = self.swapped()
         shifted = {} if swapped else self.shifted()
         odd = {*shifted, *(tile for pair in swapped for tile in pair)}
-        found = (self._overlap(axis, odd, positions, extent, spacing) for axis in (0, 1))
-        overlaps = [overlap for overlap in found if overlap is not None]
+        overlaps = [self._overlap(axis, odd) for axis in (0, 1) if self.pairs[axis]]
         if any(overlap.better for overlap in overlaps):
             # Where all tiles lie wrong in the same way, none is out of place.
             shifted = {}
@@ -186,7 +189,7 @@ class Neighbours:
             for a, b in (pair, pair[::-1])
         ]
         for (row, column), (y, x) in shifted.items():
-            shift = (y * self.factor * spacing[0], x * self.factor * spacing[1])
+            shift = (y * self.factor * self.spacing[0], x * self.factor * self.spacing[1])
             misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
         return overlaps, misplaced
 
@@ -230,25 +233,16 @@ class Neighbours:
         shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
         return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)
 
-    def _overlap(
-        self,
-        axis: int,
-        odd: Collection[Tile],
-        positions: Mapping[Tile, Position],
-        extent: Position,
-        spacing: Position,
-    ) -> OverlapFigures | None:
+    def _overlap(self, axis: int, odd: Collection[Tile]) -> OverlapFigures:
         """Find the overlap along an axis on which most pairs agree, without those of odd tiles."""
-        pairs = self.pairs[axis]
-        if not pairs:
-            return None
-        unit = self.factor * spacing[axis] / extent[axis]
+        pairs, positions, extent = self.pairs[axis], self.positions, self.extent
+        unit = self.factor * self.spacing[axis] / extent[axis]
         # Of edges: first voxels of tiles of another size lie otherwise within theirs.
         pitches = [positions[p.second][axis] - positions[p.first][axis] for p in pairs]
         given = 1 - float(np.median(pitches)) / extent[axis]
         found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
-        seen = [p for p in pairs if p.moved and not {p.first, p.second} & {*odd}]
-        own = [p for p in seen if p.best >= LIKELY]
+        even = [p for p in pairs if not {p.first, p.second} & {*odd}]
+        own = [p for p in even if p.moved and p.best >= LIKELY]
         if len(own) < 3:
             own = [p for p in own if p.best >= SURE]
         if len(own) < 2:
@@ -256,23 +250,20 @@ class Neighbours:
         moves = np.array([p.moved[axis] for p in own if p.moved])
         middle = float(np.median(moves))
         agree = float((np.abs(moves - middle) <= CLOSE).mean())
-        if agree > 0.5:
-            best, placed = (
-                float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed")
-            )
-            clear = max(CLEAR, ENOUGH / len(own) ** 0.5)
-            if agree >= 0.75 and len(own) * agree >= MANY:
-                clear = LITTLE
-            most = len(own) >= 4 and agree >= 0.75
-            known = len(own) > 2 or placed > 0
-            if placed == 0:
-                # They share too little as they are placed: most of all pairs must say the same.
-                known = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
-            found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
-            # Far from the given one and hardly better, it is what speckle makes of the given one.
-            if found.better or abs(middle) <= FAR:
-                found.found = round(given - middle * unit, 3)
-            found.certain = found.better and most and best >= SURE and placed < best / 2
+        if agree <= 0.5:
+            return found
+        best, placed = (float(np.median([getattr(p, k) for p in own])) for k in ("best", "placed"))
+        most = len(own) >= 4 and agree >= 0.75
+        many = most and len(own) * agree >= MANY
+        clear = LITTLE if many else max(CLEAR, ENOUGH / len(own) ** 0.5)
+        # Where they share too little as they are placed, most of all pairs must say the same.
+        alone = most and len(own) >= 0.75 * min(len(pairs), SEARCHED)
+        known = alone if placed == 0 else len(own) > 2 or placed > 0
+        found.better = known and abs(middle) > FAR and gain(placed, best) >= clear
+        # Far from the given one and hardly better, it is what speckle makes of the given one.
+        if found.better or abs(middle) <= FAR:
+            found.found = round(given - middle * unit, 3)
+        found.certain = found.better and most and best >= SURE and placed < best / 2
         return found
 
     def swapped(self) -> list[tuple[Tile, Tile]]:
@@ -303,7 +294,7 @@ class Neighbours:
         """Coarse pixels (y, x) by which most of a tile's neighbours, and two at least, move it."""
         found: dict[Tile, Position] = {}
         while True:
-            worst: tuple[int, Tile, Position] | None = None
+            moved: dict[Tile, tuple[int, Position]] = {}
             for tile, pairs in self.of.items():
                 own = [p for p in pairs if not {p.first, p.second} & {*found}]
                 moves = [
@@ -315,10 +306,9 @@ class Neighbours:
                     continue
                 y, x = (float(v) for v in np.median(moves, axis=0))
                 agree = sum(bool(np.abs(move - (y, x)).max() <= CLOSE) for move in moves)
-                if agree < 2 or agree <= sum(p.stays for p in own) or max(abs(y), abs(x)) <= FAR:
-                    continue
-                if worst is None or agree > worst[0]:
-                    worst = (agree, tile, (y, x))
-            if worst is None:
+                if agree > max(1, sum(p.stays for p in own)) and max(abs(y), abs(x)) > FAR:
+                    moved[tile] = agree, (y, x)
+            if not moved:
                 return found
-            found[worst[1]] = worst[2]
+            worst = max(moved, key=lambda tile: moved[tile][0])
+            found[worst] = moved[worst][1]

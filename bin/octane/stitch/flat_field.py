@@ -5,13 +5,14 @@ of what they saw is a ratio of the flat field, without any tissue in it. A smoot
 fitted to these ratios. Means over tiles need many more tiles before the tissue averages out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from numpy.polynomial.legendre import leggrid2d, legvander
+from numpy.polynomial.legendre import leggrid2d, legvander2d
 
 from octane.core.errors import OctaneError
 from octane.stitch.blending import overlap
@@ -20,28 +21,27 @@ from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import neighbours
 from octane.store.mosaic_grid import Tile
 
-ORDERS = tuple((i, j) for i in range(7) for j in range(7) if 0 < i + j <= 6)
-"""Orders along y and x of the polynomials whose sum is the logarithm of a flat field."""
-EXPECTED = tuple(0.3 if i + j <= 2 else 0.03 * 0.5 ** (i + j - 3) for i, j in ORDERS)
-"""Expected size of their coefficients: light that falls off from somewhere is mostly quadratic."""
+HIGHEST = 6
+"""Highest order of the polynomial in y and x that is the logarithm of a flat field."""
+ORDER = np.add.outer(np.arange(HIGHEST + 1), np.arange(HIGHEST + 1))
+TERMS = (ORDER > 0) & (ORDER <= HIGHEST)
+EXPECTED = np.where(ORDER <= 2, 0.3, 0.02 * 0.5 ** (ORDER - 3.0))[TERMS]
+"""Expected size of its coefficients: light that falls off from somewhere is mostly quadratic."""
 CELLS = 32
 """Blocks of pixels along a tile that are compared, at most."""
-LEAST, ACROSS = 4, 4
+LEAST, ACROSS = 4, 6
 """Edge of a block in pixels where tiles are small, and blocks across an overlap: a mean has less
 speckle."""
 MOST_PAIRS = 100
 """Pairs of tiles that are compared: more would change the fit by less than its error."""
 DIM = 0.1
 """Brightness over that of bright tissue below which a block counts less: it may be no tissue."""
-OFFSET = 0.05
-"""Expected dark offset over the brightness of bright tissue, where the overlaps do not show it."""
-FULL = 0.98
-"""Part of the largest value of a type from which on a block is taken for saturated."""
-OUTLIER = 4.685
-"""Standard deviations at which Tukey's biweight leaves a ratio out."""
+OUTLIER = 3.0
+"""Standard deviations at which Tukey's biweight leaves a ratio out: where tiles lie a little beside
+their places, many are wrong."""
 SUBTLE = 0.01
 """Error of a ratio that is always there, such as that of interpolation."""
-ALIKE = 2.0
+ALIKE = 3.0
 """Errors of the fit over those of as many blocks whose errors are independent; neighbours share
 some, where tiles lie a little beside their places."""
 ROUNDS, STEADY = 30, 1e-4
@@ -51,21 +51,22 @@ Image = npt.NDArray[np.float32]
 Values = npt.NDArray[np.float64]
 
 
+def shading_of(profile: npt.NDArray) -> float:
+    """Range of the light over a tile, without the 1 % of pixels at either end."""
+    low, high = np.percentile(profile, (1, 99))
+    return float(high - low)
+
+
 @dataclass(frozen=True)
 class FlatField:
     """What a microscope makes of even tissue: ``profile`` times brightness, plus ``dark``.
 
-    ``profile`` is (y, x) of a full tile with mean 1.
+    ``profile`` is (y, x) of a full tile with mean 1, and ``error`` the shading that it may leave.
     """
 
     profile: Image
     dark: float = 0.0
-
-    @property
-    def shading(self) -> float:
-        """Range of the profile, without the 1 % of pixels at either end."""
-        low, high = np.percentile(self.profile, (1, 99))
-        return float(high - low)
+    error: float | None = None
 
     @cached_property
     def gain(self) -> Image:
@@ -78,53 +79,47 @@ class FlatField:
 
 
 def estimate(
-    projections: Mapping[Tile, Image],
-    placement: TilePlacement,
-    *,
-    dark: float | None = 0.0,
-    largest: float = np.inf,
+    projections: Mapping[Tile, Image], placement: TilePlacement, *, dark: float = 0.0
 ) -> FlatField | None:
     """Fit the flat field of a section to the overlaps of its tiles.
 
-    ``projections`` are the means over depth of the tiles, ``dark`` the grey level without light
-    (None: to be estimated as well) and ``largest`` the largest value of the image's type. Gives
-    None where no two tiles have anything in common.
+    ``projections`` are the means over depth of the tiles, and ``dark`` is the grey level without
+    light. Gives None where fewer than two pairs of tiles have anything in common.
     """
-    shape = np.max([image.shape for image in projections.values()], axis=0)
-    found = _compared(projections, placement, (int(shape[0]), int(shape[1])), FULL * largest)
-    if found is None:
+    height, width = (int(n) for n in np.max([i.shape for i in projections.values()], axis=0))
+    found = _compared(projections, placement, (height, width), dark)
+    if len(found) < 2:
         return None
-    coefficients, offset = _fitted(*found, dark)
     # Both halves show what is there, and each its own chance, by which no tile is to be changed.
-    one, other = (_fitted(*(own[k::2] for own in found), offset)[0] for k in (0, 1))
+    one, other = (_fitted(found[k::2]) for k in (0, 1))
     norm = float(np.sqrt((one @ one) * (other @ other))) or 1.0
-    coefficients *= max(0.0, float(one @ other) / norm)
-    # On a grid of all pixels, without their terms, which are many times as large as a tile.
-    matrix = np.zeros((7, 7))
-    matrix[tuple(zip(*ORDERS, strict=True))] = coefficients
-    profile = np.exp(leggrid2d(*((2 * np.arange(n) + 1) / n - 1 for n in shape), matrix))
-    return FlatField((profile / profile.mean()).astype(np.float32), offset)
+    agreed = max(0.0, float(one @ other) / norm)
+    profile = _on_tile(agreed * (one + other) / 2, height, width)
+    # The halves differ by twice what their mean is wrong by.
+    error = shading_of(_on_tile((one - other) / 2, height, width))
+    return FlatField((profile / profile.mean()).astype(np.float32), dark, error)
 
 
-def _terms(y: npt.NDArray, x: npt.NDArray) -> Values:
-    """Legendre polynomials at places in a tile, 0 to 1 along each axis; in a new last axis."""
-    along_y, along_x = (legvander(2 * place - 1, 6) for place in (y, x))
-    return np.stack([along_y[..., i] * along_x[..., j] for i, j in ORDERS], axis=-1)
+def _on_tile(coefficients: Values, *shape: int) -> Values:
+    """Light at the pixels of a tile, without their terms, which are many times as large."""
+    matrix = np.zeros(TERMS.shape)
+    matrix[TERMS] = coefficients
+    return np.exp(leggrid2d(*((2 * np.arange(n) + 1) / n - 1 for n in shape), matrix))
 
 
 def _compared(
     projections: Mapping[Tile, Image],
     placement: TilePlacement,
     shape: tuple[int, int],
-    saturated: float,
-) -> list[Values] | None:
-    """Blocks of pixels that two tiles saw: the mean in either, and the terms where each saw it."""
+    dark: float,
+) -> list[tuple[Values, Values, Values]]:
+    """Compare blocks of pixels that two tiles saw: the mean in either, and how its terms differ."""
     places = placement.places
     pairs = neighbours([*places])
     # Spread over the section, and the same ones each time.
     order = np.random.default_rng(0).permutation(len(pairs))[:MOST_PAIRS]
     size = max(LEAST, max(shape) // CELLS)
-    found: list[list[Values]] = []
+    found: list[tuple[Values, Values, Values]] = []
     for pair in (pairs[k] for k in np.sort(order)):
         images = overlap(placement, projections, *pair)
         if images is None:
@@ -132,69 +127,65 @@ def _compared(
         # How the ratio changes across an overlap says how a flat field is curved.
         edge = max(1, min(size, min(images[0].shape) // ACROSS))
         means = [coarse(image, edge).astype(np.float64) for image in images]
-        lit = np.all([np.isfinite(m) & (m > 0) & (m < saturated) for m in means], axis=0)
+        lit = np.all([np.isfinite(m) & (m > dark) for m in means], axis=0)
+        if not lit.any():
+            continue
         corner = [max(a.first, b.first) for a, b in zip(*(places[t] for t in pair), strict=True)]
         at = [start + (k + 0.5) * edge for start, k in zip(corner, np.nonzero(lit), strict=True)]
-        terms = [
-            _terms(*((v - own.shift) / n for v, own, n in zip(at, places[t], shape, strict=True)))
+        first, second = (
+            legvander2d(
+                *(
+                    2 * (v - own.shift) / n - 1
+                    for v, own, n in zip(at, places[t], shape, strict=True)
+                ),
+                (HIGHEST, HIGHEST),
+            )[:, TERMS.ravel()]
             for t in pair
-        ]
-        found.append([*(mean[lit] for mean in means), *terms])
-    joined = [np.concatenate(own) for own in zip(*found, strict=True)]
-    return joined if joined and len(joined[0]) else None
+        )
+        found.append((means[0][lit] - dark, means[1][lit] - dark, first - second))
+    return found
 
 
-def _fitted(a: Values, b: Values, p: Values, q: Values, dark: float | None) -> tuple[Values, float]:
-    """Coefficients and dark offset that fit means and terms best, by robust least squares.
+def _fitted(found: Sequence[tuple[Values, Values, Values]]) -> Values:
+    """Coefficients that fit means and terms best, by robust least squares.
 
     The noise of the ratios, which the fit shows itself, weighs them against what is expected.
     """
-    difference = p - q
-    low, bright = (float(v) for v in np.percentile(np.concatenate([a, b]), (1, 95)))
-    offset, moved = dark or 0.0, 0.0
-    coefficients = np.zeros(len(ORDERS))
+    a, b, difference = (np.concatenate(own) for own in zip(*found, strict=True))
+    dim = DIM * np.percentile(np.concatenate([a, b]), 95)
+    trust = 1 / (1 + (dim / a) ** 2 + (dim / b) ** 2)
+    ratio = np.log(a / b)
+    coefficients = np.zeros(len(EXPECTED))
     for _ in range(ROUNDS):
-        lit = (a > offset) & (b > offset)
-        one, other = (np.where(lit, seen - offset, 1) for seen in (a, b))
-        trust = lit / (1 + (DIM * bright / one) ** 2 + (DIM * bright / other) ** 2)
-        ratio = np.log(one / other)
         left = np.abs(ratio - difference @ coefficients) * np.sqrt(trust)
-        noise = SUBTLE + (1.4826 * float(np.median(left[lit])) if lit.any() else 1.0)
+        noise = SUBTLE + 1.4826 * float(np.median(left))
         fits = np.clip(1 - (left / (OUTLIER * noise)) ** 2, 0, None) ** 2
         weighted = difference * (trust * fits)[:, None]
-        normal = weighted.T @ difference + np.diag(np.square(ALIKE * noise / np.array(EXPECTED)))
+        normal = weighted.T @ difference + np.diag(np.square(ALIKE * noise / EXPECTED))
         before, coefficients = coefficients, np.linalg.solve(normal, weighted.T @ ratio)
-        if dark is None:
-            # What both saw is equal after the offset is taken away, which is linear in it.
-            f, g = np.exp(p @ coefficients), np.exp(q @ coefficients)
-            step = (g - f) / np.square(a * g + b * f) * fits
-            ridge = np.square(noise / (2 * OFFSET * bright))
-            best = float(step @ (a * g - b * f) / (step @ (g - f) + ridge))
-            offset, moved = min(max(best, 0.0), 0.9 * low), offset
-            moved = abs(offset - moved) / bright
-        if np.abs(coefficients - before).max() + moved < STEADY:
+        if np.abs(coefficients - before).max() < STEADY:
             break
-    return coefficients, offset
+    return coefficients
 
 
-def fitted_to(profile: npt.NDArray, shape: tuple[int, int]) -> Image:
-    """Flat field of any resolution and sum for tiles of a shape, with mean 1.
+def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image:
+    """Flat field of a file, of any resolution and sum, for tiles of a shape, with mean 1.
 
     Raises
     ------
     OctaneError
-        For what is no flat field of such a tile; the sentence goes on after the name of the file.
+        For what is no flat field of such a tile.
     """
     given = " x ".join(map(str, profile.shape))
     # Rounding may have made either axis a pixel longer.
     scale = np.divide(profile.shape, shape) if profile.ndim == 2 else np.zeros(2)
     if not scale.all() or abs(scale[0] - scale[1]) * min(shape) > max(1.0, *scale):
         raise OctaneError(
-            f"has {given} pixels and a tile {shape[0]} x {shape[1]}; give a flat field of the "
-            "whole tile, with the axes y and x."
+            f"{path} has {given} pixels and a tile {shape[0]} x {shape[1]}; give a flat field of "
+            "the whole tile, with the axes y and x."
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
-        raise OctaneError("has pixels that are not above 0; give a flat field without such.")
+        raise OctaneError(f"{path} has pixels that are not above 0; give one without such.")
     places = [
         np.clip((np.arange(n) + 0.5) * s - 0.5, 0, size - 1)
         for n, s, size in zip(shape, scale, profile.shape, strict=True)

@@ -80,24 +80,12 @@ class TilePlacement:
         Only the frame that the outer tiles enclose is looked at: outside of it the stage's errors
         make the outline ragged, and nothing is missing there.
         """
-        frame = [(self._inner(axis, 0), self._inner(axis, -1)) for axis in range(2)]
-        edges = [
-            np.unique(
-                np.clip(
-                    [v for p in self.places.values() for v in (p[axis].first, p[axis].last)],
-                    *frame[axis],
-                )
-            )
-            for axis in range(2)
-        ]
-        seen = np.zeros([len(e) - 1 for e in edges], np.bool_)
-        for place in self.places.values():
-            rows, columns = (
-                slice(*np.searchsorted(e, np.clip((p.first, p.last), *f)))
-                for e, p, f in zip(edges, place, frame, strict=True)
-            )
-            seen[rows, columns] = True
-        return int((np.outer(*(np.diff(e) for e in edges)) * ~seen).sum())
+        seen = np.zeros(self.grid.shape[1:], np.bool_)
+        for y, x in self.places.values():
+            seen[y.first : y.last, x.first : x.last] = True
+        rows, columns = (slice(self._inner(axis, 0), self._inner(axis, -1)) for axis in range(2))
+        framed = seen[rows, columns]
+        return framed.size - int(np.count_nonzero(framed))
 
     def _inner(self, axis: int, side: int) -> int:
         """Pixel where all tiles of the first (side 0) or last (-1) row or column began or ended."""

@@ -32,7 +32,7 @@ CHANGED = {
         "subpixel": False,
         "refine": True,
         "flat_field": "a flat.tif",
-        "dark_offset": "estimate",
+        "dark_offset": 100,
     },
     StackParameters: {"section_thickness": 150.25, "allow_missing_sections": 3},
     N4Parameters: {

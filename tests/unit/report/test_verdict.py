@@ -10,7 +10,6 @@ from octane.core.records import (
     LevelFigures,
     N4Figures,
     SectionFigures,
-    ShadingFigures,
     StackFigures,
     StitchFigures,
 )
@@ -188,7 +187,7 @@ def test_the_correction_is_judged(figures, warned):
 def test_shading_is_judged_by_most_sections(before, after, value, words):
     tiles = {
         f"{n}": StitchFigures(
-            section=n, tiles=9, shape=(1, 2, 3), shading=ShadingFigures(before=own, after=after)
+            section=n, tiles=9, shape=(1, 2, 3), shading_before=own, shading_after=after
         )
         for n, own in enumerate(before)
     }

@@ -33,7 +33,7 @@ def bad(rng, shape, value):
 def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
     tiles = {tile: make(rng, shape) for tile in np.ndindex(2, 3)}
     starts = {(row, column): (row * pitch, column * pitch) for row, column in tiles}
-    found = Neighbours(tiles, starts).findings(starts, (40.0, 40.0), (1.0, 1.0))
+    found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
     overlaps, misplaced = found
     assert misplaced == []
     assert [(own.found, own.better) for own in overlaps] in ([], [(None, False)] * 2)
@@ -44,7 +44,7 @@ def test_the_overlap_as_placed_is_that_of_the_edges(rng):
     positions = {tile: (0.0, 32.0 * tile[1]) for tile in tiles}
     # As where the last tile is smaller, and its voxels do not begin at its edge.
     starts = positions | {(0, 2): (0.0, 64.4)}
-    overlaps, _ = Neighbours(tiles, starts).findings(positions, (40.0, 40.0), (1.0, 1.0))
+    overlaps, _ = Neighbours(tiles, starts, positions, (40.0, 40.0), (1.0, 1.0)).findings()
     assert [own.given for own in overlaps] == [0.2]
 
 
