@@ -58,24 +58,23 @@ class CompiledSteps(Steps):
         """Cut slabs into units of work, and make room for their results."""
         ny, nx = self.grid.box_shape[1:]
         group = max(1, kernels.TILE // nx)
-        bands, runs, ends = [], [], []
+        slabs = [(slab.rows.start, slab.rows.stop) for slab in self.grid.slabs]
+        groups = -(-slabs[0][1] // group)
+        bands, runs = [], []
         # The planes of all slabs; one that is cut between slabs comes twice.
         planes: list[int] = []
-        groups = 0
-        for first, last in ((slab.rows.start, slab.rows.stop) for slab in self.grid.slabs):
+        for number, (first, last) in enumerate(slabs):
             step = ny * max(1, self.UNIT // (ny * nx))
             for a, b in pairwise([first, *range((first // step + 1) * step, last, step), last]):
                 bands.append((a, b, first, len(planes)))
                 planes += range(a // ny, (b - 1) // ny + 1)
             step = group * max(1, self.UNIT // (group * nx))
             for a, b in pairwise([*range(first, last, step), last]):
-                runs.append((a, b, first, groups))
-                groups += -(-(b - a) // group)
-            ends.append(groups)
-        self._plane_of = np.array(planes)
-        self._bands, self._runs, self._ends = np.array(bands), np.array(runs), np.array(ends)
-        self._sums = np.empty((groups, 5))
-        self._found, self._extremes = np.empty((len(ends), 2)), np.empty(3)
+                runs.append((a, b, first, number * groups + (a - first) // group))
+        self._plane_of, self._bands, self._runs = map(np.array, (planes, bands, runs))
+        # Groups that the last slab lacks add nothing.
+        self._sums = np.zeros((5, len(slabs) * groups))
+        self._sums[3:] = -np.inf
 
     def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
         """Make what depends on the mask and the lattice's shape alone."""
@@ -106,16 +105,17 @@ class CompiledSteps(Steps):
             *(np.stack(support, axis=1), self._first_y),
             np.stack([np.ascontiguousarray(f.T.astype(np.float32)) for f in fit_x]),
             np.stack([np.take_along_axis(f, taps, axis=1) for f in fit_y]),
-            *(*self._rows, self._planes, self._fields, self._histogram_cells),
-            *(self._sums, self._ends, self._found, self._extremes),
+            *(*self._rows, self._planes, self._fields, self._histogram_cells, self._sums),
         )
         size = max(kernels.TILE, grid.box_shape[2], lattice_shape[2]) + LANES
 
+        integers = max(size, 4 * (self.sharpening.bins + 1))
+
         def thread(leads: int) -> Callable[[], None]:
-            scratch = np.empty((5, size), np.float32), np.empty(size, np.int64)
-            packed = np.zeros(4 * (self.sharpening.bins + 1), np.int64)
-            shared = self._team, self._bands, self._runs
-            return kernels.work.bound(leads, *shared, *scratch, packed, *arguments)
+            scratch = np.empty((5, size), np.float32), np.zeros((2, integers), np.int64)
+            return kernels.work.bound(
+                leads, self._team, self._bands, self._runs, *scratch, *arguments
+            )
 
         # No unit has this number: helpers wait.
         self._team[kernels.TICKET] = 1 << 31
@@ -183,7 +183,9 @@ class CompiledSteps(Steps):
         fields = bspline.product(self._basis_z, self._both.reshape(len(lattice), -1))
         self._fields[...] = fields.reshape(self._fields.shape)
         self._work(kernels.SUBTRACT)
-        totals, squares = self._found.T
-        largest, low, high = self._extremes.tolist()
-        self._range = np.float32(low), np.float32(max(high, float(self.u[0])))
+        # In the order of groups within a slab, whatever a sum's usual order.
+        by_slab = self._sums[:2].reshape(2, len(self.grid.slabs), -1)
+        totals, squares = np.add.accumulate(by_slab, axis=2)[:, :, -1].tolist()
+        largest, low, high = self._sums[2:].max(axis=1).tolist()
+        self._range = np.float32(-low), np.float32(max(high, float(self.u[0])))
         return Moments(math.fsum(totals), math.fsum(squares), largest)

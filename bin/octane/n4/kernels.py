@@ -20,7 +20,7 @@ basis_x, parts : float32, (parts, 4 * LANES); int64, (parts, 2)
     See :func:`octane.n4.bspline.vectors`.
 planes : float64, (planes, cy, cx)
     Control points of each plane; for evaluation :func:`octane.n4.bspline.padded`.
-floats, integers : float32, (5, TILE + LANES) or longer rows; int64, (TILE,) or longer
+floats, integers : float32, (5, TILE + LANES); int64, (TILE,); or longer
     Scratch of a thread.
 """
 
@@ -225,17 +225,17 @@ def count(
 
     Parameters
     ----------
-    packed : int64, (4 * (bins + 1),)
+    packed : int64, (4 * (bins + 1),) or longer
         Per bin the number of values and, in the lower bits, the sum of their shares of the next bin
         in units of 2**-24 (they are multiples of it except in bin 0). The last bin holds what lies
         outside. Neighbouring voxels, which are often of one bin, go into four histograms in turn,
         so that an addition does not wait for the one before it.
     histogram : int64, (2 * (bins + 1),)
-        See :func:`unpack`, which is called before a sum is too large.
+        All threads' numbers, then sums of shares: see :func:`unpack`.
     """
-    bins = len(packed) // 4 - 1
+    bins = len(histogram) // 2 - 1
     last = F32(bins - 1)
-    bin_, share = floats[0].view(np.int32), floats[1].view(np.int32)
+    places, share = floats[0].view(np.int32), floats[1].view(np.int32)
     for start in range(0, len(u), TILE):
         part = u[start : start + TILE]
         n = len(part)
@@ -247,18 +247,17 @@ def count(
             c = (part[i] - low) / slope
             k = I32(c)
             inside = (c >= F32(0)) & (c <= last)
-            bin_[i] = k if inside else I32(bins)
+            places[i] = ((k if inside else I32(bins)) << I32(2)) + I32(i & 3)
             share[i] = I32(np.rint((c - F32(k)) * F32(1 << 24))) if inside else I32(0)
         for i in range(n):
-            place = (np.uint32(bin_[i]) << 2) + (i & 3)
-            packed[place] += (1 << SHARE_BITS) + np.int64(share[i])
+            packed[np.uint32(places[i])] += (1 << SHARE_BITS) + np.int64(share[i])
     return held
 
 
 @inlined()
 def unpack(packed: np.ndarray, histogram: np.ndarray) -> int:
-    """Move a thread's sums to all threads': values of each bin, then sums of shares; return 0."""
-    bins = len(packed) // 4
+    """Move a thread's sums to those of all threads; return 0."""
+    bins = len(histogram) // 2
     for b in range(bins):
         total = np.int64(0)
         for lane in range(4):
@@ -355,9 +354,9 @@ def subtract(
     """Take the new field from a unit of the log image into `u`.
 
     `planes` (nz, 2, cy, cx) holds the control points of the new field and of its change. Writes
-    into `sums`, float64 (groups, 5), of each group of rows the sums of p - 1 and (p - 1)**2 with
-    p = exp(old field - new field), the largest abs(p - 1), and the smallest and largest u (infinite
-    if there is none); the extrema leave the grid's first voxel out.
+    into `sums`, float64 (5, groups), of each group of rows the sums of p - 1 and (p - 1)**2 with
+    p = exp(old field - new field), the largest abs(p - 1), and the largest -u and u (infinite if
+    there is none); the extrema leave the grid's first voxel out.
     """
     ny = len(first_y)
     group = max(1, TILE // nx)
@@ -399,40 +398,19 @@ def subtract(
             out[i] = image[i] - field[i]
         low, high = extrema(out[1 if start == 0 else 0 :])
         total, squares, largest = moments(change)
-        own = sums[place]
-        own[0], own[1], own[2] = total, squares, np.float64(from_ordered(largest))
-        own[3], own[4] = np.float64(from_ordered(low)), np.float64(from_ordered(high))
+        sums[0, place], sums[1, place] = total, squares
+        sums[2, place] = np.float64(from_ordered(largest))
+        sums[3, place] = -np.float64(from_ordered(low))
+        sums[4, place] = np.float64(from_ordered(high))
         place += 1
 
 
-@inlined()
-def gather(sums: np.ndarray, ends: np.ndarray, found: np.ndarray, extremes: np.ndarray) -> None:
-    """Add the sums of :func:`subtract` for each slab, in the order of groups, and find extremes.
-
-    `ends` are the groups after the last of each slab.
-    """
-    first = 0
-    extremes[0], extremes[1], extremes[2] = 0.0, np.inf, -np.inf
-    for s in range(len(ends)):
-        total, squares = 0.0, 0.0
-        for g in range(first, ends[s]):
-            total += sums[g, 0]
-            squares += sums[g, 1]
-            extremes[0] = max(extremes[0], sums[g, 2])
-            extremes[1] = min(extremes[1], sums[g, 3])
-            extremes[2] = max(extremes[2], sums[g, 4])
-        found[s, 0], found[s, 1] = total, squares
-        first = ends[s]
-
-
 @compiled(
-    "void(int64, int64[::1], int64[:, ::1], int64[:, ::1], float32[:, ::1], int64[::1],"
-    " int64[::1], int32[::1], int64[::1],"
-    " float32[::1], float32[::1], float32[::1], float32[::1], int64[::1], int64[:, ::1],"
-    " int64[::1], float32[:, :, ::1], float64[:, :, ::1],"
+    "void(int64, int64[::1], int64[:, ::1], int64[:, ::1], float32[:, ::1], int64[:, ::1],"
+    " int32[::1], int64[::1], float32[::1], float32[::1], float32[::1], float32[::1],"
+    " int64[::1], int64[:, ::1], int64[::1], float32[:, :, ::1], float64[:, :, ::1],"
     " float64[:, ::1], float32[:, ::1], int64[:, ::1], float64[:, :, ::1],"
-    " float64[:, :, :, ::1], int64[::1], float64[:, ::1], int64[::1], float64[:, ::1],"
-    " float64[::1])",
+    " float64[:, :, :, ::1], int64[::1], float64[:, ::1])",
     allocates=False,
 )
 def work(
@@ -442,7 +420,6 @@ def work(
     runs: np.ndarray,
     floats: np.ndarray,
     integers: np.ndarray,
-    packed: np.ndarray,
     where: np.ndarray,
     begins: np.ndarray,
     log: np.ndarray,
@@ -461,9 +438,6 @@ def work(
     fields: np.ndarray,
     histogram: np.ndarray,
     sums: np.ndarray,
-    ends: np.ndarray,
-    found: np.ndarray,
-    extremes: np.ndarray,
 ) -> None:
     """Share the work on units with the other threads of a team.
 
@@ -484,14 +458,10 @@ def work(
         `low` and `slope`.
     fit_x, fit_y : float32, (2, cx, nx); float64, (2, ny, 4)
         What weights, and what residuals are contracted with.
-    packed, histogram
-        See :func:`count`.
-    fields, sums
-        `planes` and `sums` of :func:`subtract`.
-    ends, found, extremes
-        See :func:`gather`.
+    fields, histogram, sums
+        See :func:`subtract` (`planes` and `sums`) and :func:`count`.
     """
-    done, held = 0, 0
+    done, held, packed = 0, 0, integers[1]
     if leads:
         team[DONE] = 0
         histogram[:] = 0
@@ -516,7 +486,7 @@ def work(
                 known, power = (table[:0], 0) if kind == WEIGH else (table, 1)
                 contract(
                     *(unit, where, begins, u, weights, scale[0], scale[1], known, floats),
-                    *(integers, fit_x[power], support, first_y, fit_y[power], planes[unit[3] :]),
+                    *(integers[0], fit_x[power], support, first_y, fit_y[power], planes[unit[3] :]),
                 )
             done += 1
             continue
@@ -533,8 +503,6 @@ def work(
             if spins > SPINS:
                 give_way()
         if leads:
-            if kind == SUBTRACT:
-                gather(sums, ends, found, extremes)
             return
 
 
