@@ -107,8 +107,7 @@ class CompiledSteps(Steps):
             np.stack([np.take_along_axis(f, taps, axis=1) for f in fit_y]),
             *(*self._rows, self._planes, self._fields, self._histogram_cells, self._sums),
         )
-        size = max(kernels.TILE, grid.box_shape[2], lattice_shape[2]) + LANES
-
+        size = max(kernels.TILE, grid.box_shape[2], 2 * (lattice_shape[2] + LANES)) + LANES
         integers = max(size, 4 * (self.sharpening.bins + 1))
 
         def thread(leads: int) -> Callable[[], None]:

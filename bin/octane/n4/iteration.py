@@ -316,8 +316,7 @@ def sharpen(
     size, offset, places, squares = _padding(bins)
     width = fwhm / slope
     gaussian, padded = pair = np.zeros((2, size))
-    np.multiply(squares, -4 * math.log(2) / width**2, out=gaussian)
-    np.exp(gaussian, out=gaussian)
+    np.exp((-4 * math.log(2) / width**2) * squares, out=gaussian)
     gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
     padded[offset : offset + bins] = histogram
     # All is real: half a spectrum is enough, two at a time. That of the even Gaussian is real too.
@@ -325,9 +324,7 @@ def sharpen(
     blur = blur.real.copy()
     spectrum *= blur / (blur * blur + noise)
     sharp = np.maximum(np.fft.irfft(spectrum, size), 0, out=pair[1])
-    np.multiply(places, slope, out=pair[0])
-    pair[0] += minimum
-    pair[0] *= sharp
+    np.multiply(sharp, minimum + places * slope, out=pair[0])
     above, below = np.fft.irfft(np.fft.rfft(pair) * blur, size)[:, offset : offset + bins]
     return np.divide(above, below, out=np.zeros(bins), where=below != 0)
 
@@ -338,5 +335,5 @@ def _padding(bins: int) -> tuple[int, int, np.ndarray, np.ndarray]:
     # The padded size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
     size = 2 ** (math.ceil(math.log2(bins)) + 1)
     offset = (size - bins) // 2
-    n = np.arange(size)
-    return size, offset, np.float64(n - offset), np.float64((n - size * (n > size // 2)) ** 2)
+    n = np.arange(size, dtype=np.float64)
+    return size, offset, n - offset, (n - size * (n > size // 2)) ** 2

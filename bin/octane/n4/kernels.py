@@ -360,36 +360,40 @@ def subtract(
     """
     ny = len(first_y)
     group = max(1, TILE // nx)
-    control, line = floats[0], floats[1]
+    cy, cx = planes.shape[2:]
+    control, width = floats[0], cx + LANES
     z, y, place = unit[0] // ny, unit[0] % ny, unit[3]
     for top in range(unit[0], unit[1], group):
         bottom = min(top + group, unit[1])
         start, stop = begins[top], begins[bottom]
-        field, change = floats[2][: stop - start], floats[3][: stop - start]
+        field, change = floats[3][: stop - start], floats[4][: stop - start]
         for r in range(top, bottom):
             begin, end = begins[r], begins[r + 1]
             if begin < end:
+                whole = end - begin == nx
+                # Into lines of their own where columns are to be left out.
+                first, at, begin_x, end_x = 3, begin - start, 0, nx
+                if not whole:
+                    places, row_x = where[begin:end], (r - unit[2]) * nx
+                    first, at, begin_x, end_x = 1, 0, places[0] - row_x, places[-1] - row_x + 1
+                # As in `expand`, of both at once: that takes less time than one after the other.
                 for p in range(2):
-                    some = floats[2 + p]
-                    at = begin - start
-                    if end - begin == nx:
-                        expand(
-                            *(planes[z, p], basis_y[y], first_y[y], basis_x, parts, control),
-                            *(0, nx, some, at),
-                        )
-                        continue
-                    places = where[begin:end]
-                    row_x = (r - unit[2]) * nx
-                    begin_x, end_x = places[0] - row_x, places[-1] - row_x + 1
-                    expand(
-                        *(planes[z, p], basis_y[y], first_y[y], basis_x, parts, control),
-                        *(begin_x, end_x, line, 0),
-                    )
+                    for c in range(0, cx, LANES // 2):
+                        corner = (p * cy + first_y[y]) * cx + c
+                        blend(basis_y[y], 0, planes[z], corner, cx, control, p * width + c)
+                for i in range(len(parts)):
+                    x = parts[i, 0]
+                    if x < end_x and x + LANES > begin_x:
+                        for p in range(2):
+                            taps = parts[i, 1], basis_x, 4 * LANES * i, LANES
+                            blend(control[p * width :], *taps, floats[first + p], at + x)
+                for p in range(0 if whole else 2):
+                    line, some = floats[1 + p], floats[3 + p][begin - start : stop - start]
                     if end_x - begin_x == end - begin:
                         for i in range(end - begin):
-                            some[U64(at + i)] = line[U64(begin_x + i)]
+                            some[i] = line[U64(begin_x + i)]
                     else:
-                        pick(line, places, row_x, some[at : at + end - begin])
+                        pick(line, places, row_x, some[: end - begin])
             y += 1
             if y == ny:
                 z, y = z + 1, 0
