@@ -104,16 +104,20 @@ class Kernel(Generic[P, R]):
             (name, axes.count(",") + 1 if axes else 0)
             for name, axes in re.findall(r"(\w+)(\[.+?\])?", arguments)
         ]
-        self._run: Callable[P, R] | None = None
+        self._bind: Callable[P, Callable[[], R]] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the machine code, which the first call finds or makes."""
-        if self._run is None:
-            with _lock:
-                self._run = self._run or self._load()
-        return self._run(*args, **kwargs)
+        return self.bound(*args, **kwargs)()
 
-    def _load(self) -> Callable[P, R]:
+    def bound(self, *args: P.args, **kwargs: P.kwargs) -> Callable[[], R]:
+        """Check arguments once; return what runs the code on them, for one thread at a time."""
+        if self._bind is None:
+            with _lock:
+                self._bind = self._bind or self._load()
+        return self._bind(*args, **kwargs)
+
+    def _load(self) -> Callable[P, Callable[[], R]]:
         import llvmlite.binding as llvm
         import numpy as np
 
@@ -129,18 +133,22 @@ class Kernel(Generic[P, R]):
         entry = ctypes.CFUNCTYPE(ctypes.c_int, result, *taken)(self._library[ENTRY])
         arrays = [(i, np.dtype(name), axes) for i, (name, axes) in enumerate(self._types) if axes]
 
-        def run(*args):
+        def bind(*args):
             for i, dtype, axes in arrays:
                 array = args[i]
                 if array.dtype != dtype or array.ndim != axes or not array.flags.carray:
                     raise TypeError(f"{self.name} takes {self.signature}; see argument {i}.")
             found = result()
-            # The one error that a kernel can have.
-            if entry(found, *args):
-                raise MemoryError
-            return tuple(found) if several else found[0]
 
-        return cast("Callable[P, R]", run)
+            def run():
+                # The one error that a kernel can have.
+                if entry(found, *args):
+                    raise MemoryError
+                return tuple(found) if several else found[0]
+
+            return run
+
+        return cast("Callable[P, Callable[[], R]]", bind)
 
     def _sources(self) -> list[bytes]:
         """Contents of the files that the loops' functions stand in."""

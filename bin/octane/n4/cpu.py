@@ -15,7 +15,9 @@ of the tests; here for speed and little memory:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,8 +33,11 @@ NO_WEIGHTS = np.empty(0, np.float32)
 class CompiledSteps(Steps):
     """Iterations as compiled loops. The grid's values become the log image, in place."""
 
-    # Long enough for the call to cost little, short enough for threads to finish together.
+    # Bits depend on it: the sums of a slab are added to those of others.
     SLAB = 1 << 15
+    # Columns that a thread works on at a time: long enough for a ticket to cost little, short
+    # enough for threads to finish together.
+    UNIT = 1 << 13
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         self.grid, self.sharpening = grid, sharpening
@@ -40,22 +45,36 @@ class CompiledSteps(Steps):
         np.log(self.log, out=self.log, where=self.log > 0)
         self.u = self.log.copy()
         self._range = super()._extrema()
-        rows = np.array([(slab.rows.start, slab.rows.stop) for slab in grid.slabs])
-        # The planes of all slabs; one that is cut between slabs comes twice.
-        first, last = rows[:, 0] // grid.box_shape[1], (rows[:, 1] - 1) // grid.box_shape[1]
-        ends = np.cumsum(last - first + 1)
-        self._plane_of = np.concatenate(
-            [np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]
-        )
-        self._slabs = np.column_stack([rows, ends - (last - first + 1), ends])
-        self._histograms = np.empty((len(rows), 2, sharpening.bins + 1), np.int64)
-        self._sums = np.empty((len(rows), 5))
+        self._cut()
+        self._histogram_cells = np.empty(2 * (sharpening.bins + 1), np.int64)
         self._scale = np.empty(2, np.float32)
         self._table = np.empty((sharpening.bins, 2), np.float32)
-        self._team = np.zeros(16, np.int64)
+        self._team = np.zeros(24, np.int64)
         self._generation = 0
         self._helpers: list[Future[None]] = []
         grid.closing.callback(self._dismiss)
+
+    def _cut(self) -> None:
+        """Cut slabs into units of work, and make room for their results."""
+        ny, nx = self.grid.box_shape[1:]
+        group = max(1, kernels.TILE // nx)
+        slabs = [(slab.rows.start, slab.rows.stop) for slab in self.grid.slabs]
+        groups = -(-slabs[0][1] // group)
+        bands, runs = [], []
+        # The planes of all slabs; one that is cut between slabs comes twice.
+        planes: list[int] = []
+        for number, (first, last) in enumerate(slabs):
+            step = ny * max(1, self.UNIT // (ny * nx))
+            for a, b in pairwise([first, *range((first // step + 1) * step, last, step), last]):
+                bands.append((a, b, first, len(planes)))
+                planes += range(a // ny, (b - 1) // ny + 1)
+            step = group * max(1, self.UNIT // (group * nx))
+            for a, b in pairwise([*range(first, last, step), last]):
+                runs.append((a, b, first, number * groups + (a - first) // group))
+        self._plane_of, self._bands, self._runs = map(np.array, (planes, bands, runs))
+        # Groups that the last slab lacks add nothing.
+        self._sums = np.zeros((5, len(slabs) * groups))
+        self._sums[3:] = -np.inf
 
     def begin_level(self, lattice_shape: tuple[int, ...]) -> None:
         """Make what depends on the mask and the lattice's shape alone."""
@@ -77,28 +96,31 @@ class CompiledSteps(Steps):
         self._rows = y.weights, *bspline.vectors(x)
         self._first_y = y.first.astype(np.int64)
         self._planes = np.empty((len(self._plane_of), *lattice_shape[1:]))
+        self._both = np.empty((lattice_shape[0], 2, *lattice_shape[1:]))
         self._fields = bspline.padded(len(self._basis_z), 2, *lattice_shape[1:])
-        self._arguments = (
+        arguments = (
             *(self._where, grid.begins, self.log, self.u),
             NO_WEIGHTS if grid.weights is None else grid.weights,
             *(self._scale, self._table.view(np.int64).reshape(-1)),
             *(np.stack(support, axis=1), self._first_y),
             np.stack([np.ascontiguousarray(f.T.astype(np.float32)) for f in fit_x]),
             np.stack([np.take_along_axis(f, taps, axis=1) for f in fit_y]),
-            *(*self._rows, self._planes, self._fields, self._histograms, self._sums),
+            *(*self._rows, self._planes, self._fields, self._histogram_cells, self._sums),
         )
-        size = max(kernels.TILE, grid.box_shape[2], lattice_shape[2]) + LANES
+        size = max(kernels.TILE, grid.box_shape[2], 2 * (lattice_shape[2] + LANES)) + LANES
         integers = max(size, 4 * (self.sharpening.bins + 1))
-        self._scratch, *others = (
-            (np.empty((5, size), np.float32), np.empty(integers, np.int64))
-            for _ in range(min(grid.workers, len(grid.slabs)))
-        )
-        # No slab has this number: helpers wait.
+
+        def thread(leads: int) -> Callable[[], None]:
+            scratch = np.empty((5, size), np.float32), np.zeros((2, integers), np.int64)
+            return kernels.work.bound(
+                leads, self._team, self._bands, self._runs, *scratch, *arguments
+            )
+
+        # No unit has this number: helpers wait.
         self._team[kernels.TICKET] = 1 << 31
-        self._helpers = [
-            grid.pool.submit(kernels.work, -1, self._team, self._slabs, *own, *self._arguments)
-            for own in others
-        ]
+        self._lead = thread(1)
+        helpers = min(grid.workers, len(self._runs)) - 1
+        self._helpers = [grid.pool.submit(thread(0)) for _ in range(helpers)]
         self._work(kernels.WEIGH)
         self.reciprocal = bspline.reciprocal(self._sum(fit_z.squared[self._plane_of].T))
 
@@ -111,9 +133,9 @@ class CompiledSteps(Steps):
         return (self._generation + kind) << 32
 
     def _work(self, kind: int) -> None:
-        """Do one kind of work on all slabs, with the helpers."""
-        opened = self._ticket(kind)
-        kernels.work(opened, self._team, self._slabs, *self._scratch, *self._arguments)
+        """Do one kind of work on all units, with the helpers."""
+        self._team[kernels.OPENED] = self._ticket(kind)
+        self._lead()
 
     def _dismiss(self) -> None:
         """End the helpers' work, which holds a level's arrays."""
@@ -129,9 +151,10 @@ class CompiledSteps(Steps):
 
     def _change(self, k: int) -> np.ndarray:
         p = np.empty(k, np.float32)
+        size = max(self.grid.box_shape[2], self._planes.shape[2]) + LANES
         kernels.change(
-            *(self._slabs, self.grid.box_shape[2], self._where, self.grid.begins, self._fields),
-            *(self._first_y, *self._rows, self._scratch[0], p),
+            *(self._runs, self.grid.box_shape[2], self._where, self.grid.begins, self._fields),
+            *(self._first_y, *self._rows, np.empty((3, size), np.float32), p),
         )
         return p
 
@@ -144,7 +167,7 @@ class CompiledSteps(Steps):
         # Strays are always looked for: in a vector loop that costs nothing.
         self._scale[:] = low, slope
         self._work(kernels.COUNT)
-        counted, shares = self._histograms.sum(axis=0)
+        counted, shares = self._histogram_cells.reshape(2, -1)
         return counted, shares
 
     def _fit(self, mapping: Map) -> np.ndarray:
@@ -155,11 +178,13 @@ class CompiledSteps(Steps):
         return self._increment
 
     def _update(self, lattice: np.ndarray) -> Moments:
-        both = np.stack([lattice, self._increment], axis=1).astype(np.float64)
-        fields = bspline.product(self._basis_z, both.reshape(len(both), -1))
+        self._both[:, 0], self._both[:, 1] = lattice, self._increment
+        fields = bspline.product(self._basis_z, self._both.reshape(len(lattice), -1))
         self._fields[...] = fields.reshape(self._fields.shape)
         self._work(kernels.SUBTRACT)
-        totals, squares, largest, low, high = self._sums.T
-        first = float(self.u[0])
-        self._range = np.float32(low.min()), np.float32(max(high.max(), first))
-        return Moments(math.fsum(totals), math.fsum(squares), float(largest.max()))
+        # In the order of groups within a slab, whatever a sum's usual order.
+        by_slab = self._sums[:2].reshape(2, len(self.grid.slabs), -1)
+        totals, squares = np.add.accumulate(by_slab, axis=2)[:, :, -1].tolist()
+        largest, low, high = self._sums[2:].max(axis=1).tolist()
+        self._range = np.float32(-low), np.float32(max(high, float(self.u[0])))
+        return Moments(math.fsum(totals), math.fsum(squares), largest)

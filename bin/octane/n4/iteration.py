@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -175,7 +176,8 @@ class Steps:
         expected = sharpen(
             histogram, float(low), float(slope), self.sharpening.fwhm, self.sharpening.noise
         ).astype(np.float32)
-        step = np.append(np.diff(expected), np.float32(0))
+        step = np.zeros_like(expected)
+        np.subtract(expected[1:], expected[:-1], out=step[:-1])
         return Map(xp.asarray(expected), xp.asarray(step), low, slope)
 
     def _extrema(self) -> tuple[np.float32, np.float32]:
@@ -311,22 +313,27 @@ def sharpen(
         On the host: 512 points are done sooner there than a GPU's launches.
     """
     bins = len(histogram)
-    # The padded size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
-    size = 2 ** (math.ceil(math.log2(bins)) + 1)
-    offset = (size - bins) // 2
+    size, offset, places, squares = _padding(bins)
     width = fwhm / slope
-    n = np.arange(size)
-    distance = n - size * (n > size // 2)
-    pair = np.zeros((2, size))
-    gaussian, padded = pair
-    np.exp((-4 * math.log(2) / width**2) * distance**2, out=gaussian)
+    gaussian, padded = pair = np.zeros((2, size))
+    np.exp((-4 * math.log(2) / width**2) * squares, out=gaussian)
     gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
     padded[offset : offset + bins] = histogram
     # All is real: half a spectrum is enough, two at a time. That of the even Gaussian is real too.
     blur, spectrum = np.fft.rfft(pair)
-    blur = blur.real
-    sharp = np.maximum(np.fft.irfft(spectrum * (blur / (blur * blur + noise)), size), 0)
-    np.multiply(sharp, minimum + (n - offset) * slope, out=pair[0])
-    pair[1] = sharp
+    blur = blur.real.copy()
+    spectrum *= blur / (blur * blur + noise)
+    sharp = np.maximum(np.fft.irfft(spectrum, size), 0, out=pair[1])
+    np.multiply(sharp, minimum + places * slope, out=pair[0])
     above, below = np.fft.irfft(np.fft.rfft(pair) * blur, size)[:, offset : offset + bins]
     return np.divide(above, below, out=np.zeros(bins), where=below != 0)
+
+
+@cache
+def _padding(bins: int) -> tuple[int, int, np.ndarray, np.ndarray]:
+    """Padded size of a histogram, its offset, places from it, and their squared distances."""
+    # The padded size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
+    size = 2 ** (math.ceil(math.log2(bins)) + 1)
+    offset = (size - bins) // 2
+    n = np.arange(size, dtype=np.float64)
+    return size, offset, n - offset, (n - size * (n > size // 2)) ** 2

@@ -5,8 +5,9 @@ become vector instructions.
 
 Arguments of several kernels, for the rows of a grid of (nz, ny, nx) voxels:
 
-slab : int64, (4,)
-    The slab's first row and the row after its last; the same of its planes in `planes`.
+unit : int64, (4,)
+    Rows of a slab that one thread works on: the first, the one after the last, the slab's first
+    row, and where its results begin.
 where : int32, (voxels,) or (0,)
     Position of each included voxel in its slab; none where rows are included whole.
 begins : int64, (rows + 1,)
@@ -19,7 +20,7 @@ basis_x, parts : float32, (parts, 4 * LANES); int64, (parts, 2)
     See :func:`octane.n4.bspline.vectors`.
 planes : float64, (planes, cy, cx)
     Control points of each plane; for evaluation :func:`octane.n4.bspline.padded`.
-floats, integers : float32, (5, TILE + LANES) or longer rows; int64, (4 * (bins + 1),) or longer
+floats, integers : float32, (5, TILE + LANES); int64, (TILE,); or longer
     Scratch of a thread.
 """
 
@@ -41,13 +42,13 @@ LARGEST_EXPONENT = F32(87.0)
 # As many rows as have this many columns are worked on together: starting and ending a vector loop
 # costs as much as a short row, and intermediate results stay in the first-level cache.
 TILE = 1024
-# Bits for a sum of shares of up to PACKED / 4 voxels, each up to 2**24.
-SHARE_BITS = 40
+# Bits for a sum of shares of up to PACKED voxels, each up to 2**24.
+SHARE_BITS = 44
 PACKED = 1 << 18
 
-# Cells of a team, on cache lines of their own.
-TICKET, DONE = 0, 8
-# Kinds of work on slabs, in a ticket's bits from 32 on; its lower bits number the slabs.
+# Cells of a team, on cache lines of their own: the next ticket, units done, the ticket to open.
+TICKET, DONE, OPENED = 0, 8, 16
+# Kinds of work, in a ticket's bits from 32 on; its lower bits number the units.
 WEIGH, COUNT, CONTRACT, SUBTRACT, STOP = range(5)
 KINDS = 8
 # A thread looks so often for work or for others' end before it lets other processes have its core:
@@ -216,49 +217,61 @@ def count(
     low: np.float32,
     slope: np.float32,
     floats: np.ndarray,
-    integers: np.ndarray,
-    counted: np.ndarray,
-    shares: np.ndarray,
-) -> None:
-    """Bin a slab of u linearly.
+    packed: np.ndarray,
+    held: int,
+    histogram: np.ndarray,
+) -> int:
+    """Bin voxels linearly, into the thread's sums; return how many these hold, `held` before.
 
-    Writes per bin its values and the sum of their shares of the next bin in units of 2**-24 (they
-    are multiples of it except in bin 0): `counted`, `shares`, int64 (bins + 1,). The last holds
-    what lies outside.
+    Parameters
+    ----------
+    packed : int64, (4 * (bins + 1),) or longer
+        Per bin the number of values and, in the lower bits, the sum of their shares of the next bin
+        in units of 2**-24 (they are multiples of it except in bin 0). The last bin holds what lies
+        outside. Neighbouring voxels, which are often of one bin, go into four histograms in turn,
+        so that an addition does not wait for the one before it.
+    histogram : int64, (2 * (bins + 1),)
+        All threads' numbers, then sums of shares: see :func:`unpack`.
     """
-    bins = len(counted) - 1
+    bins = len(histogram) // 2 - 1
     last = F32(bins - 1)
-    bin_, share = floats[0].view(np.int32), floats[1].view(np.int32)
-    counted[:] = 0
-    shares[:] = 0
-    for piece in range(0, len(u), PACKED):
-        # Both sums in one number, and neighbouring voxels, which are often of one bin, in four
-        # histograms in turn, so that an addition does not wait for the one before it.
-        integers[: 4 * (bins + 1)] = 0
-        for start in range(piece, min(piece + PACKED, len(u)), TILE):
-            part = u[start : min(start + TILE, piece + PACKED)]
-            n = len(part)
-            for i in range(n):
-                # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
-                c = (part[i] - low) / slope
-                k = I32(c)
-                inside = (c >= F32(0)) & (c <= last)
-                bin_[i] = k if inside else I32(bins)
-                share[i] = I32(np.rint((c - F32(k)) * F32(1 << 24))) if inside else I32(0)
-            for i in range(n):
-                place = (np.uint32(bin_[i]) << 2) + (i & 3)
-                integers[place] += (1 << SHARE_BITS) + np.int64(share[i])
-        for b in range(bins + 1):
-            total = np.int64(0)
-            for lane in range(4):
-                total += integers[4 * b + lane]
-            counted[b] += total >> SHARE_BITS
-            shares[b] += total & ((1 << SHARE_BITS) - 1)
+    places, share = floats[0].view(np.int32), floats[1].view(np.int32)
+    for start in range(0, len(u), TILE):
+        part = u[start : start + TILE]
+        n = len(part)
+        if held + n > PACKED:
+            held = unpack(packed, histogram)
+        held += n
+        for i in range(n):
+            # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
+            c = (part[i] - low) / slope
+            k = I32(c)
+            inside = (c >= F32(0)) & (c <= last)
+            places[i] = ((k if inside else I32(bins)) << I32(2)) + I32(i & 3)
+            share[i] = I32(np.rint((c - F32(k)) * F32(1 << 24))) if inside else I32(0)
+        for i in range(n):
+            packed[np.uint32(places[i])] += (1 << SHARE_BITS) + np.int64(share[i])
+    return held
+
+
+@inlined()
+def unpack(packed: np.ndarray, histogram: np.ndarray) -> int:
+    """Move a thread's sums to those of all threads; return 0."""
+    bins = len(histogram) // 2
+    for b in range(bins):
+        total = np.int64(0)
+        for lane in range(4):
+            total += packed[4 * b + lane]
+            packed[4 * b + lane] = 0
+        if total:
+            fetch_add(histogram, b, total >> SHARE_BITS)
+            fetch_add(histogram, bins + b, total & ((1 << SHARE_BITS) - 1))
+    return 0
 
 
 @inlined()
 def contract(
-    slab: np.ndarray,
+    unit: np.ndarray,
     where: np.ndarray,
     begins: np.ndarray,
     u: np.ndarray,
@@ -274,7 +287,7 @@ def contract(
     basis_y: np.ndarray,
     planes: np.ndarray,
 ) -> None:
-    """Contract a slab's residuals, u less its expected value, along x and y into `planes`.
+    """Contract a unit's residuals, u less its expected value, along x and y into `planes`.
 
     Parameters
     ----------
@@ -287,15 +300,14 @@ def contract(
         Basis of each control point, and the columns in which it is not 0.
     """
     ny, nx = len(first_y), basis_x.shape[1]
-    row0 = slab[0]
     group = max(1, TILE // nx)
     line = floats[0][:nx]
     residual, fraction = floats[1], floats[2]
     along_x = floats[3][: len(basis_x)]
-    z, y = 0, row0 % ny
-    planes[:] = 0
-    for top in range(row0, slab[1], group):
-        bottom = min(top + group, slab[1])
+    z, y = 0, unit[0] % ny
+    planes[: (unit[1] - 1) // ny - unit[0] // ny + 1] = 0
+    for top in range(unit[0], unit[1], group):
+        bottom = min(top + group, unit[1])
         start, stop = begins[top], begins[bottom]
         values = residual[: stop - start]
         if len(table):
@@ -315,7 +327,7 @@ def contract(
             if begin < end:
                 row_values = values[begin - start : end - start]
                 if len(where):
-                    lay_out(row_values, where[begin:end], (r - row0) * nx, line)
+                    lay_out(row_values, where[begin:end], (r - unit[2]) * nx, line)
                     row_values = line
                 project(row_values, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
             y += 1
@@ -325,7 +337,7 @@ def contract(
 
 @inlined()
 def subtract(
-    slab: np.ndarray,
+    unit: np.ndarray,
     nx: int,
     where: np.ndarray,
     begins: np.ndarray,
@@ -339,47 +351,49 @@ def subtract(
     parts: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Take the new field from a slab of the log image into `u`.
+    """Take the new field from a unit of the log image into `u`.
 
     `planes` (nz, 2, cy, cx) holds the control points of the new field and of its change. Writes
-    into `sums`, float64 (5,), the sums of p - 1 and (p - 1)**2 with p = exp(old field - new
-    field), the largest abs(p - 1), and the smallest and largest u (infinite if there is none);
-    the extrema leave the grid's first voxel out.
+    into `sums`, float64 (5, groups), of each group of rows the sums of p - 1 and (p - 1)**2 with
+    p = exp(old field - new field), the largest abs(p - 1), and the largest -u and u (infinite if
+    there is none); the extrema leave the grid's first voxel out.
     """
     ny = len(first_y)
-    row0 = slab[0]
     group = max(1, TILE // nx)
-    control, line = floats[0], floats[1]
-    total, squares, largest = 0.0, 0.0, I32(0)
-    lowest, highest = ordered(F32(np.inf)), ordered(F32(-np.inf))
-    z, y = row0 // ny, row0 % ny
-    for top in range(row0, slab[1], group):
-        bottom = min(top + group, slab[1])
+    cy, cx = planes.shape[2:]
+    control, width = floats[0], cx + LANES
+    z, y, place = unit[0] // ny, unit[0] % ny, unit[3]
+    for top in range(unit[0], unit[1], group):
+        bottom = min(top + group, unit[1])
         start, stop = begins[top], begins[bottom]
-        field, change = floats[2][: stop - start], floats[3][: stop - start]
+        field, change = floats[3][: stop - start], floats[4][: stop - start]
         for r in range(top, bottom):
             begin, end = begins[r], begins[r + 1]
             if begin < end:
+                whole = end - begin == nx
+                # Into lines of their own where columns are to be left out.
+                first, at, begin_x, end_x = 3, begin - start, 0, nx
+                if not whole:
+                    places, row_x = where[begin:end], (r - unit[2]) * nx
+                    first, at, begin_x, end_x = 1, 0, places[0] - row_x, places[-1] - row_x + 1
+                # As in `expand`, of both at once: that takes less time than one after the other.
                 for p in range(2):
-                    some = floats[2 + p]
-                    at = begin - start
-                    if end - begin == nx:
-                        expand(
-                            *(planes[z, p], basis_y[y], first_y[y], basis_x, parts, control),
-                            *(0, nx, some, at),
-                        )
-                        continue
-                    places = where[begin:end]
-                    begin_x, end_x = places[0] - (r - row0) * nx, places[-1] - (r - row0) * nx + 1
-                    expand(
-                        *(planes[z, p], basis_y[y], first_y[y], basis_x, parts, control),
-                        *(begin_x, end_x, line, 0),
-                    )
+                    for c in range(0, cx, LANES // 2):
+                        corner = (p * cy + first_y[y]) * cx + c
+                        blend(basis_y[y], 0, planes[z], corner, cx, control, p * width + c)
+                for i in range(len(parts)):
+                    x = parts[i, 0]
+                    if x < end_x and x + LANES > begin_x:
+                        for p in range(2):
+                            taps = parts[i, 1], basis_x, 4 * LANES * i, LANES
+                            blend(control[p * width :], *taps, floats[first + p], at + x)
+                for p in range(0 if whole else 2):
+                    line, some = floats[1 + p], floats[3 + p][begin - start : stop - start]
                     if end_x - begin_x == end - begin:
                         for i in range(end - begin):
-                            some[U64(at + i)] = line[U64(begin_x + i)]
+                            some[i] = line[U64(begin_x + i)]
                     else:
-                        pick(line, places, (r - row0) * nx, some[at : at + end - begin])
+                        pick(line, places, row_x, some[: end - begin])
             y += 1
             if y == ny:
                 z, y = z + 1, 0
@@ -387,28 +401,27 @@ def subtract(
         for i in range(len(out)):
             out[i] = image[i] - field[i]
         low, high = extrema(out[1 if start == 0 else 0 :])
-        lowest, highest = min(lowest, low), max(highest, high)
-        some, some_squares, some_largest = moments(change)
-        total += some
-        squares += some_squares
-        largest = max(largest, some_largest)
-    sums[0], sums[1] = total, squares
-    sums[2] = np.float64(from_ordered(largest))
-    sums[3], sums[4] = np.float64(from_ordered(lowest)), np.float64(from_ordered(highest))
+        total, squares, largest = moments(change)
+        sums[0, place], sums[1, place] = total, squares
+        sums[2, place] = np.float64(from_ordered(largest))
+        sums[3, place] = -np.float64(from_ordered(low))
+        sums[4, place] = np.float64(from_ordered(high))
+        place += 1
 
 
 @compiled(
-    "void(int64, int64[::1], int64[:, ::1], float32[:, ::1], int64[::1], int32[::1], int64[::1],"
-    " float32[::1], float32[::1], float32[::1], float32[::1], int64[::1], int64[:, ::1],"
-    " int64[::1], float32[:, :, ::1], float64[:, :, ::1],"
+    "void(int64, int64[::1], int64[:, ::1], int64[:, ::1], float32[:, ::1], int64[:, ::1],"
+    " int32[::1], int64[::1], float32[::1], float32[::1], float32[::1], float32[::1],"
+    " int64[::1], int64[:, ::1], int64[::1], float32[:, :, ::1], float64[:, :, ::1],"
     " float64[:, ::1], float32[:, ::1], int64[:, ::1], float64[:, :, ::1],"
-    " float64[:, :, :, ::1], int64[:, :, ::1], float64[:, ::1])",
+    " float64[:, :, :, ::1], int64[::1], float64[:, ::1])",
     allocates=False,
 )
 def work(
-    opened: int,
+    leads: int,
     team: np.ndarray,
-    slabs: np.ndarray,
+    bands: np.ndarray,
+    runs: np.ndarray,
     floats: np.ndarray,
     integers: np.ndarray,
     where: np.ndarray,
@@ -427,66 +440,73 @@ def work(
     parts: np.ndarray,
     planes: np.ndarray,
     fields: np.ndarray,
-    histograms: np.ndarray,
+    histogram: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Share the work on slabs with the other threads of a team.
+    """Share the work on units with the other threads of a team.
 
-    Which thread works on a slab changes nothing: each slab has its own results. Threads that do
-    not run are not waited for.
+    Which thread works on a unit changes nothing: each has its own results, except integers that
+    are added. Threads that do not run are not waited for.
 
     Parameters
     ----------
-    opened
-        The ticket of new work, which this thread opens, and whose end it waits for. With -1 it
-        helps with what others open until they stop it.
-    team : int64, (16,)
-        The next ticket, and how many slabs are done.
+    leads
+        With 1, open the team's new ticket and wait for the end of its work. With 0, help with what
+        others open until they stop it.
+    team : int64, (24,)
+        See `TICKET`.
+    bands, runs : int64, (units, 4)
+        Units to contract, of whole planes of a slab, and others, of whole groups of rows; results
+        are planes and groups.
     scale : float32, (2,)
         `low` and `slope`.
     fit_x, fit_y : float32, (2, cx, nx); float64, (2, ny, 4)
         What weights, and what residuals are contracted with.
-    fields, histograms, sums
-        See :func:`subtract` (`planes` and `sums` of each slab) and :func:`count`.
+    fields, histogram, sums
+        See :func:`subtract` (`planes` and `sums`) and :func:`count`.
     """
-    n = len(slabs)
-    if opened >= 0:
+    done, held, packed = 0, 0, integers[1]
+    if leads:
         team[DONE] = 0
-        exchange(team, TICKET, opened)
+        histogram[:] = 0
+        exchange(team, TICKET, team[OPENED])
     while True:
         ticket = fetch_add(team, TICKET, 1)
         kind, s = (ticket >> 32) % KINDS, ticket & 0xFFFFFFFF
         if kind == STOP:
             return
-        if s < n:
-            slab = slabs[s]
-            own = planes[slab[2] : slab[3]]
-            voxels = u[begins[slab[0]] : begins[slab[1]]]
+        units = runs if (kind == COUNT) | (kind == SUBTRACT) else bands
+        if s < len(units):
+            unit = units[s]
             if kind == COUNT:
-                counted, shares = histograms[s, 0], histograms[s, 1]
-                count(voxels, scale[0], scale[1], floats, integers, counted, shares)
+                voxels = u[begins[unit[0]] : begins[unit[1]]]
+                held = count(voxels, scale[0], scale[1], floats, packed, held, histogram)
             elif kind == SUBTRACT:
                 subtract(
-                    *(slab, fit_x.shape[2], where, begins, log, u, floats),
-                    *(fields, first_y, basis_y, basis_x, parts, sums[s]),
+                    *(unit, fit_x.shape[2], where, begins, log, u, floats),
+                    *(fields, first_y, basis_y, basis_x, parts, sums),
                 )
             else:
                 known, power = (table[:0], 0) if kind == WEIGH else (table, 1)
                 contract(
-                    *(slab, where, begins, u, weights, scale[0], scale[1], known),
-                    *(floats, integers, fit_x[power], support, first_y, fit_y[power], own),
+                    *(unit, where, begins, u, weights, scale[0], scale[1], known, floats),
+                    *(integers[0], fit_x[power], support, first_y, fit_y[power], planes[unit[3] :]),
                 )
-            fetch_add(team, DONE, 1)
+            done += 1
             continue
-        spins = 0
-        # Nothing is left; the generation of tickets changes with the next work.
-        while (opened >= 0 and fetch_add(team, DONE, 0) < n) or (
-            opened < 0 and fetch_add(team, TICKET, 0) >> 32 == ticket >> 32
+        # Nothing is left.
+        if held:
+            held = unpack(packed, histogram)
+        fetch_add(team, DONE, done)
+        done, spins = 0, 0
+        # The generation of tickets changes with the next work.
+        while (leads and fetch_add(team, DONE, 0) < len(units)) or (
+            not leads and fetch_add(team, TICKET, 0) >> 32 == ticket >> 32
         ):
             spins += 1
             if spins > SPINS:
                 give_way()
-        if opened >= 0:
+        if leads:
             return
 
 
@@ -495,7 +515,7 @@ def work(
     " float64[:, ::1], float32[:, ::1], int64[:, ::1], float32[:, ::1], float32[::1])"
 )
 def change(
-    slabs: np.ndarray,
+    runs: np.ndarray,
     nx: int,
     where: np.ndarray,
     begins: np.ndarray,
@@ -509,12 +529,12 @@ def change(
 ) -> None:
     """exp(old field - new field) of the first voxels, as many as `out` holds.
 
-    `planes` are those of :func:`subtract`, and `slabs` one slab after the other.
+    `planes` are those of :func:`subtract`, `runs` those of :func:`work`.
     """
     ny = len(first_y)
     control, line, picked = floats[0], floats[1], floats[2]
-    for s in range(len(slabs)):
-        for r in range(slabs[s, 0], slabs[s, 1]):
+    for unit in runs:
+        for r in range(unit[0], unit[1]):
             begin = begins[r]
             n = min(begins[r + 1], len(out)) - begin
             if n <= 0:
@@ -524,7 +544,7 @@ def change(
             values = line[:n]
             if len(where):
                 values = picked[:n]
-                pick(line, where[begin : begin + n], (r - slabs[s, 0]) * nx, values)
+                pick(line, where[begin : begin + n], (r - unit[2]) * nx, values)
             part = out[begin : begin + n]
             for i in range(n):
                 part[i] = exp32(-values[i])

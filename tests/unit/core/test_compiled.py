@@ -213,6 +213,20 @@ def test_a_kernel_takes_and_gives_numbers_and_arrays(tmp_path, monkeypatch):
     )
 
 
+def test_a_bound_kernel_runs_again_on_the_arrays_that_it_checked_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    kernel = compiled("UniTuple(int64, 2)(int16[:, ::1], int64, float64)")(fill)
+    array = np.zeros((4, 5), np.int16)
+    with pytest.raises(TypeError, match="see argument 0"):
+        kernel.bound(array.T, 7, 2.0)
+    run = kernel.bound(array, 7, 2.0)
+    assert not array.any()
+    for _ in range(2):
+        array[...] = 0
+        assert run() == (20, 7)
+        assert array[3, 4] == 7 + 19 * 2
+
+
 def test_a_kernel_can_be_made_again_in_the_place_of_one_that_is_gone(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     for _ in range(20):

@@ -108,9 +108,25 @@ def test_any_mask(shape, fill, seed, slab):
 
 # The kernels
 
-count = compiled(
-    "void(float32[::1], float32, float32, float32[:, ::1], int64[::1], int64[::1], int64[::1])"
-)(kernels.count)
+
+def binned(u, low, slope, histogram, packed):
+    kernels.count(u, low, slope, np.empty((2, kernels.TILE), np.float32), packed, 0, histogram)
+    kernels.unpack(packed, histogram)
+
+
+count = compiled("void(float32[::1], float32, float32, int64[::1], int64[::1])")(binned)
+
+
+def check_histogram(u, low, slope, bins):
+    histogram, packed = np.zeros((2, bins + 1), np.int64), np.zeros(4 * (bins + 1), np.int64)
+    count(u, np.float32(low), np.float32(slope), histogram.reshape(-1), packed)
+    c = (u - np.float32(low)) / np.float32(slope)
+    outside = (c < 0) | (c > bins - 1)
+    k = np.where(outside, bins, c.astype(int))
+    share = np.where(outside, 0, np.rint((c - np.floor(c)) * np.float32(2**24)))
+    np.testing.assert_array_equal(histogram[0], np.bincount(k, minlength=bins + 1))
+    np.testing.assert_array_equal(histogram[1], np.bincount(k, weights=share, minlength=bins + 1))
+    assert not packed.any()
 
 
 @settings(max_examples=60)
@@ -122,16 +138,26 @@ count = compiled(
 )
 def test_the_histogram_is_that_of_the_array_code(values, low, slope, bins):
     """Also of values outside the bins, and to the last bit in the sums of shares."""
-    u = np.array(values, np.float32)
-    counted, shares = np.empty(bins + 1, np.int64), np.empty(bins + 1, np.int64)
-    scratch = np.empty((5, kernels.TILE), np.float32), np.empty(4 * (bins + 1), np.int64)
-    count(u, np.float32(low), np.float32(slope), *scratch, counted, shares)
-    c = (u - np.float32(low)) / np.float32(slope)
-    outside = (c < 0) | (c > bins - 1)
-    k = np.where(outside, bins, c.astype(int))
-    share = np.where(outside, 0, np.rint((c - np.floor(c)) * np.float32(2**24)))
-    np.testing.assert_array_equal(counted, np.bincount(k, minlength=bins + 1))
-    np.testing.assert_array_equal(shares, np.bincount(k, weights=share, minlength=bins + 1))
+    check_histogram(np.array(values, np.float32), low, slope, bins)
+
+
+def test_a_bin_holds_any_number_of_voxels():
+    check_histogram(np.full(3 * kernels.PACKED + 5, 1 - 2**-24, np.float32), 0, 1, 2)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("unit", [1, 300, 1 << 20])
+def test_threads_and_their_units_of_work_do_not_change_a_bit(monkeypatch, unit, workers):
+    image = biased_ball((9, 21, 37))
+    mask = np.random.default_rng(0).random(image.shape) < 0.9
+    expected = iterate(CompiledSteps, image, mask, slab=2000)
+    monkeypatch.setattr(CompiledSteps, "UNIT", unit)
+    for found, one in zip(
+        iterate(CompiledSteps, image, mask, slab=2000, workers=workers), expected, strict=True
+    ):
+        np.testing.assert_array_equal(found[0], one[0])
+        np.testing.assert_array_equal(found[1], one[1])
+        assert found[2:] == one[2:]
 
 
 def test_the_exponential_is_within_a_unit_in_the_last_place():
