@@ -20,7 +20,8 @@ from _processes import run
 from octane.config.params import PhantomParameters
 from octane.core.geometry import Grid, blocks
 from octane.steps.phantom import displacements, render_tile, speckle
-from octane.stitch.alignment import Displacement, register, resolutions
+from octane.stitch.alignment import register, resolutions
+from octane.stitch.displacement import Displacement
 from octane.store.image import open_image
 from octane.store.writer import Level, create_image
 
@@ -34,7 +35,7 @@ SECTIONS, FACING = 4, 2
 DEPTH = 17
 """Planes of a section in the measurement of STACK."""
 REPEATS = 4
-"""Times that a phantom's section is repeated along y and x to measure STACK."""
+"""Times that voxels of a phantom are repeated along y and x to measure STACK."""
 RUNS = 5
 
 Faces = list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
@@ -178,7 +179,7 @@ def cost(size: int, runs: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder, sections = Path(scratch), []
         for number, own in enumerate(sections_of(phantom(size, 0, 1, DEPTH)), start=1):
-            voxels = np.tile(own, (1, REPEATS, REPEATS))
+            voxels = own.repeat(REPEATS, 1).repeat(REPEATS, 2)
             voxels *= speckle(4, voxels.shape, [number])
             sections.append(folder / f"section_{number:02d}.ome.zarr")
             level = Level.volume(Grid(own.shape[:1] + voxels.shape[1:], (10.0, 10.0, 10.0)))
