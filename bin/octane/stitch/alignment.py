@@ -15,9 +15,9 @@ from octane.core.filters import gaussian
 from octane.pipeline.workers import run_tiles
 from octane.stitch.displacement import IN_PLACE, Displacement, sampled
 
-BAND = (1.5, 10.0)
+BAND = (1.5, 8.0)
 """Standard deviations of the difference of Gaussians, pixels."""
-DARK = 0.1
+DARK = 0.05
 """Part of the mean that is added before the logarithm, so that noise in the dark stays small."""
 COVERED = 0.9
 """Least part of a pixel's neighbourhood that was imaged: the border of a section is no tissue."""
@@ -26,7 +26,7 @@ COARSE = 96
 ASIDE = 0.15
 """Largest displacement that is looked for, fraction of a face."""
 ANGLES = (-4, -2, 0, 2, 4)
-"""Rotations that are tried, degrees: at the border of a coarse face one is less than a pixel."""
+"""Rotations that are tried, degrees: one beside them moves a coarse face by less than a pixel."""
 SAMPLES = 1 << 16
 """About how many pixels a refinement compares."""
 LIKELY, CLEAR = 0.4, 3.0
@@ -41,7 +41,7 @@ STEPS, STILL = 12, 0.02
 """Most steps of a refinement at one resolution, and the step in pixels that ends it."""
 OUTLIER = 2.5
 """Standard deviations from which pixels count less, by Cauchy's weights."""
-AROUND, UNLIKE = 15, 1.0
+AROUND, UNLIKE = 11, 1.0
 """Edge in pixels of the squares in which faces are compared, and the excess of a square's mean
 squared difference over the median one at which it counts half: tissue that is folded or lost."""
 PULL, NEAR = 0.003, 0.1
