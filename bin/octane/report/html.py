@@ -284,7 +284,7 @@ def _aligned(
     return {
         "drawn": drawn,
         "sections": stack.sections,
-        "chart": gallery.chart("displacements", "Displacement of each section", alt, chart),
+        "chart": gallery.chart("displacements", "Displacements", alt, chart),
     }
 
 
