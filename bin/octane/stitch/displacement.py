@@ -98,9 +98,7 @@ def _kernel(dtype: np.dtype) -> Kernel:
     return compiled(f"void({images}, float64[::1], float64, {images})")(_sample)
 
 
-def _sample(
-    images: np.ndarray, places: np.ndarray, beyond: float, found: np.ndarray
-) -> None:  # pragma: no cover
+def _sample(images: np.ndarray, places: np.ndarray, beyond: float, found: np.ndarray) -> None:
     """Interpolate row after row of the result, in all images."""
     height, width = images.shape[1], images.shape[2]
     columns = found.shape[2]
