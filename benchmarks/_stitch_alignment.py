@@ -95,11 +95,8 @@ def facing(p: PhantomParameters) -> tuple[Faces, Found]:
 
 def octane(faces: Faces) -> Found:
     """Register by octane."""
-    found = []
-    for one, other in faces:
-        first, second = resolutions(one), resolutions(other)
-        found.append(register(first, second, 2.0 ** (len(first) - 1), rotate=True)[0])
-    return [tuple(move) for move in found]
+    levels = [(resolutions(one), resolutions(other)) for one, other in faces]
+    return [tuple(register(a, b, 2.0 ** (len(a) - 1), rotate=True)[0]) for a, b in levels]
 
 
 def itk(faces: Faces) -> Found:
