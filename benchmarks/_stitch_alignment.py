@@ -20,7 +20,8 @@ from _processes import run
 from octane.config.params import PhantomParameters
 from octane.core.geometry import Grid, blocks
 from octane.steps.phantom import displacements, render_tile, speckle
-from octane.stitch.alignment import Displacement, register, resolutions
+from octane.stitch.alignment import register, resolutions
+from octane.stitch.displacement import Displacement
 from octane.store.image import open_image
 from octane.store.writer import Level, create_image
 
@@ -34,7 +35,7 @@ SECTIONS, FACING = 4, 2
 DEPTH = 17
 """Planes of a section in the measurement of STACK."""
 REPEATS = 4
-"""Times that a phantom's section is repeated along y and x to measure STACK."""
+"""Times that voxels of a phantom are repeated along y and x to measure STACK."""
 RUNS = 5
 
 Faces = list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
@@ -94,11 +95,8 @@ def facing(p: PhantomParameters) -> tuple[Faces, Found]:
 
 def octane(faces: Faces) -> Found:
     """Register by octane."""
-    found = []
-    for one, other in faces:
-        first, second = resolutions(one), resolutions(other)
-        found.append(register(first, second, 2.0 ** (len(first) - 1), rotate=True)[0])
-    return [tuple(move) for move in found]
+    levels = [(resolutions(one), resolutions(other)) for one, other in faces]
+    return [tuple(register(a, b, 2.0 ** (len(a) - 1), rotate=True)[0]) for a, b in levels]
 
 
 def itk(faces: Faces) -> Found:
@@ -178,7 +176,7 @@ def cost(size: int, runs: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder, sections = Path(scratch), []
         for number, own in enumerate(sections_of(phantom(size, 0, 1, DEPTH)), start=1):
-            voxels = np.tile(own, (1, REPEATS, REPEATS))
+            voxels = own.repeat(REPEATS, 1).repeat(REPEATS, 2)
             voxels *= speckle(4, voxels.shape, [number])
             sections.append(folder / f"section_{number:02d}.ome.zarr")
             level = Level.volume(Grid(own.shape[:1] + voxels.shape[1:], (10.0, 10.0, 10.0)))

@@ -1,4 +1,4 @@
-"""Compile the loops of RESAMPLE and N4 for the usual types of voxels, to be kept.
+"""Compile the loops of RESAMPLE, STACK and N4 for the usual types of voxels, to be kept.
 
 Otherwise the first run of each step waits some seconds for them.
 """
@@ -12,6 +12,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bin"))
 
 from octane.n4.fit import n4_bias_field_correction
 from octane.resample.resampler import load
+from octane.stitch.displacement import sampled
+
+sampled(np.zeros((1, 2, 2), np.float32), (0, 0), 1 + 0j, (1, 1))
 
 for dtype in ("float32", "uint16"):
     load(np, dtype, dtype)

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from octane.stitch.alignment import IN_PLACE, Displacement
+from octane.stitch.displacement import IN_PLACE, Displacement
 
 MARGIN = 40
 

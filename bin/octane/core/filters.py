@@ -31,18 +31,6 @@ def gaussian(image: npt.NDArray, sigma: float, truncate: float = 4.0) -> npt.NDA
     return _along_axes(image, radius, filtered)
 
 
-def mean_around(image: npt.NDArray, size: int) -> npt.NDArray:
-    """Mean of the squares of ``size`` pixels, an odd number, around each pixel."""
-
-    def filtered(lines: npt.NDArray, n: int) -> npt.NDArray:
-        steps = np.empty((n, lines.shape[1]))
-        steps[0] = np.add.accumulate(lines[:size])[-1]
-        steps[1:] = lines[size : size + n - 1] - lines[: n - 1]
-        return np.add.accumulate(steps) / size
-
-    return _along_axes(image, size // 2, filtered)
-
-
 def _along_axes(
     image: npt.NDArray, radius: int, filtered: Callable[[npt.NDArray, int], npt.NDArray]
 ) -> npt.NDArray:

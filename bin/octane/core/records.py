@@ -176,13 +176,12 @@ class SectionFigures(Figures):
 
 
 class StackFigures(Figures):
-    """A stack; ``shared_depth`` says that sections were imaged below the next one's surface."""
+    """A stack."""
 
     sections: list[SectionFigures]
     missing_sections: list[int] = []
     planes_not_imaged: int = 0
     align: str | None = None
-    shared_depth: bool = False
     shape: Shape
     voxel_size: Vector
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from octane.core.records import SectionFigures
 from octane.report.pictures import rounded
 
 LIGHT = {
@@ -179,3 +180,23 @@ def seam_chart(
         ],
         [*zip(axes.across(n[far]), axes.down(middle[far]), n[far].tolist(), strict=True)],
     )
+
+
+def displacement_chart(sections: Sequence[SectionFigures], limits: tuple[float, float]) -> Chart:
+    """Draw the displacements of sections; those above ``limits`` (µm, degrees) have a number."""
+    n = np.array([s.number for s in sections])
+    values = np.array([(*(s.shift or ()), 10 * (s.rotation or 0.0)) for s in sections])
+    far = np.stack([np.hypot(*values.T[:2]) > limits[0], np.abs(values[:, 2]) > 10 * limits[1]])
+    odd, apart = far.any(axis=0), np.full(len(n), np.nan)
+    low, high = _span(values, np.zeros(1))
+    axes = Axes(
+        WIDE, _span(n), (1.05 * low, 1.05 * high), ("section", "µm, tenths of a degree"), step=1
+    )
+    looks = (("y", "accent"), ("x", "before"), ("rotation", "muted"))
+    marks = [
+        Mark(axes.line(n[:, None], np.stack([own, apart], axis=-1)), colour, 7, name, sample=DOT)
+        for own, (name, colour) in zip(values.T, looks, strict=True)
+    ]
+    most = values[np.arange(len(n)), np.abs(values).argmax(axis=1)]
+    words = zip(axes.across(n[odd]), axes.down(most[odd]), n[odd].tolist(), strict=True)
+    return Chart(axes, marks, [*words])

@@ -40,7 +40,7 @@ from octane.report.summary import (
     title_of,
 )
 from octane.report.tables import tables
-from octane.report.verdict import Check, checks, verdict
+from octane.report.verdict import DISPLACED, TURNED, Check, checks, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
@@ -284,7 +284,14 @@ def _aligned(
             draw = partial(pictures.panel, cut, (spacing[0], spacing[2]), grey)
             gallery.files[f"alignment_{name}.png"] = draw(png=True).data
             drawn.append((name, draw()))
-    return {"drawn": drawn, "sections": stack.sections}
+    known = [section for section in stack.sections if section.shift]
+    alt = "Shifts and rotations of the sections; outliers are named."
+    chart = charts.displacement_chart(known, (DISPLACED * stack.voxel_size[1], TURNED))
+    return {
+        "drawn": drawn,
+        "sections": stack.sections,
+        "chart": gallery.chart("displacements", "Displacements", alt, chart),
+    }
 
 
 def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:

@@ -227,11 +227,9 @@ def _placed(stack: StackFigures) -> Check:
         return _unknown(name, limit, "No neighbouring sections have structure in common.")
     shift, turn = (float(max(values)) for values in zip(*known.values(), strict=True))
     if stack.align == "none":
-        # Where sections share no depth, tissue that changes looks like a rotation.
-        turned = TURNED if stack.shared_depth else np.inf
         most = DISPLACED * stack.voxel_size[1]
-        odd = [title for title, (by, angle) in known.items() if by > most or angle > turned]
-        way = "rigid" if turn > turned / 5 else "translation"
+        odd = [title for title, (by, angle) in known.items() if by > most or angle > TURNED]
+        way = "rigid" if turn > TURNED / 5 else "translation"
         text = f"{_named(odd)}: displaced against the others; try --stack_align {way}."
         return _judged(name, limit, f"up to {shift:.1f} µm and {turn:.2f}°", odd, text)
     lost = [title for title in own if title not in known]

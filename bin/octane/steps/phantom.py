@@ -20,7 +20,7 @@ from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Advance, progress
 from octane.pipeline.workers import plan_workers, run_tiles
-from octane.stitch.alignment import Displacement
+from octane.stitch.displacement import Displacement
 from octane.store.image import Attributes
 from octane.store.mosaic_grid import COLUMNS, MosaicGrid, Position, Tile
 from octane.store.writer import Level, create_image

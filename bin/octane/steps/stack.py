@@ -20,7 +20,8 @@ from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
-from octane.stitch.alignment import IN_PLACE, Displacement, measure, solve
+from octane.stitch.alignment import measure, solve
+from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips
 from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
@@ -179,7 +180,8 @@ def _facing(slabs: Sequence[Slab], grid: Grid, longest: int) -> Faces:
         own, stop = slab.imaged(slab.planes, grid), slab.planes.stop
         deeper = slab.imaged(range(stop, stop + DEPTH), grid)
         bottom = deeper if len(deeper) else own[-FACING:]
-        ends[slab.number] = (own[:count], bottom)
+        # Where no depth is shared, what tissue changes from plane to plane is measured as well.
+        ends[slab.number] = (own[:count], bottom, own[FACING : 0 if len(deeper) else 2 * FACING])
         count = len(bottom)
     _, ny, nx = grid.shape
     least = (8 * len(ends) * ny * nx / FACES_BYTES) ** 0.5
@@ -201,7 +203,7 @@ def _survey(
     cut = np.zeros((grid.shape[0], nx), dtype)
 
     def work(slab: Slab, lane: Lane) -> int:
-        first, last = facing.ends[slab.number]
+        first, last, _ = facing.ends[slab.number]
         planes = np.arange(first[0], last[-1] + 1)
         own = len(slab.imaged(slab.planes, grid))
         span = slice(int(planes[0]), int(planes[-1]) + 1)
@@ -244,7 +246,7 @@ def _measured(
     metrics: Metrics,
 ) -> Measured:
     """Displacements of the sections that fit a neighbour; a warning names the others."""
-    tops, bottoms = [], []
+    tops, bottoms, within = faces = [], [], []
     for slab in (slab for slab in slabs if slab.number in facing.sums):
         seen = []
         for axis in (1, 2):
@@ -253,15 +255,17 @@ def _measured(
             last = slab.edge[axis] + slab.extent[axis] + 1e-6 * cell
             seen.append((edges[:-1] >= slab.edge[axis] - 1e-6 * cell) & (edges[1:] <= last))
         inside = seen[0][:, None] & seen[1]
-        for sums, faces in zip(facing.sums[slab.number], (tops, bottoms), strict=True):
+        for sums, gathered in zip(facing.sums[slab.number], faces, strict=True):
             whole = sums[: len(inside), : inside.shape[1]]
-            faces.append(np.where(inside, whole, np.nan).astype(np.float32))
+            gathered.append(np.where(inside, whole, np.nan).astype(np.float32))
     numbers, pixel = [*facing.sums], facing.step * grid.spacing[1]
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
         return {}
+    if not any(len(own[2]) for own in facing.ends.values()):
+        within.clear()
     rotate, workers = parameters.align != "translation", execution.workers or cores()
     with metrics.timed("align"):
-        pairs = measure(tops, bottoms, pixel, rotate=rotate, workers=workers)
+        pairs = measure(tops, bottoms, within, pixel, rotate=rotate, workers=workers)
         found = solve(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
     known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
     odd = [str(number) for number in numbers if number not in known]
@@ -375,9 +379,6 @@ def stack_sections(
         {
             "sections": [section | found.get(section["number"], {}) for section in sections],
             "align": parameters.align,
-            "shared_depth": any(
-                facing.ends[s.number][1][0] >= s.planes.stop for s in slabs if s.number in imaged
-            ),
             "missing_sections": missing,
             "planes_not_imaged": beyond,
             "shape": grid.shape,

@@ -1,27 +1,23 @@
 """Alignment of sections: displacements measured on facing planes, and those that fit them best.
 
-A displacement moves a position ``q`` to ``middle + shift + R (q - middle)``, where ``middle`` is
-that of the face; a positive rotation turns x towards y. Faces are compared as logarithms, in which
-speckle is as strong in bright tissue as in dark, and band-passed: without shading, brightness and
-the finest speckle.
+Faces are compared as logarithms, in which speckle is as strong in bright tissue as in dark, and
+band-passed: without shading, brightness and the finest speckle.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.filters import gaussian, mean_around
+from octane.core.filters import gaussian
 from octane.pipeline.workers import run_tiles
-from octane.stitch.registration import correlation
-from octane.store.mosaic_grid import Position
+from octane.stitch.displacement import IN_PLACE, Displacement, sampled
 
 BAND = (1.5, 8.0)
 """Standard deviations of the difference of Gaussians, pixels."""
-DARK = 0.1
+DARK = 0.05
 """Part of the mean that is added before the logarithm, so that noise in the dark stays small."""
 COVERED = 0.9
 """Least part of a pixel's neighbourhood that was imaged: the border of a section is no tissue."""
@@ -29,8 +25,8 @@ COARSE = 96
 """Longest edge of the faces that are searched for a first displacement, pixels."""
 ASIDE = 0.15
 """Largest displacement that is looked for, fraction of a face."""
-ANGLES = tuple(range(-5, 6))
-"""Rotations that are tried, degrees: at the border of a coarse face one is less than a pixel."""
+ANGLES = (-4, -2, 0, 2, 4)
+"""Rotations that are tried, degrees: one beside them moves a coarse face by less than a pixel."""
 SAMPLES = 1 << 16
 """About how many pixels a refinement compares."""
 LIKELY, CLEAR = 0.4, 3.0
@@ -41,11 +37,11 @@ NARROW = 8
 STRAY = 3.0
 """Pixels and degrees by which a refinement may leave what the search found, a pixel or degree off:
 what goes on from there fits by chance."""
-STEPS, STILL = 12, 0.005
+STEPS, STILL = 12, 0.02
 """Most steps of a refinement at one resolution, and the step in pixels that ends it."""
 OUTLIER = 2.5
 """Standard deviations from which pixels count less, by Cauchy's weights."""
-AROUND, UNLIKE = 15, 1.0
+AROUND, UNLIKE = 11, 1.0
 """Edge in pixels of the squares in which faces are compared, and the excess of a square's mean
 squared difference over the median one at which it counts half: tissue that is folded or lost."""
 PULL, NEAR = 0.003, 0.1
@@ -57,48 +53,8 @@ ROUNDS = 50
 Face = npt.NDArray[np.float32]
 
 
-class Displacement(NamedTuple):
-    """Displacement of a section: micrometres (y, x), then degrees about the middle."""
-
-    y: float = 0.0
-    x: float = 0.0
-    rotation: float = 0.0
-
-    def then(self, other: "Displacement") -> "Displacement":
-        """Return this displacement followed by another."""
-        shift = complex(other.y, other.x) + _turn(other.rotation) * complex(self.y, self.x)
-        return Displacement(shift.real, shift.imag, self.rotation + other.rotation)
-
-    @property
-    def rounded(self) -> "Displacement":
-        """Without what differs between machines, and without a sign of zero."""
-        digits = zip(self, (3, 3, 6), strict=True)
-        return Displacement(*(round(value, places) + 0.0 for value, places in digits))
-
-    def of(
-        self, y: npt.NDArray, x: npt.NDArray, middle: Position
-    ) -> tuple[npt.NDArray, npt.NDArray]:
-        """Where positions lie that were displaced, micrometres."""
-        c, s = np.cos(np.deg2rad(self.rotation)), np.sin(np.deg2rad(self.rotation))
-        v, u = y - middle[0], x - middle[1]
-        return middle[0] + self.y + c * v + s * u, middle[1] + self.x - s * v + c * u
-
-    def before(self, y: npt.NDArray, x: npt.NDArray, middle: Position) -> list[npt.NDArray]:
-        """Where positions lay before they were displaced, micrometres."""
-        back = Displacement(rotation=-self.rotation)
-        return list(back.of(y - self.y, x - self.x, middle))
-
-    def reach(self, radius: float) -> float:
-        """Largest displacement up to a distance from the middle, micrometres."""
-        return float(np.hypot(self.y, self.x) + radius * np.deg2rad(abs(self.rotation)))
-
-
-IN_PLACE = Displacement()
-
-
-def _turn(rotation: float) -> complex:
-    """Factor that turns y + ix by an angle in degrees."""
-    return complex(np.exp(-1j * np.deg2rad(rotation)))
+Move = tuple[float, float, float]
+"""Displacement in pixels (y, x) and radians about the middle."""
 
 
 @dataclass(frozen=True)
@@ -146,140 +102,134 @@ def resolutions(face: Face) -> list[Face]:
     return found[::-1]
 
 
-def _sampled(images: Face, rows: npt.NDArray, columns: npt.NDArray) -> Face:
-    """Linear interpolation of images (n, y, x) at positions in pixels; NaN outside."""
-    height, width = images.shape[1:]
-    top, left = np.floor(rows), np.floor(columns)
-    outside = (top < 0) | (left < 0) | (top > height - 2) | (left > width - 2)
-    at = np.where(outside, 0, top * width + left).astype(np.intp)
-    down, right = (rows - top).astype(np.float32), (columns - left).astype(np.float32)
-    right[outside] = np.nan
-    weights = ((1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right)
-    found = np.zeros((len(images), *at.shape), np.float32)
-    for image, total in zip(images.reshape(len(images), -1), found, strict=True):
-        for place, weight in zip((0, 1, width, width + 1), weights, strict=True):
-            total += weight * np.take(image, at + place, mode="clip")
-    return found
-
-
-def _turned(face: Face, angle: float) -> Face:
-    """A face, sampled where its pixels lie after a rotation about the middle."""
-    middle = [(n - 1) / 2 for n in face.shape]
-    v, u = (p - m for p, m in zip(np.indices(face.shape), middle, strict=True))
-    c, s = np.cos(angle), np.sin(angle)
-    return _sampled(face[None], middle[0] + c * v + s * u, middle[1] - s * v + c * u)[0]
-
-
-def searched(
-    first: Face, second: Face, angles: Sequence[float]
-) -> tuple[tuple[float, float, float], float]:
-    """Displacement (y, x) in pixels and radians at which coarse faces correlate best.
+def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, float]:
+    """Displacement at which coarse faces correlate best.
 
     Also the root mean square of the correlations at all shifts that leave half of their edges.
     """
-    half = [np.arange(-(n // 2), n // 2 + 1) for n in first.shape]
-    reach = [max(1, int(n * ASIDE)) for n in first.shape]
-    one, best, found, common = np.nan_to_num(first), -1.0, (0.0, 0.0, 0.0), 1.0
+    size, padded = first.shape, [2 * n for n in first.shape]
+    half = [np.arange(-(n // 2), n // 2 + 1) for n in size]
+    reach = [max(1, int(n * ASIDE)) for n in size]
+    inside = tuple(slice(n // 2 - r, n // 2 + r + 1) for n, r in zip(size, reach, strict=True))
+    # Part of the pixels that faces have in common at a shift.
+    common = np.multiply.outer(
+        *(1 - np.abs(shift) / n for shift, n in zip(half, size, strict=True))
+    )
+    one = np.fft.rfft2(np.nan_to_num(first), padded).conj()
+    power = float(np.sum(np.nan_to_num(first) ** 2, dtype=np.float64))
+    best, found, usual = -1.0, (0.0, 0.0, 0.0), 1.0
     for angle in np.deg2rad(angles):
-        other = np.nan_to_num(_turned(second, angle) if angle else second)
-        surface = correlation(one, other)
-        window = surface[np.ix_(*(np.arange(-r, r + 1) for r in reach))]
+        other = np.nan_to_num(
+            _placed(second[None], (0.0, 0.0, angle), size)[0] if angle else second
+        )
+        norm = (power * float(np.sum(other**2, dtype=np.float64))) ** 0.5
+        surface = np.fft.irfft2(one * np.fft.rfft2(other, padded), padded)[np.ix_(*half)]
+        surface /= common * (norm or 1.0)
+        window = surface[inside]
         y, x = np.unravel_index(int(window.argmax()), window.shape)
         if window[y, x] > best:
-            dy, dx, c, s = y - reach[0], x - reach[1], np.cos(angle), np.sin(angle)
             best = float(window[y, x])
-            common = float(np.sqrt(np.mean(np.square(surface[np.ix_(*half)]))))
+            usual = float(np.sqrt(np.mean(np.square(surface))))
+            dy, dx, c, s = y - reach[0], x - reach[1], np.cos(angle), np.sin(angle)
             found = (float(c * dy + s * dx), float(c * dx - s * dy), float(angle))
-    return found, common
+    return found, usual
+
+
+def _placed(images: Face, move: Move, shape: tuple[int, int], stride: int = 1) -> Face:
+    """Images, sampled where every so many pixels of a face lie after a move."""
+    step = complex(np.exp(-1j * move[2]))
+    middle = complex(*((n - 1) / 2 for n in images.shape[1:]))
+    start = middle + complex(*move[:2]) - step * middle
+    return sampled(images, (start.real, start.imag), stride * step, shape)
 
 
 def refined(
-    first: Face,
-    second: Face,
-    start: tuple[float, float, float],
-    *,
-    rotate: bool,
-    weigh: Callable[[Face], Face],
-) -> tuple[tuple[float, float, float], float]:
+    first: Face, second: Face, start: Move, *, rotate: bool, by_square: bool
+) -> tuple[Move, float, float]:
     """Displacement near ``start`` by robust Gauss-Newton steps, and the correlation there.
 
-    ``weigh`` gives the weights of pixels from their differences, which are NaN where nothing can be
-    compared. The curvature is the product of the gradients of both faces, whose noises differ, so
-    that noise does not shorten the steps. The correlation is 0 where too little can be compared.
+    Pixels count less that differ more than most, or ``by_square``, those around which faces differ.
+    The curvature is the product of the gradients of both faces, whose noises differ, so that noise
+    does not shorten the steps. The correlation is 0 where too little can be compared. The third
+    result is the standard deviation of the rotation, radians, by how much squares disagree.
     """
     stride = max(1, int(np.sqrt(first.size / SAMPLES)))
-    middle = [(n - 1) / 2 for n in first.shape]
     ours = np.stack([first, *np.gradient(first)])[:, ::stride, ::stride]
     theirs = np.stack([second, *np.gradient(second)])
-    v, u = (stride * p - m for p, m in zip(np.indices(ours.shape[1:]), middle, strict=True))
-    (y, x, angle), likeness, free = start, 0.0, 3 if rotate else 2
+    v, u = np.ix_(*(np.arange(0, n, stride).astype(np.float32) - (n - 1) / 2 for n in first.shape))
+    (y, x, angle), likeness, spread = start, 0.0, np.pi
     for _ in range(STEPS):
-        c, s = np.cos(angle), np.sin(angle)
-        at = (middle[0] + y + c * v + s * u, middle[1] + x - s * v + c * u)
-        seen = _sampled(theirs, *at)
+        c, s = float(np.cos(angle)), float(np.sin(angle))
+        seen = _placed(theirs, (y, x, angle), ours.shape[1:], stride)
         good = np.isfinite(ours.sum(axis=0) + seen.sum(axis=0))
-        (a, ay, ax), (b, by, bx) = ours[:, good], seen[:, good]
+        (a, ay, ax), (b, by, bx) = (np.where(good, images, 0) for images in (ours, seen))
         # Not a matrix product, whose order depends on the machine.
         powers = [float(np.sum(image**2, dtype=np.float64)) for image in (a, b)]
-        if len(a) < COARSE or min(powers) <= 0:
-            return start, 0.0
+        if good.sum() < COARSE or min(powers) <= 0:
+            return start, 0.0, spread
         likeness = float(np.sum(a * b, dtype=np.float64)) / (powers[0] * powers[1]) ** 0.5
         gain = (powers[1] / powers[0]) ** 0.5
-        difference = np.full(good.shape, np.nan, np.float32)
-        difference[good] = b - gain * a
-        # Both gradients along y, x and the angle, in the frame of the second face.
-        turn = (c * u - s * v)[good], (c * v + s * u)[good]
+        difference = b - gain * a
+        # Gradients along y, x and the angle, in the frame of the second face.
+        turn = c * u - s * v, c * v + s * u
         one, other = (
-            np.stack([down, right, down * turn[0] - right * turn[1]][:free])
-            for down, right in (
-                (gain * (c * ay + s * ax), gain * (c * ax - s * ay)),
-                (by, bx),
-            )
+            np.stack([down, right, down * turn[0] - right * turn[1]][: 2 + rotate])
+            for down, right in ((gain * (c * ay + s * ax), gain * (c * ax - s * ay)), (by, bx))
         )
         mean = (one + other) / 2
-        weight = weigh(difference)[good]
-        weighted = weight * mean
-        both = np.einsum("ip,jp->ij", weight * one, other)
-        scale = 1 / np.sqrt(np.maximum(np.sum(weighted * mean, axis=1), 1e-30))
+        if by_square:
+            weight = _by_square(difference, one[:2], other[:2])
+        else:
+            most = OUTLIER * 1.4826 * float(np.median(np.abs(difference[good]))) + 1e-12
+            weight = 1 / (1 + (difference / most) ** 2)
+        both = np.einsum("iyx,jyx->ij", weight * one, other)
+        scale = 1 / np.sqrt(np.maximum(np.sum(weight * mean**2, axis=(1, 2)), 1e-30))
         values, axes = np.linalg.eigh((both + both.T) / 2 * np.outer(scale, scale))
-        slope = axes.T @ (scale * np.sum(weighted * difference[good], axis=1))
         # Along a direction in which the faces have little in common the step stays short.
-        step = np.zeros(3)
-        step[:free] = -scale * (axes @ (slope / np.maximum(values, 0.1)))
+        inverse = (axes / np.maximum(values, 0.1)) @ axes.T * np.outer(scale, scale)
+        slopes = _squares(weight * mean * difference)
+        steps = inverse @ slopes.reshape(len(slopes), -1)
+        spread = float(np.sqrt(np.sum(steps[-1] ** 2))) if rotate else 0.0
+        step = [*-steps.sum(axis=1), 0.0][:3]
         y, x, angle = y + step[0], x + step[1], angle + step[2]
-        if max(abs(step[0]), abs(step[1]), abs(step[2]) * max(middle)) < STILL:
+        if max(abs(step[0]), abs(step[1]), abs(step[2]) * max(first.shape) / 2) < STILL:
             break
-    return (float(y), float(x), float(angle)), likeness
+    return (float(y), float(x), float(angle)), likeness, spread
 
 
-def by_pixel(difference: Face) -> Face:
-    """Weight of each pixel by its own difference."""
-    spread = 1.4826 * float(np.nanmedian(np.abs(difference))) + 1e-12
-    return 1 / (1 + (difference / (OUTLIER * spread)) ** 2)
+def _squares(values: npt.NDArray) -> npt.NDArray[np.float64]:
+    """Sums over squares of pixels, the last two axes."""
+    for axis in (-2, -1):
+        starts = np.arange(0, values.shape[axis], AROUND)
+        values = np.add.reduceat(values, starts, axis=axis, dtype=np.float64)
+    return values
 
 
-def by_square(difference: Face) -> Face:
-    """Weight of each pixel by the differences around it: low where tissue is folded or lost."""
-    known = np.isfinite(difference)
-    total, share = (
-        mean_around(values, AROUND)
-        for values in (np.where(known, difference, 0) ** 2, known.astype(np.float32))
+def _by_square(difference: Face, one: Face, other: Face) -> Face:
+    """Weight of each pixel by the square that it lies in, from both faces' gradients there.
+
+    It is low where faces differ more than in most squares, so that tissue is folded or lost, and
+    where their gradients have little in common, so that there is speckle alone.
+    """
+    maps = (
+        difference**2,
+        *((f * g).sum(axis=0) for f, g in ((one, other), (one, one), (other, other))),
     )
-    power = total / np.maximum(share, 1e-3)
-    excess = np.maximum(power / (np.median(power[known]) + 1e-12) - 1, 0)
-    return 1 / (1 + (excess / UNLIKE) ** 2)
+    power, shared, own, its = _squares(np.stack(maps))
+    excess = np.maximum(power / (np.median(power[own > 0]) + 1e-12) - 1, 0)
+    like = np.clip(shared / np.sqrt(np.maximum(own * its, 1e-30)), 0, 1)
+    weight = 2 * like / (1 + like) / (1 + (excess / UNLIKE) ** 2)
+    rows, columns = (np.arange(n) // AROUND for n in difference.shape)
+    return weight[np.ix_(rows, columns)].astype(np.float32)
 
 
 def register(
-    first: Sequence[Face],
-    second: Sequence[Face],
-    pixel: float,
-    *,
-    rotate: bool,
-) -> tuple[Displacement, float]:
+    first: Sequence[Face], second: Sequence[Face], pixel: float, *, rotate: bool
+) -> tuple[Displacement, float, float]:
     """Displacement of one face against another, and the correlation of the coarsest ones there.
 
-    It is 0 where other displacements fit nearly as well.
+    It is 0 where other displacements fit nearly as well. The third result is the standard deviation
+    of the rotation, degrees.
 
     Parameters
     ----------
@@ -291,45 +241,71 @@ def register(
         Look for a rotation as well.
     """
     if min(first[0].shape) < NARROW:
-        return IN_PLACE, 0.0
+        return IN_PLACE, 0.0, 0.0
     start, common = searched(first[0], second[0], ANGLES if rotate else (0,))
     # Single pixels first: where half of the tissue is folded, the squares would choose either half.
-    found, likeness = refined(first[0], second[0], start, rotate=rotate, weigh=by_pixel)
+    found, likeness, spread = refined(first[0], second[0], start, rotate=rotate, by_square=False)
     strayed = np.abs(np.subtract(found, start)) > (STRAY, STRAY, np.deg2rad(STRAY))
     if strayed.any() or likeness < CLEAR * common:
         likeness = 0.0
     if likeness >= LIKELY:
         for one, other in zip(first[1:], second[1:], strict=True):
             pixel /= 2
-            found = (2 * found[0], 2 * found[1], found[2])
-            found, _ = refined(one, other, found, rotate=rotate, weigh=by_square)
+            start = (2 * found[0], 2 * found[1], found[2])
+            found, _, spread = refined(one, other, start, rotate=rotate, by_square=True)
     y, x, angle = found
-    return Displacement(y * pixel, x * pixel, float(np.rad2deg(angle))), likeness
+    move = Displacement(y * pixel, x * pixel, float(np.rad2deg(angle)))
+    return move, likeness, float(np.rad2deg(spread))
 
 
 def measure(
-    tops: Sequence[Face], bottoms: Sequence[Face], pixel: float, *, rotate: bool, workers: int
+    tops: Sequence[Face],
+    bottoms: Sequence[Face],
+    within: Sequence[Face],
+    pixel: float,
+    *,
+    rotate: bool,
+    workers: int,
 ) -> list[Pair]:
-    """Displacements of sections against the one before and the one before that.
+    """Displacements of sections against the one before, or where that fits none, two before.
+
+    What tissue turns by itself does not count as a rotation, nor does one that is less than this
+    and its own standard deviation.
 
     Parameters
     ----------
     tops, bottoms
         Faces of the sections in order, all of one shape; a bottom faces the next section's top.
+    within
+        Where these show other tissue: faces that lie as far below the tops, in the same sections,
+        by which it is known how tissue turns. Else none.
     pixel
         Size of their pixels, micrometres.
     """
-    levels = run_tiles([*tops, *bottoms], resolutions, workers=workers)
-    above, below = levels[: len(tops)], levels[len(tops) :]
-    coarse = pixel * 2 ** (len(levels[0]) - 1) if levels else pixel
+
+    def seen(faces: Sequence[Face]) -> list[list[Face]]:
+        return run_tiles(faces, resolutions, workers=workers)
+
+    above, below, inner = seen(tops), seen(bottoms[:-1]), seen(within if rotate else ())
+    coarse = pixel * 2 ** (len(above[0]) - 1) if above else pixel
+
+    def changed(k: int) -> float:
+        move, likeness, _ = register(above[k], inner[k], coarse, rotate=True)
+        return move.rotation if likeness >= LIKELY else 0.0
+
+    changes = run_tiles(range(len(inner)), changed, workers=workers) or [0.0] * len(above)
 
     def compared(places: tuple[int, int]) -> Pair:
         first, second = places
-        return Pair(*places, *register(below[first], above[second], coarse, rotate=rotate))
+        move, likeness, spread = register(below[first], above[second], coarse, rotate=rotate)
+        change = (changes[first] + changes[second]) / 2
+        own = move.rotation - change
+        certain = abs(own) >= spread + abs(change)
+        return Pair(first, second, move._replace(rotation=own * certain), likeness)
 
-    pairs = run_tiles([*pairwise(range(len(tops)))], compared, workers=workers)
+    pairs = run_tiles([*pairwise(range(len(above)))], compared, workers=workers)
     lost = {k for k, pair in enumerate(pairs) if not pair.fits}
-    bridges = [(k, k + 2) for k in range(len(tops) - 2) if {k, k + 1} & lost]
+    bridges = [(k, k + 2) for k in range(len(below) - 1) if {k, k + 1} & lost]
     return pairs + run_tiles(bridges, compared, workers=workers)
 
 
@@ -351,7 +327,7 @@ def solve(count: int, pairs: Sequence[Pair], pixel: float, radius: float) -> lis
     arc = np.deg2rad(1) * radius / pixel
     moves = [pair.displacement for pair in used]
     turned = _fitted(count, used, np.array([m.rotation * arc for m in moves]), np.ones(len(used)))
-    turns = np.array([_turn(move.rotation) for move in moves])
+    turns = np.array([move.turn for move in moves])
     measured = np.array([complex(move.y, move.x) / pixel for move in moves])
     return [
         Displacement(float(shift.real) * pixel, float(shift.imag) * pixel, float(turn.real / arc))

@@ -27,8 +27,8 @@ FLIPS = ("", "y", "x", "yx")
 """Axes along which a face may be turned over, by number."""
 
 Face = npt.NDArray[np.floating]
-Ends = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""First and last planes of a section."""
+Ends = tuple[npt.NDArray[np.int64], ...]
+"""First and last planes of a section, and maybe others."""
 
 
 class Faces:
@@ -51,9 +51,7 @@ class Faces:
         self.ends = {number: own for number, own in ends.items() if len(own[0])}
         size = [-(-n // self.step) for n in shape]
         dtype = np.float64 if step is None else np.float32
-        self.sums: dict[int, tuple[Face, Face]] = {
-            number: (np.zeros(size, dtype), np.zeros(size, dtype)) for number in self.ends
-        }
+        self.sums = {n: [np.zeros(size, dtype) for _ in own] for n, own in self.ends.items()}
         self._lock = Lock()
 
     def add(self, block: npt.NDArray, region: Region, section: int | None = None) -> None:
@@ -76,7 +74,7 @@ class Faces:
                         total[np.ix_(rows, columns)] += part * len(own) / len(planes)
 
 
-def brightness(faces: Sequence[tuple[Face, Face]]) -> list[float | None]:
+def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
     """Brightness of each section over its neighbours', where both have tissue.
 
     ``faces`` are the first and last planes of each section. Their sum is compared with that of the
@@ -113,7 +111,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def flips(faces: Sequence[tuple[Face, Face]]) -> list[str | None]:
+def flips(faces: Sequence[Sequence[Face]]) -> list[str | None]:
     """Axes along which each section must be turned over to fit its neighbours; mostly none.
 
     ``faces`` are the first and last planes of each section. Tissue is nearly symmetric, so that the

@@ -10,7 +10,7 @@ from octane.core.geometry import Grid, Region, Vector
 from octane.pipeline.lanes import Lane
 from octane.resample.operator import AxisOperator, interpolator
 from octane.resample.resampler import apply
-from octane.stitch.alignment import IN_PLACE, Displacement
+from octane.stitch.displacement import IN_PLACE, Displacement, sampled
 from octane.store.image import Image
 from octane.store.mosaic_grid import Position
 
@@ -44,25 +44,24 @@ def interpolated(
     slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
     """Values of a section on planes of the volume within a region, and their rows and columns."""
-    image, moved = slab.image, slab.displaced
+    image = slab.image
     assert image is not None
-    if moved.rotation:
-        return _turned(slab, planes, region, grid, lane)
-    shifts = (moved.y, moved.x)
+    if any(slab.displaced):
+        return _moved(slab, planes, region, grid, lane)
     spans = [planes]
-    for axis, shift in zip((1, 2), shifts, strict=True):
+    for axis in (1, 2):
         r, t = region[axis], grid.spacing[axis]
-        first = (slab.edge[axis] - shift - grid.edge[axis]) / t
-        last = (slab.edge[axis] - shift + slab.extent[axis] - grid.edge[axis]) / t
+        first = (slab.edge[axis] - grid.edge[axis]) / t
+        last = (slab.edge[axis] + slab.extent[axis] - grid.edge[axis]) / t
         low = int(np.ceil(first - 0.5 - 1e-6))
         high = int(np.floor(last - 0.5 + 1e-6)) + 1
         spans.append(np.arange(max(r.start, low), min(r.stop, high)))
     if not all(len(span) for span in spans):
         return None
     parts = [_along_z(slab, planes)]
-    for span, axis, shift in zip(spans[1:], (1, 2), shifts, strict=True):
+    for span, axis in zip(spans[1:], (1, 2), strict=True):
         s = image.grid.spacing[axis]
-        index = ((span + 0.5) * s + grid.edge[axis] - image.grid.origin[axis] + shift) / s
+        index = ((span + 0.5) * s + grid.edge[axis] - image.grid.origin[axis]) / s
         parts.append(_operator(index, image.grid.shape[axis]))
     values = _read(image, tuple(taken for _, taken in parts), lane)
     with lane.timed("compute"):
@@ -97,54 +96,37 @@ def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
     return values.astype(working_type(image.dtype), copy=False)
 
 
-def _turned(
+def _moved(
     slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
-    """Values of a rotated section: linear in z, then bilinear; 0 beyond its border."""
+    """Values of a section that is moved: linear in z, then bilinear; 0 beyond its border."""
     image = slab.image
     assert image is not None
     own = image.grid
-    centres = [
-        (np.arange(r.start, r.stop) + 0.5) * t + e
+    ends = [
+        (np.array([r.start, r.stop - 1]) + 0.5) * t + e
         for r, t, e in zip(region[1:], grid.spacing[1:], grid.edge[1:], strict=True)
     ]
-    y, x = slab.displaced.of(centres[0][:, None], centres[1][None, :], slab.middle)
-    inside = np.ones(y.shape, bool)
-    for at, axis in ((y, 1), (x, 2)):
-        edge, tolerance = slab.edge[axis], 1e-6 * own.spacing[axis]
-        inside &= (at >= edge - tolerance) & (at <= edge + slab.extent[axis] + tolerance)
-    if not (inside.any() and len(planes)):
-        return None
+    corners = slab.displaced.of(ends[0][:, None], ends[1][None, :], slab.middle)
     along_z, taken = _along_z(slab, planes)
-    needed, lower, fractions = [taken], [], []
-    for at, axis in ((y, 1), (x, 2)):
-        index = np.clip((at - own.origin[axis]) / own.spacing[axis], 0, own.shape[axis] - 1)
-        first = np.minimum(np.floor(index), max(own.shape[axis] - 2, 0))
-        start, stop = int(first[inside].min()), int(first[inside].max()) + 2
-        needed.append(slice(start, min(stop, own.shape[axis])))
-        lower.append(np.where(inside, first - start, 0).astype(np.intp))
-        fractions.append(index - first)
+    needed, start, low, high = [taken], [], [], []
+    for at, axis in zip(corners, (1, 2), strict=True):
+        origin, spacing, n = own.origin[axis], own.spacing[axis], own.shape[axis]
+        index = (at - origin) / spacing
+        border = (np.array([0, slab.extent[axis]]) + slab.edge[axis] - origin) / spacing
+        if index.max() < border[0] - 1e-6 or index.min() > border[1] + 1e-6:
+            return None
+        first, last = np.clip([index.min(), index.max()], 0, n - 1)
+        begin = min(int(first), max(n - 2, 0))
+        needed.append(slice(begin, min(int(last) + 2, n)))
+        start.append(float(index[0, 0]) - begin)
+        low.append(float(border[0]) - 1e-6 - begin)
+        high.append(float(border[1]) + 1e-6 - begin)
     source = _read(image, tuple(needed), lane)
     with lane.timed("compute"):
-        source = apply(along_z, source, 0)
-        size = source.shape[2]
-        steps = [
-            np.minimum(low + 1, n - 1) - low for low, n in zip(lower, source.shape[1:], strict=True)
-        ]
-        at = lower[0] * size + lower[1]
-        (up, down), (left, right) = ((inside * (1 - f), inside * f) for f in fractions)
-        places = (at, at + steps[1], at + size * steps[0], at + size * steps[0] + steps[1])
-        weights = [
-            w.astype(source.real.dtype) for w in (up * left, up * right, down * left, down * right)
-        ]
-        result, term = (
-            np.zeros((len(planes), *y.shape), source.dtype),
-            np.empty_like(y, source.dtype),
-        )
-        for plane, total in zip(source.reshape(len(planes), -1), result, strict=True):
-            for place, weight in zip(places, weights, strict=True):
-                # Without tests of the indices, which lie inside.
-                np.take(plane, place, out=term, mode="clip")
-                term *= weight
-                total += term
-    return result, (region[1], region[2])
+        source = np.ascontiguousarray(apply(along_z, source, 0))
+        shape = (region[1].stop - region[1].start, region[2].stop - region[2].start)
+        inside = ((low[0], low[1]), (high[0], high[1]))
+        place = (start[0], start[1])
+        values = sampled(source, place, slab.displaced.turn, shape, inside=inside, beyond=0.0)
+    return values, (region[1], region[2])

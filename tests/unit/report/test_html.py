@@ -314,6 +314,10 @@ def test_displacements_have_a_table_and_a_cut_before_and_after(subject: Subject)
     assert "-23.4 µm" in page
     assert "+0.50°" in page
     assert page.count("no match") == 1
+    chart = page[page.index('aria-label="Shifts and rotations of the sections') :]
+    # Of three in the chart, those that lie more than a voxel off.
+    named = chart[chart.index("var(--alarm)") : chart.index("</svg>")]
+    assert re.findall(r">(\d+)</text>", named) == ["2", "3"]
     assert 'alt="Central XZ plane before alignment"' in page
     assert 'alt="Central XZ plane after alignment"' in page
 

@@ -114,7 +114,7 @@ def slab(number, y=0.0, x=0.0, rotation=0.0, **given):
 )
 def test_displaced_sections_are_named_with_a_remedy(align, third, words):
     sections = [slab(1), slab(2), slab(3, **third), slab(4, missing=True, shift=None)]
-    check = alignment(sections, align=align, shared_depth=True)
+    check = alignment(sections, align=align)
     assert check.state == ("warning" if words else "good")
     assert re.search(words or "^$", check.sentence)
     assert check.sections == (("Section 3",) if words else ())
@@ -125,15 +125,6 @@ def alignment(sections, **given):
         sections=sections, shape=(20, 50, 50), voxel_size=(10.0, 10.0, 10.0), **given
     )
     return next(c for c in checks([], {}, stack, None) if c.name == "Section alignment")
-
-
-@pytest.mark.parametrize(
-    ("third", "words"), [({"rotation": 2.5}, "^$"), ({"x": 31.0, "rotation": 2.5}, "translation")]
-)
-def test_rotations_are_not_believed_where_sections_share_no_depth(third, words):
-    check = alignment([slab(1), slab(2), slab(3, **third)], align="none", shared_depth=False)
-    assert check.state == ("good" if words == "^$" else "warning")
-    assert re.search(words, check.sentence)
 
 
 def test_sections_of_uneven_voxels_are_said_not_to_be_compared():

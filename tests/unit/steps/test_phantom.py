@@ -25,7 +25,7 @@ from octane.steps.phantom import (
     stage_errors,
     tissue,
 )
-from octane.stitch.alignment import Displacement
+from octane.stitch.displacement import Displacement
 from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid
 

@@ -11,7 +11,8 @@ from octane.config.params import ExecutionParameters, StackParameters
 from octane.core.errors import OctaneError
 from octane.steps import stack as steps_stack
 from octane.steps.stack import stack_sections
-from octane.stitch.alignment import IN_PLACE, Displacement, Pair
+from octane.stitch.alignment import Pair
+from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.store import writer
 from octane.store.image import open_image
 from octane.store.sections import read_sections
@@ -150,13 +151,20 @@ def test_displacements_are_measured_and_reported_where_nothing_is_moved(write_se
     assert "shift" not in image.attributes["sections"][0]
 
 
-@pytest.mark.parametrize("thickness", [50.0, 70.0])
-def test_shared_depth_is_noted(write_sections, tmp_path, reading, thickness):
-    parameters = StackParameters(section_thickness=thickness)
-    execution = ExecutionParameters(backend="cpu")
-    sources = write_sections([IN_PLACE, IN_PLACE])
-    metrics = stack_sections(sources, tmp_path / "s.ome.zarr", parameters, reading, execution)
-    assert metrics.figures["shared_depth"] == (thickness < 70)
+@pytest.mark.parametrize("third", [0.0, 3.0])
+def test_a_rotation_that_tissue_shows_by_itself_is_not_undone(write_image, stack, third):
+    tissue, sources = texture(SHAPE), []
+    for number in range(1, 6):
+        # Half a degree from plane to plane; no plane is imaged twice.
+        turns = [0.5 * (PLANES * number + k) + third * (number == 3) for k in range(PLANES)]
+        planes = np.stack([seen(tissue, Displacement(rotation=turn)) for turn in turns])
+        attributes = {"kind": "section", "section": {"number": number, "thickness": 10.0 * PLANES}}
+        name = f"section_{number:02d}.ome.zarr"
+        sources.append(write_image(name, planes, spacing=(10.0,) * 3, attributes=attributes))
+    _, _, metrics = stack(sources, "rigid")
+    assert [s["moved"] for s in metrics.figures["sections"]] == [
+        k == 3 and third > 0 for k in range(1, 6)
+    ]
 
 
 def test_moves_stand_in_a_table_in_the_metadata_and_in_the_picture(write_sections, stack, tmp_path):

@@ -5,16 +5,8 @@ import pytest
 from scipy import ndimage
 from tissue import seen, speckled, texture
 
-from octane.stitch.alignment import (
-    IN_PLACE,
-    LIKELY,
-    Displacement,
-    Pair,
-    measure,
-    register,
-    resolutions,
-    solve,
-)
+from octane.stitch.alignment import LIKELY, Pair, measure, register, resolutions, solve
+from octane.stitch.displacement import IN_PLACE, Displacement
 
 SHAPE = (150, 180)
 PIXEL = 10.0
@@ -24,7 +16,7 @@ RADIUS = 900.0
 def found(first, second, *, rotate=True):
     """The displacement in pixels and degrees, and the correlation."""
     faces = resolutions(first), resolutions(second)
-    return register(*faces, 2.0 ** (len(faces[0]) - 1), rotate=rotate)
+    return register(*faces, 2.0 ** (len(faces[0]) - 1), rotate=rotate)[:2]
 
 
 def error(one, other):
@@ -141,7 +133,7 @@ def test_narrow_faces_are_compared_or_left(rng, shape):
     tissue = texture(shape)
     for workers in (1, 2):
         faces = [speckled(seen(tissue), 16, rng) for _ in range(3)]
-        pairs = measure(faces, faces, PIXEL, rotate=True, workers=workers)
+        pairs = measure(faces, faces, [], PIXEL, rotate=True, workers=workers)
         moves = solve(3, pairs, PIXEL, RADIUS)
         assert max(move.reach(0) for move in moves) < PIXEL
 
@@ -162,7 +154,7 @@ def test_sections_are_put_where_all_pairs_fit(rng):
     faces = [speckled(seen(tissue, d), 16, rng) for d in true]
     results = []
     for workers in (1, 3):
-        pairs = measure(faces, faces, PIXEL, rotate=True, workers=workers)
+        pairs = measure(faces, faces, [], PIXEL, rotate=True, workers=workers)
         results.append(solve(len(faces), pairs, PIXEL, RADIUS))
     assert results[0] == results[1]
     for own, expected in zip(results[0], true, strict=True):
@@ -176,7 +168,7 @@ def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
     tissue, moved = texture(SHAPE), Displacement(5, 3, 0)
     faces = [seen(tissue), seen(tissue), seen(texture(SHAPE, 5)), seen(tissue, moved)]
     faces = [speckled(face, 16, rng) for face in [*faces, seen(tissue)]]
-    pairs = measure(faces, faces, PIXEL, rotate=True, workers=2)
+    pairs = measure(faces, faces, [], PIXEL, rotate=True, workers=2)
     assert {(p.first, p.second) for p in pairs if p.fits} == {(0, 1), (3, 4), (1, 3)}
     first, second, odd, shifted, last = solve(5, pairs, PIXEL, RADIUS)
     assert odd == IN_PLACE

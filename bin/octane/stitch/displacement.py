@@ -1,0 +1,127 @@
+"""Displacement of a section, and images sampled at the places that it gives their pixels.
+
+A displacement moves a position ``q`` to ``middle + shift + R (q - middle)``; a positive rotation
+turns x towards y.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.compiled import Kernel, compiled
+from octane.store.mosaic_grid import Position
+
+
+class Displacement(NamedTuple):
+    """Displacement of a section: micrometres (y, x), then degrees about the middle."""
+
+    y: float = 0.0
+    x: float = 0.0
+    rotation: float = 0.0
+
+    def then(self, other: "Displacement") -> "Displacement":
+        """Return this displacement followed by another."""
+        shift = complex(other.y, other.x) + other.turn * complex(self.y, self.x)
+        return Displacement(shift.real, shift.imag, self.rotation + other.rotation)
+
+    @property
+    def turn(self) -> complex:
+        """Factor that turns y + ix."""
+        return complex(np.exp(-1j * np.deg2rad(self.rotation)))
+
+    @property
+    def rounded(self) -> "Displacement":
+        """Without what differs between machines, and without a sign of zero."""
+        digits = zip(self, (3, 3, 6), strict=True)
+        return Displacement(*(round(value, places) + 0.0 for value, places in digits))
+
+    def of(
+        self, y: npt.NDArray, x: npt.NDArray, middle: Position
+    ) -> tuple[npt.NDArray, npt.NDArray]:
+        """Where positions lie that were displaced, micrometres."""
+        c, s = self.turn.real, -self.turn.imag
+        v, u = y - middle[0], x - middle[1]
+        return middle[0] + self.y + c * v + s * u, middle[1] + self.x - s * v + c * u
+
+    def before(self, y: npt.NDArray, x: npt.NDArray, middle: Position) -> list[npt.NDArray]:
+        """Where positions lay before they were displaced, micrometres."""
+        back = Displacement(rotation=-self.rotation)
+        return list(back.of(y - self.y, x - self.x, middle))
+
+    def reach(self, radius: float) -> float:
+        """Largest displacement up to a distance from the middle, micrometres."""
+        return float(np.hypot(self.y, self.x) + radius * np.deg2rad(abs(self.rotation)))
+
+
+IN_PLACE = Displacement()
+
+
+def sampled(
+    images: npt.NDArray,
+    start: Position,
+    step: complex,
+    shape: tuple[int, int],
+    *,
+    inside: tuple[Position, Position] | None = None,
+    beyond: float = np.nan,
+) -> npt.NDArray:
+    """Linear interpolation of images (n, y, x), each to ``shape``, at turned places.
+
+    Parameters
+    ----------
+    start
+        Place (y, x) of the first pixel in those of the images.
+    step
+        Way from a pixel to the one below it, y + ix; that to its right is i times as much.
+    inside
+        Lowest and highest places that the images cover, by default the middles of their corners;
+        the others are ``beyond``.
+    """
+    if images.dtype.kind == "c":
+        parts = (np.ascontiguousarray(part) for part in (images.real, images.imag))
+        real, imaginary = (
+            sampled(part, start, step, shape, inside=inside, beyond=beyond) for part in parts
+        )
+        return real + 1j * imaginary
+    low, high = inside or ((0, 0), (images.shape[1] - 1, images.shape[2] - 1))
+    places = np.array([*start, step.real, step.imag, *low, *high], np.float64)
+    found = np.empty((len(images), *shape), images.dtype)
+    _kernel(images.dtype)(images, places, beyond, found)
+    return found
+
+
+@cache
+def _kernel(dtype: np.dtype) -> Kernel:
+    images = f"{dtype.name}[:, :, ::1]"
+    return compiled(f"void({images}, float64[::1], float64, {images})")(_sample)
+
+
+def _sample(images: np.ndarray, places: np.ndarray, beyond: float, found: np.ndarray) -> None:
+    """Interpolate row after row of the result, in all images."""
+    height, width = images.shape[1], images.shape[2]
+    columns = found.shape[2]
+    top, left = np.empty(columns, np.int64), np.empty(columns, np.int64)
+    down, right = np.empty(columns, found.dtype), np.empty(columns, found.dtype)
+    one = found.dtype.type(1)
+    for i in range(found.shape[1]):
+        for j in range(columns):
+            y = places[0] + places[2] * i - places[3] * j
+            x = places[1] + places[3] * i + places[2] * j
+            top[j] = -1
+            if places[4] <= y <= places[6] and places[5] <= x <= places[7]:
+                y, x = min(max(y, 0.0), height - 1.0), min(max(x, 0.0), width - 1.0)
+                top[j], left[j] = min(int(y), max(height - 2, 0)), min(int(x), max(width - 2, 0))
+                down[j], right[j] = y - top[j], x - left[j]
+        for k in range(len(images)):
+            image, line = images[k], found[k, i]
+            for j in range(columns):
+                if top[j] < 0:
+                    line[j] = beyond
+                    continue
+                a, c = image[top[j]], image[min(top[j] + 1, height - 1)]
+                at, after = left[j], min(left[j] + 1, width - 1)
+                upper = (one - right[j]) * a[at] + right[j] * a[after]
+                lower = (one - right[j]) * c[at] + right[j] * c[after]
+                line[j] = (one - down[j]) * upper + down[j] * lower
