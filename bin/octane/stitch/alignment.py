@@ -41,7 +41,7 @@ STEPS, STILL = 12, 0.02
 """Most steps of a refinement at one resolution, and the step in pixels that ends it."""
 OUTLIER = 2.5
 """Standard deviations from which pixels count less, by Cauchy's weights."""
-AROUND, UNLIKE = 11, 1.0
+AROUND, UNLIKE = 13, 1.0
 """Edge in pixels of the squares in which faces are compared, and the excess of a square's mean
 squared difference over the median one at which it counts half: tissue that is folded or lost."""
 PULL, NEAR = 0.003, 0.1
