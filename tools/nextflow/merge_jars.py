@@ -18,6 +18,8 @@ EXTENSIONS = (
     "META-INF/groovy/org.codehaus.groovy.runtime.ExtensionModule",
 )
 KEYS = ("extensionClasses", "staticExtensionClasses")
+# An index of a jar would send Java to that jar for each class that is not here.
+DROPPED = ("/", ".SF", ".RSA", ".DSA", ".MF", "/INDEX.LIST")
 
 
 def merge(folder: Path, target: Path) -> None:
@@ -34,9 +36,11 @@ def merge(folder: Path, target: Path) -> None:
                     ):
                         if key in KEYS and value:
                             classes[key] += value.split(",")
-                elif name.startswith("META-INF/services/") and not name.endswith("/"):
+                elif name.endswith(DROPPED):
+                    continue
+                elif name.startswith(("META-INF/services/", "META-INF/extensions.idx")):
                     services.setdefault(name, []).append(jar.read(name).decode())
-                elif name not in written and not name.endswith(("/", ".SF", ".RSA", ".DSA", ".MF")):
+                elif name not in written:
                     written.add(name)
                     merged.writestr(name, jar.read(name))
         for name, texts in services.items():

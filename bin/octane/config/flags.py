@@ -4,6 +4,7 @@ import argparse
 import inspect
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
@@ -32,8 +33,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
         self.add_argument("--version", action="version", version=__version__)
         self.signature = inspect.signature(step)
-        helps = dict(re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
-        words = []
+        # Python without docstrings (-OO) has none.
+        helps = defaultdict(str, re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
+        required, optional = [], []
         for name, own in self.signature.parameters.items():
             if model := _model(own):
                 title = getattr(model, "title", "")
@@ -42,12 +44,16 @@ class Parser(argparse.ArgumentParser):
                     flags = [_flag(field), *filter(None, [_noted(info, "alias")])]
                     self._add(group, flags, info.annotation, info.default, _described(info))
             elif own.kind is own.POSITIONAL_ONLY:
-                words.append(name.upper())
+                if own.default is own.empty:
+                    required.append(name.upper())
+                else:
+                    optional.append(f"[-- {name.upper()}]")
                 self._add(self, [name], own.annotation, own.default, helps[name])
             else:
                 text = helps[name] + " [required]" * (own.default is own.empty)
                 self._add(self, [_flag(name)], own.annotation, own.default, text)
-        self.usage = " ".join(["%(prog)s [OPTIONS]", *words])
+        # A list among the options would take the words behind it.
+        self.usage = " ".join(["%(prog)s", *required, "[OPTIONS]", *optional])
 
     def _add(
         self,
@@ -124,7 +130,7 @@ def _described(info: FieldInfo) -> str:
     text, default = info.description or "", info.default
     if variable := _noted(info, "variable"):
         text += f" [environment: {variable}]"
-    if default not in (None, "", False, ()):
+    if default is not None and default is not False and default not in ("", ()):
         values = default if isinstance(default, tuple) else [default]
         text += f" [default: {' '.join(map(str, values))}]"
     return text

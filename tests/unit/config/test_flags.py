@@ -1,5 +1,6 @@
 """Parameters as words of a command line, which give the same parameters again."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -142,3 +143,13 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
 def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
     with pytest.raises(OctaneError, match=sentence.replace("?", r"\?")):
         parsed(ResampleParameters, words.split())
+
+
+def test_the_help_says_where_words_stand_and_shows_a_default_of_0():
+    def main(source: Path, command: list[str] | None = None, /, *, parameters: PhantomParameters):
+        """Run a command."""
+
+    text = Parser(main).format_help()
+    assert text.splitlines()[0].endswith(" SOURCE [OPTIONS] [-- COMMAND]")
+    assert re.search(r"--lost-tiles INT\s+Tiles of each section .*\[default: 0\]", text)
+    assert "[default: False]" not in text
