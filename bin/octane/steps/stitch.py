@@ -101,9 +101,11 @@ def given_flat_field(
     try:
         with path.open("rb") as stream:
             given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
+        # An archive of arrays has no shape.
+        return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:
-        raise OctaneError(f"{path} is no flat field; give a TIFF or .npy file.") from error
-    return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
+        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file."
+        raise OctaneError(text) from error
 
 
 class Section:

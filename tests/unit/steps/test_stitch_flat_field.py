@@ -135,11 +135,18 @@ def text(folder):
     return folder / "flat.tif"
 
 
+def several(folder):
+    with (folder / "flat.npy").open("wb") as stream:
+        np.savez(stream, flat=np.ones((20, 20)))
+    return folder / "flat.npy"
+
+
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        (lambda folder: folder / "none.tif", "none.tif is no flat field; give a TIFF"),
-        (text, "flat.tif is no flat field; give a TIFF"),
+        (lambda folder: folder / "none.tif", "none.tif cannot be read as a flat field; give"),
+        (text, "flat.tif cannot be read as a flat field; give"),
+        (several, "flat.npy cannot be read as a flat field; give"),
         (lambda folder: array(folder, (20, 30)), "flat.npy has 20 x 30 pixels and a tile 20 x 20"),
         (lambda folder: array(folder, fill=np.nan), "flat.npy has pixels that are not above 0"),
         (lambda folder: array(folder, fill=-1), "flat.npy has pixels that are not above 0"),
