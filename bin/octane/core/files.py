@@ -17,8 +17,8 @@ from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
 logger = logging.getLogger(__name__)
 
-PARTIAL = ".partial-"
-"""Prefix of the names of what is unfinished, and of what steps aside for its successor."""
+PARTIAL, OLD = ".partial-", ".old"
+"""Prefixes of the names of what is unfinished, and of what steps aside for it."""
 
 
 def task_folder(path: Path) -> Path | None:
@@ -91,14 +91,20 @@ def _writer_in(folder: Path, destination: Path) -> Generator[None]:
 
 
 def _clean(folder: int, destination: Path) -> None:
-    """Remove what killed processes left of an output, unless a process writes in its folder."""
-    name = rf"[.]partial-{re.escape(node())}-\d+-{re.escape(destination.name)}(-old)?"
+    """Remove what killed processes left of an output, unless a process writes in its folder.
+
+    An output that stepped aside gets its name again where its successor did not get it.
+    """
+    name = rf"([.]old)?[.]partial-{re.escape(node())}-\d+-{re.escape(destination.name)}"
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Of this machine alone: locks on folders of a network file system end there.
             for path in list(destination.parent.iterdir()):
-                if re.fullmatch(name, path.name):
+                found = re.fullmatch(name, path.name)
+                if found and found[1] and not _is_there(destination):
+                    path.rename(destination)
+                elif found:
                     remove(path)
         except BlockingIOError:
             pass
@@ -124,7 +130,7 @@ def put(partial: Path, destination: Path) -> None:
         remove(partial)
     else:
         # A rename cannot replace a folder that is not empty: the old one steps aside first.
-        old = partial.with_name(f"{partial.name}-old")
+        old = partial.with_name(f"{OLD}{partial.name}")
         destination.rename(old)
         try:
             partial.rename(destination)

@@ -12,7 +12,15 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from octane.core.errors import NoSpaceError, OctaneError, unreadable
-from octane.core.files import bring_to_disk, is_task_folder, locked, put, remove, task_folder
+from octane.core.files import (
+    OLD,
+    bring_to_disk,
+    is_task_folder,
+    locked,
+    put,
+    remove,
+    task_folder,
+)
 from octane.core.geometry import Region
 from octane.core.progress import progress
 from octane.pipeline.workers import run_tiles
@@ -161,8 +169,8 @@ def _gone(link: Path) -> str:
 
 def _tidy(paths: list[Path]) -> None:
     """Remove what a killed call left; a link that stepped aside gets its name again."""
-    for path in (p for p in paths if p.name.startswith(COPYING)):
-        link = path.with_name(path.name.removeprefix(COPYING).removesuffix("-old"))
+    for path in (p for p in paths if p.name.startswith((COPYING, OLD + COPYING))):
+        link = path.with_name(path.name.removeprefix(OLD).removeprefix(COPYING))
         if path.is_symlink() and not os.path.lexists(link):
             path.rename(link)
         else:

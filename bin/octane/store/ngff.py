@@ -5,7 +5,7 @@ Whatever is wrong with it is one sentence that names the store and the field.
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
@@ -21,6 +21,8 @@ SPACINGS = (1e-6, 1e9)
 """Voxel sizes that are taken, micrometres: beyond them a unit or an exponent is wrong."""
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
+Extent = Annotated[list[Positive], Field(min_length=3, max_length=3)]
+Number = Annotated[int, Field(ge=0)]
 
 
 class Axis(BaseModel):
@@ -73,11 +75,41 @@ class Multiscales(BaseModel):
     omero: Annotated[list[str], BeforeValidator(_labels)] = []
 
 
+class Facts(BaseModel, strict=True):
+    """Facts on a mosaic or a section, lengths in micrometres."""
+
+    number: Number | None = None
+    thickness: Positive = 1.0
+    edge: Annotated[list[FiniteFloat], Field(min_length=3, max_length=3)] = []
+    extent: Extent = []
+    tile_extent: Extent = []
+    pitch: Annotated[list[Positive], Field(min_length=2, max_length=2)] = []
+
+
+class StackedSection(BaseModel, strict=True):
+    """A section of a volume."""
+
+    name: str
+    number: Number
+    start: Number
+    stop: Number
+    missing: bool = False
+
+
+class Noted(BaseModel, strict=True):
+    """Part of octane's own attributes that is read; converters write it as well."""
+
+    kind: Literal["mosaic", "section", "volume"] = "volume"
+    mosaic: Facts = Facts()
+    section: Facts = Facts()
+    sections: list[StackedSection] = []
+
+
 class GroupAttributes(Multiscales):
     """A group's attributes; NGFF's are under ``ome`` from 0.5 on."""
 
     ome: Multiscales | None = None
-    octane: dict[str, object] | None = None
+    octane: Noted | None = None
 
 
 class GroupMetadata(BaseModel):
@@ -161,8 +193,9 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             f"{path} has voxels of {spacing} micrometres, which no image has; correct the scale of "
             f"dataset {first.path}, or the unit."
         )
+    own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [dataset.path for dataset in multiscale.datasets]
-    return Metadata(datasets, axes, described.omero, spacing, origin, attributes.octane)
+    return Metadata(datasets, axes, described.omero, spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:

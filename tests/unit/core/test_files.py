@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -121,6 +122,23 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
             partial.mkdir()
         assert living.exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
+    # A file system that cannot exchange names, and a kill between the two renames.
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    rename = Path.rename
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", lambda *names: rename(*names) and sys.exit())
+        patch.setattr(files, "remove", lambda _: None)
+        with pytest.raises(SystemExit):
+            replace(store)
+    assert not store.exists()
+    with pytest.raises(OctaneError, match="exists already"), writing(store):
+        pytest.fail("the result was not there")
+    assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
+    replace(store)
+    assert [p.name for p in store.parent.iterdir()] == [store.name]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

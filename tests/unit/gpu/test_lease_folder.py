@@ -72,6 +72,14 @@ def test_the_folder_is_for_all_users_and_a_file_for_its_holder_whatever_the_umas
     assert list(path.parent.rglob("*")) == [path, path / "GPU-0.0"]
 
 
+def test_a_process_that_makes_the_folder_too_late_uses_that_of_another(path, monkeypatch):
+    with LeaseFolder(path) as first:
+        take(first)
+        monkeypatch.setattr(Path, "exists", lambda _: False)
+        with LeaseFolder(path) as second:
+            assert names(second) == ["GPU-0.0"]
+
+
 def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
     one, two = take(folder, subject="sub-01"), take(folder)
     assert names(folder) == ["GPU-0.0", "GPU-0.1"]

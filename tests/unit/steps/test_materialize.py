@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from octane.core.errors import NoSpaceError, OctaneError
+from octane.core.files import OLD
 from octane.core.geometry import Grid
 from octane.steps.materialize import COPYING, materialize, verify
 from octane.store.writer import Level, create_image
@@ -105,7 +106,7 @@ def test_what_a_killed_call_left_is_cleared_away(outdir, task, tmp_path, place):
     (folder / f"{COPYING}previews").mkdir()
     (folder / f"{COPYING}previews" / "a.png").write_bytes(b"a pic")
     # Killed between two renames, where the file system cannot exchange names.
-    (folder / "s.ome.zarr").rename(folder / f"{COPYING}s.ome.zarr-old")
+    (folder / "s.ome.zarr").rename(folder / f"{OLD}{COPYING}s.ome.zarr")
     assert materialize(outdir) == 3
     assert {path.name for path in folder.iterdir()} == kept
     assert {path.name for path in links(folder)} <= {"back", "up"}

@@ -131,6 +131,26 @@ def test_an_array_that_zarr_does_not_read_is_refused(write_foreign, field, value
 
 
 @pytest.mark.parametrize(
+    ("noted", "field"),
+    [
+        ({"kind": "grid"}, "kind"),
+        ({"mosaic": None}, "mosaic"),
+        ({"mosaic": {"pitch": 120}}, "mosaic.pitch"),
+        ({"mosaic": {"pitch": ["120", "120"]}}, "mosaic.pitch"),
+        ({"mosaic": {"edge": [0, 0]}}, "mosaic.edge"),
+        ({"section": {"number": "two"}}, "section.number"),
+        ({"sections": 5}, "sections"),
+        ({"sections": [{"name": "a", "number": 1, "start": 0}]}, "sections.0.stop"),
+    ],
+)
+def test_facts_that_a_converter_writes_wrong_are_named(write_foreign, noted, field):
+    path = write_foreign("a.zarr", VOXELS)
+    content = json.loads((path / ".zattrs").read_text())
+    (path / ".zattrs").write_text(json.dumps(content | {"octane": noted}))
+    refused(path, rf"\(octane\.{field}")
+
+
+@pytest.mark.parametrize(
     "content", [b"{", b"[]", b"5", b"null", b"\xff\xfe", b"[" * 100_000], ids=lambda c: c[:9]
 )
 @pytest.mark.parametrize("name", ["zarr.json", "0/zarr.json"])
