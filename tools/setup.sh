@@ -140,7 +140,7 @@ is_assembled() {
     [[ $(cat ".tools/$1/stamp" 2>/dev/null) == "$(hash_of "$(pom_of "$1")" "$sums" tools/nextflow/merge_jars.py)" ]]
 }
 
-# assemble NAME: the jars of its POM, exactly those of SHA256SUMS, as one in .tools/NAME/NAME.jar.
+# assemble NAME: the jars of its POM in .tools/NAME/lib, exactly those of SHA256SUMS; libraries as one.
 assemble() {
     local name=$1 target=.tools/$1 pom java
     is_assembled "$name" && return 0
@@ -167,8 +167,7 @@ assemble() {
         rm -rf "$target.new"
         stop "the jars fetched for $name are not those of $sums, see the lines above; remove .tools/m2 and run tools/setup.sh $set_name again"
     fi
-    .venv/bin/python tools/nextflow/merge_jars.py "$target.new/lib" "$target.new/$name.jar"
-    rm -r "$target.new/lib"
+    .venv/bin/python tools/nextflow/merge_jars.py "$target.new/lib"
     hash_of "$pom" "$sums" tools/nextflow/merge_jars.py >"$target.new/stamp"
     rm -rf "$target"
     mv "$target.new" "$target"

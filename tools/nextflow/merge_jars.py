@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Put the jars of a folder into one.
+"""Put the libraries in a folder of Nextflow's jars into one jar, libraries.jar.
 
-    merge_jars.py FOLDER JAR
+    merge_jars.py FOLDER
 
 Groovy asks for hundreds of classes that do not exist, and Java then looks into every jar and checks
-the signatures of some: one jar without signatures takes a tenth off Nextflow's start. A class that
-is in two jars is taken from the first by name.
+the signatures of some: one jar without signatures takes a tenth off Nextflow's start. Nextflow's
+own jars stay as they are, because it opens them again for each of its templates. A class that is in
+two jars is taken from the first by name.
 """
 
 import sys
 from pathlib import Path
 from zipfile import ZipFile
 
+OWN = ("nextflow-", "nf-")
 # Groovy knows one module in each of these, so that one module must name the classes of all.
 EXTENSIONS = (
     "META-INF/services/org.codehaus.groovy.runtime.ExtensionModule",
@@ -22,13 +24,14 @@ KEYS = ("extensionClasses", "staticExtensionClasses")
 DROPPED = ("/", ".SF", ".RSA", ".DSA", ".MF", "/INDEX.LIST")
 
 
-def merge(folder: Path, target: Path) -> None:
-    """Write `target` with all files of the jars in `folder`."""
+def merge(folder: Path) -> None:
+    """Replace the libraries in a folder by one jar of all their files."""
     services: dict[str, list[str]] = {}
     classes: dict[str, list[str]] = {key: [] for key in KEYS}
     written = set()
-    with ZipFile(target, "w") as merged:
-        for jar in map(ZipFile, sorted(folder.glob("*.jar"))):
+    libraries = sorted(jar for jar in folder.glob("*.jar") if not jar.name.startswith(OWN))
+    with ZipFile(folder / "libraries.jar", "w") as merged:
+        for jar in map(ZipFile, libraries):
             for name in jar.namelist():
                 if name in EXTENSIONS:
                     for key, _, value in (
@@ -38,17 +41,19 @@ def merge(folder: Path, target: Path) -> None:
                             classes[key] += value.split(",")
                 elif name.endswith(DROPPED):
                     continue
-                elif name.startswith(("META-INF/services/", "META-INF/extensions.idx")):
+                elif name.startswith("META-INF/services/"):
                     services.setdefault(name, []).append(jar.read(name).decode())
                 elif name not in written:
                     written.add(name)
                     merged.writestr(name, jar.read(name))
         for name, texts in services.items():
             merged.writestr(name, "\n".join(texts))
-        module = [f"moduleName={target.stem}", "moduleVersion=1"]
+        module = ["moduleName=libraries", "moduleVersion=1"]
         module += [f"{key}={','.join(values)}" for key, values in classes.items()]
         merged.writestr(EXTENSIONS[1], "\n".join(module))
+    for jar in libraries:
+        jar.unlink()
 
 
 if __name__ == "__main__":
-    merge(Path(sys.argv[1]), Path(sys.argv[2]))
+    merge(Path(sys.argv[1]))
