@@ -258,7 +258,7 @@ class Section:
         """
         measured, flat = self.measured, self.flat
         if measured is None and self.parameters.flat_field == ESTIMATE:
-            text = "its tiles have too little above 0 in common, and are left as they are"
+            text = "fewer than two pairs of tiles share anything above 0; all stay as they are"
             self.metrics.warn(f"{self.image.path.name}: {text}.")
         if shown := flat or measured:
             step = -(-max(shown.profile.shape) // PROFILE)
