@@ -23,6 +23,7 @@ OTHERS_FLAGS = {
     *("--account", "--gres", "--partition", "--qos", "--cuda-memory-usage", "--upgrade"),
     *(
         "--ignore",
+        "--error-exitcode",
         "--tool",
         "--no-deps",
         "--plugin",
