@@ -186,13 +186,8 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
         raise OctaneError(f"{path} has pixels that are not above 0; give one without such.")
-    places = [
-        np.clip((np.arange(n) + 0.5) * s - 0.5, 0, size - 1)
-        for n, s, size in zip(shape, scale, profile.shape, strict=True)
-    ]
-    (top, dy), (left, dx) = ((at.astype(np.intp), at % 1) for at in places)
-    made = np.zeros(shape)
-    for rows, one in ((top, 1 - dy), (np.minimum(top + 1, len(profile) - 1), dy)):
-        for columns, other in ((left, 1 - dx), (np.minimum(left + 1, profile.shape[1] - 1), dx)):
-            made += profile[np.ix_(rows, columns)] * one[:, None] * other
+    y, x = ((np.arange(n) + 0.5) * s - 0.5 for n, s in zip(shape, scale, strict=True))
+    down, right = (np.arange(n) for n in profile.shape)
+    wide = np.array([np.interp(y, down, column) for column in profile.T])
+    made = np.array([np.interp(x, right, row) for row in wide.T])
     return (made / made.mean()).astype(np.float32)
