@@ -4,9 +4,9 @@
     merge_jars.py FOLDER
 
 Groovy asks for hundreds of classes that do not exist, and Java then looks into every jar and checks
-the signatures of some: one jar without signatures takes a tenth off Nextflow's start. Nextflow's
-own jars stay as they are, because it opens them again for each of its templates. A class that is in
-two jars is taken from the first by name.
+the signatures of some: with one jar without signatures Nextflow starts sooner. Its own jars stay as
+they are, because it opens them again for each of its templates. A class that is in two jars is
+taken from the first by name.
 """
 
 import sys
