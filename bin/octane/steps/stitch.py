@@ -104,7 +104,7 @@ def given_flat_field(
         # An archive of arrays has no shape.
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:
-        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file."
+        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
         raise OctaneError(text) from error
 
 
