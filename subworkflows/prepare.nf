@@ -96,7 +96,8 @@ def passed(file) {
 // A path parameter as a file, or an empty list: the value of a process's input that is not there.
 def optional(path) {
     def found = path ? file(path.toString(), type: 'any', glob: false) : []
-    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist; check the path."
+    def name = params.find { _name, value -> path && value.toString() == path.toString() }?.key
+    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist; check ${name ? "--$name" : 'the path'}."
     return problem ? error(problem) : found
 }
 
