@@ -118,18 +118,8 @@ def _prepare() -> None:
     if sys.stderr is None:
         # It takes the number 2, on which libraries would write into the next file that is opened.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    handlers: list[logging.Handler] | None = None
-    if terminal := sys.stderr.isatty():
-        from rich.console import Console
-        from rich.logging import RichHandler
-
-        console = Console(stderr=True, soft_wrap=True)
-        handlers = [RichHandler(console=console, show_path=False)]
     logging.basicConfig(
-        level=logging.INFO,
-        format="%(message)s" if terminal else "%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-        handlers=handlers,
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )
     # zarr's event loop logs its unfinished reads when a corrupt chunk ends the command, below the
     # one sentence that names the chunk.

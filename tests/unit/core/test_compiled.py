@@ -260,11 +260,11 @@ def test_whether_code_has_changed_is_seen_from_the_files_of_all_helpers(module):
         ("from octane.steps import preflight, report", ("numba", "llvmlite")),
         (
             "from octane.steps import n4, stack",
-            ("numba", "llvmlite", "rich", "pynvml", "numcodecs.registry"),
+            ("numba", "llvmlite", "pynvml", "numcodecs.registry"),
         ),
         (
             "from octane.steps import pyramid, resample, stitch",
-            ("SimpleITK", "rich", "pynvml", "numcodecs.registry"),
+            ("SimpleITK", "pynvml", "numcodecs.registry"),
         ),
         *((f"import {command}", ("zarr", "matplotlib", "numpy")) for command in COMMANDS),
         # Every task asks for versions.
