@@ -8,7 +8,6 @@ import os
 import runpy
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -136,15 +135,7 @@ def _prepare() -> None:
             signal.signal(number, _stop)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    caller = frame
-    while caller is not None:
-        # zarr writes from its own threads, which would continue in a folder that is about to be
-        # removed: the signal is sent again when zarr has ended.
-        if str(caller.f_globals.get("__name__")).startswith("zarr."):
-            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
-            return
-        caller = caller.f_back
+def _stop(number: int, _: FrameType | None) -> None:
     # A second one would break off what the first one clears up.
     for other in (signal.SIGTERM, signal.SIGINT):
         signal.signal(other, lambda *_: None)
