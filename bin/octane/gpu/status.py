@@ -6,7 +6,6 @@ import ctypes
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from octane.core.errors import OctaneError
 from octane.gpu.admission import NodeState, gigabytes, node_state
-from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
-from octane.gpu.lease import ABSENT, default_folder, gpu_source, lease
+from octane.gpu.inventory import Gpu, GpusUnavailableError, named, visible
+from octane.gpu.lease import ABSENT, default_folder, gpu_reader, lease
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, Locked, identity
 
 if TYPE_CHECKING:
@@ -47,9 +46,6 @@ class Node:
     def __init__(self, sharing: LeaseParameters) -> None:
         self.sharing = sharing
         self.folder: Path = sharing.gpu_lock_dir or default_folder()
-        self.source: GpuSource = gpu_source()
-        if self.source.simulated:
-            sys.stderr.write("These GPUs are simulated (OCTANE_SIMULATED_GPUS).\n")
 
     def status(self) -> dict[str, object]:
         """GPUs, slots, holders, waiters and processes without a lease, ready for JSON.
@@ -57,9 +53,9 @@ class Node:
         Memory is in bytes, times in seconds. ``gpus`` is empty where there are none, and ``reason``
         then says why.
         """
-        found = {"simulated": self.source.simulated, "folder": str(self.folder), "reason": None}
+        found = {"folder": str(self.folder), "reason": None}
         try:
-            gpus, reason = self.source.read(), "there is no GPU"
+            gpus, reason = gpu_reader()(), "there is no GPU"
         except GpusUnavailableError as error:
             gpus, reason = (), str(error)
         if not gpus:

@@ -27,8 +27,8 @@ from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.records import SHADING
 from octane.core.units import format_bytes
-from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
-from octane.gpu.lease import gpu_source
+from octane.gpu.inventory import GpuReader, GpusUnavailableError, visible
+from octane.gpu.lease import gpu_reader
 from octane.store.image import LISTED, Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
 from octane.store.sections import gaps, number_of
@@ -90,7 +90,7 @@ def write_subject(
         raise OctaneError(problem)
     found = survey(source, wishes)
     outdir = results_folder(source, wishes.outdir)
-    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_source())
+    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_reader())
     about = _about(found)
     words = ["nextflow", "run", project / "main.nf"]
     if samplesheet is None:
@@ -292,10 +292,10 @@ def _missing(found: Survey) -> Setting:
     return Setting(count, [sentence], False)
 
 
-def gpu_settings(source: GpuSource) -> dict[str, Setting]:
+def gpu_settings(read: GpuReader) -> dict[str, Setting]:
     """Number of usable GPUs of this machine, through NVML, which makes no CUDA context."""
     try:
-        found = visible(source.read(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = visible(read(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     except GpusUnavailableError:
         return {}
     gpus = [gpu for gpu in found if gpu.fault is None]

@@ -241,7 +241,7 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
 
 
 def test_cpu_makes_no_device_and_looks_for_none(on_gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "gpu_source", lambda: pytest.fail("looked for a GPU"))
+    monkeypatch.setattr(lease, "gpu_reader", lambda: pytest.fail("looked for a GPU"))
 
     def work(share):
         with share.active():  # nothing to choose

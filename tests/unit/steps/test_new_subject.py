@@ -111,9 +111,9 @@ def test_gpus_that_work_and_that_an_allocation_allows_are_counted(monkeypatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
         cards = ", ".join(["A40 (48 GB)"] * count)
         expected = {"gpu_count": Setting(count, [f"Found: {cards}."])} if count else {}
-        assert gpu_settings(Mock(read=read)) == expected
+        assert gpu_settings(read) == expected
     read.side_effect = GpusUnavailableError("the driver is too old")
-    assert gpu_settings(Mock(read=read)) == {}
+    assert gpu_settings(read) == {}
 
 
 @pytest.fixture
