@@ -17,8 +17,7 @@ def codeVersions() {
         cohort_report: 'core config report',
     ]
     def root = file("${moduleDir}/../bin/octane")
-    def files = []
-    root.eachFileRecurse { path -> if (path.name ==~ /.*\.(cu|j2|py)/) { files << [root.relativize(path), path.text.md5()] } }
+    def files = java.nio.file.Files.walk(root).toList().findAll { path -> path.name ==~ /.*\.(cu|j2|py)/ }.collect { path -> [root.relativize(path), path.text.md5()] }
     return parts.collectEntries { step, own ->
         [step, files.findAll { file -> own.tokenize(' ').any { part -> file[0].startsWith(part) } }.collect { file -> file.join(' ') }.sort().join('\n').md5()]
     }
