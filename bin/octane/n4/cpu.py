@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Future
 from itertools import pairwise
 
 import numpy as np
@@ -51,7 +50,6 @@ class CompiledSteps(Steps):
         self._table = np.empty((sharpening.bins, 2), np.float32)
         self._team = np.zeros(24, np.int64)
         self._generation = 0
-        self._helpers: list[Future[None]] = []
         grid.closing.callback(self._dismiss)
 
     def _cut(self) -> None:
@@ -116,11 +114,13 @@ class CompiledSteps(Steps):
                 leads, self._team, self._bands, self._runs, *scratch, *arguments
             )
 
+        # The last level's helpers, which end by themselves, have one of their own.
+        self._team = np.zeros(24, np.int64)
         # No unit has this number: helpers wait.
         self._team[kernels.TICKET] = 1 << 31
         self._lead = thread(1)
-        helpers = min(grid.workers, len(self._runs)) - 1
-        self._helpers = [grid.pool.submit(thread(0)) for _ in range(helpers)]
+        for _ in range(min(grid.workers, len(self._runs)) - 1):
+            grid.pool.submit(thread(0))
         self._work(kernels.WEIGH)
         self.reciprocal = bspline.reciprocal(self._sum(fit_z.squared[self._plane_of].T))
 
@@ -138,11 +138,8 @@ class CompiledSteps(Steps):
         self._lead()
 
     def _dismiss(self) -> None:
-        """End the helpers' work, which holds a level's arrays."""
+        """Have the helpers of a level end, which hold its arrays."""
         self._team[kernels.TICKET] = self._ticket(kernels.STOP)
-        for helper in self._helpers:
-            helper.result()
-        self._helpers = []
 
     def _sum(self, basis_z: np.ndarray) -> np.ndarray:
         """Contract the planes of control points along z."""
