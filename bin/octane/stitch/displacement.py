@@ -79,12 +79,6 @@ def sampled(
         Lowest and highest places that the images cover, by default the middles of their corners;
         the others are ``beyond``.
     """
-    if images.dtype.kind == "c":
-        parts = (np.ascontiguousarray(part) for part in (images.real, images.imag))
-        real, imaginary = (
-            sampled(part, start, step, shape, inside=inside, beyond=beyond) for part in parts
-        )
-        return real + 1j * imaginary
     low, high = inside or ((0, 0), (images.shape[1] - 1, images.shape[2] - 1))
     places = np.array([*start, step.real, step.imag, *low, *high], np.float64)
     found = np.empty((len(images), *shape), images.dtype)
@@ -109,19 +103,28 @@ def _sample(images: np.ndarray, places: np.ndarray, beyond: float, found: np.nda
         for j in range(columns):
             y = places[0] + places[2] * i - places[3] * j
             x = places[1] + places[3] * i + places[2] * j
-            top[j] = -1
+            top[j], left[j] = -1, j
             if places[4] <= y <= places[6] and places[5] <= x <= places[7]:
                 y, x = min(max(y, 0.0), height - 1.0), min(max(x, 0.0), width - 1.0)
                 top[j], left[j] = min(int(y), max(height - 2, 0)), min(int(x), max(width - 2, 0))
                 down[j], right[j] = y - top[j], x - left[j]
-        for k in range(len(images)):
-            image, line = images[k], found[k, i]
-            for j in range(columns):
-                if top[j] < 0:
-                    line[j] = beyond
+        first = 0
+        while first < columns:
+            # Pixels whose samples lie side by side become vectors.
+            above, before, stop = top[first], left[first], first + 1
+            while stop < columns and top[stop] == above and left[stop] - stop == before - first:
+                stop += 1
+            r, d, n = right[first:stop], down[first:stop], stop - first
+            below, after = min(above + 1, height - 1), min(before + 1, width - 1)
+            for k in range(len(images)):
+                line = found[k, i, first:stop]
+                if above < 0:
+                    line[:] = beyond
                     continue
-                a, c = image[top[j]], image[min(top[j] + 1, height - 1)]
-                at, after = left[j], min(left[j] + 1, width - 1)
-                upper = (one - right[j]) * a[at] + right[j] * a[after]
-                lower = (one - right[j]) * c[at] + right[j] * c[after]
-                line[j] = (one - down[j]) * upper + down[j] * lower
+                a, b = images[k, above, before : before + n], images[k, above, after : after + n]
+                c, e = images[k, below, before : before + n], images[k, below, after : after + n]
+                for j in range(n):
+                    upper = (one - r[j]) * a[j] + r[j] * b[j]
+                    lower = (one - r[j]) * c[j] + r[j] * e[j]
+                    line[j] = (one - d[j]) * upper + d[j] * lower
+            first = stop
