@@ -27,8 +27,6 @@ ASIDE = 0.15
 """Largest displacement that is looked for, fraction of a face."""
 ANGLES = (-4, -2, 0, 2, 4)
 """Rotations that are tried, degrees: one beside them moves a coarse face by less than a pixel."""
-SAMPLES = 1 << 16
-"""About how many pixels a refinement compares."""
 LIKELY, CLEAR = 0.4, 3.0
 """Least correlation of coarse faces that fit, and its least multiple of what other shifts give:
 chance gives up to 0.3 and 2.7, smooth or repeated structure more than 0.4, but not 3."""
@@ -119,9 +117,7 @@ def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, 
     power = float(np.sum(np.nan_to_num(first) ** 2, dtype=np.float64))
     best, found, usual = -1.0, (0.0, 0.0, 0.0), 1.0
     for angle in np.deg2rad(angles):
-        other = np.nan_to_num(
-            _placed(second[None], (0.0, 0.0, angle), size)[0] if angle else second
-        )
+        other = np.nan_to_num(_placed(second[None], (0.0, 0.0, angle))[0] if angle else second)
         norm = (power * float(np.sum(other**2, dtype=np.float64))) ** 0.5
         surface = np.fft.irfft2(one * np.fft.rfft2(other, padded), padded)[np.ix_(*half)]
         surface /= common * (norm or 1.0)
@@ -135,12 +131,12 @@ def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, 
     return found, usual
 
 
-def _placed(images: Face, move: Move, shape: tuple[int, int], stride: int = 1) -> Face:
-    """Images, sampled where every so many pixels of a face lie after a move."""
-    step = complex(np.exp(-1j * move[2]))
+def _placed(images: Face, move: Move) -> Face:
+    """Images, sampled where the pixels of a face of their shape lie after a move."""
+    turn = complex(np.exp(-1j * move[2]))
     middle = complex(*((n - 1) / 2 for n in images.shape[1:]))
-    start = middle + complex(*move[:2]) - step * middle
-    return sampled(images, (start.real, start.imag), stride * step, shape)
+    start = middle + complex(*move[:2]) - turn * middle
+    return sampled(images, (start.real, start.imag), turn, images.shape[1:])
 
 
 def refined(
@@ -153,14 +149,12 @@ def refined(
     does not shorten the steps. The correlation is 0 where too little can be compared. The third
     result is the standard deviation of the rotation, radians, by how much squares disagree.
     """
-    stride = max(1, int(np.sqrt(first.size / SAMPLES)))
-    ours = np.stack([first, *np.gradient(first)])[:, ::stride, ::stride]
-    theirs = np.stack([second, *np.gradient(second)])
-    v, u = np.ix_(*(np.arange(0, n, stride).astype(np.float32) - (n - 1) / 2 for n in first.shape))
+    ours, theirs = (np.stack([face, *np.gradient(face)]) for face in (first, second))
+    v, u = np.ix_(*(np.arange(n, dtype=np.float32) - (n - 1) / 2 for n in first.shape))
     (y, x, angle), likeness, spread = start, 0.0, np.pi
     for _ in range(STEPS):
         c, s = float(np.cos(angle)), float(np.sin(angle))
-        seen = _placed(theirs, (y, x, angle), ours.shape[1:], stride)
+        seen = _placed(theirs, (y, x, angle))
         good = np.isfinite(ours.sum(axis=0) + seen.sum(axis=0))
         (a, ay, ax), (b, by, bx) = (np.where(good, images, 0) for images in (ours, seen))
         # Not a matrix product, whose order depends on the machine.
@@ -197,11 +191,10 @@ def refined(
     return (float(y), float(x), float(angle)), likeness, spread
 
 
-def _squares(values: npt.NDArray) -> npt.NDArray[np.float64]:
+def _squares(values: Face) -> Face:
     """Sums over squares of pixels, the last two axes."""
     for axis in (-2, -1):
-        starts = np.arange(0, values.shape[axis], AROUND)
-        values = np.add.reduceat(values, starts, axis=axis, dtype=np.float64)
+        values = np.add.reduceat(values, np.arange(0, values.shape[axis], AROUND), axis=axis)
     return values
 
 
@@ -339,33 +332,12 @@ def _fitted(
     count: int, pairs: Sequence[Pair], measured: npt.NDArray, turns: npt.NDArray
 ) -> npt.NDArray[np.complex128]:
     """Values of which each pair's second is ``turns`` times the first plus what was measured."""
-    first = np.array([pair.first for pair in pairs], int)
-    apart = np.array([pair.second - pair.first for pair in pairs], int)
+    one, other = (np.array([getattr(p, n) for p in pairs], int) for n in ("first", "second"))
+    difference = np.zeros((len(pairs), count), complex)
+    difference[range(len(pairs)), other], difference[range(len(pairs)), one] = 1, -turns
+    normal, right = difference.conj().T @ difference, difference.conj().T @ measured
     values = np.zeros(count, complex)
-    fixed, right = np.zeros((3, count), complex), np.zeros(count, complex)
-    np.add.at(fixed[0], np.concatenate([first, first + apart]), 1)
-    np.add.at(fixed, (apart, first), -turns)
-    np.add.at(right, first + apart, measured)
-    np.add.at(right, first, -np.conj(turns) * measured)
     for _ in range(ROUNDS):
-        bands = fixed.copy()
-        bands[0] += PULL / np.maximum(np.abs(values), NEAR)
-        values = np.array(_solved(bands, right))
+        pull = PULL / np.maximum(np.abs(values), NEAR)
+        values = np.linalg.solve(normal + np.diag(pull), right)
     return values
-
-
-def _solved(bands: npt.NDArray, right: npt.NDArray) -> list[complex]:
-    """Solve a positive Hermitian system of five diagonals, given from the main one down."""
-    count, values = len(right), [*right.tolist(), 0j, 0j]
-    main, near, far = ([*band.tolist(), 0j, 0j] for band in bands)
-    for k in range(count):
-        one, two = near[k] / main[k], far[k] / main[k]
-        main[k + 1] -= one * near[k].conjugate()
-        near[k + 1] -= two * near[k].conjugate()
-        main[k + 2] -= two * far[k].conjugate()
-        values[k + 1] -= one * values[k]
-        values[k + 2] -= two * values[k]
-    for k in reversed(range(count)):
-        above = near[k].conjugate() * values[k + 1] + far[k].conjugate() * values[k + 2]
-        values[k] = (values[k] - above) / main[k]
-    return values[:count]
