@@ -25,7 +25,6 @@ from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips
 from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
-from octane.store.mosaic_grid import Position
 from octane.store.sections import (
     Section,
     imaged_plane,
@@ -49,20 +48,17 @@ LEAST = 0.25
 """Displacement at a section's border, voxels, below which it stays: it would be blurred for what is
 noise."""
 
-Measured = Mapping[int, Displacement]
-"""Displacements by the sections' numbers."""
-Box = tuple[Vector, Vector]
-"""Edge and extent, micrometres."""
+
+def _noted(image: Image) -> Mapping[str, Sequence[float]]:
+    return cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
 
 
 def _depth(image: Image, extent: Vector) -> float:
     """Imaged depth, of which whole planes may be less."""
-    noted = cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
-    return max(extent[0], noted.get("extent", extent)[0])
+    return max(extent[0], _noted(image).get("extent", extent)[0])
 
 
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
-    noted = cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
     if parameters.section_thickness is not None:
         if parameters.section_thickness < image.grid.spacing[0]:
             raise OctaneError(
@@ -76,18 +72,20 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
                 f"micrometre that {image.path} is deep; give what was imaged, or leave it out."
             )
         return parameters.section_thickness
-    return float(cast("float", noted.get("thickness", extent[0])))
+    return float(cast("float", _noted(image).get("thickness", extent[0])))
 
 
-def _box(section: Image) -> Box:
+def _box(section: Image) -> tuple[Vector, Vector]:
     """Edge and extent of a section as they were imaged, which whole planes may not fill."""
-    noted = cast("Mapping[str, Sequence[float]]", section.attributes.get("section", {}))
-    edge, extent = noted.get("edge", section.grid.edge), noted.get("extent", section.grid.extent)
-    return vector(*edge), vector(*extent)
+    noted, grid = _noted(section), section.grid
+    return vector(*noted.get("edge", grid.edge)), vector(*noted.get("extent", grid.extent))
 
 
 def lay_out(
-    images: list[Image], boxes: list[Box], parameters: StackParameters, spacing: Vector
+    images: list[Image],
+    boxes: list[tuple[Vector, Vector]],
+    parameters: StackParameters,
+    spacing: Vector,
 ) -> tuple[Grid, list[Slab]]:
     """The volume's grid, and its sections in order with the planes whose centres lie in them.
 
@@ -244,8 +242,8 @@ def _measured(
     parameters: StackParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
-) -> Measured:
-    """Displacements of the sections that fit a neighbour; a warning names the others."""
+) -> dict[int, Displacement]:
+    """Displacements by number, of sections that fit a neighbour; a warning names the others."""
     tops, bottoms, within = faces = [], [], []
     for slab in (slab for slab in slabs if slab.number in facing.sums):
         seen = []
@@ -274,27 +272,23 @@ def _measured(
             f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
             "imaged; look at the pictures."
         )
-    # Faces end with their last whole pixel, the volume may go on.
-    middle, own_middle = _middle(grid), _middle(grid, facing.step)
-    about = {}
-    for number, own in zip(numbers, found, strict=True):
-        y, x = own.of(*map(np.asarray, middle), own_middle)
-        about[number] = Displacement(float(y) - middle[0], float(x) - middle[1], own.rotation)
-    return {number: own.rounded for number, own in about.items() if number in known}
+    # Faces end with their last whole pixel; the volume may go on, and has another middle.
+    rest = complex(*(n % facing.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
+    shifts = [complex(own.y, own.x) + (own.turn - 1) * rest for own in found]
+    return {
+        number: Displacement(shift.real, shift.imag, own.rotation).rounded
+        for number, shift, own in zip(numbers, shifts, found, strict=True)
+        if number in known
+    }
 
 
-def _middle(grid: Grid, step: int = 1) -> Position:
-    """Middle (y, x) of the whole pixels of ``step`` voxels that a volume has."""
-    y, x = (
-        e + step * (n // step) * t / 2
-        for e, n, t in zip(grid.edge[1:], grid.shape[1:], grid.spacing[1:], strict=True)
-    )
-    return y, x
-
-
-def _realigned(slabs: Sequence[Slab], grid: Grid, found: Measured) -> tuple[Grid, list[Slab]]:
+def _realigned(
+    slabs: Sequence[Slab], grid: Grid, found: Mapping[int, Displacement]
+) -> tuple[Grid, list[Slab]]:
     """Note the displacements that are more than noise, and find a grid that holds all."""
-    middle, spacing, radius = _middle(grid), grid.spacing[1], max(grid.extent[1:]) / 2
+    (_, top, left), (_, height, width) = grid.edge, grid.extent
+    middle = (top + height / 2, left + width / 2)
+    spacing, radius = grid.spacing[1], max(height, width) / 2
     moved = {n: own for n, own in found.items() if own.reach(radius) >= LEAST * spacing}
     # Whole voxels more, so that sections that stay are copied as without alignment.
     corner = math.hypot(*grid.extent[1:]) / 2
@@ -342,7 +336,6 @@ def stack_sections(
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
-    measured: Measured = {}
     if aligned:
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)
         measured = _measured(facing, slabs, grid, parameters, execution, metrics)
@@ -392,7 +385,7 @@ def stack_sections(
 
 
 def _checked(
-    faces: Faces, measured: Measured, slabs: Sequence[Slab], metrics: Metrics
+    faces: Faces, measured: Mapping[int, Displacement], slabs: Sequence[Slab], metrics: Metrics
 ) -> dict[object, dict[str, object]]:
     """Figures of each section that say how it fits its neighbours, by number."""
     with metrics.timed("check"):

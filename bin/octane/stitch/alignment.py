@@ -49,8 +49,6 @@ ROUNDS = 50
 """Rounds of the fit to all pairs, in which the pull of what is far from its place falls."""
 
 Face = npt.NDArray[np.float32]
-
-
 Move = tuple[float, float, float]
 """Displacement in pixels (y, x) and radians about the middle."""
 

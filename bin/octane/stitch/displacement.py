@@ -21,11 +21,6 @@ class Displacement(NamedTuple):
     x: float = 0.0
     rotation: float = 0.0
 
-    def then(self, other: "Displacement") -> "Displacement":
-        """Return this displacement followed by another."""
-        shift = complex(other.y, other.x) + other.turn * complex(self.y, self.x)
-        return Displacement(shift.real, shift.imag, self.rotation + other.rotation)
-
     @property
     def turn(self) -> complex:
         """Factor that turns y + ix."""

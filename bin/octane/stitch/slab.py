@@ -1,6 +1,7 @@
 """Slab of a volume: a section in its place, and its voxels there by linear interpolation."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +110,7 @@ def _moved(
     ]
     corners = slab.displaced.of(ends[0][:, None], ends[1][None, :], slab.middle)
     along_z, taken = _along_z(slab, planes)
-    needed, start, low, high = [taken], [], [], []
+    needed, places = [taken], []
     for at, axis in zip(corners, (1, 2), strict=True):
         origin, spacing, n = own.origin[axis], own.spacing[axis], own.shape[axis]
         index = (at - origin) / spacing
@@ -119,14 +120,11 @@ def _moved(
         first, last = np.clip([index.min(), index.max()], 0, n - 1)
         begin = min(int(first), max(n - 2, 0))
         needed.append(slice(begin, min(int(last) + 2, n)))
-        start.append(float(index[0, 0]) - begin)
-        low.append(float(border[0]) - 1e-6 - begin)
-        high.append(float(border[1]) + 1e-6 - begin)
+        places.append(np.array([index[0, 0], border[0] - 1e-6, border[1] + 1e-6]) - begin)
     source = _read(image, tuple(needed), lane)
     with lane.timed("compute"):
         source = np.ascontiguousarray(apply(along_z, source, 0))
         shape = (region[1].stop - region[1].start, region[2].stop - region[2].start)
-        inside = ((low[0], low[1]), (high[0], high[1]))
-        place = (start[0], start[1])
-        values = sampled(source, place, slab.displaced.turn, shape, inside=inside, beyond=0.0)
+        start, low, high = cast("list[Position]", np.transpose(places).tolist())
+        values = sampled(source, start, slab.displaced.turn, shape, inside=(low, high), beyond=0.0)
     return values, (region[1], region[2])

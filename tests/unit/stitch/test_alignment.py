@@ -179,8 +179,8 @@ def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
 
 def test_one_displaced_section_leaves_the_others_where_they_were():
     pairs = [pair(k, k + 1) for k in range(9)]
-    back = Displacement(-80, 40, 0).then(Displacement(0, 0, -2))
-    pairs[3], pairs[4] = pair(3, 4, 80, -40, 2), pair(4, 5, *back)
+    back = -Displacement(rotation=-2).turn * complex(80, -40)
+    pairs[3], pairs[4] = pair(3, 4, 80, -40, 2), pair(4, 5, back.real, back.imag, -2)
     moves = solve(10, pairs, PIXEL, RADIUS)
     assert error(moves[4], Displacement(80, -40, 2))[0] < 1
     assert max(move.reach(RADIUS) for k, move in enumerate(moves) if k != 4) < 1
