@@ -344,8 +344,6 @@ def _alignment(record: dict) -> str:
 
 
 def _alignment_cost(record: dict) -> str:
-    cost = record["cost"]
-    least = cost["ways"]["none"]["cpu_seconds"]
     return table(
         ("`--align`", "voxels", "seconds of cores", "more than none", "peak, GB"),
         [
@@ -353,9 +351,10 @@ def _alignment_cost(record: dict) -> str:
                 way,
                 _size(cost["shape"]),
                 f"{found['cpu_seconds']:.1f}",
-                f"{found['cpu_seconds'] / least - 1:.0%}",
+                f"{found['cpu_seconds'] / cost['ways']['none']['cpu_seconds'] - 1:.0%}",
                 f"{found['peak_bytes'] / 1e9:.2f}",
             )
+            for cost in record["cost"]
             for way, found in cost["ways"].items()
         ],
     )
