@@ -284,14 +284,13 @@ def check_places(plans: Sequence[Plan], work: Path) -> list[str]:
     try:
         if workflow["publish_dir_mode"] == "link":
             require_links(work, outdir)
-        found = check_space(
+        return check_space(
             *(steps, name, work, outdir, read_scratch(workflow["scratch_dir"])),
             copied=workflow["publish_dir_mode"] == "copy",
             stop=workflow["check_space"] is True,
         )
     except OctaneError as error:
         raise OctaneError(_in_workflow(str(error))) from error
-    return [f"{name} {found['summary']}", *(f"Warning: {line}" for line in found["warnings"])]
 
 
 def _in_workflow(problem: str) -> str:

@@ -5,13 +5,11 @@ previews count in the upper bound alone. Work, scratch and output folders on one
 added up. A quota that the file system does not count is not seen.
 """
 
-import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
@@ -37,8 +35,6 @@ from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.volumes import Volume
 from octane.store.writer import Codec, Level
-
-logger = logging.getLogger(__name__)
 
 LEAST = 0.4
 """Part of its voxels' bytes that an image takes at least once it is compressed."""
@@ -67,13 +63,6 @@ class Step:
     voxels: int
     linked: int = 0
     published: int = 0
-
-
-class Space(TypedDict):
-    """The comparison, ready for JSON; the summary is a sentence without its subject."""
-
-    summary: str
-    warnings: list[str]
 
 
 def stored(level: Level, dtype: np.dtype, codec: Codec) -> int:
@@ -219,8 +208,10 @@ def check_space(
     *,
     copied: bool = False,
     stop: bool = True,
-) -> Space:
+) -> list[str]:
     """Compare the bounds of what steps of one or more subjects will write with what is free.
+
+    Gives a sentence on what they will write, and warnings.
 
     ``scratch`` is a value of :func:`octane.config.scratch.read_scratch`, ``copied`` tells whether
     results are copied and not linked. With ``stop`` it is an error, with a line for each file
@@ -265,11 +256,8 @@ def check_space(
         raise OctaneError("\n".join(problems))
     parts = [f"{_range(*need)} in the {name} folder" for name, need in needs.items()]
     parts = [f"{part} at a time" if "scratch" in part else part for part in parts]
-    found = Space(summary=f"will write {', '.join(parts)}.", warnings=warnings + problems)
-    logger.info("%s %s", subject, found["summary"])
-    for line in found["warnings"]:
-        logger.warning("%s", line)
-    return found
+    written = f"{subject} will write {', '.join(parts)}."
+    return [written, *(f"Warning: {line}" for line in warnings + problems)]
 
 
 def _range(least: int, most: int) -> str:

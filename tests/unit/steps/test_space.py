@@ -178,18 +178,16 @@ def check(*places, **more):
 
 def test_links_are_counted_where_they_are_copied(disks, monkeypatch):
     work, outdir, scratch = (disks(name, 10**9) for name in ("w", "o", "s"))
-    made = check(work, outdir)
-    assert made["summary"].startswith("will write 32 MB to 86 MB in the work folder, 0 kB to 0 kB")
-    assert made["warnings"] == []
-    assert "14 MB to 41 MB in the output" in check(work, outdir, copied=True)["summary"]
+    (made,) = check(work, outdir)
+    assert made.startswith("a will write 32 MB to 86 MB in the work folder, 0 kB to 0 kB")
+    assert "14 MB to 41 MB in the output" in check(work, outdir, copied=True)[0]
     monkeypatch.delenv("NODE_DISK", raising=False)
     # A folder that only nodes know is not looked at.
     for given in (str(scratch), "$NODE_DISK"):
-        made = check(work, outdir, given)
+        (made,) = check(work, outdir, given)
         # One task at a time: N4 at least; PYRAMID at most, which cannot link to another disk.
-        assert "40 MB to 106 MB in the work folder" in made["summary"]
-        assert "12 MB to 31 MB in the scratch folder" in made["summary"]
-        assert made["warnings"] == []
+        assert "40 MB to 106 MB in the work folder" in made
+        assert "12 MB to 31 MB in the scratch folder" in made
 
 
 def test_what_is_on_one_file_system_is_added_up(disks):
@@ -205,13 +203,13 @@ def test_what_is_on_one_file_system_is_added_up(disks):
     )
     for remedy in ("-work-dir", "--publish_dir_mode symlink", "--check_space false"):
         assert remedy in line
-    assert check(disk, outdir, copied=True, stop=False)["warnings"] == [line]
+    assert check(disk, outdir, copied=True, stop=False)[1:] == [f"Warning: {line}"]
 
 
 @pytest.mark.parametrize("free", [32_000_000, 85_999_999])
 def test_what_fits_only_with_compression_is_a_warning(disks, free):
-    (warning,) = check(disks("w", free), disks("o", 10**9))["warnings"]
-    assert warning.startswith("a may not fit: work (32 MB to 86 MB) take")
+    _, warning = check(disks("w", free), disks("o", 10**9))
+    assert warning.startswith("Warning: a may not fit: work (32 MB to 86 MB) take")
     assert "give Nextflow a -work-dir with more space" in warning
 
 
