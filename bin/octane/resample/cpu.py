@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from octane.core.arrays import as_dtype, integer_limits, working_type
 from octane.resample import kernels
-from octane.resample.operator import AxisOperator, reach, require_announced
+from octane.resample.operator import AxisOperator, reach
 
 LOOPED = frozenset(map(np.dtype, "bBhHiIlLfdFD"))
 """Types that the loops read and write themselves; the others go through the type computed in."""
@@ -113,12 +113,8 @@ class CompiledResampler:
     def push(self, planes: np.ndarray) -> None:
         """Take the next planes in the order of z, (planes, y, x) of any strides.
 
-        Raises
-        ------
-        ValueError
-            When they are not of the shape and type that were announced.
+        They are of the shape and type that :meth:`begin` was given.
         """
-        require_announced(planes, self._plane_shape, self._dtype)
         if planes.dtype == self._taken and planes.flags.c_contiguous and planes.flags.writeable:
             self._run(planes)
             return

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from octane.core.arrays import integer_limits, working_type
 from octane.gpu.pinned import whole_pages
 from octane.pipeline.lanes import Lane
-from octane.resample.operator import AxisOperator, reach, require_announced
+from octane.resample.operator import AxisOperator, reach
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
@@ -199,14 +199,8 @@ class CudaResampler:
 
         They are what :meth:`buffer` gave, or any other array, which is copied into it first. Planes
         behind those that the operators take are passed over.
-
-        Raises
-        ------
-        ValueError
-            When they are not of the shape and type that were announced.
         """
         sizes = self._sizes
-        require_announced(planes, sizes.plane_shape, self._given)
         count = min(len(planes), sizes.planes - self._pushed)
         if count < 1:
             return

@@ -81,15 +81,6 @@ def reach(operators: Sequence[AxisOperator], plane_shape: tuple[int, int]) -> tu
     return nz, ny, nx
 
 
-def require_announced(planes: npt.NDArray, plane_shape: tuple[int, int], dtype: np.dtype) -> None:
-    """Refuse planes of another shape or type than was announced, with a ValueError."""
-    if planes.shape[1:] != plane_shape or planes.dtype != dtype:
-        raise ValueError(
-            f"planes of {planes.shape[1:]}, {planes.dtype} were pushed, and planes of "
-            f"{plane_shape}, {dtype} were announced"
-        )
-
-
 def _reflect(index: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
     """Fold indices as ``d c b a | a b c d | d c b a`` (scipy's reflect)."""
     folded = index % (2 * n)

@@ -149,11 +149,7 @@ def test_the_buffers_of_a_tile_serve_the_next_and_begin_cache_lines():
     assert all(place % 64 == 0 for place in places[0])
 
 
-def test_planes_that_are_too_small_or_were_not_announced_are_refused():
+def test_planes_that_are_too_small_are_refused():
     own, operators = CompiledResampler(), operators_of((9, 12, 15), (2.0, 2.0, 2.0))
     with pytest.raises(ValueError, match="12 x 15"):
         own.begin(operators, (12, 14), "f4", "f4")
-    own.begin(operators, (12, 15), "f4", "f4")
-    for planes in (np.zeros((1, 12, 16), "f4"), np.zeros((1, 12, 15), "u2")):
-        with pytest.raises(ValueError, match="announced"):
-            own.push(planes)
