@@ -6,10 +6,10 @@ Only templates are read; :mod:`octane.steps.report` reads and writes the files.
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,15 +32,13 @@ from octane.core.records import (
 from octane.report import charts, pictures
 from octane.report.charts import Band
 from octane.report.summary import (
-    SectionQuality,
-    Summary,
     outliers,
     qualities,
     summary_of,
     title_of,
 )
 from octane.report.tables import tables
-from octane.report.verdict import DISPLACED, TURNED, Check, checks, verdict
+from octane.report.verdict import DISPLACED, TURNED, checks, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
@@ -67,21 +65,13 @@ class Entry:
     previews: Mapping[str, npt.NDArray] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Report:
-    """The page, its pictures by file name, and the figures for its JSON twin.
-
-    ``thumbnail`` is a small picture of the volume as a URI; None where no step gave one.
-    """
+class Report(NamedTuple):
+    """The page, its pictures by file name, its verdict, and its JSON twin."""
 
     html: str
     pictures: dict[str, bytes]
     verdict: str
-    checks: list[Check]
-    warnings: list[str]
-    sections: list[SectionQuality]
-    summary: Summary
-    thumbnail: str | None
+    twin: Context
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -376,16 +366,21 @@ def build(
         files=files,
         entries=entries,
     )
-    return Report(
-        html,
-        gallery.files,
-        sentence,
-        checked,
-        [check.sentence for check in warned] + [text for _, text in notices],
-        quality,
-        summary_of(records, quality, n4),
-        thumbnail,
-    )
+    twin: Context = {
+        "subject": subject,
+        "run": run or {},
+        "verdict": sentence,
+        "checks": [asdict(check) for check in checked],
+        "warnings": [check.sentence for check in warned] + [text for _, text in notices],
+        "summary": summary_of(records, quality, n4).model_dump(mode="json"),
+        "sections": [section.model_dump(mode="json") for section in quality],
+        # A small picture of the volume as a URI; None where no step gave one.
+        "thumbnail": thumbnail,
+        "records": [
+            {"name": e.name, **e.record.model_dump(mode="json", by_alias=True)} for e in entries
+        ],
+    }
+    return Report(html, gallery.files, sentence, twin)
 
 
 def _volume(entries: Sequence[Entry]) -> tuple[dict[str, npt.NDArray], Vector] | None:

@@ -4,7 +4,6 @@ import logging
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -18,7 +17,7 @@ from octane.core.files import writing
 from octane.core.metrics import as_json
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
-from octane.report.html import PREVIEWED, Entry, Report, build
+from octane.report.html import PREVIEWED, Entry, build
 from octane.report.trace import trace_content
 
 logger = logging.getLogger(__name__)
@@ -109,24 +108,6 @@ def _files(
     }
 
 
-def _twin(
-    report: Report, subject: str, run: Mapping[str, str], entries: Sequence[Entry]
-) -> dict[str, object]:
-    return {
-        "subject": subject,
-        "run": run,
-        "verdict": report.verdict,
-        "checks": [asdict(check) for check in report.checks],
-        "warnings": report.warnings,
-        "summary": report.summary.model_dump(mode="json"),
-        "sections": [section.model_dump(mode="json") for section in report.sections],
-        "thumbnail": report.thumbnail,
-        "records": [
-            {"name": e.name, **e.record.model_dump(mode="json", by_alias=True)} for e in entries
-        ],
-    }
-
-
 def _crate(
     destination: Path,
     subject: str,
@@ -179,8 +160,7 @@ def write_report(
     heading = parameters.heading or subject
     report = build(entries, heading=heading, subject=subject, run=run, files=files)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
-    twin = _twin(report, subject, run or {}, entries)
-    jsons: dict[Path, object] = {destination.with_suffix(".json"): twin}
+    jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
     if run is not None:
         jsons[destination.with_name(CRATE)] = _crate(destination, subject, run, entries, files)
     contents = {
