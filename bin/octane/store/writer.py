@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from octane import __version__
+from octane.config.params import Codec
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region, vector
@@ -23,8 +24,6 @@ from octane.core.timing import span
 from octane.store.array import Array, create_array, describe_array, write_metadata
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, CRC32C, LITTLE, SINGLE, Json, crc32c
 from octane.store.image import Attributes, Image
-
-Codec = Literal["zstd", "blosc-lz4", "none"]
 
 CHUNK = 128
 """Edge of a volume's chunks, which viewers read at once."""
