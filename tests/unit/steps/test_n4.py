@@ -212,66 +212,6 @@ def test_many_blocks_give_the_bits_of_one(
     assert metrics.bytes["written"] == biased.astype(dtype).nbytes + biased.size * 4
 
 
-@pytest.mark.parametrize(
-    ("role", "voxels", "words"),
-    [
-        ("mask", np.full(SHAPE, 255, np.uint8), "255"),
-        ("mask", np.ones((26, 37, 43), np.uint8), "26 x 37 x 43 .* 26 x 37 x 44 .*resample it"),
-        ("mask", np.zeros(SHAPE, np.uint8), "no voxel"),
-        ("weights", np.full(SHAPE, -1, np.float32), "below 0"),
-        ("weights", np.full(SHAPE, np.nan, np.float32), "below 0 or NaN"),
-        ("weights", np.ones((4, 4, 4), np.float32), "another grid.*4 x 4 x 4 voxels"),
-    ],
-)
-def test_masks_and_weights_that_are_none_are_refused(
-    volume, write_image, correct, tmp_path, role, voxels, words
-):
-    path = write_image(f"{role}.ome.zarr", voxels)
-    assert str(path) in refused(correct, volume, words, tmp_path, **{role: str(path)})
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"mask": "none.nii"}, "does not exist"),
-        ({"outside": "zero"}, "--mask tissue"),
-        ({"section_starts": (0, 9, 9)}, "--section-starts"),
-        ({"section_starts": (0, 26)}, "--section-starts"),
-        ({"section_starts": (5, 3)}, "--section-starts"),
-        ({"name": "n4.png"}, "no format"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(volume, correct, tmp_path, settings, words):
-    refused(correct, volume, words, tmp_path, **settings)
-
-
-@pytest.mark.parametrize(
-    ("planes", "settings", "words"),
-    [
-        ([np.float32(7)] * 26, {}, "v.ome.zarr holds the one value 7"),
-        ([np.complex64(1)] * 26, {}, "v.ome.zarr holds complex64 .*real intensities"),
-        (
-            np.repeat([3, 5], 13).astype(np.float32),
-            {"mode": "per_section", "section_starts": (0, 13)},
-            "--mode global",
-        ),
-    ],
-)
-def test_volumes_without_a_field_are_refused(
-    write_image, correct, tmp_path, planes, settings, words
-):
-    voxels = np.broadcast_to(np.array(planes)[:, None, None], SHAPE)
-    refused(correct, write_image("v.ome.zarr", voxels), words, tmp_path, **settings)
-
-
-def test_outputs_are_kept(volume, correct, tmp_path):
-    (tmp_path / "field.ome.zarr").mkdir()
-    refused(correct, volume, "--overwrite", tmp_path, field=tmp_path / "field.ome.zarr")
-    correct(volume)
-    with pytest.raises(OctaneError, match="--overwrite"):
-        correct(volume)
-
-
 def test_the_tissue_is_found_section_by_section(write_image, correct, true_tissue):
     # The second section is dimmer than the first one's background; the third is a blank slab.
     voxels = true_tissue.copy()

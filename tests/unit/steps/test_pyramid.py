@@ -201,16 +201,6 @@ def test_unasked_it_has_its_own_resolution_and_the_usual_coarser_ones(spacing, c
     assert [g.spacing for g, _ in planned] == [spacing, *((t, t, t) for t in coarser)]
 
 
-@pytest.mark.parametrize(
-    ("resolutions", "words"),
-    [((5, 25), "5"), ((25, 10), "do not ascend"), ((10, 25, 25), "do not ascend")],
-)
-def test_impossible_levels_are_refused(volume, build, tmp_path, resolutions, words):
-    with pytest.raises(OctaneError, match=f"--resolutions.*{words}"):
-        build(volume, resolutions=resolutions)
-    assert not (tmp_path / "out").exists()
-
-
 def chunk_files(path):
     return sorted(
         p.relative_to(path) for p in (path / "0").rglob("*") if p.is_file() and p.suffix != ".json"
@@ -326,17 +316,3 @@ def test_a_file_of_another_format_becomes_a_pyramid(
     np.testing.assert_array_equal(levels.arrays[0], voxels)
     assert levels.grids[0].spacing == (10.0, 10.0, 10.0)
     assert levels.arrays[1].shape == (14, 17, 21)
-
-
-def test_a_lost_chunk_is_named_and_nothing_is_left(volume, build, tmp_path):
-    (volume / "0/c/0/0/0").unlink()
-    with pytest.raises(OctaneError, match="0/c/0/0/0"):
-        build(volume)
-    assert not list(tmp_path.glob("out/*"))
-
-
-def test_existing_output_is_kept_unless_overwritten(volume, build):
-    build(volume)
-    with pytest.raises(OctaneError, match="--overwrite"):
-        build(volume)
-    build(volume, execution=ExecutionParameters(backend="cpu", overwrite=True))

