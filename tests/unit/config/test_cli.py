@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 
-from octane import __version__
 from octane.config import cli
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.pipeline.workers import cores
@@ -76,10 +75,6 @@ def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, mon
     monkeypatch.setenv("OCTANE_DEBUG", "1")
     with pytest.raises(OctaneError):
         launched(OctaneError("torn"))
-
-
-def test_the_version_is_the_packages(command):
-    assert command("n4", "--version").stdout.strip() == __version__
 
 
 def frame(*modules):

@@ -41,9 +41,3 @@ def test_no_text_can_leave_its_quotes_or_its_comment():
     lines = [line.strip() for line in text.splitlines()]
     assert not [line for line in lines if line.startswith("} process")]
     assert "\\" not in "".join(line for line in lines if line.startswith("//"))
-
-
-def test_the_records_folder_is_read_below_the_outdir():
-    text = template()
-    assert text.index("outdir = ") < text.index("includeConfig")
-    assert text.count("includeConfig") == 1

@@ -181,21 +181,6 @@ def test_an_object_is_whole_or_as_it_was(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["2"]
 
 
-def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, run_python):
-    path = tmp_path / "0"
-    write_object(path, [b"old"])
-    program = (
-        "import os, sys; from pathlib import Path\n"
-        "from octane.core.files import write_object\n"
-        "pieces = (b'half' if n == 0 else os.kill(os.getpid(), 9) for n in range(2))\n"
-        "write_object(Path(sys.argv[1]), pieces)\n"
-    )
-    run_python(program, path, check=False)
-    assert path.read_bytes() == b"old"
-    (left,) = (p for p in tmp_path.iterdir() if p != path)
-    assert (left.name.startswith(PARTIAL), left.read_bytes()) == (True, b"half")
-
-
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("to_disk", [True, False])
 def test_a_result_begins_its_way_to_the_disk_when_it_is_written(

@@ -72,16 +72,6 @@ def test_seconds_and_bytes_add_up_over_threads():
     assert [set(track.seconds) for track in metrics.timeline.tracks.values()] == [{"read"}] * 8
 
 
-def test_the_record_names_what_bounds_the_step():
-    metrics = Metrics("x", device={"backend": "gpu"})
-    assert metrics.record()["bound"] is None
-    metrics.timeline.track("main").seconds.update(fit=3.0, read=1.0)
-    record = metrics.record()
-    assert record["wall_seconds"] == {"fit": 3.0, "read": 1.0}
-    bound = dict[str, Any](record["bound"])  # ty: ignore[no-matching-overload]
-    assert (bound["stage"], bound["by"]) == ("fit", "GPU")
-
-
 def test_the_record_and_the_previews_are_files(tmp_path):
     values = np.array([0, np.nan, np.inf])
     metrics = Metrics("x")

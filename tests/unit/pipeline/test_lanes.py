@@ -28,13 +28,6 @@ def run(metrics):
     return go
 
 
-@pytest.mark.parametrize("count", [0, 1, 100])
-def test_every_tile_is_done_once(run, count):
-    done = []
-    run(list(range(count)), lambda tile, lane: done.append(tile) or 1, workers=3)
-    assert sorted(done) == list(range(count))
-
-
 def test_reading_computing_and_writing_overlap(run):
     # Each tile waits in a stage of its own for the others: without overlap this would not end.
     together = threading.Barrier(3, timeout=20)

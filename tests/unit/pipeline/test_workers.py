@@ -18,28 +18,6 @@ from octane.core.timing import span
 from octane.pipeline.workers import READER, plan_workers, read_blocks, run_tiles
 
 
-@pytest.mark.parametrize("count", [0, 50])
-def test_results_come_in_the_order_of_the_tiles(count):
-    assert run_tiles(range(count), lambda n: n * n, workers=4) == [n * n for n in range(count)]
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_no_more_tiles_are_in_work_than_there_are_workers(workers):
-    lock, busy, most = threading.Lock(), 0, 0
-
-    def work(_):
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        time.sleep(0.005)
-        with lock:
-            busy -= 1
-
-    run_tiles(list(range(20)), work, workers=workers)
-    assert most <= workers
-
-
 def test_a_signal_stops_the_tiles_that_have_not_begun():
     # As SIGTERM does in a command: an exception in the thread that waits.
     begun, main = [], threading.main_thread().ident

@@ -86,9 +86,3 @@ def test_outlying_seams_are_named() -> None:
     assert "outlier" not in labels(CHARTS["seams, none"])
     # At the right end there is room for four bold digits of 8 pixels, 8 pixels from the dot.
     assert chart.words[0][0] + 8 + 4 * 8 <= chart.axes.size[0]
-
-
-def test_both_schemes_have_all_colours() -> None:
-    assert charts.LIGHT.keys() == charts.DARK.keys()
-    used = {mark.colour for chart in CHARTS.values() for mark in chart.marks}
-    assert used < charts.LIGHT.keys()

@@ -17,7 +17,6 @@ from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
-from octane.core.timing import OTHER
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
@@ -151,15 +150,6 @@ def test_a_copy_holds_a_chunk_unless_others_would_be_decoded_again(
     with create_image(tmp_path / "copy.zarr", [level], "uint16") as (writer,):
         stream_resample(plan, writer, label="TEST", metrics=Metrics("test"))
     assert max(sizes) == at_once
-
-
-def test_what_was_read_and_written_is_counted():
-    voxels, metrics = noise((10, 12, 14), "uint16"), Metrics("test")
-    result, _ = stream(
-        voxels, halved(voxels), (100, 100, 100), "float32", metrics=metrics, workers=1
-    )
-    assert metrics.bytes == {"read": voxels.nbytes, "written": result.voxels.nbytes}
-    assert set(metrics.seconds) == {"load", "read", "compute", "write", OTHER}
 
 
 def test_too_little_memory_is_said_before_anything_is_read():

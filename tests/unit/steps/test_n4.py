@@ -494,15 +494,3 @@ def test_a_section_with_nothing_to_fit_is_named(write_image, biased, correct):
     assert metrics.figures["sections_skipped"] == ["section 2"]
     assert "section 2" in metrics.warnings[0]
     np.testing.assert_array_equal(read(path)[9:18], 3)
-
-
-def test_the_variation_of_each_section_is_noted(write_image, biased, correct):
-    source = write_image("v.ome.zarr", biased)
-    given = {"section_starts": STARTS, "shrink_factor": 1, "mask": None}
-    path, metrics = correct(source, **given)
-    found = metrics.figures["variation"]
-    assert [section["number"] for section in found] == [1, 2, 3]
-    for section, planes in zip(found, SECTIONS, strict=True):
-        for name, voxels in (("cv_before", biased), ("cv_after", read(path))):
-            own = voxels[planes].astype(np.float64)
-            assert section[name] == pytest.approx(own.std() / own.mean(), rel=1e-4)

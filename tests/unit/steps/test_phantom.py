@@ -12,7 +12,6 @@ from octane.steps.phantom import (
     BACKGROUND,
     FOLD,
     FOLD_UM,
-    LAYERS,
     SCALE,
     TEAR,
     Subject,
@@ -39,15 +38,6 @@ def first_section(folder):
 def positions_of(folder):
     with (folder / "positions.csv").open(newline="") as stream:
         return list(csv.DictReader(stream))
-
-
-def test_a_subject_is_mosaics_positions_and_truth(write_phantom):
-    folder, _ = write_phantom(sections=2, tiles=(2, 3))
-    assert sorted(p.name for p in folder.iterdir()) == ["mosaics", "positions.csv", "truth"]
-    names = sorted(p.name for p in (folder / "mosaics").iterdir())
-    assert names == ["section_01.ome.zarr", "section_02.ome.zarr"]
-    rows = [(r["section"], r["row"], r["column"]) for r in positions_of(folder)]
-    assert sorted(rows) == list(itertools.product("12", "01", "012"))
 
 
 def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
@@ -123,26 +113,6 @@ def test_the_tissue_lies_in_a_darker_background():
     assert values[4, 10:30, 15:35].mean() > 5 * BACKGROUND
     assert values.min() >= BACKGROUND / 2
     assert values.max() < 1.6
-
-
-def test_the_tissue_is_a_sum_of_smooth_steps_along_the_folded_radius():
-    ez, ey, ex = SUBJECT.extent
-    z, y, x = np.meshgrid(*AXES, indexing="ij")
-    at, v, u = z / ez, (y - ey / 2) / (0.44 * ey), (x - ex / 2) / (0.45 * ex)
-    angle, width = np.arctan2(v, u), 15 / (0.44 * min(ey, ex))
-    folds = 1 + 0.05 * np.sin(7 * angle + 4 * at) + 0.02 * np.sin(17 * angle - 9 * at)
-    radius = np.hypot(u, v) / (folds * (0.86 + 0.14 * np.sin(np.pi * at)))
-    layers = [0.06, *(reflectivity for _, reflectivity in LAYERS)]
-    expected = 0.06 + sum(
-        rise * (1 + np.tanh((outer - radius) / width)) / 2
-        for (outer, _), rise in zip(LAYERS, np.diff(layers), strict=True)
-    )
-    fibres = 0.12 * np.sin(2 * np.pi * (y + 0.6 * x) / 90)
-    expected += fibres * (1 + np.tanh((0.6 - radius) / (4 * width))) / 2
-    for side in (-0.2, 0.2):
-        hole = (1 - np.hypot((u - side) / 0.12, (v + 0.05) / 0.24)) / (8 * width)
-        expected -= (1.3 - 0.3) * (1 + np.tanh(hole)) / 2 * (radius < 1)
-    np.testing.assert_allclose(tissue(SUBJECT, *AXES), np.maximum(expected, 0.03), rtol=2e-7)
 
 
 def test_the_bias_runs_over_the_range_asked_for():

@@ -158,13 +158,6 @@ def test_a_foreign_stores_kind_shows_in_its_chunks(plan, write_foreign, chunks, 
     assert plan(source, overlap=0, **given)["kind"] == kind
 
 
-def test_sections_are_known_by_their_metadata(plan, write_image, tmp_path):
-    for n in (1, 2):
-        attributes = {"kind": "section", "section": {"number": n}}
-        write_image(f"sections/s_{n}.ome.zarr", ONES, attributes=attributes)
-    assert plan(tmp_path / "sections")["kind"] == "section"
-
-
 def test_every_problem_has_a_line_of_its_own_all_at_once(problems, write_mosaic, write_foreign):
     write_mosaic("in/section_01.ome.zarr", ONES, TILE)
     write_foreign("in/section_02.zarr", ONES, unit=None, chunks=TILE)

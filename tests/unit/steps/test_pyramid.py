@@ -279,14 +279,6 @@ def test_a_full_disk_is_no_reason_to_copy(volume, build, no_links, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_source_behind_a_link_is_linked_to(volume, build, tmp_path):
-    # As a workflow stages it.
-    (tmp_path / "staged.ome.zarr").symlink_to(volume)
-    path, _ = build(tmp_path / "staged.ome.zarr")
-    assert is_linked(volume, path)
-    assert not any((path / f).is_symlink() for f in chunk_files(path))
-
-
 @pytest.mark.parametrize("target", [20, 25])
 def test_section_boundaries_are_those_of_the_first_level(write_image, voxels, build, target):
     sections = [

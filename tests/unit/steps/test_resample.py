@@ -142,11 +142,6 @@ def test_a_finer_target_is_made_where_allowed(ones, run, layout):
     assert image.grid.shape == (4, 40, 80)
 
 
-def test_a_spacing_off_in_its_last_digits_is_not_finer(write_mosaic, run):
-    source = write_mosaic("a.zarr", np.ones((4, 8, 8), np.float32), (4, 8, 8), (10.0000001,) * 3)
-    assert run(source, 10.0)[0].grid.shape == (4, 8, 8)
-
-
 def test_a_lost_tile_is_named_and_nothing_is_left(ones, run, tmp_path):
     (ones / "0/c/0/1/0").unlink()
     with pytest.raises(OctaneError, match="chunk 0/c/0/1/0 is missing") as caught:

@@ -63,12 +63,6 @@ def test_other_encodings_of_version_2_are_left_to_zarr(
     refused(create_v2(tmp_path / "s.zarr", compressor, SHAPE, CHUNKS, **more), words)
 
 
-def test_one_byte_has_no_order(tmp_path, create_v3):
-    array = create_v3(tmp_path / "s.zarr", [BytesCodec(endian="big")], SHAPE, CHUNKS, dtype="u1")
-    assert not own(array).why_zarr
-    assert own(array).chunk_bytes == 512
-
-
 def unreadable(array, key, words):
     with pytest.raises(CorruptChunkError) as caught:
         DirectReader(own(array)).read(tuple(slice(0, n) for n in array.shape))

@@ -218,19 +218,6 @@ def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch, create_v3, any_
         assert stream.left == 0
 
 
-def test_two_chunks_may_be_streamed_at_once(tmp_path, create_v3, any_bits):
-    array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS)
-    array[:] = voxels = any_bits("f4", SHAPE)
-    reader = DirectReader(own(array))
-    first, second = (np.empty((4, *CHUNKS[1:]), np.float32) for _ in range(2))
-    with reader.stream((0, 0, 0)) as one, reader.stream((0, 1, 0)) as other:
-        for start in (0, 4):
-            one.read_into(first)
-            other.read_into(second)
-            same(first, voxels[start : start + 4, :11, :10])
-            same(second, voxels[start : start + 4, 11:22, :10])
-
-
 @pytest.mark.parametrize("codecs", [[], [ZstdCodec()]], ids=["none", "zstd"])
 def test_a_chunk_is_streamed_without_being_held(tmp_path, codecs, create_v3, any_bits):
     shape = (64, 256, 256)

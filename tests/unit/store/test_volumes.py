@@ -12,7 +12,6 @@ from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
 from octane.store import volumes
 from octane.store import writer as store_writer
-from octane.store.image import Image
 from octane.store.itk_files import FileVolume
 from octane.store.volumes import (
     Cuts,
@@ -20,7 +19,6 @@ from octane.store.volumes import (
     bring_in,
     create_volume,
     find_inputs,
-    is_ome_zarr,
     open_volume,
     require_holds,
 )
@@ -71,14 +69,6 @@ def test_a_file_is_brought_in_for_a_step_that_takes_all_of_it(
     assert list(metrics.seconds) == ["read"]
     path.unlink()
     np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
-
-
-def test_a_folder_is_a_store_whatever_its_name(tmp_path, write_image, voxels):
-    (tmp_path / "folder").mkdir()
-    assert is_ome_zarr(tmp_path / "folder")
-    assert is_ome_zarr(tmp_path / "not-there.zarr")
-    assert not is_ome_zarr(tmp_path / "a.nii.gz")
-    assert isinstance(open_volume(write_image("a.ome.zarr", voxels)), Image)
 
 
 FLAT = sitk.GetImageFromArray(np.zeros((4, 5), np.float32))

@@ -2,8 +2,6 @@
 
 import json
 import resource
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -103,49 +101,6 @@ def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
     ours = create("ours.zarr", codecs)
     DirectWriter(own(ours))[WHOLE] = voxels
     assert files(ours) == files(theirs)
-
-
-def test_big_endian_and_strided_blocks_are_written_by_value(create, voxels):
-    array = create(codecs=[ZstdCodec()], shards=SHARDS["2x2"])
-    DirectWriter(own(array))[WHOLE] = (
-        voxels.astype(">f4").transpose(2, 1, 0).copy().transpose(2, 1, 0)
-    )
-    np.testing.assert_array_equal(array[:], voxels)
-
-
-@pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
-def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shards):
-    array = create(shards=shards)
-    writer = DirectWriter(own(array))
-    owned = own(array).owned
-    counts = [-(-n // s) for n, s in zip(SHAPE, owned, strict=True)]
-    start = threading.Barrier(int(np.prod(counts)))
-
-    def write(position):
-        start.wait()
-        held = voxels[
-            tuple(slice(p * n, (p + 1) * n) for p, n in zip(position, owned, strict=True))
-        ]
-        memory = np.empty(CHUNKS, np.float32)
-        with writer.shard(position) as shard:
-            # Any order, and memory that is used again for the next chunk.
-            for inner in reversed(shard.positions):
-                region = shard.region(inner)
-                block = memory[tuple(slice(r.stop - r.start) for r in region)]
-                block[...] = held[region]
-                shard[inner] = block
-                memory[...] = -1
-
-    with ThreadPoolExecutor(start.parties) as pool:
-        list(pool.map(write, np.ndindex(*counts)))
-    np.testing.assert_array_equal(array[:], voxels)
-
-
-def test_a_region_is_filled_a_chunk_at_a_time(create, voxels):
-    filled, whole = (create(name, shards=SHARDS["2x2"]) for name in ("filled.zarr", "whole.zarr"))
-    DirectWriter(own(filled)).fill(WHOLE, voxels.__getitem__)
-    DirectWriter(own(whole))[WHOLE] = voxels
-    assert files(filled) == files(whole)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "u1", "c8"])
