@@ -46,12 +46,6 @@ def test_the_schema_is_valid_and_holds_every_parameter_once():
     assert [ref["$ref"] for ref in SCHEMA["allOf"]] == [f"#/$defs/{n}" for n in SCHEMA["$defs"]]
 
 
-def test_the_defaults_are_valid_for_schema_and_model():
-    defaults = {name: p["default"] for name, p in PROPERTIES.items() if "default" in p}
-    jsonschema.validate(defaults, SCHEMA, jsonschema.Draft202012Validator)
-    assert WorkflowModel.model_validate(defaults) == WorkflowModel()
-
-
 def accepted_by_schema(name, value):
     return jsonschema.Draft202012Validator(SCHEMA).is_valid({name: value})
 

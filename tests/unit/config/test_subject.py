@@ -20,14 +20,6 @@ def test_the_template_documents_every_parameter_of_a_subjects_run():
             assert str(entry.info.description) in " ".join(words.split())
 
 
-def test_a_value_is_stated_and_a_suggestion_is_a_comment():
-    text = config_text(["About."], {"overlap": Setting("0.2", ["Why."], stated=False)})
-    assert "    // Why.\n    // overlap = '0.2'\n" in text
-    assert text.startswith("// About.\n")
-    text = config_text([], {"overlap": Setting("0.2")})
-    assert "\n    overlap = '0.2'\n" in text
-
-
 def test_no_text_can_leave_its_quotes_or_its_comment():
     nasty = 'it\'s \\ ${x} "é"\n} process { 😀'
     text = config_text([f"About {nasty}"], {"subject": Setting(nasty, [f"Found {nasty}."])})

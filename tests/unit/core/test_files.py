@@ -5,7 +5,6 @@ import fcntl
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -179,22 +178,6 @@ def test_an_object_is_whole_or_as_it_was(tmp_path):
     write_object(path, [b"new"])
     assert path.read_bytes() == b"new"
     assert [p.name for p in path.parent.iterdir()] == ["2"]
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("to_disk", [True, False])
-def test_a_result_begins_its_way_to_the_disk_when_it_is_written(
-    tmp_path, monkeypatch, known, to_disk
-):
-    begun = []
-
-    def begin(descriptor, start, length, flags):
-        begun.append((os.fstat(descriptor).st_size, start.value, length.value, flags))
-
-    functions = SimpleNamespace(sync_file_range=begin) if known else SimpleNamespace()
-    monkeypatch.setattr(files, "CDLL", lambda _name: functions)
-    write_object(tmp_path / "0", [b"chunk", b"s"], to_disk=to_disk)
-    assert begun == ([(6, 0, 0, 2)] if known and to_disk else [])
 
 
 @pytest.fixture

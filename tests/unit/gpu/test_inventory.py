@@ -11,7 +11,6 @@ from octane.gpu.inventory import (
     GpusUnavailableError,
     SimulatedGpus,
     named,
-    simulated_uuid,
     visible,
 )
 
@@ -62,12 +61,6 @@ def test_the_setting_is_read_as_cuda_reads_it(setting, uuids):
 def test_a_mig_instance_is_named_with_its_uuid():
     assert named(GPUS[1]) == "GPU 1"
     assert named(GPUS[2]) == f"GPU 2 ({FIRST})"
-
-
-def test_a_number_and_a_size_are_idle_gpus():
-    first, second = SimulatedGpus("2x40GB").read()
-    assert (first.total, first.free, first.utilisation, first.processes) == (40e9, 40e9, 0, ())
-    assert (first.uuid, second.uuid) == (simulated_uuid(0), simulated_uuid(1))
 
 
 def test_a_file_gives_a_load_that_can_change(tmp_path):

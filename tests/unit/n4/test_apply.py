@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from octane.n4 import apply, bspline
+from octane.n4 import apply
 from octane.n4.apply import FieldPart, correct_block
 
 SHAPE = (9, 14, 37)
@@ -81,28 +81,6 @@ def test_integers_are_rounded_and_clipped(dtype, correct):
     assert int(brighter[3]) == pytest.approx(info.max, rel=1e-12)
     assert brighter[4] == info.min
     assert darker[2] == 71
-
-
-def test_the_logarithms_of_several_fields_add_up():
-    values = block("f4")
-    found, field = correct_block(values, PARTS, with_field=True)
-    expected, true_field = arrays(values, PARTS)
-    close(found, expected)
-    assert field is not None
-    assert true_field is not None
-    product = np.ones(SHAPE)
-    for part in PARTS:
-        product *= np.exp(bspline.evaluate_region(*part))
-    np.testing.assert_allclose(field, product, rtol=1e-6)
-    np.testing.assert_allclose(true_field, product, rtol=1e-6)
-
-
-def test_the_blend_is_with_the_untouched_input():
-    values, source = block("f4"), block("u2", 4)
-    found, _ = correct_block(values, PARTS[:1], strength=0.25, dtype="f4", source=source)
-    close(found, arrays(values, PARTS[:1], strength=0.25, dtype="f4", source=source)[0])
-    full, _ = correct_block(values, PARTS[:1])
-    np.testing.assert_allclose(found, 0.75 * source + 0.25 * full, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "u2", "i8", "u8", "f2", "f4", "f8"])

@@ -19,12 +19,6 @@ def mesh(shape, spacing=(10.0, 10.0, 10.0), *, section=False, **settings):
     return plan_mesh(shape, spacing, parameters, PATH, section=section)
 
 
-def test_what_is_given_is_taken_in_the_order_z_y_x():
-    found = mesh((60, 70, 80), control_points=(4, 5, 6), iterations=(3, 2))
-    assert found == Mesh((6, 5, 4), (3, 2), (2, 2, 2))
-    assert found.finest_spans == (6, 4, 2)
-
-
 @pytest.mark.parametrize(
     ("shape", "spacing", "levels"),
     [

@@ -56,17 +56,6 @@ def test_a_lane_uses_its_buffers_and_what_it_keeps_again(run):
     assert 1 <= len(made) == len(seen) <= 2
 
 
-def test_a_buffer_takes_any_shape_and_type_and_grows(run):
-    def work(shape, lane):
-        block = lane.buffer("block", shape, np.complex64)
-        block[:] = 1j
-        assert block.shape == shape
-        assert lane.buffer("block", (2,), np.uint8).dtype == np.uint8
-        return block.nbytes
-
-    run([(2, 3), (40, 50), (1, 1)], work, workers=1)
-
-
 def test_an_error_names_the_tile_and_stops_the_others(run):
     begun = []
 

@@ -45,14 +45,6 @@ def test_charts_lie_within_their_axes(name: str) -> None:
     assert all(len(ticks) > 1 for ticks in chart.axes.ticks)
 
 
-def test_points_are_joined_up_to_a_gap() -> None:
-    axes = Axes((500, 300), (0.0, 4.0), (0.0, 1.0), ("x", "y"))
-    path = axes.line([0, 1, 2, 3, 4], [0, 1, np.nan, 1, np.nan])
-    # A line of two points, and a dot.
-    assert re.sub(r"[\d. ]+", "", path.replace("h0", "h")) == "MhLMh"
-    assert places(path)[:, 1].tolist() == [axes.edges[3], axes.edges[2], axes.edges[2]]
-
-
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.sampled_from([0.0, 1.0]))
 def test_labels_are_round_and_few(low: float, extent: float, step: float) -> None:
     axes = Axes((960, 300), (low, low + extent), (0.0, extent), ("x", "y"), step)

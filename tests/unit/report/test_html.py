@@ -268,21 +268,6 @@ def test_steps_may_be_switched_off(subject: Subject, steps: str) -> None:
     assert "GB/s" not in text
 
 
-def test_every_warning_is_shown_before_anything_else(subject: Subject) -> None:
-    subject.stitch(1)
-    subject.stack(2)
-    subject.n4(after=0.4)
-    edit(subject.records[2], warnings=["Something <odd> happened."])
-    text = Page(subject.report()).text
-    said = (
-        "STITCH left no record",
-        "The variation in tissue rose",
-        "higher after N4",
-        "Something <odd> happened.",
-    )
-    assert all(words in text[: text.index("Bias field correction")] for words in said)
-
-
 def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     for k in range(1, 7):
         subject.stitch(k, seam=0.4 if k == 4 else None, uncovered=12 if k == 5 else 0)

@@ -139,16 +139,6 @@ def test_arrays_of_any_strides_are_taken_and_left_as_they_were(change):
     np.testing.assert_array_equal(view, kept)
 
 
-def test_the_buffers_of_a_tile_serve_the_next_and_begin_cache_lines():
-    array = voxels((9, 12, 15), "u2")
-    own, places = CompiledResampler(), []
-    for _ in range(2):
-        result = stream(array, operators_of(array.shape, (2.0, 2.5, 3.0)), "u2", resampler=own)
-        places.append((own.buffer(len(array)).ctypes.data, result.ctypes.data))
-    assert places[0] == places[1]
-    assert all(place % 64 == 0 for place in places[0])
-
-
 def test_planes_that_are_too_small_or_were_not_announced_are_refused():
     own, operators = CompiledResampler(), operators_of((9, 12, 15), (2.0, 2.0, 2.0))
     with pytest.raises(ValueError, match="12 x 15"):

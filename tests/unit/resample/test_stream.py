@@ -21,8 +21,8 @@ from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.resample.stream import plan_stream, stream_resample
-from octane.store.image import Image, open_image
-from octane.store.writer import Level, create_image
+from octane.store.image import open_image
+from octane.store.writer import Level
 
 
 class Source:
@@ -131,25 +131,6 @@ def test_slabs_of_chunks_that_are_read_in_parts_stay_in_the_cache(write_image, m
     metadata["codecs"].pop()
     (path / "0" / "zarr.json").write_text(json.dumps(metadata))
     assert slab() == 8
-
-
-@pytest.mark.parametrize(("width", "at_once"), [(64, 128), (96, 256)])
-def test_a_copy_holds_a_chunk_unless_others_would_be_decoded_again(
-    write_image, tmp_path, monkeypatch, width, at_once
-):
-    voxels, sizes, read = noise((8, 8, 300), "uint16"), [], Image.read
-    source = open_image(write_image("source.zarr", voxels, chunks=(8, 8, width)))
-    level, operators = Level.volume(source.grid), operators_of(voxels.shape, (1.0,) * 3)
-    plan = plan_stream(source, level, operators, "uint16", ExecutionParameters())
-
-    def noted(image, region, out=None):
-        sizes.append(len(range(300)[region[2]]))
-        return read(image, region, out)
-
-    monkeypatch.setattr(Image, "read", noted)
-    with create_image(tmp_path / "copy.zarr", [level], "uint16") as (writer,):
-        stream_resample(plan, writer, label="TEST", metrics=Metrics("test"))
-    assert max(sizes) == at_once
 
 
 def test_too_little_memory_is_said_before_anything_is_read():

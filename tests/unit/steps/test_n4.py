@@ -1,6 +1,5 @@
 """N4 end to end: equal to SimpleITK, the same bits however it is cut, and what is refused."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ from n4_volumes import simpleitk
 
 from octane.config.params import ExecutionParameters, N4Parameters
 from octane.core.errors import OctaneError
-from octane.core.metrics import Metrics
 from octane.n4 import inputs, plan
 from octane.n4.fit import shrink_slices
 from octane.steps.n4 import correct_bias, prepare
@@ -167,20 +165,6 @@ def cut_small(monkeypatch):
     for module in (store_writer, volumes):
         monkeypatch.setattr(module, "CHUNK", 8)
         monkeypatch.setattr(module, "SHARD", 16)
-
-
-@pytest.mark.parametrize("shrink", [1, 2, 3, (5, 2, 7), 40])
-def test_blocks_give_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch, shrink):
-    cut_small(monkeypatch)
-    factors = (shrink,) * 3 if isinstance(shrink, int) else shrink
-    keep = shrink_slices(SHAPE, factors)
-    read_part = partial(
-        inputs.read_strided, open_volume(volume), keep, np.float32, workers=2, metrics=Metrics("n4")
-    )
-    np.testing.assert_array_equal(read_part(finite=True), biased[keep])
-    whole = np.zeros(SHAPE, np.float32)
-    np.testing.assert_array_equal(read_part(whole=whole), biased[keep])
-    np.testing.assert_array_equal(whole, biased)
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,6 @@ def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
     assert image.missing_chunks() == []
 
 
-def test_a_single_cut_row_is_its_own_chunk(write_phantom):
-    folder, _ = write_phantom(tiles=(1, 3), dtype="uint16")
-    tiling = MosaicGrid.of(first_section(folder))
-    assert (tiling.rows, tiling.columns, tiling.tile[1]) == (1, 3, 36)
-    assert first_section(folder).dtype == "uint16"
-
-
 def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path):
     made = []
     for workers, sharded, seed in ((1, False, 9), (3, False, 9), (2, True, 9), (4, False, 10)):
@@ -113,12 +106,6 @@ def test_the_tissue_lies_in_a_darker_background():
     assert values[4, 10:30, 15:35].mean() > 5 * BACKGROUND
     assert values.min() >= BACKGROUND / 2
     assert values.max() < 1.6
-
-
-def test_the_bias_runs_over_the_range_asked_for():
-    field = np.log(bias_field(SUBJECT, 0.5, *AXES))
-    assert 0.6 < field.max() - field.min() <= 1.0
-    np.testing.assert_array_equal(bias_field(SUBJECT, 0.0, *AXES), 1)
 
 
 def test_shading_falls_from_the_centre_to_the_corners():

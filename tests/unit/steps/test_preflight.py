@@ -65,15 +65,6 @@ def volume(write_image):
     return write_image("brain.ome.zarr", ONES, attributes={"kind": "volume"})
 
 
-def test_a_folder_of_mosaics_is_planned(plan, mosaics):
-    made = plan(mosaics, resolution=25)
-    assert made["kind"] == "mosaic"
-    assert made["items"] == [
-        {"id": f"section_0{n}", "file": f"section_0{n}.ome.zarr"} for n in (1, 2)
-    ]
-    assert made["settings"]["resample"]["layout"] == "mosaic"
-
-
 def test_a_volume_is_planned_by_the_name_of_its_link(plan, volume, tmp_path):
     link = tmp_path / "staged" / "input.1"
     link.parent.mkdir()
@@ -262,15 +253,6 @@ def test_a_table_without_a_tile_is_refused(problems, mosaics, tmp_path):
     table.write_text("section,row,column,y,x\n1,0,0,0,0\n")
     lines = problems(mosaics, positions=table)
     assert [re.findall(r"section \d", line) for line in lines] == [["section 1"], ["section 2"]]
-
-
-def test_a_gap_is_refused_unless_allowed(problems, plan, write_sections):
-    source = write_sections("section_1", "section_4")
-    for allowed in (0, 1):
-        (line,) = problems(source, allow_missing_sections=allowed)
-        assert "lacks section 2, 3 of 1 to 4; " in line
-        assert "--allow_missing_sections 2" in line
-    plan(source, allow_missing_sections=2)
 
 
 def test_a_number_may_stand_in_the_name_of_a_link(plan, problems, write_mosaic, tmp_path):

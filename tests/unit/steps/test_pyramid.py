@@ -26,7 +26,6 @@ from octane.steps.materialize import verify
 from octane.steps.pyramid import build_pyramid
 from octane.store import writer
 from octane.store.image import open_image
-from octane.store.sections import read_sections
 
 SHAPE = (34, 43, 52)
 
@@ -277,22 +276,6 @@ def test_a_full_disk_is_no_reason_to_copy(volume, build, no_links, tmp_path):
     with pytest.raises((OSError, OctaneError), match="No space"):
         build(volume)
     assert list((tmp_path / "out").iterdir()) == []
-
-
-@pytest.mark.parametrize("target", [20, 25])
-def test_section_boundaries_are_those_of_the_first_level(write_image, voxels, build, target):
-    sections = [
-        {"name": "a", "number": 1, "start": 0, "stop": 16, "missing": False},
-        {"name": "b", "number": 2, "start": 16, "stop": 34, "missing": False},
-    ]
-    source = write_image("v.ome.zarr", voxels, attributes={"step": "stack", "sections": sections})
-    image = open_image(build(source, resolutions=(target, 100))[0])
-    first, second = read_sections(image.attributes, image.grid.shape[0])
-    assert (first.start, second.stop) == (0, image.grid.shape[0])
-    # The border lies at 160 of 340 um, from the grid's own edge.
-    border = (160 - image.grid.edge[0]) / target
-    assert first.stop == second.start
-    assert abs(first.stop - border) <= 0.5
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])

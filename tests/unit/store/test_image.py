@@ -10,7 +10,7 @@ from zarr.codecs import GzipCodec, TransposeCodec
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
-from octane.store.image import Attributes, open_image
+from octane.store.image import open_image
 from octane.store.writer import Level, create_image
 
 WHOLE = (slice(0, 4),) * 3
@@ -120,15 +120,6 @@ def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denie
         pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
     ):
         open_image(path).missing_chunks()
-
-
-def test_attributes_noted_while_writing_are_kept(tmp_path):
-    noted: Attributes = {}
-    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
-    with create_image(tmp_path / "a.zarr", [level], "u1", attributes=noted) as (writer,):
-        writer[WHOLE] = np.zeros((4, 4, 4), np.uint8)
-        noted["late"] = True
-    assert open_image(tmp_path / "a.zarr").attributes == {"late": True}
 
 
 @pytest.mark.parametrize(

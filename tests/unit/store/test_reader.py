@@ -3,9 +3,7 @@
 import errno
 import itertools
 import os
-import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 
 import numcodecs
 import numpy as np
@@ -163,22 +161,6 @@ def test_memory_that_does_not_fit_is_refused(tmp_path, create_v3):
     for out in (np.empty((4, 5, 7), np.float32), np.empty((4, 5, 6), np.float64)):
         with pytest.raises(ValueError, match="memory"):
             reader.read(region, out)
-
-
-def test_many_threads_may_read(stores):
-    start = threading.Barrier(8)
-
-    def read(seed):
-        rng = np.random.default_rng(seed)
-        start.wait()
-        for _ in range(30):
-            _, expected, reader = stores[rng.integers(len(stores))]
-            low = [int(rng.integers(n)) for n in SHAPE]
-            region = tuple(slice(a, a + 20) for a in low)
-            same(reader.read(region), expected[region])
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(read, range(8)))
 
 
 @pytest.mark.parametrize(

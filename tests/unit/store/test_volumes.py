@@ -11,7 +11,6 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
 from octane.store import volumes
-from octane.store import writer as store_writer
 from octane.store.itk_files import FileVolume
 from octane.store.volumes import (
     Cuts,
@@ -125,29 +124,6 @@ def test_what_is_written_lies_where_its_model_lies(like, voxels, tmp_path, suffi
         assert written.frame.GetDirection() == like.frame.GetDirection()
     if suffix == ".ome.zarr":
         assert written.attributes == {**like.attributes, "kind": "volume", "step": "n4"}
-
-
-def test_blocks_that_may_be_written_at_once_are_whole_shards(
-    write_image, voxels, tmp_path, monkeypatch
-):
-    for module in (store_writer, volumes):
-        monkeypatch.setattr(module, "CHUNK", 4)
-        monkeypatch.setattr(module, "SHARD", 8)
-    like = open_volume(write_image("a.ome.zarr", voxels))
-    with create_volume(tmp_path / "b.zarr", like, "f4") as (writer, size):
-        assert size == (8, 8, 8)
-        writer[whole(voxels.shape)] = voxels
-    with create_volume(tmp_path / "b.mha", like, "f4") as (writer, size):
-        assert size == (4, 8, 8)
-        writer[whole(voxels.shape)] = voxels
-
-
-@pytest.mark.parametrize(("depth", "planes"), [(1, 16), (40, 40)])
-def test_blocks_of_a_file_are_planes_that_are_decoded_at_once(write_image, tmp_path, depth, planes):
-    voxels = np.zeros((100, 8, 8), np.float32)
-    like = open_volume(write_image("a.ome.zarr", voxels, chunks=(depth, 8, 8)))
-    with create_volume(tmp_path / "b.mha", like, "f4") as (_, size):
-        assert size == (planes, 8, 8)
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])

@@ -1,6 +1,5 @@
 """What is written directly is what zarr writes and reads; one owner writes a shard, whole."""
 
-import json
 import resource
 
 import numpy as np
@@ -11,11 +10,10 @@ from hypothesis import strategies as st
 from own_arrays import own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from octane.core.geometry import Grid, blocks, vector
+from octane.core.geometry import blocks
 from octane.store.chunks import missing_keys
-from octane.store.image import Image
 from octane.store.reader import DirectReader
-from octane.store.writer import DirectWriter, Level, create_image
+from octane.store.writer import DirectWriter
 
 SHAPE = (20, 50, 25)
 CHUNKS = (8, 11, 10)
@@ -101,24 +99,6 @@ def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
     ours = create("ours.zarr", codecs)
     DirectWriter(own(ours))[WHOLE] = voxels
     assert files(ours) == files(theirs)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "u1", "c8"])
-def test_the_display_window_is_taken_while_chunks_are_written(voxels, tmp_path, monkeypatch, dtype):
-    levels = [Level(Grid(SHAPE, vector(1, 1, 1), vector(0, 0, 0)), CHUNKS, (16, 22, 20))]
-
-    def window(path):
-        with create_image(path, levels, dtype) as (writer,):
-            for region in blocks(SHAPE, (16, 22, 20)):
-                writer[region] = voxels[region].astype(dtype)
-            if path.stem == "again":
-                writer.samples.update(dict.fromkeys(writer.samples))
-        return json.loads((path / "zarr.json").read_text())["attributes"]["ome"]["omero"]
-
-    again = window(tmp_path / "again.zarr")
-    monkeypatch.setattr(Image, "read", None)
-    assert window(tmp_path / "once.zarr") == again
-    assert again["channels"][0]["window"]["max"] == 59
 
 
 @pytest.mark.parametrize(
