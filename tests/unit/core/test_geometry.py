@@ -5,23 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.core.geometry import Grid, blocks, samples, vector
-
-SPACING = st.floats(0.1, 100)
-
-
-@given(
-    shape=st.tuples(*[st.integers(1, 500)] * 3),
-    spacing=st.tuples(*[SPACING] * 3),
-    edge=st.tuples(*[st.floats(-1e4, 1e4)] * 3),
-)
-def test_a_grid_covers_what_it_was_made_to_cover(shape, spacing, edge):
-    extent = vector(*(n * s for n, s in zip(shape, spacing, strict=True)))
-    grid = Grid.covering(edge, extent, spacing)
-    assert grid.shape == shape
-    assert grid.spacing == spacing
-    np.testing.assert_allclose(grid.edge, edge, atol=1e-6)
-    np.testing.assert_allclose(grid.extent, extent)
+from octane.core.geometry import blocks, samples
 
 
 @pytest.mark.parametrize(

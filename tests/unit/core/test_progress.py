@@ -3,7 +3,6 @@
 import io
 import logging
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -36,13 +35,6 @@ def test_without_a_terminal_a_line_comes_now_and_then_and_at_the_end(clock, line
     assert len(lines.messages) == 5
     assert lines.messages[0] == "RESAMPLE: 20 of 100, 2.0 tiles/s, 8 MB/s, 40 s left"
     assert lines.messages[-1].startswith("RESAMPLE: 100 of 100, 2.0 tiles/s")
-
-
-def test_threads_lose_no_count(lines):
-    with progress("N4", 2000) as advance, ThreadPoolExecutor(8) as pool:
-        list(pool.map(advance, range(2000)))
-    assert advance.done == 2000
-    assert advance.bytes == sum(range(2000))
 
 
 def test_on_a_terminal_there_is_a_bar(monkeypatch, caplog):

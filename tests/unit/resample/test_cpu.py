@@ -82,21 +82,6 @@ def test_any_part_pushed_in_any_batches_gives_the_bits_of_the_whole(data):
     same_bits(stream(padded, parts, dtype, batches), expected)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "c8"])
-def test_every_length_and_offset_of_a_row_gives_the_same_bits(dtype):
-    # The end of a row, which is no whole vector, and what is there of a longer one.
-    array = voxels((4, 12, 76), dtype)
-    z, y = operators_of(array.shape[:2], (1.5, 2.5))
-    copy = interpolator(np.arange(76.0), 76)
-    whole = resample_arrays(array, [z, y, copy])
-    for length in range(1, 71):
-        for offset in (0, 1, 5):
-            part, needed = copy.part(slice(offset, offset + length))
-            assert part.size == length
-            result = stream(array[:, :, needed], [z, y, part], dtype)
-            np.testing.assert_array_equal(result, whole[:, :, needed])
-
-
 @pytest.mark.parametrize("taps", range(1, 40))
 def test_any_number_of_taps_is_summed_in_order(taps):
     rng = np.random.default_rng(taps)

@@ -137,20 +137,3 @@ def test_too_little_memory_is_said_before_anything_is_read():
     voxels = noise((10, 12, 14), "float32")
     with pytest.raises(OctaneError, match="--memory"):
         stream(voxels, halved(voxels), (4, 4, 4), "float32", memory="1kB")
-
-
-def test_an_error_names_the_block_and_the_source():
-    voxels = noise((10, 12, 14), "float32")
-
-    class Full:
-        def __setitem__(self, region, block):
-            raise OSError("no space")
-
-    operators = halved(voxels)
-    execution = ExecutionParameters(backend="cpu", workers=1)
-    plan = plan_stream(
-        Source(voxels), level_of(operators, (5, 6, 7)), operators, "float32", execution
-    )
-    with pytest.raises(OSError, match="no space") as caught:
-        stream_resample(plan, Full(), label="TEST", metrics=Metrics("test"))
-    assert "of source.zarr" in caught.value.__notes__[0]

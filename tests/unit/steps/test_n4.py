@@ -257,23 +257,6 @@ def test_figures_against_the_truth(
     assert metrics.previews["true_field_z"].shape == metrics.previews["field_z"].shape
 
 
-def test_the_metrics_say_what_was_done(volume, correct):
-    path, metrics = correct(volume, iterations=(3, 4))
-    voxels = np.asarray(open_image(path).array.opened[:])
-    figures, record = metrics.figures, metrics.record()
-    assert figures["mask_fraction"] == 1
-    assert [level["iterations"] for level in figures["levels"]] == [3, 4]
-    assert [len(level["convergence"]) for level in figures["levels"]] == [3, 4]
-    assert figures["field_min"] < 1 < figures["field_max"]
-    assert figures["shrunk_shape"] == [13, 18, 22]
-    assert figures["shrunk_spacing"] == [20.0, 20.0, 20.0]
-    assert set(record["seconds"]) >= {"total", "shrink", "fit", "read", "compute", "write"}
-    assert metrics.previews["before_z"].shape == (18, 22)
-    assert metrics.previews["profile_before"].shape == (13,)
-    assert metrics.previews["histogram_before"].sum() > 0
-    np.testing.assert_array_equal(metrics.previews["slice_z"], voxels[len(voxels) // 2])
-
-
 def test_an_axis_of_one_voxel_is_warned_of(volume, correct):
     _, metrics = correct(volume, shrink_factor=(2, 2, 20))
     assert any("one voxel along z" in warning for warning in metrics.warnings)

@@ -18,7 +18,6 @@ from octane.steps.phantom import (
     bias_field,
     displacements,
     make_phantom,
-    section_gain,
     shading,
     speckle,
     stage_errors,
@@ -94,18 +93,6 @@ PARAMETERS = PhantomParameters(
     voxel_size=(5.0, 4.0, 3.0),
     overlap=(0.2, 0.3),
 )
-SUBJECT = Subject.of(PARAMETERS)
-AXES = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), SUBJECT.extent, strict=True)]
-
-
-def test_the_tissue_lies_in_a_darker_background():
-    values = tissue(SUBJECT, *AXES)
-    assert values.dtype == np.float32
-    assert values.shape == (9, 40, 50)
-    np.testing.assert_allclose(values[:, 0, 0], BACKGROUND, rtol=0.05)
-    assert values[4, 10:30, 15:35].mean() > 5 * BACKGROUND
-    assert values.min() >= BACKGROUND / 2
-    assert values.max() < 1.6
 
 
 def test_shading_falls_from_the_centre_to_the_corners():
@@ -133,14 +120,6 @@ def test_the_stage_errs_within_its_limits_and_not_at_the_first_tile():
     assert np.abs(values[1:]).mean() > 3
     assert stage_errors(p, 0, tiles) == errors
     assert stage_errors(p, 1, tiles) != errors
-
-
-def test_sections_differ_in_brightness_by_the_steps_asked_for():
-    gains = [section_gain(1, k, 0.4) for k in range(50)]
-    assert np.exp(-0.4) <= min(gains) < 0.75
-    assert 1.3 < max(gains) <= np.exp(0.4)
-    assert section_gain(1, 3, 0.4) == gains[3]
-    assert section_gain(1, 3, 0) == 1
 
 
 def voxels_of(folder, number):

@@ -175,26 +175,6 @@ def test_every_wrong_parameter_has_a_line_of_its_own(problems, mosaics):
 
 
 @pytest.mark.parametrize(
-    ("misspelt", "hint"),
-    [
-        ("n4_shrink", "did you mean --n4_shrink_factor?"),
-        ("sectionThickness", "did you mean --section_thickness?"),
-        ("qqq", "see --help for all."),
-    ],
-)
-def test_a_misspelt_parameter_gets_a_suggestion(problems, mosaics, misspelt, hint):
-    assert problems(mosaics, **{misspelt: 1}) == [f"Unknown parameter --{misspelt}; {hint}"]
-
-
-def test_a_target_finer_than_the_source_is_refused_unless_allowed(problems, plan, mosaics):
-    (line,) = problems(mosaics, resolution=5)
-    assert line.startswith(f"{mosaics}/section_01.ome.zarr (and 1 more) has voxels of 10 x 10 x 10")
-    assert line.endswith("--allow_upsampling.")
-    plan(mosaics, resolution=5, allow_upsampling=True)
-    plan(mosaics, resolution=5, skip_resample=True)
-
-
-@pytest.mark.parametrize(
     ("settings", "words"),
     [
         (

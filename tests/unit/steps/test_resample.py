@@ -11,7 +11,6 @@ from octane.config.params import ExecutionParameters, InputParameters, ResampleP
 from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
-from octane.core.timing import BOUNDS
 from octane.gpu.run import Share
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
@@ -170,21 +169,6 @@ def test_a_plain_volume_is_no_mosaic(write_file, run, files_read_once):
     image, _ = run(source, 80.0, layout="volume")
     assert image.grid.shape == (2, 3, 3)
     assert files_read_once == ["a.mha"]
-
-
-def test_the_metrics_say_what_was_done(ones, run):
-    _, metrics = run(ones, 20.0)
-    record = metrics.record()
-    size = 4 * 40 * 40 * 4
-    assert record["step"] == "resample"
-    assert record["bytes"] == {"read": size, "written": size // 8}
-    assert record["figures"]["source_shape"] == [4, 40, 40]
-    assert record["figures"]["shape"] == [2, 20, 20]
-    assert record["figures"]["predicted_memory_bytes"] > 100e6
-    assert record["figures"]["pipeline"]["RESAMPLE"]["tiles"] == 4
-    assert record["device"]["backend"] == "cpu"
-    assert record["settings"]["resolution"] == [20.0, 20.0, 20.0]
-    assert record["bound"]["stage"] in {*BOUNDS, "load"}
 
 
 def test_a_scale_stands_for_a_resolution_and_what_exists_is_not_overwritten_unasked(

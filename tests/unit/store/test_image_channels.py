@@ -87,13 +87,6 @@ def test_axes_of_one_place_are_left_out(write_foreign, voxels, axes, reading):
     np.testing.assert_array_equal(open_image(path, reading).read(WHOLE), voxels[0, 0])
 
 
-@pytest.mark.parametrize(("asked", "channel"), [("0", 0), ("GFP", 1), ("488", 2), ("2", 2)])
-def test_a_channel_has_a_number_and_a_name(write, voxels, asked, channel):
-    image = opened(write(), asked, 1)
-    np.testing.assert_array_equal(image.read(WHOLE), voxels[1, channel])
-    assert image.attributes == {"channel": LABELS[channel]}
-
-
 @pytest.mark.parametrize(
     ("axes", "words"),
     [

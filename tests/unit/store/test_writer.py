@@ -5,12 +5,9 @@ import resource
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from own_arrays import own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from octane.core.geometry import blocks
 from octane.store.chunks import missing_keys
 from octane.store.reader import DirectReader
 from octane.store.writer import DirectWriter
@@ -61,35 +58,6 @@ def test_zarr_reads_what_is_written(create, voxels, codecs, shards, dtype):
     np.testing.assert_array_equal(again[:], values)
     np.testing.assert_array_equal(DirectReader(own(again)).read(WHOLE), values)
     assert not list(missing_keys(own(array), WHOLE))
-
-
-axes = st.lists(
-    st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3
-)
-
-
-@settings(max_examples=25)
-@given(axes=axes, sharded=st.booleans())
-def test_any_shape_is_written_in_any_chunks(tmp_path_factory, axes, sharded):
-    shape, chunks, counts = (tuple(axis) for axis in zip(*axes, strict=True))
-    owned = tuple(c * n for c, n in zip(chunks, counts, strict=True)) if sharded else chunks
-    folder = tmp_path_factory.mktemp("any") / "a.zarr"
-    array = zarr.create_array(
-        folder,
-        shape=shape,
-        chunks=chunks,
-        shards=owned if sharded else None,
-        dtype="u2",
-        fill_value=7,
-    )
-    voxels = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape)
-    writer = DirectWriter(own(array))
-    for region in blocks(shape, owned):
-        writer[region] = voxels[region]
-    whole = tuple(slice(0, n) for n in shape)
-    np.testing.assert_array_equal(array[:], voxels)
-    np.testing.assert_array_equal(DirectReader(own(array)).read(whole), voxels)
-    assert not list(missing_keys(own(array), whole))
 
 
 @pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
