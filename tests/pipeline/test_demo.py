@@ -206,21 +206,3 @@ def test_results_are_made_real_resumed_cleaned_and_verified(
     damaged = command("materialize", demo.outdir, "--verify")
     assert damaged.returncode == 1
     assert f"error: {store}: chunk {chunk.relative_to(store)}" in damaged.stderr
-
-
-@pytest.mark.soak
-def test_n4_by_section_is_reached_from_the_workflow(succeeding, tmp_path):
-    run = succeeding(
-        *(tmp_path, "-profile", "test", "--resolution", "20", "--n4_iterations", "auto"),
-        *("--n4_shrink_factor", "auto", "--n4_mode", "two_pass", "--n4_z_profile_gain"),
-        *("--n4_histogram_matching", "section", "--skip_pyramid"),
-    )
-    folder = run.outdir / "phantom"
-    figures = content(folder / "metrics" / "n4_metrics.json")["figures"]
-    assert [section["name"] for section in figures["sections"]] == [
-        f"section_0{number}.ome.zarr" for number in range(1, 5)
-    ]
-    truth = figures["truth"]
-    assert truth["cv_against_truth_after"] < truth["cv_against_truth_before"]
-    assert "Fields of sections" in (folder / "phantom_report.html").read_text(encoding="utf-8")
-    assert voxels(folder / "phantom_n4.ome.zarr").shape[0] == 30
