@@ -8,10 +8,6 @@ points = st.integers(4, 40)
 axis = st.tuples(st.integers(2, 300), points)
 
 
-def random_lattice(shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
 def solve(values, weights, counts):
     """Fit a lattice to a whole array."""
     z, y, x = (
@@ -49,17 +45,6 @@ def test_basis_equals_the_recursion_and_parts_of_it_are_its_rows(sizes, data):
     start = data.draw(st.integers(0, sizes[0] - 1))
     stop = data.draw(st.integers(start, sizes[0]))
     np.testing.assert_array_equal(bspline.basis(*sizes, start, stop), matrix[start:stop])
-
-
-def test_both_evaluations_agree_and_cache_blocks_change_nothing(monkeypatch):
-    lattice, shape = random_lattice((7, 5, 6)), (20, 31, 42)
-    bases = [bspline.basis(n, c) for n, c in zip(shape, lattice.shape, strict=True)]
-    expected = np.einsum("zc,yd,xe,cde->zyx", *bases, lattice)
-    whole = bspline.evaluate_region(lattice, shape)
-    np.testing.assert_allclose(whole, expected, atol=2e-6)
-    np.testing.assert_allclose(bspline.evaluate(lattice, bases), expected, atol=2e-6)
-    monkeypatch.setattr(bspline, "CACHED", 300)
-    np.testing.assert_array_equal(bspline.evaluate_region(lattice, shape), whole)
 
 
 def test_products_in_parts_equal_the_product(monkeypatch):

@@ -49,6 +49,20 @@ def test_loops_are_compiled_for_numpy_alone():
     assert n4.steps_for(cupy, (9, 9, 9), 1025) is n4.steps_for(cupy, (9, 9, 65537), 200) is Steps
 
 
+def test_the_lattice_is_refined_between_levels():
+    seen = []
+    fit = n4.fit_bias_field(
+        IMAGE,
+        iterations=(1, 1, 1),
+        control_points=(4, 5, 6),
+        on_iteration=lambda *a: seen.append(a),
+    )
+    assert fit.lattice.shape == (7, 11, 15)
+    assert fit.lattice.dtype == np.float32
+    assert [level.iterations for level in fit.levels] == [1, 1, 1]
+    assert seen == [(k, 0, level.convergence[0]) for k, level in enumerate(fit.levels)]
+
+
 def test_repeats_and_any_number_of_workers_give_the_same_bits_and_slabs_change_rounding_only(
     kind, monkeypatch
 ):

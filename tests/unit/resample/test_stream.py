@@ -97,14 +97,6 @@ def test_any_cut_of_any_volume_gives_the_same_bits(dtype, shape, target, owned, 
     assert (result.written == 1).all()
 
 
-@pytest.mark.parametrize("depth", [8, 16, 32])
-def test_a_slab_is_what_a_chunk_of_the_source_holds(depth):
-    voxels = noise((64, 40, 40), "float32")
-    _, source = stream(voxels, halved(voxels), (32, 20, 20), "float32", slab=depth)
-    assert source.largest == depth * 40 * 40
-    assert source.read_bytes == voxels.nbytes
-
-
 def test_slabs_are_cut_where_memory_is_short():
     voxels = noise((64, 400, 400), "float32")
     operators = halved(voxels, 8.0)

@@ -60,7 +60,8 @@ def noise(rng, shape, dtype="float32"):
 def test_each_tile_is_resampled_alone(rng, write_mosaic, run, dtype, made):
     spacing, tile = (3.5, 4.0, 4.0), (12, 25, 30)
     voxels = noise(rng, (12, 70, 80), dtype)
-    image, _ = run(write_mosaic("a.zarr", voxels, tile, spacing), 10.0, dtype=made)
+    image, metrics = run(write_mosaic("a.zarr", voxels, tile, spacing), 10.0, dtype=made)
+    assert metrics.bytes["read"] == voxels.nbytes
     made = dtype if made == "input" else made
     for y, x in itertools.product(range(0, 70, 25), range(0, 80, 30)):
         own = voxels[:, y : y + 25, x : x + 30]
