@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from octane.report import charts
-from octane.report.charts import Chart
+from octane.report.charts import Axes, Chart
 
 Z = np.arange(20.0) * 10
 GAPPY = np.where(np.arange(20) % 7 == 0, np.nan, 100.0)
@@ -41,6 +41,14 @@ def test_charts_lie_within_their_axes(name: str) -> None:
     assert len(across) > 1 or "empty" in name
     assert np.all((left <= across) & (across <= right) & (top <= down) & (down <= bottom))
     assert all(len(ticks) > 1 for ticks in chart.axes.ticks)
+
+
+def test_points_are_joined_up_to_a_gap() -> None:
+    axes = Axes((500, 300), (0.0, 4.0), (0.0, 1.0), ("x", "y"))
+    path = axes.line([0, 1, 2, 3, 4], [0, 1, np.nan, 1, np.nan])
+    # A line of two points, and a dot.
+    assert re.sub(r"[\d. ]+", "", path.replace("h0", "h")) == "MhLMh"
+    assert places(path)[:, 1].tolist() == [axes.edges[3], axes.edges[2], axes.edges[2]]
 
 
 def test_the_profile_marks_boundaries_and_gaps() -> None:

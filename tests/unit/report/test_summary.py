@@ -74,6 +74,16 @@ def test_every_section_has_its_figures_and_marks_in_order():
     assert states["Variation of a section"] == "not checked"
 
 
+def test_sections_that_came_stitched_lack_nothing():
+    assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
+    # Nor does one that is alone and has no number, which STACK counts as the first.
+    assert [s.title for s in qualities({"brain": stitched(None)}, stack(count=1), None)] == [
+        "brain"
+    ]
+    # A volume that is no stack has no sections.
+    assert qualities({}, None, corrected(0.1)) == []
+
+
 def test_the_summary_adds_up_tasks():
     sections = qualities({"a": stitched(1), "b": stitched(2, seam=0.04)}, None, None)
     records = [
