@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import SimpleITK as sitk
-import zarr
+from foreign_images import foreign_image
 from n4_volumes import biased_ball
 
 from octane.config.params import (
@@ -21,7 +21,6 @@ from octane.steps.n4 import correct_bias
 from octane.store.volumes import open_volume
 
 SHAPE = (24, 36, 40)
-MICROMETERS = {"type": "space", "unit": "micrometer"}
 
 
 @pytest.fixture
@@ -55,26 +54,12 @@ def nifti(path, voxels):
     return path
 
 
-def ome_zarr(path, voxels):
-    """OME-Zarr 0.4, whose arrays have a byte order."""
-    group = zarr.open_group(path, mode="w", zarr_format=2)
-    axes = [{"name": name, **MICROMETERS} for name in "zyx"]
-    scale = [{"type": "scale", "scale": [10.0, 10.0, 10.0]}]
-    datasets = [{"path": "0", "coordinateTransformations": scale}]
-    group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": datasets}]
-    array = group.create_array(
-        "0", shape=voxels.shape, dtype=voxels.dtype, chunks=(16, 16, 16),
-        chunk_key_encoding={"name": "v2", "separator": "/"},
-    )  # fmt: skip
-    array[...] = voxels
-    return path
-
-
 @pytest.mark.parametrize("dtype", ["f4", "u2", "i2", "u1", "i4", ">u2", ">f4"])
 def test_a_volume_is_corrected_as_on_the_cpu(cupy, correct, tmp_path, dtype):
     voxels = biased_ball(SHAPE).astype(dtype)
     if dtype.startswith(">"):
-        source = ome_zarr(tmp_path / "v.ome.zarr", voxels)
+        source = foreign_image(tmp_path / "v.ome.zarr", voxels, chunks=(16, 16, 16))
+        # OME-Zarr 0.4, whose arrays have a byte order.
         assert open_volume(source).dtype == dtype
     else:
         source = nifti(tmp_path / "v.nii.gz", voxels)
@@ -98,7 +83,7 @@ def test_blocks_are_corrected_by_the_kernel(correct, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kept", [True, False])
 def test_blocks_are_copied_from_page_locked_memory(cupy, correct, tmp_path, monkeypatch, kept):
     voxels = biased_ball(SHAPE)
-    source = ome_zarr(tmp_path / "v.ome.zarr", voxels)
+    source = foreign_image(tmp_path / "v.ome.zarr", voxels, chunks=(16, 16, 16))
     # More than a block needs, and less than the volume beside it.
     least = PROCESS_BYTES + (2 * 4 + BLOCK_BYTES + 2) * voxels.size
     to_device, kinds = Lane.to_device, set()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
+from foreign_images import foreign_image
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -23,31 +23,11 @@ def values():
     return np.random.default_rng(3).gamma(9.0, 10.0, SHAPE).astype(np.float32)
 
 
-def store(
-    path,
-    voxels=None,
-    *,
-    chunks=TILE,
-    axes="zyx",
-    unit="micrometer",
-    scale=(5.0, 5.0, 5.0),
-    version=2,
-):
-    """Write an OME-Zarr image, 0.4 in zarr v2 or 0.5 in v3, as other programs do."""
+def store(path, voxels=None, *, chunks=TILE, scale=(5.0, 5.0, 5.0), **how):
+    """Write an OME-Zarr image as other programs do."""
     voxels = values() if voxels is None else voxels
-    group = zarr.open_group(path, mode="w", zarr_format=version)
-    array = group.create_array("0", shape=voxels.shape, chunks=chunks, dtype=voxels.dtype)
-    array[:] = voxels
-    stated = {} if unit is None else {"unit": unit}
-    scaling = [] if scale is None else [{"type": "scale", "scale": list(scale)}]
-    multiscale = {
-        "version": "0.4",
-        "axes": [{"name": name, "type": "space", **stated} for name in axes],
-        "datasets": [{"path": "0", "coordinateTransformations": scaling}],
-    }
-    ngff = {"multiscales": [multiscale]}
-    group.attrs.update(ngff if version == 2 else {"ome": ngff})
-    return path
+    transforms = [] if scale is None else [{"type": "scale", "scale": list(scale)}]
+    return foreign_image(path, voxels, transforms=transforms, chunks=chunks, **how)
 
 
 # Each makes its input in the current folder and gives the arguments.
