@@ -3,6 +3,8 @@ from io import BytesIO
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from octane.report import pictures
@@ -69,6 +71,16 @@ def test_what_is_no_field_is_grey(value: float) -> None:
     scale = Scale(0.5, 2, logarithmic=True)
     pixel = middle(pictures.panel(np.full((4, 4), value), (1, 1), scale, bar=False))
     np.testing.assert_allclose(pixel, 0.5, atol=0.03)
+
+
+@given(st.floats(1e-2, 1e6))
+def test_a_scale_bar_is_round_and_fits(extent: float) -> None:
+    bar = pictures.bar_of(extent)
+    number, unit = pictures.in_mm(bar).split()
+    assert unit == "mm"
+    assert float(number) == pytest.approx(bar / 1000)
+    assert 0.1 * extent < bar <= 0.3 * extent * (1 + 1e-8)
+    assert f"{bar:e}"[0] in "125"
 
 
 def test_the_scale_bar_is_as_long_as_it_says() -> None:

@@ -95,6 +95,14 @@ PARAMETERS = PhantomParameters(
 )
 
 
+def test_the_bias_runs_over_the_range_asked_for():
+    subject = Subject.of(PARAMETERS)
+    axes = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), subject.extent, strict=True)]
+    field = np.log(bias_field(subject, 0.5, *axes))
+    assert 0.6 < field.max() - field.min() <= 1.0
+    np.testing.assert_array_equal(bias_field(subject, 0.0, *axes), 1)
+
+
 def test_shading_falls_from_the_centre_to_the_corners():
     y, x = np.array([0.0, 50.0, 100.0]), np.array([0.0, 100.0, 200.0])
     shade = shading(0.2, (100.0, 200.0), y, x)
