@@ -61,9 +61,9 @@ generate: setup ## write what is generated from the parameter models
 	@$(ENV) python tools/generate.py
 
 # What benchmarks/gpu.py imports besides CuPy, NumPy, SciPy and Numba, with the needs of each.
-FIRST_RUN := annotated-types donfig google-crc32c hypothesis iniconfig markdown-it-py mdurl \
+FIRST_RUN := annotated-types donfig google-crc32c hypothesis iniconfig \
 	numcodecs nvidia-ml-py packaging pluggy pydantic pydantic-core pygments pytest pytest-timeout \
-	pyyaml rich simpleitk sortedcontainers typing-extensions typing-inspection zarr zstandard
+	pyyaml simpleitk sortedcontainers typing-extensions typing-inspection zarr zstandard
 
 # One version for every Python, so that what is tested on one is what runs on another. The run
 # set is cut from the test set, not resolved again, so that the two never differ.

@@ -10,7 +10,7 @@ include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; lockOutdir } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { codeVersion ; unchanged ; withOwn } from './lib/functions'
+include { codeVersions ; unchanged ; withOwn } from './lib/functions'
 include { switched } from './lib/publishing'
 
 workflow OCTANE {
@@ -18,36 +18,36 @@ workflow OCTANE {
     subjects // [meta, input, truth]: a folder of mosaics, one mosaic or one volume; truth may be []
 
     main:
-    PREPARE(subjects)
+    code = codeVersions()
+    PREPARE(subjects, code.preflight)
     plans = PREPARE.out.plans
     images = PREPARE.out.images.branch { meta, _image ->
         resample: meta.resample
         ready: true
     }
-    RESAMPLE(withOwn(images.resample, plans, 'resample'), codeVersion('resample'))
+    RESAMPLE(withOwn(images.resample, plans, 'resample'), code.resample)
     resampled = RESAMPLE.out.image.mix(images.ready).branch { meta, _image ->
         mosaic: meta.kind == 'mosaic' && !switched('skip_stitch')
         section: meta.kind != 'volume'
         volume: true
     }
-    STITCH(withOwn(resampled.mosaic, plans, 'stitch'), codeVersion('stitch'))
+    STITCH(withOwn(resampled.mosaic, plans, 'stitch'), code.stitch)
     sections = STITCH.out.section
         .mix(resampled.section)
-        .map { meta, section -> [groupKey(meta.id, meta.count), meta.seen, section] }
-        .groupTuple()
+        .map { meta, section -> [groupKey(meta.id, meta.count), meta.seen, section] }.groupTuple()
         .map { id, seen, files -> [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }] }
-    STACK(withOwn(sections, plans, 'stack'), codeVersion('stack'))
+    STACK(withOwn(sections, plans, 'stack'), code.stack)
     volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
     results = channel.empty()
     if (!switched('skip_n4')) {
-        N4(withOwn(volume, plans, 'n4'), codeVersion('n4'))
+        N4(withOwn(volume, plans, 'n4'), code.n4)
         volume = N4.out.volume
         records = records.mix(N4.out.record)
         results = N4.out.field
     }
     if (!switched('skip_pyramid')) {
-        PYRAMID(withOwn(volume, plans, 'pyramid'), codeVersion('pyramid'))
+        PYRAMID(withOwn(volume, plans, 'pyramid'), code.pyramid)
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
@@ -60,10 +60,10 @@ workflow OCTANE {
             .map { id, files, steps -> [groupKey(id, steps.records), files] }
             .groupTuple(remainder: true)
             .map { id, files -> [[id: id.toString()], files.flatten().sort { file -> file.name }] }
-        REPORT(withOwn(noted, plans, 'report'), runRecord(codeVersion('all')), codeVersion('report'))
+        REPORT(withOwn(noted, plans, 'report'), runRecord(code.toString().md5()), code.report)
         report = REPORT.out.report
         twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
-        COHORT_REPORT(twins.filter { list -> list.size() > 1 }, codeVersion('cohort_report'))
+        COHORT_REPORT(twins.filter { list -> list.size() > 1 }, code.cohort_report)
         results = results.mix(report, COHORT_REPORT.out.report.map { page -> [[id: ''], page] })
     }
     volume = unchanged(volume, PREPARE.out.states)

@@ -2,7 +2,6 @@
 """Run a command on a share of a GPU, or show who holds and who waits."""
 
 import sys
-from json import dumps
 from typing import Literal
 
 from pydantic import BaseModel
@@ -11,7 +10,8 @@ from octane.config.cli import run
 from octane.config.params import LeaseParameters, parameter
 from octane.core.errors import OctaneError
 from octane.gpu.lease import parse_memory
-from octane.gpu.status import Node, table
+from octane.gpu.status import run_on_share
+from octane.gpu.status import status as shown
 
 
 class Request(BaseModel):
@@ -36,7 +36,6 @@ def main(
     request: Request,
     sharing: LeaseParameters,
     status: bool = False,
-    json: bool = False,
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
@@ -50,13 +49,9 @@ def main(
         The command and its arguments, after --.
     status
         Show GPUs, slots, holders, waiters and foreign processes.
-    json
-        With --status: as JSON.
     """
-    node = Node(sharing)
     if status:
-        found = node.status()
-        sys.stdout.write(dumps(found, indent=2) + "\n" if json else table(found))
+        sys.stdout.write(shown(sharing))
         return
     if request.memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
@@ -65,7 +60,7 @@ def main(
     if not command:
         raise OctaneError("There is no command; write it after --.")
     required = parse_memory(request.memory)
-    node.run(command, required, request.backend, request.timeout, request.subject)
+    run_on_share(command, required, request.backend, request.timeout, request.subject, sharing)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 // Functions that the workflow's scripts share. This file includes no other script: Nextflow 25.04 runs one that
 // does once for each script that includes it, and then calls its functions "already defined".
 
-// The code that a step runs: its part of bin/octane, which Nextflow does not look at, as one hash. A test
+// The code that each step runs, as one hash: its parts of bin/octane, which Nextflow does not look at. A test
 // compares the parts with the imports.
-def codeVersion(step) {
+def codeVersions() {
     def parts = [
         cohort: 'core config steps/cohort.py',
         phantom: 'core config store pipeline stitch steps/phantom.py',
@@ -15,12 +15,12 @@ def codeVersion(step) {
         pyramid: 'core config store gpu pipeline resample steps/pyramid.py',
         report: 'core config report steps/report.py',
         cohort_report: 'core config report',
-        all: 'core config store gpu pipeline resample stitch n4 report steps',
     ]
     def root = file("${moduleDir}/../bin/octane")
-    def files = []
-    root.eachFileRecurse { path -> if (path.name ==~ /.*\.(cu|j2|py)/) { files << root.relativize(path) } }
-    return files.findAll { path -> parts[step].tokenize(' ').any { part -> path.startsWith(part) } }.collect { path -> "${path} ${root.resolve(path).text.md5()}" }.sort().join('\n').md5()
+    def files = java.nio.file.Files.walk(root).toList().findAll { path -> path.name ==~ /.*\.(cu|j2|py)/ }.collect { path -> [root.relativize(path), path.text.md5()] }
+    return parts.collectEntries { step, own ->
+        [step, files.findAll { file -> own.tokenize(' ').any { part -> file[0].startsWith(part) } }.collect { file -> file.join(' ') }.sort().join('\n').md5()]
+    }
 }
 
 // End Nextflow's drawing of the processes, which a pipe or file does not show: further words stand below it. The

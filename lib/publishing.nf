@@ -1,10 +1,9 @@
 // A switch. On Nextflow 26.04 every value of the command line is text, and any text would be true, 'no' and
 // 'false' as well. Where there is no such parameter, as in another workflow, it is off.
 def switched(name) {
-    def value = params.containsKey(name) ? params[name] : false
-    def text = value.toString().trim().toLowerCase()
+    def text = (params.containsKey(name) ? params[name] : false).toString().trim().toLowerCase()
     if (!(text in ['true', 'false'])) {
-        error("--${name} is '${value}': write true or false.")
+        error("--${name} is '${params[name]}': write true or false.")
     }
     return text == 'true'
 }

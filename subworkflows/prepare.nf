@@ -3,7 +3,7 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersion ; endDrawing ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read } from '../lib/functions'
+include { codeVersions ; endDrawing ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read } from '../lib/functions'
 include { switched } from '../lib/publishing'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
@@ -11,14 +11,14 @@ workflow SUBJECTS {
     main:
     checkLaunch()
     if (params.samplesheet) {
-        COHORT(optional(params.samplesheet), requestOf([]), codeVersion('cohort'))
+        COHORT(optional(params.samplesheet), requestOf([]), codeVersions().cohort)
         subjects = COHORT.out.cohort
             .map { cohort -> passed(cohort) }
             .flatMap { found -> found.subjects }
             .map { meta -> [meta, optional(meta.given.input), optional(parameterOf(meta, 'truth'))] }
     }
     else if (switched('phantom')) {
-        PHANTOM([id: (asWritten('subject') ?: 'phantom').toString()], codeVersion('phantom'))
+        PHANTOM([id: (asWritten('subject') ?: 'phantom').toString()], codeVersions().phantom)
         subjects = PHANTOM.out.subject
     }
     else {
@@ -33,13 +33,14 @@ workflow SUBJECTS {
 workflow PREPARE {
     take:
     subjects // [meta, input, truth]
+    code
 
     main:
     watched = subjects.map { meta, input, truth -> subjectOf(meta, input, truth) }
     // One task for all subjects, so that all their problems are named at once.
     all = watched.toSortedList { a, b -> a.meta.id <=> b.meta.id }.filter { list -> list }
     requests = all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input), beside: subject.beside.keySet()] }) }
-    PREFLIGHT(all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }, list.collectMany { subject -> subject.beside.values() }] }, requests, codeVersion('preflight'))
+    PREFLIGHT(all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }, list.collectMany { subject -> subject.beside.values() }] }, requests, code)
     planned = PREFLIGHT.out.plans
         .map { list, found -> [list, passed(found).plans] }
         .flatMap { list, plans -> [list, plans].transpose() }
@@ -95,7 +96,8 @@ def passed(file) {
 // A path parameter as a file, or an empty list: the value of a process's input that is not there.
 def optional(path) {
     def found = path ? file(path.toString(), type: 'any', glob: false) : []
-    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist; check the path."
+    def name = params.find { _name, value -> path && value.toString() == path.toString() }?.key
+    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist; check ${name ? "--$name" : 'the path'}."
     return problem ? error(problem) : found
 }
 

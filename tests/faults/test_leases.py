@@ -18,7 +18,7 @@ from octane.gpu import lease as leases
 from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease import lease
 from octane.gpu.lease_folder import RECORD_SIZE, LeaseFolder, LeaseRecord
-from octane.gpu.status import Node, table
+from octane.gpu.status import status
 
 pytestmark = pytest.mark.fault
 
@@ -107,7 +107,7 @@ def test_another_users_records_are_hostile(folder, observed):
                 fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
             with LeaseFolder(folder) as opened, opened.mutex():
                 assert opened.held(FIRST) == [(f"{FIRST}.0", None)]
-            assert "slot 0  unknown  pid unknown" in table(Node(LeaseParameters()).status())
+            assert "slot 0  unknown  pid unknown" in status(LeaseParameters())
             # His GPU is his own, and he stands before nobody in the queue.
             assert given() == f"{SECOND}.0"
     observed(f"{len(HOSTILE)} kinds of content; each time the other GPU was given at once")

@@ -79,7 +79,10 @@ def test_one_file_serves_all_sections_and_is_part_of_what_is_cached(succeeding, 
             ("--stitch_flat_field", "wide.npy"),
             "wide.npy has 20 x 40 pixels and a tile 96 x 96; give",
         ),
-        (("--stitch_flat_field", "lost.tif"), "lost.tif does not exist; check the path."),
+        (
+            ("--stitch_flat_field", "lost.tif"),
+            "lost.tif does not exist; check --stitch_flat_field.",
+        ),
         (("--stitch_dark_offset", "100"), "give --stitch_flat_field as well"),
     ],
 )

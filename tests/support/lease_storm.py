@@ -26,14 +26,15 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "bin"))
 
 from octane.gpu import lease
 from octane.gpu.admission import QUEUE, slot_kind
-from octane.gpu.inventory import VARIABLE, SimulatedGpus
+from octane.gpu.inventory import VARIABLE, simulated_gpus
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
 
 __all__ = ["storm"]
 
 SIZE = 40 * 10**9
 SLOTS = 2
-GPUS = SimulatedGpus("2x40GB")
+DESCRIBED = "2x40GB"
+GPUS = simulated_gpus(DESCRIBED)
 REQUESTS = [4 * 10**9, 12 * 10**9, 24 * 10**9, 36 * 10**9]
 HELD_FOR = 0.03
 SECOND_USER, HOSTILE_USER = 65534, 65533
@@ -86,7 +87,7 @@ class Hostile:
 
     def __init__(self, folder: Path, log: int, seed: int) -> None:
         self.folder, self.log, self.rng = folder, log, random.Random(seed)
-        self.uuids = tuple(gpu.uuid for gpu in GPUS.read())
+        self.uuids = tuple(gpu.uuid for gpu in GPUS)
         self.kinds = [*map(slot_kind, self.uuids), QUEUE]
         self.numbers = [*map(str, range(8)), "²", "9" * 200]
         self.kept: list[int] = []
@@ -177,7 +178,7 @@ def storm(kills: int, takers: int, seed: int = 1, *, hostile: bool = False) -> d
     rng = random.Random(seed)
     lease.TICK = 0.003
     logging.disable()
-    os.environ[VARIABLE] = GPUS.description
+    os.environ[VARIABLE] = DESCRIBED
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         Path(scratch).chmod(0o711)
         folder, path = Path(scratch) / "leases", Path(scratch) / "log"
@@ -217,7 +218,7 @@ def storm(kills: int, takers: int, seed: int = 1, *, hostile: bool = False) -> d
         if enemy is not None:
             ended(enemy)
         with LeaseFolder(folder) as opened, opened.mutex():
-            kinds = [*(slot_kind(gpu.uuid) for gpu in GPUS.read()), QUEUE]
+            kinds = [*(slot_kind(gpu.uuid) for gpu in GPUS), QUEUE]
             leaks = sum(len(opened.held(kind)) for kind in kinds)
             files = len(list(folder.iterdir()))
         text = path.read_text(encoding="utf-8")

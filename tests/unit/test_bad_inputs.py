@@ -113,7 +113,7 @@ CASES = [
         "in.zarr does not exist",
         "check the path",
     ),
-    ("resample", no_store, "in.zarr is not an OME-Zarr image", "give the folder that holds"),
+    ("resample", no_store, "in.zarr is not an OME-Zarr image", "give the image's own folder"),
     ("resample", plain(*TARGET, scale=None), "in.zarr states no valid scale", "add a scale"),
     ("n4", plain(unit=None), "in.zarr states no unit", "--input-unit micrometer"),
     ("n4", plain(unit="furlong"), "in.zarr has the unit 'furlong'", "correct it"),

@@ -8,7 +8,6 @@ import os
 import runpy
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -118,18 +117,8 @@ def _prepare() -> None:
     if sys.stderr is None:
         # It takes the number 2, on which libraries would write into the next file that is opened.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    handlers: list[logging.Handler] | None = None
-    if terminal := sys.stderr.isatty():
-        from rich.console import Console
-        from rich.logging import RichHandler
-
-        console = Console(stderr=True, soft_wrap=True)
-        handlers = [RichHandler(console=console, show_path=False)]
     logging.basicConfig(
-        level=logging.INFO,
-        format="%(message)s" if terminal else "%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-        handlers=handlers,
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )
     # zarr's event loop logs its unfinished reads when a corrupt chunk ends the command, below the
     # one sentence that names the chunk.
@@ -146,15 +135,7 @@ def _prepare() -> None:
             signal.signal(number, _stop)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    caller = frame
-    while caller is not None:
-        # zarr writes from its own threads, which would continue in a folder that is about to be
-        # removed: the signal is sent again when zarr has ended.
-        if str(caller.f_globals.get("__name__")).startswith("zarr."):
-            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
-            return
-        caller = caller.f_back
+def _stop(number: int, _: FrameType | None) -> None:
     # A second one would break off what the first one clears up.
     for other in (signal.SIGTERM, signal.SIGINT):
         signal.signal(other, lambda *_: None)

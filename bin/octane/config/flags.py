@@ -32,6 +32,8 @@ class Parser(argparse.ArgumentParser):
         about, _, stated = (inspect.getdoc(step) or "").partition("\n\nParameters\n")
         super().__init__(description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
         self.add_argument("--version", action="version", version=__version__)
+        # Any number may be a value; argparse takes -1e-3 for a flag.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
         self.signature = inspect.signature(step)
         # Python without docstrings (-OO) has none.
         helps = defaultdict(str, re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
@@ -82,13 +84,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise an OctaneError for words that are wrong."""
+        if "ignored explicit argument" in message:
+            name = message.split(":")[0]
+            message = f"{name} takes no value: give it alone, or leave it out"
         raise OctaneError(f"{message[0].upper()}{message[1:]}. See --help.")
 
     def arguments(self, words: list[str] | None = None) -> inspect.BoundArguments:
         """Read the words, by default those of the command line."""
         found, left = self.parse_known_args(words)
         if unknown := [word for word in left if word.startswith("-")]:
-            raise OctaneError(misspelt(unknown[0].partition("=")[0], self._option_string_actions))
+            hint = " A command's own flags come after --." if "[-- " in str(self.usage) else ""
+            name = unknown[0].partition("=")[0]
+            raise OctaneError(misspelt(name, self._option_string_actions) + hint)
         if left:
             self.error(f"{left[0]!r} is one word too many")
         given = vars(found)

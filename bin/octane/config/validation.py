@@ -7,12 +7,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
-Style = Literal["flag", "parameter", "key"]
-"""Names as a command's flags, as the workflow's parameters, or as keys in a file."""
+Style = Literal["flag", "parameter"]
+"""Names as a command's flags, or as the workflow's parameters."""
 
 
 def _written(name: str, style: Style) -> str:
-    return {"flag": f"--{name.replace('_', '-')}", "parameter": f"--{name}", "key": name}[style]
+    return f"--{name.replace('_', '-') if style == 'flag' else name}"
 
 
 def misspelt(given: str, names: Collection[str]) -> str:
@@ -24,21 +24,14 @@ def misspelt(given: str, names: Collection[str]) -> str:
     return f"Unknown parameter {given}; {hint}"
 
 
-def spelled(
-    error: ValidationError,
-    model: type[BaseModel],
-    style: Style = "flag",
-    among: Collection[str] | None = None,
-) -> list[str]:
-    """Write one sentence for each problem of the parameters ``among`` these; None: of all.
+def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag") -> list[str]:
+    """Write one sentence for each problem.
 
     An unknown name gets the nearest field of the model as a suggestion.
     """
     lines = []
     for problem in error.errors(include_url=False):
         name = str(problem["loc"][0]) if problem["loc"] else "parameters"
-        if among is not None and name not in among:
-            continue
         flag = _written(name, style)
         if problem["type"] == "extra_forbidden":
             lines.append(misspelt(flag, [_written(field, style) for field in model.model_fields]))

@@ -59,7 +59,7 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
     if not _is_there(destination):
         return
     if not overwrite:
-        raise OctaneError(f"{destination} exists already; give --overwrite to replace it.")
+        raise OctaneError(f"Output {destination} exists already; give --overwrite to replace it.")
     if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
         raise OctaneError(
             f"{destination} is a folder that octane did not make and does not replace; "

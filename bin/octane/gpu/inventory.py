@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from octane.core.units import bytes_of
 
@@ -54,17 +53,8 @@ class Gpu:
     fault: str | None = None
 
 
-class GpuSource(Protocol):
-    """Reader of a node's GPUs."""
-
-    @property
-    def simulated(self) -> bool:
-        """True where the GPUs are not real."""
-        ...
-
-    def read(self) -> tuple[Gpu, ...]:
-        """Read all GPUs as they are now; GpusUnavailableError where that fails."""
-        ...
+GpuReader = Callable[[], tuple[Gpu, ...]]
+"""Function that reads all GPUs as they are now; GpusUnavailableError where that fails."""
 
 
 def named(gpu: Gpu) -> str:
@@ -114,34 +104,26 @@ def simulated_uuid(index: int) -> str:
     return f"GPU-51300000-0000-4000-8000-{index:012d}"
 
 
-class SimulatedGpus:
-    """Simulated GPUs, to try and to test leases: ``NxSIZE``, or the path of a JSON file.
+def simulated_gpus(description: str) -> tuple[Gpu, ...]:
+    """Read simulated GPUs, to try and to test leases: ``NxSIZE``, or the path of a JSON file.
 
     Locks, processes and waiting are real. The file is read at every look, so that a load can come
     and go; it is a list with one object per GPU: ``total`` and, where they differ from an idle GPU,
     ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes) and ``fault``.
     """
-
-    simulated = True
-
-    def __init__(self, description: str) -> None:
-        self.description = description
-
-    def read(self) -> tuple[Gpu, ...]:
-        """Read the description; GpusUnavailableError where it cannot be understood."""
-        equal = EQUAL.fullmatch(self.description)
-        try:
-            described: list[dict] = (
-                [{"total": bytes_of(equal[2])}] * int(equal[1])
-                if equal
-                else json.loads(Path(self.description).read_text(encoding="utf-8"))
-            )
-            return tuple(_simulated(index, gpu) for index, gpu in enumerate(described))
-        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
-            raise GpusUnavailableError(
-                f"{VARIABLE} is '{self.description}', which is neither like 2x40GB nor a JSON file "
-                f"of GPUs ({error})"
-            ) from error
+    equal = EQUAL.fullmatch(description)
+    try:
+        described: list[dict] = (
+            [{"total": bytes_of(equal[2])}] * int(equal[1])
+            if equal
+            else json.loads(Path(description).read_text(encoding="utf-8"))
+        )
+        return tuple(_simulated(index, gpu) for index, gpu in enumerate(described))
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise GpusUnavailableError(
+            f"{VARIABLE} is '{description}', which is neither like 2x40GB nor a JSON file of GPUs "
+            f"({error})"
+        ) from error
 
 
 def _simulated(index: int, described: dict) -> Gpu:

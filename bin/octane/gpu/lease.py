@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from octane.config import AUTO_TIMEOUT
@@ -39,10 +40,10 @@ from octane.gpu.admission import (
 from octane.gpu.inventory import (
     VARIABLE,
     Gpu,
-    GpuSource,
+    GpuReader,
     GpusUnavailableError,
-    SimulatedGpus,
     named,
+    simulated_gpus,
     visible,
 )
 from octane.gpu.lease_folder import (
@@ -83,13 +84,13 @@ def default_folder() -> Path:
     return Path(os.environ.get("OCTANE_GPU_LOCK_DIR") or "/var/tmp/octane-gpu-leases")
 
 
-def gpu_source() -> GpuSource:
-    """GPUs of the node, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
+def gpu_reader() -> GpuReader:
+    """Reader of the node's GPUs, or of those that ``OCTANE_SIMULATED_GPUS`` simulates."""
     if simulated := os.environ.get(VARIABLE):
-        return SimulatedGpus(simulated)
+        return partial(simulated_gpus, simulated)
     from octane.gpu.nvml import Nvml
 
-    return Nvml()
+    return Nvml().read
 
 
 def parse_memory(memory: int | str) -> int:
@@ -162,7 +163,7 @@ def lease(
         raise OctaneError(
             f"{slots} slots and a timeout of {limit} s cannot be had; give at least 1 and 0."
         )
-    taker = Taker(gpu_source(), folder or default_folder(), required, slots, subject, avoid)
+    taker = Taker(gpu_reader(), folder or default_folder(), required, slots, subject, avoid)
     try:
         with span("lease"):
             held = taker.wait(limit, on_wait, insist=backend == "gpu")
@@ -216,7 +217,7 @@ class Taker:
     The lease folder is opened at the first look that finds a GPU.
     """
 
-    source: GpuSource
+    read: GpuReader
     path: Path
     required: int
     slots: int
@@ -301,7 +302,7 @@ class Taker:
         """
         # Read before the mutex is taken, as NVML may hang. What happens in between makes the
         # account more careful, never less: a new lease has allocated nothing yet.
-        gpus = self.source.read()
+        gpus = self.read()
         return gpus if self._allowed(gpus) else ()
 
     def look(self, gpus: tuple[Gpu, ...], patience: float) -> Decision:

@@ -382,11 +382,14 @@ class LeaseFolder(AbstractContextManager):
 
     def _make(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may be first.
-        with suppress(FileExistsError):
-            self.path.mkdir(SHARED_FOLDER)
-            # The umask took rights away, but not the sticky bit.
-            self.path.chmod(SHARED_FOLDER)
+        # The umask would keep others out of it.
+        before = os.umask(0)
+        try:
+            # Another process may be first.
+            with suppress(FileExistsError):
+                self.path.mkdir(SHARED_FOLDER)
+        finally:
+            os.umask(before)
 
     def _refused(self, error: OSError) -> LeaseFolderError:
         return LeaseFolderError(

@@ -44,8 +44,6 @@ PROCESS_LISTS = (
 class Nvml:
     """Reader of the node's GPUs through NVML, which the first :meth:`read` loads."""
 
-    simulated = False
-
     def __init__(self) -> None:
         self._ready = False
 

@@ -1,4 +1,4 @@
-"""Status: holders and waiters as a table and as JSON, and gpu_slot.py's command on a share."""
+"""Status: holders and waiters as a table, and gpu_slot.py's command on a share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from octane.core.errors import OctaneError
-from octane.gpu.admission import NodeState, gigabytes, node_state
-from octane.gpu.inventory import Gpu, GpuSource, GpusUnavailableError, named, visible
-from octane.gpu.lease import ABSENT, default_folder, gpu_source, lease
+from octane.gpu.admission import gigabytes, node_state
+from octane.gpu.inventory import GpusUnavailableError, named, visible
+from octane.gpu.lease import ABSENT, default_folder, gpu_reader, lease
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, Locked, identity
 
 if TYPE_CHECKING:
@@ -37,142 +36,71 @@ PASSED_ON = (
 LOOK_AGAIN = 0.5
 """Seconds after which a signal is noticed that a thread of a library took."""
 
-SHOWN = ("index", "uuid", "name", "total", "free", "utilisation", "fault")
-"""Attributes of a GPU in the status."""
 
-
-class Node:
-    """GPUs of this node, and the folder of their leases."""
-
-    def __init__(self, sharing: LeaseParameters) -> None:
-        self.sharing = sharing
-        self.folder: Path = sharing.gpu_lock_dir or default_folder()
-        self.source: GpuSource = gpu_source()
-        if self.source.simulated:
-            sys.stderr.write("These GPUs are simulated (OCTANE_SIMULATED_GPUS).\n")
-
-    def status(self) -> dict[str, object]:
-        """GPUs, slots, holders, waiters and processes without a lease, ready for JSON.
-
-        Memory is in bytes, times in seconds. ``gpus`` is empty where there are none, and ``reason``
-        then says why.
-        """
-        found = {"simulated": self.source.simulated, "folder": str(self.folder), "reason": None}
-        try:
-            gpus, reason = self.source.read(), "there is no GPU"
-        except GpusUnavailableError as error:
-            gpus, reason = (), str(error)
-        if not gpus:
-            return {**found, "reason": reason, "gpus": [], "waiters": []}
-        with LeaseFolder(self.folder) as folder, folder.mutex():
-            state = node_state(folder, gpus)
-        now = time.monotonic()
-        return {
-            **found,
-            "gpus": _gpus(gpus, state, now),
-            "waiters": [
-                {**_who(record, now), "stopped": now - record.seen >= ABSENT}
-                for _, record in state.waiters
-            ],
-        }
-
-    def run(
-        self,
-        words: list[str],
-        required: int,
-        backend: Backend,
-        timeout: float | None,
-        subject: str,
-    ) -> NoReturn:
-        """Wait for a share of ``required`` bytes, run a command on it, and end as the command."""
-        with lease(
-            required,
-            backend=backend,
-            timeout=self.sharing.timeout(backend) if timeout is None else timeout,
-            slots=self.sharing.gpu_slots,
-            folder=self.folder,
-            subject=subject or Path(words[0]).name,
-        ) as held:
-            code = run_command(words, {**os.environ, **held.environment()}, held.slot)
-        end_like(code)
-
-
-def table(found: dict[str, object]) -> str:
-    """Status of a node as a table for a terminal."""
-    gpus, waiters = found["gpus"], found["waiters"]
-    assert isinstance(gpus, list)
-    assert isinstance(waiters, list)
+def status(sharing: LeaseParameters) -> str:
+    """Show GPUs, slots, holders, waiters and processes without a lease, for a terminal."""
+    try:
+        gpus, reason = gpu_reader()(), "there is no GPU"
+    except GpusUnavailableError as error:
+        gpus, reason = (), str(error)
     if not gpus:
-        return f"No GPU can be leased, because {found['reason']}.\n"
+        return f"No GPU can be leased, because {reason}.\n"
+    with LeaseFolder(sharing.gpu_lock_dir or default_folder()) as folder, folder.mutex():
+        state = node_state(folder, gpus)
+    allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     lines = []
-    for gpu in gpus:
-        index = named(Gpu(gpu["index"], gpu["uuid"], gpu["name"], 0, 0))
-        busy = "" if gpu["utilisation"] is None else f", {gpu['utilisation']} % busy"
-        hidden = "" if gpu["visible"] else ", hidden by CUDA_VISIBLE_DEVICES"
-        total, free, available = (_gb(gpu[name]) for name in ("total", "free", "available"))
-        state = f"{free} of {total} free, {available} to give"
-        if gpu["fault"]:
-            state = f"NVML reports: {gpu['fault']}"
-        lines.append(f"{index}  {gpu['name']}  {gpu['uuid']}")
-        lines.append(f"  {state}{busy}{hidden}")
+    for gpu, load in zip(gpus, state.loads, strict=True):
+        shown = f"{gigabytes(gpu.free)} of {gigabytes(gpu.total)} free"
+        shown += f", {gigabytes(load.available)} to give"
+        if gpu.fault:
+            shown = f"NVML reports: {gpu.fault}"
+        busy = "" if gpu.utilisation is None else f", {gpu.utilisation} % busy"
+        hidden = "" if gpu in allowed else ", hidden by CUDA_VISIBLE_DEVICES"
+        lines += [f"{named(gpu)}  {gpu.name}  {gpu.uuid}", f"  {shown}{busy}{hidden}"]
         lines += [
-            f"  slot {held['slot']}  {_person(held)}  {_gb(held['required'])}  {_time(held['for'])}"
-            for held in gpu["holders"]
+            f"  slot {held.name.rpartition('.')[2]}  {_who(held.record)}"
+            for held in state.held[gpu.uuid]
         ]
         lines += [
-            f"  other   pid {other['pid']}  {_gb(other['used'])}"
-            for other in gpu["other_processes"]
+            f"  other   pid {process.pid}  "
+            + ("unknown" if process.used is None else gigabytes(process.used))
+            for process in gpu.processes or ()
+            if process.pid in state.others[gpu.uuid]
         ]
-    for place, waiter in enumerate(waiters, start=1):
-        stopped = ", stopped" if waiter["stopped"] else ""
-        lines.append(
-            f"waiting {place}  {_person(waiter)}  {_gb(waiter['required'])}  "
-            f"{_time(waiter['for'])}{stopped}"
-        )
+    for place, (_, record) in enumerate(state.waiters, start=1):
+        stopped = ", stopped" if time.monotonic() - record.seen >= ABSENT else ""
+        lines.append(f"waiting {place}  {_who(record)}{stopped}")
     return "\n".join([*lines, ""])
 
 
-def _gpus(gpus: tuple[Gpu, ...], state: NodeState, now: float) -> list[dict[str, object]]:
-    """GPUs with their holders and other processes."""
-    allowed = {gpu.uuid for gpu in visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))}
-    loads = {load.gpu.uuid: load for load in state.loads}
-    return [
-        {
-            **{name: getattr(gpu, name) for name in SHOWN},
-            "available": loads[gpu.uuid].available,
-            "visible": gpu.uuid in allowed,
-            "holders": [
-                {"slot": int(held.name.rpartition(".")[2]), **_who(held.record, now)}
-                for held in state.held[gpu.uuid]
-            ],
-            "other_processes": [
-                {"pid": process.pid, "used": process.used}
-                for process in gpu.processes or ()
-                if process.pid in state.others[gpu.uuid]
-            ],
-        }
-        for gpu in gpus
-    ]
-
-
-def _who(record: LeaseRecord | None, now: float) -> dict[str, object]:
+def _who(record: LeaseRecord | None) -> str:
+    """Describe a holder or a waiter; None where its file cannot be read."""
     if record is None:
-        return {"user": None, "pid": None, "subject": "", "required": 0, "for": None}
-    found: dict[str, object] = {"user": record.user, "for": now - record.since}
-    return found | {name: getattr(record, name) for name in ("pid", "subject", "required")}
+        return "unknown  pid unknown"
+    subject = f"  {record.subject}" if record.subject else ""
+    waited = timedelta(seconds=round(time.monotonic() - record.since))
+    return f"{record.user}  pid {record.pid}{subject}  {gigabytes(record.required)}  {waited}"
 
 
-def _person(who: dict) -> str:
-    subject = f"  {who['subject']}" if who["subject"] else ""
-    return f"{who['user'] or 'unknown'}  pid {who['pid'] or 'unknown'}{subject}"
-
-
-def _gb(size: int | None) -> str:
-    return "unknown" if size is None else gigabytes(size)
-
-
-def _time(seconds: float | None) -> str:
-    return "unknown" if seconds is None else str(timedelta(seconds=round(seconds)))
+def run_on_share(
+    words: list[str],
+    required: int,
+    backend: Backend,
+    timeout: float | None,
+    subject: str,
+    sharing: LeaseParameters,
+) -> NoReturn:
+    """Wait for a share of ``required`` bytes, run a command on it, and end as the command."""
+    with lease(
+        required,
+        backend=backend,
+        timeout=sharing.timeout(backend) if timeout is None else timeout,
+        slots=sharing.gpu_slots,
+        folder=sharing.gpu_lock_dir,
+        subject=subject or Path(words[0]).name,
+    ) as held:
+        code = run_command(words, {**os.environ, **held.environment()}, held.slot)
+    end_like(code)
 
 
 def run_command(words: list[str], environment: Mapping[str, str], slot: Locked | None) -> int:

@@ -8,6 +8,7 @@ of a volume equal the whole bit for bit in each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -175,13 +176,19 @@ def _correct_kernel(
 
 def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
     """Arguments of kernels for a field: planes of control points, and the bases of y and x."""
-    z, y, x = bspline.region_axes(part.shape, part.lattice.shape, part.region)
+    along_z, *others = (
+        (n, c, *own.indices(n)[:2])
+        for n, c, own in zip(part.shape, part.lattice.shape, part.region, strict=True)
+    )
+    z = bspline.axis_weights(*along_z)
     # Sums of products in a fixed order: a matrix product may round differently with its shape.
     planes = bspline.padded(len(z.first), *part.lattice.shape[1:])
     planes[...] = bspline.gather(np.asarray(part.lattice, np.float64), z)
-    return (
-        planes,
-        y.first.astype(np.int64),
-        y.weights,
-        *bspline.vectors(x),
-    )
+    return planes, *_bases(*others)
+
+
+# Blocks below each other have the same ones, which take longer to make than planes.
+@lru_cache(64)
+def _bases(along_y: tuple[int, ...], along_x: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    y, x = bspline.axis_weights(*along_y), bspline.axis_weights(*along_x)
+    return y.first.astype(np.int64), y.weights, *bspline.vectors(x)

@@ -37,7 +37,7 @@ class CompiledSteps(Steps):
     SLAB = 1 << 15
     # Columns that a thread works on at a time: long enough for a ticket to cost little, short
     # enough for threads to finish together.
-    UNIT = 1 << 13
+    UNIT = 1 << 14
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         self.grid, self.sharpening = grid, sharpening

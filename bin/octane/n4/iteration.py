@@ -316,16 +316,19 @@ def sharpen(
     size, offset, places, squares = _padding(bins)
     width = fwhm / slope
     gaussian, padded = pair = np.zeros((2, size))
+    spectra = np.empty((2, size // 2 + 1), complex)
     np.exp((-4 * math.log(2) / width**2) * squares, out=gaussian)
     gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
     padded[offset : offset + bins] = histogram
     # All is real: half a spectrum is enough, two at a time. That of the even Gaussian is real too.
-    blur, spectrum = np.fft.rfft(pair)
+    blur, spectrum = np.fft.rfft(pair, out=spectra)
     blur = blur.real.copy()
     spectrum *= blur / (blur * blur + noise)
-    sharp = np.maximum(np.fft.irfft(spectrum, size), 0, out=pair[1])
-    np.multiply(sharp, minimum + places * slope, out=pair[0])
-    above, below = np.fft.irfft(np.fft.rfft(pair) * blur, size)[:, offset : offset + bins]
+    sharp = np.maximum(np.fft.irfft(spectrum, size, out=padded), 0, out=padded)
+    np.multiply(sharp, minimum + places * slope, out=gaussian)
+    np.fft.rfft(pair, out=spectra)
+    spectra *= blur
+    above, below = np.fft.irfft(spectra, size, out=pair)[:, offset : offset + bins]
     return np.divide(above, below, out=np.zeros(bins), where=below != 0)
 
 

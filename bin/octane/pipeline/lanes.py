@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.metrics import Metrics
-from octane.core.progress import progress
+from octane.core.progress import Progress
 from octane.core.timing import OTHER, STAGES, Track, span
 from octane.gpu.pinned import HostMemory
 from octane.gpu.run import Share
@@ -149,10 +149,8 @@ def run_pipeline(
     xp, active = (np, nullcontext) if share is None else (share.xp, share.active)
     tracks = [metrics.timeline.track(f"lane {n}") for n in range(min(workers, len(tiles)))]
     before, start = _seconds(tracks), time.perf_counter()
-    with (
-        HostMemory(xp, pinned=pinned, warn=metrics.warn) as host,
-        progress(label, len(tiles)) as advance,
-    ):
+    advance = Progress(label, len(tiles))
+    with HostMemory(xp, pinned=pinned, warn=metrics.warn) as host:
         lanes = deque(Lane(xp, metrics, host, track) for track in tracks)
 
         def one(tile: Tile) -> None:

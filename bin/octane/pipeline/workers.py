@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
-from octane.core.progress import progress
+from octane.core.progress import Progress
 from octane.core.timing import OTHER, span
 
 PROCESS_BYTES = 270_000_000
@@ -144,16 +144,16 @@ def read_blocks(
     """
     count = min(workers, len(blocks))
     tracks = deque(metrics.timeline.track(f"{READER} {n}") for n in range(count))
-    with progress(label, len(blocks)) as advance:
+    advance = Progress(label, len(blocks))
 
-        def one(block: Tile) -> Result:
-            track = tracks.popleft()
-            try:
-                with metrics.timeline.on(track), span(OTHER):
-                    made, size = work(block)
-            finally:
-                tracks.append(track)
-            advance(size)
-            return made
+    def one(block: Tile) -> Result:
+        track = tracks.popleft()
+        try:
+            with metrics.timeline.on(track), span(OTHER):
+                made, size = work(block)
+        finally:
+            tracks.append(track)
+        advance(size)
+        return made
 
-        return run_tiles(blocks, one, workers=max(1, count), describe=describe)
+    return run_tiles(blocks, one, workers=max(1, count), describe=describe)

@@ -6,7 +6,6 @@ same records make the same crate.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +67,7 @@ class _Crate:
     def value(self, kind: str, name: str, value: object, **properties: object) -> Entity:
         """Return the entity of a value; equal values of several tasks are one."""
         text = value if isinstance(value, str | int | float) else json.dumps(value)
-        slug = re.sub(r"[^\w.-]+", "_", f"{name}-{text}")
+        slug = quote(f"{name}-{text}", safe="")
         return self.entity(f"#{kind}-{slug}", "PropertyValue", name=name, value=text, **properties)
 
     def action(self, name: str, records: Sequence[Record], /, **properties: object) -> Entity:

@@ -1,26 +1,23 @@
 """COHORT: subjects of a samplesheet and their own parameters.
 
-A row's cells take the place of the run's parameters and are checked by the same models. The output
+A row's cells take the place of the run's parameters; PREFLIGHT checks their values. The output
 knows nothing of the data, so that a changed cell changes its subject alone.
 """
 
 import difflib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.samplesheet import Row, Sheet, is_subject_name, read_samplesheet
-from octane.config.schema import WorkflowModel, entries, is_path
-from octane.config.validation import spelled, unlinkable
+from octane.config.schema import entries, is_path
+from octane.config.validation import unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
 
 def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = True) -> None:
-    """Check a run's parameters and its samplesheet, and write the subjects.
+    """Check a run's samplesheet, and write the subjects.
 
     Parameters
     ----------
@@ -43,13 +40,8 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
     sheet = read_samplesheet(samplesheet, str(shown))
     _check_columns(sheet)
     _check_names(sheet)
-    known = {entry.name for entry in entries()}
     subjects = []
     for row in sheet.rows:
-        # What is wrong with the run's own parameters is said once, and not for every row.
-        cells = {name: text for name, text in row.cells.items() if name in known}
-        for line in _problems_of({**run, **cells}, among=set(cells)):
-            sheet.problem(row.line, line)
         paths = {name: shown.parent / row.cells[name] for name in _path_columns(row)}
         for name, path in paths.items() if look else ():
             if not path.exists():
@@ -59,18 +51,9 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
         given = {**row.cells, **{name: str(path) for name, path in paths.items()}}
         where = sheet.where(row.line)
         subjects.append({"id": row.cells.get("subject"), "given": given, "row": where})
-    if problems := _problems_of(run) + sheet.problems:
-        raise OctaneError("\n".join(problems))
+    if sheet.problems:
+        raise OctaneError("\n".join(sheet.problems))
     write_json(output, {"subjects": subjects})
-
-
-def _problems_of(parameters: Mapping[str, object], among: set[str] | None = None) -> list[str]:
-    """Sentences on the values; those of a row concern its cells alone, and name columns."""
-    try:
-        WorkflowModel.model_validate(parameters)
-    except ValidationError as error:
-        return spelled(error, WorkflowModel, "parameter" if among is None else "key", among)
-    return []
 
 
 def _check_columns(sheet: Sheet) -> None:

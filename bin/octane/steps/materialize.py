@@ -22,7 +22,7 @@ from octane.core.files import (
     task_folder,
 )
 from octane.core.geometry import Region
-from octane.core.progress import progress
+from octane.core.progress import Progress
 from octane.pipeline.workers import run_tiles
 from octane.store.chunks import is_store, stored_objects
 from octane.store.image import Image, open_levels
@@ -56,15 +56,15 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
         paths = _below(outdir, _is_outside)
         found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
         links = [link for link in found if link.exists()]
-        with progress("Copying", len(links), "links") as advance:
-            for link in links:
-                sizes = _sizes(link)
-                size = sum(sizes.values())
-                logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
-                if not dry_run:
-                    _make_real(link, sizes, lock)
-                    advance(size)
-                total += size
+        advance = Progress("Copying", len(links), "links")
+        for link in links:
+            sizes = _sizes(link)
+            size = sum(sizes.values())
+            logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
+            if not dry_run:
+                _make_real(link, sizes, lock)
+                advance(size)
+            total += size
     if len(links) < len(found):
         raise OctaneError("\n".join(_gone(link) for link in found if not link.exists()))
     what = "to be made real" if dry_run else "made real"
@@ -94,16 +94,16 @@ def verify(folder: Path) -> int:
                 chunks += [(level, o.region[-3:]) for o in objects]
         except OctaneError as error:
             damaged[store] = str(error)
-    with progress("Verifying", len(chunks), "files") as advance:
+    advance = Progress("Verifying", len(chunks), "files")
 
-        def decode(chunk: tuple[Image, Region]) -> None:
-            image, region = chunk
-            try:
-                advance(image.read(region).nbytes)
-            except OctaneError as error:
-                damaged.setdefault(image.path, str(error))
+    def decode(chunk: tuple[Image, Region]) -> None:
+        image, region = chunk
+        try:
+            advance(image.read(region).nbytes)
+        except OctaneError as error:
+            damaged.setdefault(image.path, str(error))
 
-        run_tiles(chunks, decode, workers=READERS, describe=lambda chunk: str(chunk[0].path))
+    run_tiles(chunks, decode, workers=READERS, describe=lambda chunk: str(chunk[0].path))
     if damaged:
         raise OctaneError("\n".join(damaged[store] for store in sorted(damaged)))
     logger.info("%s: %d stores with %d files are whole", folder, len(stores), len(chunks))

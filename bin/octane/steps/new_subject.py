@@ -27,10 +27,10 @@ from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.records import SHADING
 from octane.core.units import format_bytes
-from octane.gpu.inventory import GpuSource, GpusUnavailableError, visible
-from octane.gpu.lease import gpu_source
-from octane.store.image import Image
-from octane.store.mosaic_grid import MosaicGrid
+from octane.gpu.inventory import GpuReader, GpusUnavailableError, visible
+from octane.gpu.lease import gpu_reader
+from octane.store.image import LISTED, Image
+from octane.store.mosaic_grid import MosaicGrid, position_rows
 from octane.store.sections import gaps, number_of
 from octane.store.volumes import Volume, find_inputs, kind_of, open_volume
 
@@ -90,7 +90,7 @@ def write_subject(
         raise OctaneError(problem)
     found = survey(source, wishes)
     outdir = results_folder(source, wishes.outdir)
-    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_source())
+    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_reader())
     about = _about(found)
     words = ["nextflow", "run", project / "main.nf"]
     if samplesheet is None:
@@ -125,7 +125,9 @@ def survey(source: Path, wishes: Wishes) -> Survey:
         raise OctaneError("\n".join(problems))
     kind = kind_of(volumes, wishes.input_kind)
     missing = gaps(_numbers(volumes)) if kind != "volume" else []
-    return Survey(kind, volumes, missing, _table(source) if kind == "mosaic" else None)
+    # A table of positions would win over an overlap.
+    asked = kind == "mosaic" and wishes.overlap is None
+    return Survey(kind, volumes, missing, _table(source) if asked else None)
 
 
 def _numbers(volumes: Iterable[Volume]) -> list[int]:
@@ -135,7 +137,10 @@ def _numbers(volumes: Iterable[Volume]) -> list[int]:
 def _table(source: Path) -> Path | None:
     """Find a table of positions in the folder of the data, or beside it."""
     tables = (folder / "positions.csv" for folder in (source, source.parent))
-    return next((table for table in tables if table.is_file()), None)
+    found = next((table for table in tables if table.is_file()), None)
+    if found is not None:
+        position_rows(found)
+    return found
 
 
 def results_folder(data: Path, wished: Path | None = None) -> Path:
@@ -163,9 +168,6 @@ def settings_of(
         settings["section_thickness"] = _thickness(found)
         settings["allow_missing_sections"] = _missing(found)
     stated = wishes.model_dump(exclude={"outdir"}, exclude_defaults=True)
-    if "overlap" in stated:
-        # A table of positions would win over it.
-        settings.pop("positions", None)
     return settings | {parameter: Setting(value) for parameter, value in stated.items()}
 
 
@@ -281,18 +283,19 @@ def _missing(found: Survey) -> Setting:
     if not found.missing:
         return Setting(0, ["The numbering has no gap."], False)
     count = len(found.missing)
-    more = f" and {count - 1} more" if count > 1 else ""
+    named = ", ".join(map(str, found.missing[:LISTED]))
+    more = f" and {count - LISTED} more" if count > LISTED else ""
     sentence = (
-        f"MISSING: section {found.missing[0]}{more}. As it is, the run stops there. Without the "
+        f"MISSING: section {named}{more}. As it is, the run stops there. Without the "
         "slashes a blank slab takes the place of each, and the report lists them."
     )
     return Setting(count, [sentence], False)
 
 
-def gpu_settings(source: GpuSource) -> dict[str, Setting]:
+def gpu_settings(read: GpuReader) -> dict[str, Setting]:
     """Number of usable GPUs of this machine, through NVML, which makes no CUDA context."""
     try:
-        found = visible(source.read(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = visible(read(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     except GpusUnavailableError:
         return {}
     gpus = [gpu for gpu in found if gpu.fault is None]

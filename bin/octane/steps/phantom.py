@@ -18,7 +18,7 @@ from octane.core.arrays import as_dtype
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, Vector, blocks, vector
 from octane.core.metrics import Metrics, write_json
-from octane.core.progress import Advance, progress
+from octane.core.progress import Progress
 from octane.pipeline.workers import plan_workers, run_tiles
 from octane.stitch.displacement import Displacement
 from octane.store.image import Attributes
@@ -263,13 +263,13 @@ def make_phantom(
     rows: list[tuple[int, int, int, float, float]] = []
     with writing(destination, overwrite=execution.overwrite) as partial:
         partial.mkdir()
-        with progress("PHANTOM", p.sections * len(tiling.tiles)) as advance:
-            for section in range(p.sections):
-                errors = stage_errors(p, section, tiling.tiles)
-                true = {t: (y + errors[t][0], x + errors[t][1]) for t, (y, x) in nominal.items()}
-                rows += [(section + 1, *t, *true[t]) for t in tiling.tiles]
-                store = partial / "mosaics" / f"section_{section + 1:02d}.ome.zarr"
-                _write_section(store, p, tiling, section, true, execution, metrics, advance)
+        advance = Progress("PHANTOM", p.sections * len(tiling.tiles))
+        for section in range(p.sections):
+            errors = stage_errors(p, section, tiling.tiles)
+            true = {t: (y + errors[t][0], x + errors[t][1]) for t, (y, x) in nominal.items()}
+            rows += [(section + 1, *t, *true[t]) for t in tiling.tiles]
+            store = partial / "mosaics" / f"section_{section + 1:02d}.ome.zarr"
+            _write_section(store, p, tiling, section, true, execution, metrics, advance)
         _write_table(partial / "positions.csv", [COLUMNS, *rows])
         _write_truth(partial / "truth", p, subject, execution)
     metrics.figures.update(
@@ -289,7 +289,7 @@ def _write_section(
     positions: dict[Tile, Position],
     execution: ExecutionParameters,
     metrics: Metrics,
-    advance: Advance,
+    advance: Progress,
 ) -> None:
     shards = (tiling.tile[0], 2 * tiling.tile[1], 2 * tiling.tile[2]) if p.sharded else None
     level = Level(Grid.covering(tiling.edge, tiling.extent, tiling.spacing), tiling.tile, shards)

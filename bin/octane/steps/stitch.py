@@ -104,7 +104,7 @@ def given_flat_field(
         # An archive of arrays has no shape.
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:
-        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file."
+        text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
         raise OctaneError(text) from error
 
 
@@ -169,7 +169,13 @@ class Section:
                 block = self.image.read(region, memory)
             self.metrics.count("read", block.nbytes)
             with span("compute"):
-                return np.abs(block).mean(axis=0, dtype=np.float32), block.nbytes
+                bright = np.abs(block)
+                mean = bright.mean(axis=0, dtype=np.float32)
+                if not np.isfinite(mean).all():
+                    # NaN and Inf would end the comparison of overlaps.
+                    known = np.ma.masked_invalid(bright)
+                    mean = known.mean(axis=0, dtype=np.float32).filled(0)
+                return mean, block.nbytes
 
         found = read_blocks(
             self.tiling.tiles,

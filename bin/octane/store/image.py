@@ -7,7 +7,7 @@ under ``octane``.
 
 import lzma
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -204,6 +204,12 @@ def open_image(
     label = "".join(metadata.labels[channel : channel + 1])
     foreign: Attributes = {"channel": label} if label else {}
     own = foreign if metadata.octane is None else metadata.octane
+    for section in cast("list[Mapping[str, int]]", own.get("sections", [])):
+        if not section["start"] <= section["stop"] <= grid.shape[0]:
+            raise OctaneError(
+                f"{path} has {grid.shape[0]} planes and notes section {section['number']} in planes"
+                f" {section['start']} to {section['stop']}; correct octane.sections in metadata."
+            )
     return Image(path, array, grid, missing, own, place)
 
 

@@ -127,17 +127,23 @@ class MosaicGrid:
         return {name: list(getattr(self, name)) for name in names}
 
 
-def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
-    """Tile positions of one section from a CSV table; an error names the line."""
+def position_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV table of tile positions; an error where it is none."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             rows = list(csv.DictReader(stream))
     except (OSError, UnicodeDecodeError) as error:
-        raise OctaneError(f"{path} cannot be read as a table; give a CSV file.") from error
+        reason = getattr(error, "strerror", "it is no text")
+        raise OctaneError(f"{path} is no table ({reason}); give a CSV file.") from error
     if not rows or set(COLUMNS) - set(rows[0]):
         raise OctaneError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
+    return rows
+
+
+def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
+    """Tile positions of one section from a CSV table; an error names the line."""
     found: dict[Tile, Position] = {}
-    for line, row in enumerate(rows, start=2):
+    for line, row in enumerate(position_rows(path), start=2):
         try:
             if int(row["section"]) == section:
                 place = (float(row["y"]), float(row["x"]))

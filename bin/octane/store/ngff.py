@@ -146,10 +146,10 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
     content = read_json(path / "zarr.json") or read_json(path / ".zgroup")
-    if content is None:
+    if content is None or content.get("node_type") == "array":
         raise OctaneError(
-            f"{path} is not an OME-Zarr image (no zarr group in it); give the folder that holds "
-            "zarr.json or .zgroup."
+            f"{path} is not an OME-Zarr image (no zarr group in it); give the image's own folder, "
+            "copy it again where it came in part, or convert another format to OME-Zarr."
         )
     content = {"attributes": read_json(path / ".zattrs") or {}, **content}
     try:

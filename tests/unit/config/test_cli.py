@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from types import FrameType, SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -75,29 +73,6 @@ def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, mon
     monkeypatch.setenv("OCTANE_DEBUG", "1")
     with pytest.raises(OctaneError):
         launched(OctaneError("torn"))
-
-
-def frame(*modules):
-    """What a signal interrupts: a call in the first module, called from the second, and so on."""
-    called_from = None
-    for name in reversed(modules):
-        called_from = SimpleNamespace(f_globals={"__name__": name}, f_back=called_from)
-    return cast("FrameType", called_from)
-
-
-@pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
-)
-def test_a_signal_that_interrupts_zarr_comes_again_when_it_is_done(
-    own_signals, monkeypatch, number, error
-):
-    sent, came = [], threading.Event()
-    monkeypatch.setattr(os, "kill", lambda *given: (sent.append(given), came.set()))
-    cli._stop(number, frame("threading", "zarr.core.sync", "octane.store.image", "__main__"))
-    assert came.wait(30)
-    assert sent == [(os.getpid(), number)]
-    with pytest.raises(error):
-        cli._stop(number, frame("threading", "octane.pipeline.workers", "__main__"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -129,6 +129,10 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
         ("--no-allow-upsampling", "did you mean --allow-upsampling?"),
         ("--scale", "Argument --scale: expected at least one argument. See --help."),
         ("--dtype", "Argument --dtype: expected one argument. See --help."),
+        (
+            "--allow-upsampling=true",
+            "Argument --allow-upsampling takes no value: give it alone, or leave it out. See",
+        ),
         ("--dtype= --layout pile", "--layout is 'pile': input should be .* --dtype is '': "),
     ],
 )
@@ -145,3 +149,13 @@ def test_the_help_says_where_words_stand_and_shows_a_default_of_0():
     assert text.splitlines()[0].endswith(" SOURCE [OPTIONS] [-- COMMAND]")
     assert re.search(r"--lost-tiles INT\s+Tiles of each section .*\[default: 0\]", text)
     assert "[default: False]" not in text
+    with pytest.raises(
+        OctaneError, match=r"--sed; did you .* A command's own flags come after --\.$"
+    ):
+        Parser(main).arguments(["source", "python", "--sed", "3"])
+
+
+@pytest.mark.parametrize("number", ["-1e-3", "-5E+2", "-.5e1", "-7"])
+def test_a_negative_number_is_a_value_and_no_flag(number):
+    with pytest.raises(OctaneError, match=f"--dark-offset is '{re.escape(number)}': input should"):
+        parsed(StitchParameters, ["--dark-offset", number])

@@ -15,7 +15,7 @@ def lines(model, values, style="flag"):
 
 @pytest.mark.parametrize(
     ("style", "written"),
-    [("flag", "--shrink-factor"), ("parameter", "--shrink_factor"), ("key", "shrink_factor")],
+    [("flag", "--shrink-factor"), ("parameter", "--shrink_factor")],
 )
 def test_a_parameter_is_named_as_it_was_written(style, written):
     (line,) = lines(N4Parameters, {"shrink_factor": 0}, style)
@@ -31,10 +31,3 @@ def test_equal_problems_of_a_lists_members_are_one_line():
 def test_our_own_words_are_kept():
     (line,) = lines(WorkflowParameters, {"skip_n4": "no"}, "parameter")
     assert line == "--skip_n4 is 'no': write true or false."
-
-
-def test_only_the_problems_of_some_parameters():
-    with pytest.raises(ValidationError) as caught:
-        N4Parameters.model_validate({"strength": 2, "shrink_factor": 0})
-    (line,) = spelled(caught.value, N4Parameters, "key", {"strength", "mode"})
-    assert line.startswith("strength is 2: ")

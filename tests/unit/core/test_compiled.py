@@ -228,11 +228,11 @@ def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
         ("from octane.steps import preflight, report", ("numba", "llvmlite")),
         (
             "from octane.steps import n4, stack",
-            ("numba", "llvmlite", "rich", "pynvml", "numcodecs.registry"),
+            ("numba", "llvmlite", "pynvml", "numcodecs.registry"),
         ),
         (
             "from octane.steps import pyramid, resample, stitch",
-            ("SimpleITK", "rich", "pynvml", "numcodecs.registry"),
+            ("SimpleITK", "pynvml", "numcodecs.registry"),
         ),
         *((f"import {command}", ("zarr", "matplotlib", "numpy")) for command in COMMANDS),
         # Every task asks for versions.

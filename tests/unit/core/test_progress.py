@@ -1,14 +1,15 @@
-"""Progress: a line now and then in a log, a bar on a terminal, right however many threads count."""
+"""Progress: a line now and then, right however many threads count."""
 
 import io
 import logging
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from octane.core import progress as module
-from octane.core.progress import LINE_EVERY_S, IterationLog, progress
+from octane.core.progress import LINE_EVERY_S, IterationLog, Progress
 
 
 @pytest.fixture
@@ -28,27 +29,30 @@ def lines(caplog, monkeypatch):
 
 
 def test_without_a_terminal_a_line_comes_now_and_then_and_at_the_end(clock, lines):
-    with progress("RESAMPLE", 100) as advance:
-        for _ in range(100):
-            clock.now += 0.5
-            advance(4_000_000)
+    advance = Progress("RESAMPLE", 100)
+    for _ in range(100):
+        clock.now += 0.5
+        advance(4_000_000)
     assert len(lines.messages) == 5
     assert lines.messages[0] == "RESAMPLE: 20 of 100, 2.0 tiles/s, 8 MB/s, 40 s left"
     assert lines.messages[-1].startswith("RESAMPLE: 100 of 100, 2.0 tiles/s")
 
 
-def test_on_a_terminal_there_is_a_bar(monkeypatch, caplog):
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    with progress("STITCH", 4) as advance:
-        for _ in range(4):
-            advance(1000)
-    assert "STITCH" in terminal.getvalue()
-    assert "4/4" in terminal.getvalue()
-    assert caplog.messages == []
+def test_threads_lose_no_count(lines):
+    advance = Progress("N4", 2000)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(advance, range(2000)))
+    assert advance.done == 2000
+    assert advance.bytes == sum(range(2000))
+
+
+def test_on_a_terminal_lines_come_more_often(clock, lines, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    advance = Progress("STITCH", 100)
+    for _ in range(100):
+        clock.now += 0.5
+        advance(1000)
+    assert len(lines.messages) == 25
 
 
 def test_iterations_of_parts_that_are_fitted_together_share_the_lines(clock, lines):

@@ -9,8 +9,9 @@ from octane.gpu.inventory import (
     Gpu,
     GpuProcess,
     GpusUnavailableError,
-    SimulatedGpus,
     named,
+    simulated_gpus,
+    simulated_uuid,
     visible,
 )
 
@@ -63,20 +64,25 @@ def test_a_mig_instance_is_named_with_its_uuid():
     assert named(GPUS[2]) == f"GPU 2 ({FIRST})"
 
 
+def test_a_number_and_a_size_are_idle_gpus():
+    first, second = simulated_gpus("2x40GB")
+    assert (first.total, first.free, first.utilisation, first.processes) == (40e9, 40e9, 0, ())
+    assert (first.uuid, second.uuid) == (simulated_uuid(0), simulated_uuid(1))
+
+
 def test_a_file_gives_a_load_that_can_change(tmp_path):
     path = tmp_path / "gpus.json"
-    source = SimulatedGpus(str(path))
     path.write_text(json.dumps([{"total": 40, "free": 10, "processes": [[7, 30]]}]))
-    (gpu,) = source.read()
+    (gpu,) = simulated_gpus(str(path))
     assert (gpu.free, gpu.processes) == (10, (GpuProcess(7, 30),))
     path.write_text(json.dumps([{"total": 40, "fault": "lost"}]))
-    assert source.read()[0].fault == "lost"
+    assert simulated_gpus(str(path))[0].fault == "lost"
 
 
 @pytest.mark.parametrize("description", ["two", "2x", "2xmany", "/nowhere.json", "x40GB"])
 def test_what_cannot_be_understood_is_said(description):
     with pytest.raises(GpusUnavailableError, match=VARIABLE):
-        SimulatedGpus(description).read()
+        simulated_gpus(description)
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', '[{"free": 1}]'])
@@ -84,4 +90,4 @@ def test_a_file_that_is_no_list_of_gpus_is_said(tmp_path, content):
     path = tmp_path / "gpus.json"
     path.write_text(content)
     with pytest.raises(GpusUnavailableError, match=VARIABLE):
-        SimulatedGpus(str(path)).read()
+        simulated_gpus(str(path))

@@ -40,8 +40,6 @@ def folder(tmp_path):
 class Source:
     """GPUs from a list of answers, the last of them for ever; an error is raised."""
 
-    simulated = False
-
     def __init__(self, *answers):
         self.answers = list(answers)
         self.reads = 0
@@ -60,7 +58,7 @@ def reading(monkeypatch):
 
     def use(*answers):
         source = Source(*answers)
-        monkeypatch.setattr(leases, "gpu_source", lambda: source)
+        monkeypatch.setattr(leases, "gpu_reader", lambda: source.read)
         return source
 
     return use
@@ -162,7 +160,7 @@ def test_the_default_of_auto_is_five_minutes_and_of_gpu_no_limit(monkeypatch):
 
     def wait(self, limit, on_wait, **_):
         given.append(limit)
-        return leases.Lease(self.source.read()[0], self.required)
+        return leases.Lease(self.read()[0], self.required)
 
     monkeypatch.setattr(Taker, "wait", wait)
     for backend in ("auto", "gpu"):
@@ -256,11 +254,12 @@ def test_an_unknown_backend_and_impossible_figures_are_refused(memory, more, wor
 
 def test_folder_and_gpus_are_the_nodes_own_unless_the_environment_says_so(monkeypatch, folder):
     assert leases.default_folder() == folder
-    assert leases.gpu_source().simulated
+    assert leases.gpu_reader()()[0].name == "simulated GPU"
     monkeypatch.delenv("OCTANE_GPU_LOCK_DIR")
     monkeypatch.delenv(VARIABLE)
     assert leases.default_folder() == Path("/var/tmp/octane-gpu-leases")
-    assert isinstance(leases.gpu_source(), nvml.Nvml)
+    monkeypatch.setattr(nvml.Nvml, "read", lambda _: ())
+    assert leases.gpu_reader()() == ()
 
 
 def test_leases_need_nothing_but_python_and_nvml_and_so_can_be_taken_elsewhere():

@@ -125,6 +125,12 @@ def test_a_setting_and_a_fact_of_one_name_and_value_are_two(entities):
     assert found["#usage-backend-gpu"]["propertyID"] == "backend"
 
 
+def test_settings_that_differ_in_a_sign_alone_are_two():
+    masks = ["/a/b c.tif", "/a/b_c.tif", "/a/b%20c.tif"]
+    found = entities_of([(f"n4_{m}", record("n4", 0, "a.zarr", mask=m)) for m in masks])
+    assert [e["value"] for e in of(found, "PropertyValue") if e["name"] == "n4_mask"] == masks
+
+
 def test_the_library_of_ro_crates_reads_it(tmp_path):
     for name in FILES:
         place = tmp_path / name

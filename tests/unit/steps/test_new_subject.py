@@ -60,6 +60,12 @@ def test_what_the_data_do_not_tell_is_asked_for(data):
     assert (found["resolution"].value, found["resolution"].stated) == (10, True)
 
 
+def test_every_missing_section_is_named_up_to_some(data, write_mosaic):
+    for last, words in ((6, "section 2, 4, 5. As"), (40, ", 18, 19 and 20 more. As")):
+        write_mosaic(f"data/section_{last:02d}.ome.zarr", VOXELS, TILE, (3.5, 4.0, 4.0))
+        assert words in settings(data)["allow_missing_sections"].found[0]
+
+
 def test_what_the_data_tell_is_stated(known):
     found = settings(known)
     assert (found["overlap"].value, found["overlap"].stated) == ((0.2, 0.2), False)
@@ -79,10 +85,14 @@ def test_a_channel_is_chosen_and_stated(write_foreign):
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_table_of_positions_takes_the_place_of_the_overlap(known, beside):
     table = (known.parent if beside else known) / "positions.csv"
-    table.write_text("\ufeffsection,row,column,y,x\n", encoding="utf-8")
+    table.write_text("\ufeffsection,row,column,y,x\n1,0,0,0,0\n", encoding="utf-8")
     found = settings(known)
     assert found["positions"].value == str(table)
     assert not found["overlap"].stated
+    table.write_text("x_mm;y_mm\n1;2\n", encoding="utf-8")
+    words = f"{re.escape(str(table))} must have the columns section, row, column, y, x; correct"
+    with pytest.raises(OctaneError, match=words):
+        settings(known)
     assert "positions" not in settings(known, overlap="0.1")
 
 
@@ -101,9 +111,9 @@ def test_gpus_that_work_and_that_an_allocation_allows_are_counted(monkeypatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
         cards = ", ".join(["A40 (48 GB)"] * count)
         expected = {"gpu_count": Setting(count, [f"Found: {cards}."])} if count else {}
-        assert gpu_settings(Mock(read=read)) == expected
+        assert gpu_settings(read) == expected
     read.side_effect = GpusUnavailableError("the driver is too old")
-    assert gpu_settings(Mock(read=read)) == {}
+    assert gpu_settings(read) == {}
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from octane.config.params import ExecutionParameters, ResampleParameters, StitchParameters
 from octane.pipeline.workers import PROCESS_BYTES
@@ -282,6 +283,29 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
     )
     moved = metrics.figures["refinement_micrometer"]["max"]
     assert 0 < moved <= 5.0 * np.sqrt(2) + 1e-6
+
+
+def test_voxels_that_are_no_numbers_stay_where_they_are(rng, write_mosaic, stitch):
+    tissue = ndimage.gaussian_filter(rng.random((4, 84, 84), np.float32), (0, 2, 2)) + 1
+    parts = (slice(0, 48), slice(36, 84))
+    voxels = np.block([[tissue[:, y, x] for x in parts] for y in parts])
+    # The first in an overlap and the last in none; a pixel without any number is in the second.
+    lost = np.zeros(voxels.shape, bool)
+    lost[1, 40, 44] = lost[2, 70:72, 20] = lost[:, 60, 60] = True
+    made = []
+    for name, where in (("whole.zarr", False), ("lacking.zarr", lost)):
+        source = write_mosaic(name, np.where(where, np.float32(np.nan), voxels), (4, 48, 48))
+        again = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
+        image, metrics = stitch(source, execution=again, overlap=(0.25, 0.25), refine=True)
+        made.append((image.array.opened[:], metrics))
+    (whole, metrics), (lacking, other) = made
+    unknown = ~np.isfinite(lacking)
+    # Interpolated between four pixels in its plane.
+    assert lost.sum() <= unknown.sum() <= 4 * lost.sum()
+    np.testing.assert_allclose(lacking[~unknown], whole[~unknown], rtol=0.02)
+    assert np.isfinite(list(other.figures["seams"].values())).all()
+    for tile, place in metrics.figures["positions"].items():
+        np.testing.assert_allclose(other.figures["positions"][tile], place, atol=1)
 
 
 def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monkeypatch):

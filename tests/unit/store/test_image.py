@@ -106,6 +106,16 @@ def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denie
         open_image(path).missing_chunks()
 
 
+@pytest.mark.parametrize(("start", "stop"), [(10, 21), (10, 5)])
+def test_sections_beyond_a_cropped_volume_are_refused(write_image, voxels, start, stop):
+    noted = {"name": "b", "number": 2, "start": start, "stop": stop}
+    whole = {"name": "a", "number": 1, "start": 0, "stop": 20}
+    path = write_image("a.ome.zarr", voxels, attributes={"sections": [whole, noted]})
+    words = f"a.ome.zarr has 20 planes and notes section 2 in planes {start} to {stop}; correct"
+    with pytest.raises(OctaneError, match=words):
+        open_image(path)
+
+
 @pytest.mark.parametrize(
     ("shape", "chunks", "shards"),
     [

@@ -134,6 +134,6 @@ def test_what_is_no_table_is_refused(row, write_table):
         read_positions(write_table([FIRST[:4]], "section,row,column,y"), 1, row)
     table = write_table([])
     table.write_bytes(b"\xff\xfe\x00\x01")
-    for path in (table, table.with_name("none.csv")):
-        with pytest.raises(OctaneError, match=path.name):
-            read_positions(path, 1, row)
+    for name, reason in ((table.name, "it is no text"), ("none.csv", "No such file or directory")):
+        with pytest.raises(OctaneError, match=rf"{name} is no table \({reason}\); give a CSV file"):
+            read_positions(table.with_name(name), 1, row)
