@@ -17,7 +17,7 @@ from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
 from octane.pipeline.lanes import Lane
 from octane.resample.gpu import TYPES, CudaResampler, device_bytes
-from octane.resample.operator import AxisOperator, interpolator
+from octane.resample.operator import interpolator
 from octane.store.image import Attributes
 from octane.store.writer import Level, create_image
 
@@ -164,16 +164,6 @@ def test_blocks_have_the_bits_of_the_whole(resampler_):
     block = array[tuple(taken for _, taken in parts)]
     result = pushed(resampler_, block, [axis for axis, _ in parts], batch=2)
     np.testing.assert_array_equal(result, whole[outputs])
-
-
-def test_windows_need_not_move_evenly(resampler_):
-    rng = np.random.default_rng(5)
-    array = voxels((6, 20, 24), "f4")
-    operators = [
-        AxisOperator(np.sort(rng.integers(0, n - taps + 1, m)), rng.normal(size=(m, taps)))
-        for n, m, taps in zip(array.shape, (4, 33, 19), (3, 7, 24), strict=True)
-    ]
-    check(resampler_, array, operators)
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f4"])

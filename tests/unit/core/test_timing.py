@@ -1,6 +1,7 @@
 """Time of a step: the innermost span counts, sums are exact, the pieces stay few, one bound."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,20 @@ def test_the_stage_that_took_most_has_one_word_and_one_remedy(stage, gpu, by, re
     assert found is not None
     assert (found.stage, found.by) == (stage, by)
     assert remedy in found.remedy
+
+
+def test_pieces_are_recorded_in_microseconds_of_the_start(clock):
+    timeline = Timeline()
+    with timeline.here():
+        for stage in ("read", "write", "read"):
+            with span(stage):
+                clock(0.5)
+    record = dict[str, Any](timeline.record())
+    assert record["unit"] == "microsecond"
+    assert record["tracks"][0]["stages"] == {
+        "read": "0+500000 1000000+500000",
+        "write": "500000+500000",
+    }
 
 
 def test_a_profiler_sees_every_span_and_the_parts_that_are_not_counted(monkeypatch, clock):

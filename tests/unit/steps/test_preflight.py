@@ -65,17 +65,6 @@ def volume(write_image):
     return write_image("brain.ome.zarr", ONES, attributes={"kind": "volume"})
 
 
-def test_a_volume_is_planned_by_the_name_of_its_link(plan, volume, tmp_path):
-    link = tmp_path / "staged" / "input.1"
-    link.parent.mkdir()
-    link.symlink_to(volume)
-    for source, name in ((volume, "brain"), (link, "input.1")):
-        made = plan(source)
-        assert made["kind"] == "volume"
-        assert made["items"] == [{"id": name, "file": ""}]
-        assert made["settings"]["resample"]["layout"] == "volume"
-
-
 def test_the_first_step_gets_the_voxel_size_of_a_tiff(plan, problems, tmp_path):
     path = tmp_path / "brain.ome.tif"
     tifffile.imwrite(path, ONES, metadata={"axes": "ZYX"})

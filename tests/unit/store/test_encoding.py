@@ -119,12 +119,3 @@ def test_an_inner_chunk_beyond_the_files_end_is_found(sharded, entries, entry):
     unreadable(array, "a/0/c/0/0/0 (inner chunk 0/1/0)", "not all in the file")
     # The others are as they were.
     DirectReader(own(array)).read((slice(0, 4), slice(0, 4), slice(0, 16)))
-
-
-def test_the_index_of_a_shard_is_read_once(sharded, entries):
-    array = sharded[0]
-    reader, expected = DirectReader(own(array)), array[:, :, :8]
-    reader.read((slice(0, 1), slice(0, 1), slice(0, 1)))
-    entries(0 * entries())
-    read = reader.read((slice(0, 4), slice(0, 8), slice(0, 8)))
-    assert read.tobytes() == expected.tobytes()

@@ -108,11 +108,6 @@ def stores(tmp_path_factory, create_v3, create_v2, any_bits):
     return [(array, array[:], DirectReader(own(array), fill_missing=True)) for array in arrays]
 
 
-def test_every_encoding_is_read_as_by_zarr(stores):
-    for _, expected, reader in stores:
-        same(reader.read(WHOLE), expected)
-
-
 regions = st.tuples(*(st.tuples(st.integers(0, n), st.integers(0, n)) for n in SHAPE)).map(
     lambda spans: tuple(slice(min(s), max(s)) for s in spans)
 )

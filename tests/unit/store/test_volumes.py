@@ -99,6 +99,14 @@ def test_what_is_written_lies_where_its_model_lies(like, voxels, tmp_path, suffi
         assert written.attributes == {**like.attributes, "kind": "volume", "step": "n4"}
 
 
+@pytest.mark.parametrize(("depth", "planes"), [(1, 16), (40, 40)])
+def test_blocks_of_a_file_are_planes_that_are_decoded_at_once(write_image, tmp_path, depth, planes):
+    voxels = np.zeros((100, 8, 8), np.float32)
+    like = open_volume(write_image("a.ome.zarr", voxels, chunks=(depth, 8, 8)))
+    with create_volume(tmp_path / "b.mha", like, "f4") as (_, size):
+        assert size == (planes, 8, 8)
+
+
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
 def test_a_file_cut_short_is_not_taken_for_whole(
     write_image, voxels, tmp_path, monkeypatch, suffix
