@@ -125,6 +125,33 @@ def test_a_context_that_was_there_before_outlives_the_work(tmp_path):
     assert printed(tmp_path, code) == ["done", "3"]
 
 
+def test_the_cpu_takes_over_with_the_same_result_and_the_context_is_released(tmp_path):
+    code = """
+    def work(share):
+        xp = share.xp
+        values = xp.arange(1000, dtype=xp.float64)
+        total = float((values * values).sum())
+        if share.device is not None:
+            # Handles of all kinds that CuPy would free as the process ends.
+            kernel = xp.RawKernel('extern "C" __global__ void f() {}', "f")
+            kernel((1,), (1,), ())
+            kept.extend([xp.cuda.Stream(), xp.cuda.Event(), kernel])
+            seen.append(total + float((xp.ones((2, 2)) @ xp.zeros((2, 2))).sum()))
+            xp.ones(10**13, xp.uint8)
+        return total
+
+    seen, kept = [], []
+    result, outcomes = on_device(work)
+    processes = [p.pid for gpu in Nvml().read() for p in gpu.processes or ()]
+    kept.clear()
+    print(outcomes[-1], seen[0] == result, os.getpid() in processes)
+    """
+    counts = tmp_path / "counts"
+    assert printed(tmp_path, code, EMU_COUNTS=str(counts)) == ["done", "True", "False"]
+    # Empty on a real GPU.
+    assert not counts.exists() or "STALE" not in counts.read_text(encoding="utf-8")
+
+
 @pytest.mark.emulated
 def test_a_gpu_that_cannot_compute_is_left_without_a_context(tmp_path):
     code = """

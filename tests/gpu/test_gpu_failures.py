@@ -30,7 +30,7 @@ RESAMPLE = ResampleParameters(resolution=(10.0, 10.0, 10.0))
 N4 = N4Parameters(mask="none", iterations=(2, 2), shrink_factor=(2, 2, 2))
 STEPS = {"RESAMPLE": RESAMPLE, "N4": N4}
 
-TRIES = """
+STEP = """
 from octane.config.params import *
 from octane.core.errors import OctaneError
 from octane.steps.n4 import correct_bias
@@ -40,6 +40,12 @@ import cupy
 step = {"RESAMPLE": resample_image, "N4": correct_bias}[sys.argv[2]]
 model = {"RESAMPLE": ResampleParameters, "N4": N4Parameters}[sys.argv[2]]
 parameters = model.model_validate_json(sys.argv[3])
+"""
+"""A step and its parameters, by name and as JSON."""
+
+TRIES = (
+    STEP
+    + """
 variable, backend = sys.argv[4:6]
 execution = ExecutionParameters(backend=backend, workers=2)
 run.PAUSE = 0.001
@@ -71,6 +77,7 @@ for number in map(int, sys.argv[6:]):
     if number and len(tries) == 1:
         break
 """
+)
 """A step with a failure at each number, in forked processes, until nothing fails."""
 
 
@@ -181,6 +188,40 @@ def test_a_gpu_that_is_lost_is_an_error_where_the_user_insists(step, write_input
         assert "the device is lost" in refused
         assert "--backend cpu" in refused
         assert "\n" not in refused
+
+
+COMPILED = (
+    STEP
+    + """
+import time
+from collections import Counter
+from octane.store import volumes, writer
+
+for module in (volumes, writer):  # blocks for several lanes
+    module.CHUNK, module.SHARD = 8, 16
+compiled, compile_ = Counter(), cupy.cuda.compiler._compile_module_with_cache
+
+def counted(source, options=(), *rest, **more):
+    compiled[source, options] += 1
+    time.sleep(0.02)
+    return compile_(source, options, *rest, **more)
+
+cupy.cuda.compiler._compile_module_with_cache = counted
+execution = ExecutionParameters(backend="gpu", workers=4)
+paths = folder / "input.zarr", folder / "output.zarr"
+step(*paths, parameters, InputParameters(), execution, sharing)
+print(len(compiled) > 2, max(compiled.values()))
+"""
+)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kernels_are_compiled_once_whatever_the_number_of_lanes(step, write_input, tmp_path):
+    """CuPy's cache has no lock: lanes that begin together would each compile all of them."""
+    more = {"mask": "tissue", "outside": "zero"} if step == "N4" else {}
+    words = [step, STEPS[step].model_copy(update=more).model_dump_json()]
+    found = printed(tmp_path, COMPILED, *words, CUPY_CACHE_DIR=str(tmp_path / "kernels"))
+    assert found == ["True", "1"]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -11,10 +11,10 @@ from n4_volumes import biased_ball
 from octane.core.arrays import to_host
 from octane.n4 import bspline
 from octane.n4 import fit as n4
-from octane.n4.apply import FieldPart, correct_block, divide
+from octane.n4.apply import divide
 from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
 from octane.n4.grid import FitVoxels
-from octane.n4.iteration import Moments, Sharpening, Steps, itk_variation, sharpen
+from octane.n4.iteration import Sharpening, Steps, sharpen
 
 SHAPE = (24, 40, 80)
 
@@ -112,15 +112,6 @@ def test_what_the_kernels_cannot_hold_is_fitted_on_arrays(cupy):
     np.testing.assert_allclose(found.lattice, fit(image, None, None, **options).lattice, atol=1e-5)
 
 
-def test_the_levels_end_where_they_do_on_the_cpu(cupy):
-    expected = fit(*inputs("masked"))
-    found = fit(*inputs("masked"), cupy.asarray)
-    assert [level.iterations for level in found.levels] == [
-        level.iterations for level in expected.levels
-    ]
-    near(found, expected)
-
-
 @pytest.mark.parametrize("name", ["whole", "masked", "weighted"])
 def test_a_repeated_fit_has_the_same_bits(cupy, name):
     first = fit(*inputs(name), cupy.asarray, iterations=(5, 5))
@@ -128,40 +119,6 @@ def test_a_repeated_fit_has_the_same_bits(cupy, name):
         again = fit(*inputs(name), cupy.asarray, iterations=(5, 5))
         np.testing.assert_array_equal(again.lattice, first.lattice)
         assert again.levels == first.levels
-
-
-def test_a_constant_image_has_no_bias(cupy):
-    found = n4.fit_bias_field(cupy.full((8, 9, 10), 7.0))
-    assert (found.lattice == 0).all()
-    assert [level.iterations for level in found.levels] == [0, 0, 0, 0]
-
-
-def test_an_iteration_copies_to_the_host_once_and_allocates_nothing(cupy, monkeypatch):
-    image = cupy.asarray(biased_ball(SHAPE))
-    assert n4.steps_for(cupy, image.shape, 200) is CudaSteps
-    steps = CudaSteps(FitVoxels(image, None, None, 1, CudaSteps.SLAB), Sharpening(200, 0.15, 0.01))
-    steps.begin_level((4, 4, 4))
-    lattice, moments = iterate(steps, cupy.zeros((4, 4, 4), cupy.float32))
-
-    launched = []
-    run = steps._run
-    monkeypatch.setattr(
-        steps, "_run", lambda name, *a, **k: (launched.append(name), run(name, *a, **k))
-    )
-    copied = []
-    asnumpy = cupy.asnumpy
-    monkeypatch.setattr(cupy, "asnumpy", lambda a: (copied.append(a.nbytes), asnumpy(a))[1])
-    pool = cupy.get_default_memory_pool()
-    before = pool.used_bytes(), pool.total_bytes()
-    for _ in range(5):
-        lattice, moments = iterate(steps, lattice)
-    assert (pool.used_bytes(), pool.total_bytes()) == before
-    assert copied == [32] * 5
-    each = "count_bins sharpen contract_x contract_y contract_z expand update finish"
-    assert launched == each.split() * 5
-    steps.running_variation(moments)
-    assert launched[40:] == ["change", "running_mean", "scatter"]
-    assert len(copied) == 6
 
 
 # The kernels
@@ -265,29 +222,6 @@ def test_the_running_mean_is_itk_s_bit_for_bit(cupy, n, spread):
     np.testing.assert_array_equal(to_host(mean), expected)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_the_stopping_measure_is_that_of_the_array_form(cupy, masked, monkeypatch):
-    image = biased_ball((13, 17, 43))
-    steps = first_level(cupy, image, image > 50 if masked else None)
-    lattice = cupy.zeros((4, 4, 4), np.float32)
-    for _ in range(3):
-        lattice, moments = iterate(steps, lattice)
-    n = steps.grid.size
-    changes = cupy.empty(n, np.float32)
-    places = (steps.columns, steps.starts, steps.n_rows, 4, steps.x.first, steps.x.evaluate)
-    steps._run("change", steps.n_rows, *places, steps.rows, steps.previous, n, changes)
-    p = to_host(changes)
-    d = p.astype(np.float64) - 1
-    np.testing.assert_allclose(moments, (d.sum(), np.square(d).sum(), abs(d).max()), rtol=1e-5)
-    whole = itk_variation(moments, n, lambda k: p[:k])
-    assert steps.running_variation(moments) == pytest.approx(whole, rel=1e-9)
-    # The rest of the voxels by their sums, the mean frozen.
-    monkeypatch.setattr(Moments, "head", lambda *_: 1000)
-    part = itk_variation(moments, n, lambda k: p[:k])
-    assert part != whole
-    assert steps.running_variation(moments) == pytest.approx(part, rel=1e-9)
-
-
 # The application
 
 
@@ -325,19 +259,3 @@ def test_the_correction_is_that_of_the_cpu_however_it_is_cut(cupy, source, targe
         cut = cupy.asarray(image[:, :, begin:end])
         part = apply_rows(cut, rows, axis(begin, end), strength, target)
         np.testing.assert_array_equal(to_host(part), whole[:, :, begin:end])
-
-
-@pytest.mark.parametrize("strength", [1.0, 0.5, 0.0])
-@pytest.mark.parametrize("dtype", ["f4", "u2"])
-def test_a_block_on_the_device_is_corrected_as_on_the_host(cupy, strength, dtype):
-    image = biased_ball((6, 9, 40)).astype(dtype)
-    lattice = np.random.default_rng(3).normal(0, 0.2, (4, 5, 6)).astype(np.float32)
-    part = FieldPart(lattice, (12, 18, 80), (slice(2, 8), slice(9, 18), slice(30, 70)))
-    found, expected = (
-        correct_block(block, [part], strength=strength, dtype="f4", with_field=True)
-        for block in (cupy.asarray(image), image)
-    )
-    for on_device, on_host in zip(found, expected, strict=True):
-        assert on_device is not None
-        assert on_host is not None
-        np.testing.assert_allclose(to_host(on_device), on_host, rtol=1e-6)

@@ -1,16 +1,11 @@
 """The step N4 on an NVIDIA GPU: whole volumes against the CPU, copies, kernels compiled once."""
 
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
-import zarr
+from foreign_images import foreign_image
 from n4_volumes import biased_ball
 
 from octane.config.params import (
@@ -25,9 +20,7 @@ from octane.pipeline.lanes import Lane
 from octane.steps.n4 import correct_bias
 from octane.store.volumes import open_volume
 
-PROJECT = Path(__file__).resolve().parents[2]
 SHAPE = (24, 36, 40)
-MICROMETERS = {"type": "space", "unit": "micrometer"}
 
 
 @pytest.fixture
@@ -61,26 +54,12 @@ def nifti(path, voxels):
     return path
 
 
-def ome_zarr(path, voxels):
-    """OME-Zarr 0.4, whose arrays have a byte order."""
-    group = zarr.open_group(path, mode="w", zarr_format=2)
-    axes = [{"name": name, **MICROMETERS} for name in "zyx"]
-    scale = [{"type": "scale", "scale": [10.0, 10.0, 10.0]}]
-    datasets = [{"path": "0", "coordinateTransformations": scale}]
-    group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": datasets}]
-    array = group.create_array(
-        "0", shape=voxels.shape, dtype=voxels.dtype, chunks=(16, 16, 16),
-        chunk_key_encoding={"name": "v2", "separator": "/"},
-    )  # fmt: skip
-    array[...] = voxels
-    return path
-
-
 @pytest.mark.parametrize("dtype", ["f4", "u2", "i2", "u1", "i4", ">u2", ">f4"])
 def test_a_volume_is_corrected_as_on_the_cpu(cupy, correct, tmp_path, dtype):
     voxels = biased_ball(SHAPE).astype(dtype)
     if dtype.startswith(">"):
-        source = ome_zarr(tmp_path / "v.ome.zarr", voxels)
+        source = foreign_image(tmp_path / "v.ome.zarr", voxels, chunks=(16, 16, 16))
+        # OME-Zarr 0.4, whose arrays have a byte order.
         assert open_volume(source).dtype == dtype
     else:
         source = nifti(tmp_path / "v.nii.gz", voxels)
@@ -104,7 +83,7 @@ def test_blocks_are_corrected_by_the_kernel(correct, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kept", [True, False])
 def test_blocks_are_copied_from_page_locked_memory(cupy, correct, tmp_path, monkeypatch, kept):
     voxels = biased_ball(SHAPE)
-    source = ome_zarr(tmp_path / "v.ome.zarr", voxels)
+    source = foreign_image(tmp_path / "v.ome.zarr", voxels, chunks=(16, 16, 16))
     # More than a block needs, and less than the volume beside it.
     least = PROCESS_BYTES + (2 * 4 + BLOCK_BYTES + 2) * voxels.size
     to_device, kinds = Lane.to_device, set()
@@ -117,55 +96,3 @@ def test_blocks_are_copied_from_page_locked_memory(cupy, correct, tmp_path, monk
     metrics = correct(source, "gpu", memory="2GB" if kept else f"{least}B")[1]
     assert metrics.figures["kept_in_memory"] == kept
     assert kinds == {cupy.cuda.runtime.memoryTypeHost}
-
-
-def test_kernels_are_compiled_once_whatever_the_number_of_lanes(tmp_path):
-    """CuPy's cache has no lock: lanes that begin together would each compile all of them."""
-    code = """
-    import sys, time
-    from collections import Counter
-    from pathlib import Path
-    import cupy
-    import numpy as np
-    import zarr
-    from octane.config.params import (
-        ExecutionParameters, InputParameters, LeaseParameters, N4Parameters,
-    )
-    from octane.steps import n4
-
-    compiled = Counter()
-    compiler = cupy.cuda.compiler
-    compile_ = compiler._compile_module_with_cache
-
-    def counted(source, options=(), **more):
-        compiled[source, options] += 1
-        time.sleep(0.02)
-        return compile_(source, options, **more)
-
-    compiler._compile_module_with_cache = counted
-    folder = Path(sys.argv[1])
-    n4.correct_bias(
-        folder / "v.ome.zarr",
-        folder / "n4.ome.zarr",
-        N4Parameters(shrink_factor=4, iterations=(2,), mask="tissue", outside="zero"),
-        InputParameters(),
-        ExecutionParameters(backend="gpu", workers=4, memory="2GB"),
-        LeaseParameters(gpu_lock_dir=folder / "leases", gpu_timeout=60),
-        save_bias_field=folder / "field.ome.zarr",
-    )
-    print(len(compiled) > 10, max(compiled.values()))
-    """
-    voxels = np.tile(biased_ball((8, 12, 100)), 11).astype(np.uint16)
-    ome_zarr(tmp_path / "v.ome.zarr", voxels)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), tmp_path],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(PROJECT / "bin"), os.environ.get("PYTHONPATH", "")]),
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    assert done.stdout.split() == ["True", "1"]

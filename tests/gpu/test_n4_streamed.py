@@ -2,16 +2,14 @@
 
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import cupyx
 import numpy as np
 import pytest
+from gpu_process import PROJECT, printed
 from n4_volumes import biased_ball
 
 from octane.core.arrays import to_host
@@ -19,7 +17,6 @@ from octane.core.errors import OctaneError
 from octane.n4 import streamed
 from octane.n4.fit import n4_bias_field_correction
 
-PROJECT = Path(__file__).resolve().parents[2]
 SHAPE = (48, 40, 80)
 correct = partial(n4_bias_field_correction, shrink_factor=4, iterations=(3, 2))
 
@@ -186,9 +183,7 @@ def test_the_example_of_the_documents_gives_what_the_cpu_does():
 
 
 CODE = """
-    import os, sys
     import cupy, cupyx
-    import numpy as np
     from n4_volumes import biased_ball
     from octane.n4 import streamed
     from octane.n4.fit import n4_bias_field_correction
@@ -208,45 +203,33 @@ CODE = """
 """
 
 
-def in_process(code, *arguments, **options):
+def in_process(folder, code, *arguments, **options):
     """Run code behind `CODE`; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CODE) + textwrap.dedent(code), *arguments],
-        env={
-            **os.environ,
-            **options,
-            # Before the emulation's own, which its `run` has put there.
-            "PYTHONPATH": os.pathsep.join(
-                [str(PROJECT / "bin"), str(PROJECT / "tests" / "support"), os.environ["PYTHONPATH"]]
-            ),
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    return done.stdout.split()
+    # Before the emulation's own, which its `run` has put there.
+    path = [str(PROJECT / "bin"), str(PROJECT / "tests" / "support"), os.environ["PYTHONPATH"]]
+    both = textwrap.dedent(CODE) + textwrap.dedent(code)
+    return printed(folder, both, *arguments, PYTHONPATH=os.pathsep.join(path), **options)
 
 
 @pytest.mark.emulated
 @pytest.mark.parametrize("current", [0, 1])
-def test_a_volume_on_another_device_is_corrected_there(current):
+def test_a_volume_on_another_device_is_corrected_there(tmp_path, current):
     """Also where that device is not the thread's own."""
     code = """
     expected, _ = correct(image)
     with cupy.cuda.Device(1):
         there = cupy.asarray(image)
-    with cupy.cuda.Device(int(sys.argv[1])):
+    with cupy.cuda.Device(int(sys.argv[2])):
         found, _ = correct(there)
         device = cupy.cuda.runtime.getDevice()
     print(found.device.id, device, abs(found.get() / expected - 1).max() < 1e-4)
     """
-    found = in_process(code, str(current), EMU_DEVICES="2")
+    found = in_process(tmp_path, code, str(current), EMU_DEVICES="2")
     assert found == ["1", str(current), "True"]
 
 
 @pytest.mark.emulated
-def test_streams_and_threads_in_any_order_give_the_same_bits():
+def test_streams_and_threads_in_any_order_give_the_same_bits(tmp_path):
     code = """
     import hashlib
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -260,13 +243,13 @@ def test_streams_and_threads_in_any_order_give_the_same_bits():
     print(hashlib.sha1(out).hexdigest(), repr(stopped.levels).replace(" ", ""))
     """
     modes = (("late", "forward"), ("eager", "backward"), ("random", "mixed"))
-    found = [in_process(code, EMU_MODE=mode, EMU_ORDER=order) for mode, order in modes]
+    found = [in_process(tmp_path, code, EMU_MODE=mode, EMU_ORDER=order) for mode, order in modes]
     assert found[0] == found[1] == found[2]
 
 
 def counts(path, code, *arguments):
     """Counts of the emulation for a process."""
-    in_process(code, *arguments, EMU_COUNTS=str(path))
+    in_process(path.parent, code, *arguments, EMU_COUNTS=str(path))
     found, launched = Counter(), 0
     for line in path.read_text().splitlines():
         kind, _, rest = line.partition(" ")
@@ -287,8 +270,8 @@ def test_every_voxel_goes_up_once_and_down_once(tmp_path, resident):
     image, out = (cupyx.empty_pinned((64, 128, 160), "f4") for _ in range(2))
     image[...] = biased_ball(image.shape)
     streamed.SLAB = image.size // 8
-    if int(sys.argv[1]):
-        streamed._resident = lambda *_: int(sys.argv[1])
+    if int(sys.argv[2]):
+        streamed._resident = lambda *_: int(sys.argv[2])
     correct(image, mask=image > 50, out=out, xp=cupy)
     """
     found = counts(tmp_path / "counts", code, str(resident))
@@ -304,7 +287,7 @@ def test_every_voxel_goes_up_once_and_down_once(tmp_path, resident):
 
 @pytest.mark.emulated
 def test_an_iteration_is_eight_launches_and_one_wait(tmp_path):
-    code = "correct(image, int(sys.argv[1]), out=out, xp=cupy)"
+    code = "correct(image, int(sys.argv[2]), out=out, xp=cupy)"
     few, many = (counts(tmp_path / "counts", code, str(n)) for n in (2, 5))
     more = {name: many[name] - few[name] for name in many if many[name] != few[name]}
     assert more["launches"] == 6 * 8

@@ -3,7 +3,6 @@
 import mmap
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 from octane.gpu.pinned import HostMemory, Transfers, whole_pages
@@ -59,17 +58,6 @@ def test_a_host_that_refuses_is_asked_once_and_the_run_goes_on(
             array[...] = 1
         taken.append(memory.take(10))
         assert [locked(array) for array in (before, *taken)] == [True, False, False, False]
-
-
-@pytest.mark.parametrize("why", ["switched off", "no GPU"])
-def test_ordinary_memory_is_not_locked(cupy, locked, why):
-    xp, pinned = {"switched off": (cupy, False), "no GPU": (np, True)}[why]
-    with HostMemory(xp, pinned=pinned, warn=pytest.fail) as memory:
-        taken = memory.take(70_000)
-        taken[...] = 9
-        assert not memory.pinned
-        assert not locked(taken)
-        assert taken.ctypes.data % mmap.PAGESIZE == 0
 
 
 def test_threads_share_it(cupy, locked):

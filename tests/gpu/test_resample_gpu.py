@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
 from octane.pipeline.lanes import Lane
 from octane.resample.gpu import TYPES, CudaResampler, device_bytes
-from octane.resample.operator import AxisOperator, interpolator
+from octane.resample.operator import interpolator
 from octane.store.image import Attributes
 from octane.store.writer import Level, create_image
 
@@ -88,12 +87,6 @@ def test_every_type_is_rounded_half_to_even_and_clipped(resampler_, dtype, made)
     with np.errstate(over="ignore"):
         array = np.array(line).astype(dtype).reshape(1, 1, -1)
     check(resampler_, array, same(array.shape), made)
-
-
-def test_every_float16_is_read_and_written(resampler_):
-    array = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(16, 64, 64)
-    for made in ("f4", "f2"):
-        check(resampler_, array, same(array.shape), made)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -171,16 +164,6 @@ def test_blocks_have_the_bits_of_the_whole(resampler_):
     block = array[tuple(taken for _, taken in parts)]
     result = pushed(resampler_, block, [axis for axis, _ in parts], batch=2)
     np.testing.assert_array_equal(result, whole[outputs])
-
-
-def test_windows_need_not_move_evenly(resampler_):
-    rng = np.random.default_rng(5)
-    array = voxels((6, 20, 24), "f4")
-    operators = [
-        AxisOperator(np.sort(rng.integers(0, n - taps + 1, m)), rng.normal(size=(m, taps)))
-        for n, m, taps in zip(array.shape, (4, 33, 19), (3, 7, 24), strict=True)
-    ]
-    check(resampler_, array, operators)
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f4"])
@@ -292,31 +275,3 @@ def test_the_command_writes_the_store_that_the_cpu_writes(tmp_path, mosaic, layo
         words = f"--resolution 10 --layout {layout} --backend {backend} --workers 4".split()
         run([*command, *words], tmp_path, **order)
     assert files(stores["gpu"]) == files(stores["cpu"])
-
-
-def test_each_kernel_is_compiled_once_for_all_lanes(tmp_path, mosaic):
-    code = """
-    import sys
-    from pathlib import Path
-
-    import cupy
-
-    from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
-    from octane.steps.resample import resample_image
-
-    compiled, create = [], cupy.cuda.nvrtc.createProgram
-
-    def created(source, *arguments):
-        compiled.append("band" in source)
-        return create(source, *arguments)
-
-    cupy.cuda.nvrtc.createProgram = created
-    execution = ExecutionParameters(backend="gpu", workers=4)
-    paths, wanted = map(Path, sys.argv[1:]), ResampleParameters(resolution=10.0)
-    resample_image(*paths, wanted, InputParameters(), execution)
-    print(sum(compiled))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code), mosaic, tmp_path / "result.ome.zarr"]
-    found = run(command, tmp_path, PYTHONPATH=str(PROJECT / "bin"), CUPY_CACHE_DIR=str(tmp_path))
-    # From uint16, in float32, to uint16.
-    assert found.split() == ["3"]

@@ -1,7 +1,5 @@
 """Where parameters may be given, and how settings reach tasks. The tasks are stubs."""
 
-import pytest
-
 GPU = ("RESAMPLE", "N4")
 """Processes with the label gpu_slot."""
 
@@ -96,18 +94,6 @@ def test_the_demo_runs_on_a_machine_of_one_core(succeeding, tmp_path):
     run = succeeding(
         *(tmp_path, "-stub", "-profile", "test"), env={"NXF_OPTS": "-XX:ActiveProcessorCount=1"}
     )
-    assert {row["cpus"] for row in run.trace} == {"1"}
-
-
-@pytest.mark.soak
-def test_text_that_means_false_on_a_machine_of_one_core(succeeding, phantom, tmp_path):
-    (tmp_path / "params.yml").write_text('scratch_dir: "false"\n', encoding="utf-8")
-    run = succeeding(
-        *(tmp_path, "-stub", "-params-file", "params.yml", "--input", f"{phantom}/mosaics"),
-        env={"NXF_OPTS": "-XX:ActiveProcessorCount=1"},
-    )
-    assert not scratch_of(run)
-    # The labels ask for up to 8 cores and 16 GB, and get what the machine has.
     assert {row["cpus"] for row in run.trace} == {"1"}
 
 

@@ -2,13 +2,11 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
 from octane.config.params import WorkflowParameters
 
-PROJECT = Path(__file__).resolve().parents[2]
 STEPS = {"PREFLIGHT", "RESAMPLE", "STITCH", "STACK", "N4", "PYRAMID", "REPORT"}
 
 SWITCHES = [

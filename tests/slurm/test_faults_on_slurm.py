@@ -38,27 +38,6 @@ def test_a_cancelled_job_is_tried_again(cluster, on_slurm, hold, stacked):
 
 
 @soak
-def test_a_job_that_is_cancelled_every_time_stops_the_run_which_can_be_gone_on_with(
-    cluster, on_slurm, hold, stacked
-):
-    held = hold("stack.py")
-    started = on_slurm.start(*SECTIONS_ALONE)
-    for attempt in (1, 2, 3):
-        cluster.command("scancel", held.jobs(attempt)[-1])
-    stopped = started.wait()
-    assert stopped.code == 1
-    assert ends(stopped, "STACK") == [("FAILED", "143")] * 3
-    # Slurm's own word for it may come into the job's log after Nextflow has read it.
-    ended = "STACK (mosaics) was ended from outside (exit 143), as a cancelled job is"
-    assert f"octane stopped: {ended}" in stopped.output
-    assert checksums(stopped.outdir) == {}
-    held.let_go()
-    run = on_slurm(*SECTIONS_ALONE, "-resume")
-    assert run.processes("COMPLETED") == {"STACK"}
-    assert checksums(run.outdir) == stacked
-
-
-@soak
 def test_a_drained_node_finishes_its_jobs_and_takes_the_next_when_it_is_back(
     cluster, on_slurm, hold, stacked
 ):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import zarr
+from foreign_images import foreign_image
 from hypothesis import settings
 from scipy import ndimage
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
@@ -141,49 +142,7 @@ def write_mosaic(write_image):
 @pytest.fixture
 def write_foreign(tmp_path):
     """Write an OME-Zarr image as others do: any version, axes, unit and transformations."""
-
-    def write(
-        name,
-        voxels,
-        *,
-        version="0.4",
-        axes="zyx",
-        unit="micrometer",
-        transforms=None,
-        common=None,
-        array="0",
-        labels=None,
-        **options,
-    ):
-        path = tmp_path / name
-        if transforms is None:
-            # Seconds between time points.
-            transforms = [{"type": "scale", "scale": [0.5] * (len(axes) - 3) + [10.0] * 3}]
-        types = {"t": "time", "c": "channel"}
-        group = zarr.open_group(path, mode="w", zarr_format=2 if version == "0.4" else 3)
-        if array is not None:
-            made = group.create_array(array, shape=voxels.shape, dtype=voxels.dtype, **options)
-            made[:] = voxels
-        multiscale = {
-            "axes": [
-                {"name": a, "type": types.get(a, "space")}
-                | ({} if unit is None or a in types else {"unit": unit})
-                for a in axes
-            ],
-            "datasets": [{"path": "0", "coordinateTransformations": list(transforms)}],
-            **({} if common is None else {"coordinateTransformations": common}),
-        }
-        content = {"multiscales": [multiscale]}
-        if labels is not None:
-            content["omero"] = {"channels": [{"label": label} for label in labels]}
-        if version == "0.4":
-            multiscale["version"] = "0.4"
-            group.attrs.update(content)
-        else:
-            group.attrs.update({"ome": {"version": version, **content}})
-        return path
-
-    return write
+    return lambda name, voxels, **how: foreign_image(tmp_path / name, voxels, **how)
 
 
 def create(folder, version, shape, chunks, *, dtype="f4", **more):

@@ -67,27 +67,6 @@ def test_what_was_not_measured_is_said_and_what_is_unknown_is_an_error(tmp_path)
         filled("<!-- figures: unknown -->\n")
 
 
-def test_tables_of_a_gpu_can_be_made(tmp_path):
-    devices = {name: {"median": 1.5, "command_seconds": 20.0} for name in ("gpu", "cpu")}
-    rates = {"to_device": 12.0, "to_host": 11.0, "both_at_once": 20.0}
-    copies = {"bytes": 1 << 20, "memory": "pinned", "GB_per_s": rates}
-    fit = {"shape": [64, 256, 256], "fit": devices, "host_to_host": {"median": 0.25}}
-    tile = {"store": "zstd", "ms_per_tile": {"pcie_floor": 2, "read_and_decode": 2, "gpu": 2}}
-    tile["ms_per_tile"]["cpu"] = 2
-    record = {
-        "transfers": {"cases": [copies]},
-        "n4": {"cases": [{**fit, "command": devices}]},
-        "resample": {"end_to_end": [tile]},
-        "cold_start": {"command_seconds": {"n4": {"empty": [9.0, 8.0, 7.0], "warm": [3.0] * 3}}},
-    }
-    (tmp_path / "gpu.json").write_text(json.dumps(record))
-    assert "| 1 | pinned | 12.0 | 11.0 | 20.0 |" in TABLES["gpu-transfers"](tmp_path)
-    row = "| 64 x 256 x 256 | 1.500 | 1.500 | 0.250 | 20.0 | 20.0 |"
-    assert row in TABLES["gpu-n4"](tmp_path)
-    assert "| zstd | 2.0 | 2.0 | 2.0 | 2.0 |" in TABLES["gpu-resample"](tmp_path)
-    assert "| `bin/n4.py` | 8.0 | 3.0 |" in TABLES["gpu-cold-start"](tmp_path)
-
-
 def test_the_agreement_with_itk_is_within_the_bounds_in_every_case():
     record = results("n4", "agreement")
     assert record["bounds"] == {"one_minus_r": 1e-8, "median": 1e-5, "max": 2e-4}

@@ -36,7 +36,6 @@ typedef int16_t s16;
 typedef int32_t s32;
 typedef int64_t s64;
 typedef unsigned __int128 u128;
-typedef __int128 s128;
 typedef _Float16 h16;
 
 struct Launch {
@@ -138,38 +137,10 @@ static inline float fused(float a, float b, float c) {
 static inline double fused(double a, double b, double c) {
   return __builtin_fma(a, b, c);
 }
-static inline h16 fused(h16 a, h16 b, h16 c) {
-  return (h16)((double)a * (double)b + (double)c);
-}
-template <class T>
-static inline T add_rounded(int mode, T x, T y) {
-  Rounding rounding(mode);
-  volatile T a = x, b = y, result = a + b;
-  return result;
-}
-template <class T>
-static inline T mul_rounded(int mode, T x, T y) {
-  Rounding rounding(mode);
-  volatile T a = x, b = y, result = a * b;
-  return result;
-}
-template <class T>
-static inline T div_rounded(int mode, T x, T y) {
-  Rounding rounding(mode);
-  volatile T a = x, b = y, result = a / b;
-  return result;
-}
 template <class T>
 static inline T fused_rounded(int mode, T x, T y, T z) {
   Rounding rounding(mode);
   volatile T a = x, b = y, c = z, result = fused(a, b, c);
-  return result;
-}
-template <class To, class From>
-static inline To convert_rounded(int mode, From x) {
-  Rounding rounding(mode);
-  volatile From from = x;
-  volatile To result = (To)from;
   return result;
 }
 template <class T>
@@ -185,31 +156,11 @@ static inline T max_number(T a, T b) {
   return a > b || (a == b && !std::signbit((double)a)) ? a : b;
 }
 template <class T>
-static inline T min_nan(T a, T b) {
-  return is_nan(a) || is_nan(b) ? (T)NAN : min_number(a, b);
-}
-template <class T>
-static inline T max_nan(T a, T b) {
-  return is_nan(a) || is_nan(b) ? (T)NAN : max_number(a, b);
-}
-template <class T>
-static inline T op_sqrt(T x) {
-  return std::sqrt(x);
-}
-template <class T>
 static inline T op_rcp(T x) {
   return 1 / x;
 }
-template <class T>
-static inline T op_rsqrt(T x) {
-  return (T)(1 / std::sqrt((double)x));
-}
 // The hardware's approximations are taken as exact to the last bit.
 static inline float op_ex2(float x) { return (float)std::exp2((double)x); }
-static inline float op_lg2(float x) { return (float)std::log2((double)x); }
-static inline float op_sin(float x) { return (float)std::sin((double)x); }
-static inline float op_cos(float x) { return (float)std::cos((double)x); }
-static inline float op_tanh(float x) { return (float)std::tanh((double)x); }
 template <class T>
 static inline T to_integral_rni(T x) {
   return (T)std::nearbyint(x);
@@ -218,18 +169,6 @@ template <class T>
 static inline T to_integral_rzi(T x) {
   return (T)std::trunc(x);
 }
-template <class T>
-static inline T to_integral_rmi(T x) {
-  return (T)std::floor(x);
-}
-template <class T>
-static inline T to_integral_rpi(T x) {
-  return (T)std::ceil(x);
-}
-static inline h16 to_integral_rni(h16 x) { return (h16)nearbyintf((float)x); }
-static inline h16 to_integral_rzi(h16 x) { return (h16)truncf((float)x); }
-static inline h16 to_integral_rmi(h16 x) { return (h16)floorf((float)x); }
-static inline h16 to_integral_rpi(h16 x) { return (h16)ceilf((float)x); }
 // Of a whole number: clamped to what the integer holds, 0 for NaN.
 template <class To, class From>
 static inline To float_to_int(From from) {
@@ -243,14 +182,6 @@ static inline To float_to_int(From from) {
 
 // Integers
 
-template <class To, class From>
-static inline To int_saturated(From from) {
-  typedef std::numeric_limits<To> Limits;
-  s128 x = from;
-  return x<(s128)Limits::min() ? Limits::min() : x>(s128) Limits::max()
-             ? Limits::max()
-             : (To)x;
-}
 template <class T>
 static inline T min_of(T a, T b) {
   return a < b ? a : b;
@@ -287,38 +218,6 @@ static inline T atomic_add(char* p, T v) {
 template <class T>
 static inline T atomic_min(char* p, T v) {
   return atomic<T>(p, [=](T old) { return v < old ? v : old; });
-}
-template <class T>
-static inline T atomic_max(char* p, T v) {
-  return atomic<T>(p, [=](T old) { return v > old ? v : old; });
-}
-template <class T>
-static inline T atomic_exch(char* p, T v) {
-  return atomic<T>(p, [=](T) { return v; });
-}
-template <class T>
-static inline T atomic_cas(char* p, T expected, T v) {
-  return atomic<T>(p, [=](T old) { return old == expected ? v : old; });
-}
-template <class T>
-static inline T atomic_and(char* p, T v) {
-  return atomic<T>(p, [=](T old) { return old & v; });
-}
-template <class T>
-static inline T atomic_or(char* p, T v) {
-  return atomic<T>(p, [=](T old) { return old | v; });
-}
-template <class T>
-static inline T atomic_xor(char* p, T v) {
-  return atomic<T>(p, [=](T old) { return old ^ v; });
-}
-template <class T>
-static inline T atomic_inc(char* p, T v) {
-  return atomic<T>(p, [=](T old) { return old >= v ? 0 : old + 1; });
-}
-template <class T>
-static inline T atomic_dec(char* p, T v) {
-  return atomic<T>(p, [=](T old) { return !old || old > v ? v : old - 1; });
 }
 
 // Fibers
@@ -375,7 +274,6 @@ struct Meeting {
   unsigned arrived, alive;
   u64 phase;
   int true_now, true_before;  // how many threads brought a true value
-  unsigned met_before;
   std::vector<Warp> warps;
   std::string fault;
 };
@@ -396,7 +294,6 @@ static void yield() {
 static void open_barrier(Meeting& m) {
   if (!m.arrived || m.arrived != m.alive) return;
   m.true_before = m.true_now;
-  m.met_before = m.arrived;
   m.arrived = m.true_now = 0;
   m.phase++;
 }
@@ -410,9 +307,6 @@ static int barrier(bool value) {
   open_barrier(m);
   while (m.phase == phase) yield();
   return m.true_before;
-}
-static bool barrier_and(bool value) {
-  return barrier(value) == (int)meeting->met_before;
 }
 
 static void open_warp(Meeting::Warp& warp) {

@@ -22,27 +22,12 @@ WIDTH = {"pred": 1} | {
 } | {"f16": 16, "f32": 32, "f64": 64}  # fmt: skip
 SPACES = ("param", "global", "shared", "local", "const")
 ROUNDINGS = {"rz": "FE_TOWARDZERO", "rm": "FE_DOWNWARD", "rp": "FE_UPWARD"}
-COMPARISONS = {
-    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
-    **{"lo": "<", "ls": "<=", "hi": ">", "hs": ">="},
-}
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 SPECIAL = {
     **{f"%tid.{a}": f"thread.{a}" for a in "xyz"},
     **{f"%ntid.{a}": f"launch.block_{a}" for a in "xyz"},
     **{f"%ctaid.{a}": f"block.{a}" for a in "xyz"},
     **{f"%nctaid.{a}": f"launch.grid_{a}" for a in "xyz"},
-    "%laneid": "thread.lane",
-    "%warpid": "(thread.id / 32)",
-    "WARP_SZ": "32u",
-    "%clock": "0u",
-    "%clock64": "0ull",
-    "%smid": "0u",
-    "%nsmid": "1u",
-    "%lanemask_eq": "(1u << thread.lane)",
-    "%lanemask_lt": "((1u << thread.lane) - 1)",
-    "%lanemask_le": "((2u << thread.lane) - 1)",
-    "%lanemask_gt": "(~((2u << thread.lane) - 1))",
-    "%lanemask_ge": "(~((1u << thread.lane) - 1))",
 }
 SIGNATURE = "Launch& launch, Block& block, Thread& thread, char* params, char* shared"
 ARRAY = r"((?:\[\d*\])*)"
@@ -456,8 +441,6 @@ class Kernel:
     def do_ret(self, i):
         return "return;"
 
-    do_exit = do_ret
-
     def do_mov(self, i):
         to, source = i.operands
         whole = unsigned(i.type) if i.type != "pred" else "pred"
@@ -489,8 +472,6 @@ class Kernel:
         check = self.check(space, "p", width * len(to))
         return f"{{ char* p = {pointer}; {check} {loads} }}"
 
-    do_ldu = do_ld
-
     def do_st(self, i):
         space, width = self.space(i), WIDTH[i.type] // 8
         values = items_of(i.operands[1])
@@ -503,15 +484,14 @@ class Kernel:
         return f"{{ char* p = {pointer}; {check} {stores} }}"
 
     def do_cvta(self, i):
-        value = self.read(i.operands[1], "u64")
-        if i.one_of("shared", "shared_cta"):
-            value += f" {'-' if 'to' in i.modifiers else '+'} (u64)(size_t)shared"
-        return self.write(i.operands[0], "u64", value)
+        if "global" not in i.modifiers:
+            raise Untranslatable(f"{self.name}: {i.text}")
+        return self.write(i.operands[0], "u64", self.read(i.operands[1], "u64"))
 
     def do_atom(self, i):
         to, address, *values = i.operands
         space = "shared" if self.space(i).startswith("shared") else "global"
-        kind = i.one_of("add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec")
+        kind = i.one_of("add", "min")
         of = integer(i.type)
         given = ", ".join(self.read(x, of) for x in values)
         update = self.write(to, of, f"atomic_{kind}<{cpp_type(of)}>(p, {given})")
@@ -520,26 +500,13 @@ class Kernel:
 
     # Floating point
 
-    def rounded(self, i, function: str, operator: str) -> str:
-        values = self.floats(i)
-        mode = ROUNDINGS.get(i.one_of(*ROUNDINGS))
-        if mode:
-            return self.write_float(i, f"{function}_rounded({mode}, {', '.join(values)})")
-        return self.write_float(i, f"({f' {operator} '.join(values)})")
-
     def do_float_add(self, i):
-        return self.rounded(i, "add", "+")
+        if i.one_of(*ROUNDINGS):
+            raise Untranslatable(f"{self.name}: {i.text}")
+        operator = {"add": "+", "sub": "-", "mul": "*", "div": "/"}[i.name]
+        return self.write_float(i, f"({f' {operator} '.join(self.floats(i))})")
 
-    def do_float_sub(self, i):
-        x, y = self.floats(i)
-        mode = ROUNDINGS.get(i.one_of(*ROUNDINGS))
-        return self.write_float(i, f"add_rounded({mode}, {x}, -{y})" if mode else f"({x} - {y})")
-
-    def do_float_mul(self, i):
-        return self.rounded(i, "mul", "*")
-
-    def do_float_div(self, i):
-        return self.rounded(i, "div", "/")
+    do_float_sub = do_float_mul = do_float_div = do_float_add
 
     def do_float_fma(self, i):
         values = ", ".join(self.floats(i))
@@ -556,8 +523,9 @@ class Kernel:
         return self.write_float(i, f"std::fabs({self.floats(i)[0]})")
 
     def extreme(self, i):
-        kind = "nan" if "NaN" in i.modifiers else "number"
-        return self.write_float(i, f"{i.name}_{kind}({', '.join(self.floats(i))})")
+        if "NaN" in i.modifiers:
+            raise Untranslatable(f"{self.name}: {i.text}")
+        return self.write_float(i, f"{i.name}_number({', '.join(self.floats(i))})")
 
     do_float_min = do_float_max = extreme
 
@@ -566,8 +534,7 @@ class Kernel:
             raise Untranslatable(f"{self.name}: {i.text}")
         return self.write_float(i, f"op_{i.name}({self.floats(i)[0]})")
 
-    do_float_sqrt = do_float_rcp = do_float_rsqrt = approximation
-    do_float_ex2 = do_float_lg2 = do_float_sin = do_float_cos = do_float_tanh = approximation
+    do_float_rcp = do_float_ex2 = approximation
 
     # Integers
 
@@ -584,18 +551,13 @@ class Kernel:
         to, x, y, *added = i.operands
         width = WIDTH[i.type]
         of = unsigned(i.type)
-        if "wide" in i.modifiers:
+        if "wide" in i.modifiers and not added:
             wide = f"{integer(i.type)[0]}{2 * width}"
             value = f"(({wide}){self.read(x, i.type)} * ({wide}){self.read(y, i.type)})"
-            if added:
-                value = f"(u{2 * width}){value} + {self.read(added[0], f'u{2 * width}')}"
             return self.write(to, wide, value)
-        if "hi" in i.modifiers:
-            wide = f"{integer(i.type)[0]}{2 * width}"
-            product = f"({wide}){self.read(x, i.type)} * ({wide}){self.read(y, i.type)}"
-            value = f"({of})(({product}) >> {width})"
-        else:
-            value = f"({of})((u64){self.read(x, of)} * (u64){self.read(y, of)})"
+        if "lo" not in i.modifiers:
+            raise Untranslatable(f"{self.name}: {i.text}")
+        value = f"({of})((u64){self.read(x, of)} * (u64){self.read(y, of)})"
         if added:
             value = f"({value} + {self.read(added[0], of)})"
         return self.write(to, of, value)
@@ -666,20 +628,17 @@ class Kernel:
         unordered = f"(is_nan({x}) || is_nan({y}))"
         if name == "nan":
             return unordered
-        if name == "num":
-            return f"!{unordered}"
         if name == "ne":
             return f"({x} != {y} && !{unordered})"
-        if name in COMPARISONS and name[0] not in "h" and name not in ("lo", "ls"):
+        if name in COMPARISONS:
             return f"({x} {COMPARISONS[name]} {y})"
         return f"({x} {COMPARISONS[name[:-1]]} {y} || {unordered})"
 
     def do_setp(self, i):
-        combine = {"and": "&", "or": "|", "xor": "^"}.get(i.one_of("and", "or", "xor"))
+        if i.one_of("and", "or", "xor"):
+            raise Untranslatable(f"{self.name}: {i.text}")
         assigned = ""
         for value, to in zip(("v", "!v"), i.operands[0].split("|"), strict=False):
-            if combine:
-                value = f"({value} {combine} {self.read(i.operands[3], 'pred')}) != 0"
             if to.strip() != "_":
                 assigned += self.write(to.strip(), "pred", value)
         return f"{{ bool v = {self.comparison(i, i.type)}; {assigned} }}"
@@ -690,18 +649,15 @@ class Kernel:
         to, source = i.modifiers[-2], i.modifiers[-1]
         rounding = i.one_of("rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi") or "rn"
         value = self.read_float(i, i.operands[1], source)
-        mode = ROUNDINGS.get(rounding)
+        if rounding not in ("rn", "rni", "rzi") or ("sat" in i.modifiers and to[0] != "f"):
+            raise Untranslatable(f"{self.name}: {i.text}")
         if to[0] == "f":
             if source[0] == "f" and rounding.endswith("i"):
                 value = f"to_integral_{rounding}({value})"
-            if mode and (source[0] != "f" or WIDTH[to] < WIDTH[source]):
-                value = f"convert_rounded<{cpp_type(to)}>({mode}, {value})"
             return self.write_float(i, f"({cpp_type(to)})({value})", to)
         if source[0] == "f":
             whole = f"to_integral_{rounding}({value})"
             return self.write(i.operands[0], to, f"float_to_int<{cpp_type(to)}>({whole})")
-        if "sat" in i.modifiers:
-            value = f"int_saturated<{cpp_type(to)}>({value})"
         return self.write(i.operands[0], to, value)
 
     do_float_cvt = do_cvt
@@ -714,16 +670,12 @@ class Kernel:
             return "warp_barrier(thread);"
         reduces = "red" in i.modifiers
         number, *rest = i.operands[1:] if reduces else i.operands
-        if number != "0" or len(rest) != reduces:
+        if number != "0" or len(rest) != reduces or i.one_of("popc", "and"):
             raise Untranslatable(f"{self.name}: {i.text}")
         if not reduces:
             return "barrier(false);"
         value = self.read(i.operands[-1], "pred")
-        kind = i.one_of("popc", "and", "or")
-        if kind == "popc":
-            return self.write(i.operands[0], "u32", f"barrier({value})")
-        call = f"barrier({value}) != 0" if kind == "or" else f"barrier_and({value})"
-        return self.write(i.operands[0], "pred", call)
+        return self.write(i.operands[0], "pred", f"barrier({value}) != 0")
 
     do_barrier = do_bar
 

@@ -1,7 +1,6 @@
 """Commands as a person calls them: flags, and one sentence for an error."""
 
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import threading
 
 import pytest
 
-from octane import __version__
 from octane.config import cli
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.pipeline.workers import cores
@@ -75,50 +73,6 @@ def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, mon
     monkeypatch.setenv("OCTANE_DEBUG", "1")
     with pytest.raises(OctaneError):
         launched(OctaneError("torn"))
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments", "words"),
-    [
-        ("resample", ["a", "b.zarr", "--resoluton", "10"], "--resolution"),
-        ("resample", ["a", "b.zarr", "--resolution", "zero"], "--resolution is 'zero'"),
-        (
-            *("resample", ["a", "b.zarr", "--resolution", "10", "10"]),
-            "is '10 10': give one number, three in the order z y x, or z=4,y=4,x=4.",
-        ),
-        ("resample", ["a", "b.zarr", "--resolution", "0"], "--resolution is '0'"),
-        ("resample", ["a", "b.zarr", "c"], "'c'"),
-        ("resample", ["a"], "DESTINATION"),
-        ("resample", [], "SOURCE"),
-        ("n4", ["a", "b", "--backend", "tpu"], "--backend is 'tpu'"),
-        ("n4", ["a", "b", "--memory", "lots", "--workers", "0"], "--workers is '0'"),
-        ("n4", ["a", "b", "--memory", "4"], "'4' is not a size with its unit; write it like 4GB."),
-        ("stitch", ["a", "b.zarr", "--overlap", "1.5"], "--overlap is '1.5'"),
-        ("stack", ["out.zarr", "none_1.zarr"], "none_1.zarr does not exist"),
-        ("pyramid", ["none.nii", "out.zarr"], "none.nii does not exist"),
-        ("phantom", ["out", "--tiles", "0"], "--tiles is '0'"),
-        ("preflight", ["in", "out.json"], "--request"),
-        ("phantom", ["out", "--metrics", "."], ". is a folder; give the name of a file."),
-        ("n4", ["a", "b", "--preview", "."], ". is a folder; give the name of a file."),
-    ],
-)
-def test_what_is_wrong_is_one_sentence_on_standard_error(
-    own_signals, monkeypatch, capsys, project, tmp_path, command, arguments, words
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [f"{command}.py", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(project / "bin" / f"{command}.py"), run_name="__main__")
-    written = capsys.readouterr()
-    assert (caught.value.code, written.out) == (1, "")
-    (line,) = written.err.splitlines()
-    assert line.startswith("error: ")
-    assert words in line
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_version_is_the_packages(command):
-    assert command("n4", "--version").stdout.strip() == __version__
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -5,8 +5,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from octane.config.flags import Parser
 from octane.config.params import (
@@ -81,12 +79,6 @@ def test_flags_give_the_same_parameters_again(model):
     assert parsed(model, shlex.split(shlex.join(words))) == values
     assert {word for word in words if word.startswith("--")}
     assert model().flags() == []
-
-
-@given(st.floats(1e-6, 1e6, allow_nan=False), st.integers(1, 50))
-def test_numbers_keep_their_digits(length, count):
-    values = ResampleParameters(resolution=length, tiles_per_shard=count)
-    assert parsed(ResampleParameters, values.flags()) == values
 
 
 def test_what_follows_from_the_data_is_said_to():

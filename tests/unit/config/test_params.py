@@ -88,12 +88,6 @@ def test_what_is_out_of_range_is_refused(model, values):
 
 
 @pytest.mark.parametrize("model", STEPS.values(), ids=STEPS)
-def test_an_unknown_name_is_refused(model):
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        model(no_such_parameter=1)
-
-
-@pytest.mark.parametrize("model", STEPS.values(), ids=STEPS)
 def test_every_parameter_says_what_it_is(model):
     for name, info in model.model_fields.items():
         assert info.description, name
@@ -121,12 +115,6 @@ def test_every_parameter_says_what_it_is(model):
 )
 def test_a_size_is_read_with_its_unit(size, expected):
     assert bytes_of(size) == expected
-
-
-@pytest.mark.parametrize("size", ["", "GB", "-1GB", "4 GX", "4GB 2", "four", "1e9", "4", "4 i"])
-def test_what_is_no_size_is_refused(size):
-    with pytest.raises(ValueError, match="not a size"):
-        bytes_of(size)
 
 
 def test_the_command_follows_itk():

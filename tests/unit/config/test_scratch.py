@@ -3,8 +3,6 @@
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from octane.config.scratch import known_folder, read_scratch, require_scratch
 from octane.core.errors import OctaneError
@@ -20,13 +18,6 @@ def test_many_words_mean_the_work_directory(value):
 @pytest.mark.parametrize("value", [True, "true", "TRUE", "yes", "on", 1, "1"])
 def test_many_words_mean_the_nodes_tmpdir(value):
     assert read_scratch(value) is True
-
-
-@given(st.one_of(st.booleans(), st.text(), st.integers(), st.none()))
-def test_what_was_read_is_read_as_the_same_again(value):
-    once = read_scratch(value)
-    assert read_scratch(once) == once
-    assert read_scratch(" $SLURM_TMPDIR/a ") == "$SLURM_TMPDIR/a"
 
 
 def test_the_folder_of_a_value_is_known_where_it_can_be(monkeypatch, tmp_path):

@@ -20,14 +20,6 @@ def test_the_template_documents_every_parameter_of_a_subjects_run():
             assert str(entry.info.description) in " ".join(words.split())
 
 
-def test_a_value_is_stated_and_a_suggestion_is_a_comment():
-    text = config_text(["About."], {"overlap": Setting("0.2", ["Why."], stated=False)})
-    assert "    // Why.\n    // overlap = '0.2'\n" in text
-    assert text.startswith("// About.\n")
-    text = config_text([], {"overlap": Setting("0.2")})
-    assert "\n    overlap = '0.2'\n" in text
-
-
 def test_no_text_can_leave_its_quotes_or_its_comment():
     nasty = 'it\'s \\ ${x} "é"\n} process { 😀'
     text = config_text([f"About {nasty}"], {"subject": Setting(nasty, [f"Found {nasty}."])})
@@ -41,9 +33,3 @@ def test_no_text_can_leave_its_quotes_or_its_comment():
     lines = [line.strip() for line in text.splitlines()]
     assert not [line for line in lines if line.startswith("} process")]
     assert "\\" not in "".join(line for line in lines if line.startswith("//"))
-
-
-def test_the_records_folder_is_read_below_the_outdir():
-    text = template()
-    assert text.index("outdir = ") < text.index("includeConfig")
-    assert text.count("includeConfig") == 1

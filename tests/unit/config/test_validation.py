@@ -24,15 +24,6 @@ def test_a_parameter_is_named_as_it_was_written(style, written):
     assert line == f"Unknown parameter {line.split()[2]} did you mean {written}?"
 
 
-def test_a_name_like_no_other_gets_no_suggestion():
-    (line,) = lines(N4Parameters, {"qqq": 2})
-    assert line == "Unknown parameter --qqq; see --help for all."
-
-
-def test_every_problem_is_a_line():
-    assert len(lines(N4Parameters, {"strength": 2, "dtype": "float16", "qqq": 1})) == 3
-
-
 def test_equal_problems_of_a_lists_members_are_one_line():
     assert len(lines(N4Parameters, {"iterations": [-1, -1, -1]})) == 1
 

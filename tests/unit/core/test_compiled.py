@@ -4,16 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from types import FunctionType
 
 import numpy as np
 import pytest
 
-from octane.core.compiled import Kernel, compiled
-from octane.n4 import division
-from octane.n4 import kernels as n4_kernels
-from octane.resample import kernels as resample_kernels
+from octane.core.compiled import compiled
 
 MODULE = """
 from octane.core.compiled import compiled, inlined
@@ -160,12 +155,6 @@ def test_code_of_another_numba_or_system_is_made_again(start, tmp_path, other):
     assert len(files(tmp_path)) == len(kept) + 1 == 2
 
 
-def test_a_changed_helper_is_compiled_again(start, code):
-    assert finish(start()) == ("2.0\n", "")
-    (code / "twice.py").write_text(MODULE.replace("+ 1", "+ 9"))
-    assert finish(start()) == ("18.0\n", "")
-
-
 def test_a_changed_helper_of_another_helpers_file_is_compiled_again(start, code):
     head, _, kernel = MODULE.split("\n\n")
     (code / "first.py").write_text(MODULE)
@@ -176,10 +165,6 @@ def test_a_changed_helper_of_another_helpers_file_is_compiled_again(start, code)
     assert finish(start()) == ("2.0\n", "")
     (code / "first.py").write_text(MODULE.replace("+ 1", "+ 9"))
     assert finish(start()) == ("18.0\n", "")
-
-
-def abs_(n):
-    return abs(n)
 
 
 def fill(values, start, step):
@@ -227,12 +212,6 @@ def test_a_bound_kernel_runs_again_on_the_arrays_that_it_checked_once(tmp_path, 
         assert array[3, 4] == 7 + 19 * 2
 
 
-def test_a_kernel_can_be_made_again_in_the_place_of_one_that_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    for _ in range(20):
-        assert compiled("int64(int64)")(abs_)(-3) == 3
-
-
 def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     allocate = compiled("int64(int64)")(lambda n: np.zeros(n)[n - 1] + 2 * n)
@@ -241,17 +220,6 @@ def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
     assert (allocate(3), one(3)) == (6, 3)
     with pytest.raises(MemoryError):
         allocate(1 << 55)
-
-
-@pytest.mark.parametrize("module", [division, n4_kernels, resample_kernels])
-def test_whether_code_has_changed_is_seen_from_the_files_of_all_helpers(module):
-    named = [f.function if isinstance(f, Kernel) else f for f in vars(module).values()]
-    own = [f for f in named if isinstance(f, FunctionType) and f.__module__ == module.__name__]
-    used = [vars(module).get(name) for f in own for name in f.__code__.co_names]
-    helpers = [f for f in used if isinstance(f, FunctionType) and f is not compiled]
-    assert helpers
-    seen = compiled("void()")(own[0])._sources()
-    assert {Path(f.__code__.co_filename).read_bytes() for f in helpers} <= {*seen}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import fcntl
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -196,37 +195,6 @@ def test_an_object_is_whole_or_as_it_was(tmp_path):
     write_object(path, [b"new"])
     assert path.read_bytes() == b"new"
     assert [p.name for p in path.parent.iterdir()] == ["2"]
-
-
-def test_a_writer_that_is_killed_leaves_no_half_of_an_object(tmp_path, run_python):
-    path = tmp_path / "0"
-    write_object(path, [b"old"])
-    program = (
-        "import os, sys; from pathlib import Path\n"
-        "from octane.core.files import write_object\n"
-        "pieces = (b'half' if n == 0 else os.kill(os.getpid(), 9) for n in range(2))\n"
-        "write_object(Path(sys.argv[1]), pieces)\n"
-    )
-    run_python(program, path, check=False)
-    assert path.read_bytes() == b"old"
-    (left,) = (p for p in tmp_path.iterdir() if p != path)
-    assert (left.name.startswith(PARTIAL), left.read_bytes()) == (True, b"half")
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("to_disk", [True, False])
-def test_a_result_begins_its_way_to_the_disk_when_it_is_written(
-    tmp_path, monkeypatch, known, to_disk
-):
-    begun = []
-
-    def begin(descriptor, start, length, flags):
-        begun.append((os.fstat(descriptor).st_size, start.value, length.value, flags))
-
-    functions = SimpleNamespace(sync_file_range=begin) if known else SimpleNamespace()
-    monkeypatch.setattr(files, "CDLL", lambda _name: functions)
-    write_object(tmp_path / "0", [b"chunk", b"s"], to_disk=to_disk)
-    assert begun == ([(6, 0, 0, 2)] if known and to_disk else [])
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -57,31 +55,6 @@ def test_the_originals_of_staged_inputs_are_noted(monkeypatch, tmp_path):
     assert Metrics("n4").record()["inputs"] == expected
 
 
-def test_seconds_and_bytes_add_up_over_threads():
-    metrics, meet = Metrics("x"), Barrier(8)
-
-    def work(_):
-        meet.wait(10)
-        with metrics.timed("read"):
-            metrics.count("read", 3)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(800)))
-    assert metrics.bytes == {"read": 2400}
-    # Each thread has a track of its own.
-    assert [set(track.seconds) for track in metrics.timeline.tracks.values()] == [{"read"}] * 8
-
-
-def test_the_record_names_what_bounds_the_step():
-    metrics = Metrics("x", device={"backend": "gpu"})
-    assert metrics.record()["bound"] is None
-    metrics.timeline.track("main").seconds.update(fit=3.0, read=1.0)
-    record = metrics.record()
-    assert record["wall_seconds"] == {"fit": 3.0, "read": 1.0}
-    bound = dict[str, Any](record["bound"])  # ty: ignore[no-matching-overload]
-    assert (bound["stage"], bound["by"]) == ("fit", "GPU")
-
-
 def test_the_record_and_the_previews_are_files(tmp_path):
     values = np.array([0, np.nan, np.inf])
     metrics = Metrics("x")
@@ -108,3 +81,9 @@ def test_the_peak_is_the_own_one_and_not_that_of_who_started_the_process(run_pyt
     found = run_python("from octane.core.metrics import peak_memory; print(peak_memory())")
     assert 10e6 < int(found) < 400e6 < peak_memory()
     assert ballast.nbytes == 480e6
+
+
+def test_what_bounds_the_step_is_named_for_its_device():
+    metrics = Metrics("x", device={"backend": "gpu"})
+    metrics.timeline.track("main").seconds.update(fit=3.0, read=1.0)
+    assert dict[str, Any](metrics.record()["bound"])["by"] == "GPU"  # ty: ignore[no-matching-overload]

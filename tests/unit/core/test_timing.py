@@ -1,7 +1,5 @@
 """Time of a step: the innermost span counts, sums are exact, the pieces stay few, one bound."""
 
-import contextlib
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octane.core import timing
-from octane.core.timing import MOST, OTHER, Timeline, bound_of, moved, span
+from octane.core.timing import OTHER, Timeline, bound_of, moved, span
 
 STAGE = st.sampled_from(("read", "compute", "write"))
 
@@ -48,27 +46,6 @@ def test_seconds_are_moved_to_another_stage_and_the_piece_is_the_longer_ones(clo
             moved("read", 1)
     assert timeline.seconds() == {"read": 4, "decode": 4}
     assert [stage for *_, stage in timeline.tracks["main"].pieces()] == ["read", "decode"]
-
-
-def test_time_counts_when_the_work_fails(clock):
-    timeline = Timeline()
-    with contextlib.suppress(KeyError), timeline.here(), span("fit"):
-        clock(2)
-        raise KeyError
-    with span("later"):
-        clock(1)
-    assert timeline.seconds() == {"fit": 2}
-
-
-def test_a_lane_keeps_its_track_and_that_of_another_timeline_is_left_alone(clock):
-    first, second = Timeline(), Timeline()
-    for _ in range(2):
-        with first.on(first.track("lane 0")), first.here(), span("a"):
-            clock(1)
-            with second.here(), span("b"):
-                clock(2)
-    assert list(first.tracks) == ["lane 0"]
-    assert (first.seconds(), second.seconds()) == ({"a": 6}, {"b": 4})
 
 
 @given(st.lists(st.tuples(STAGE, st.integers(1, 1000)), min_size=1, max_size=400))
@@ -128,19 +105,18 @@ def test_the_stage_that_took_most_has_one_word_and_one_remedy(stage, gpu, by, re
     assert remedy in found.remedy
 
 
-def test_the_record_is_short_and_in_microseconds(clock):
+def test_pieces_are_recorded_in_microseconds_of_the_start(clock):
     timeline = Timeline()
     with timeline.here():
-        for number in range(5000):
-            with span("read" if number % 2 else "write"):
+        for stage in ("read", "write", "read"):
+            with span(stage):
                 clock(0.5)
     record = dict[str, Any](timeline.record())
-    (track,) = record["tracks"]
     assert record["unit"] == "microsecond"
-    assert sum(len(text.split()) for text in track["stages"].values()) <= MOST
-    start, _, length = track["stages"]["write"].split()[0].partition("+")
-    assert (int(start), int(length) > 0) == (0, True)
-    assert abs(record["started"] - time.time()) < 3600
+    assert record["tracks"][0]["stages"] == {
+        "read": "0+500000 1000000+500000",
+        "write": "500000+500000",
+    }
 
 
 def test_a_profiler_sees_every_span_and_the_parts_that_are_not_counted(monkeypatch, clock):

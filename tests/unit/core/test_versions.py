@@ -7,13 +7,7 @@ import tomllib
 from importlib.metadata import version
 
 from octane import __version__
-from octane.core.versions import PACKAGES, versions
-
-
-def test_each_is_what_the_packages_say():
-    for package in set(PACKAGES) & set(versions()):
-        assert versions()[package] == version(package)
-    assert {"numpy", "SimpleITK"} < set(versions())
+from octane.core.versions import versions
 
 
 def test_what_is_not_installed_is_left_out(monkeypatch, tmp_path):

@@ -118,10 +118,6 @@ def test_a_signal_that_a_thread_of_a_library_takes_is_the_commands_too(there, tm
     assert held(tmp_path) == []
 
 
-def test_it_starts_without_numpy(run_python):
-    assert run_python("import gpu_slot, sys; print('numpy' in sys.modules)") == "False"
-
-
 def test_a_command_may_answer_a_signal_and_gets_it_once(there):
     script = "trap 'echo got; exit 5' TERM; echo there; while :; do sleep 0.05; done"
     process = there("--memory", "4GB", command=("sh", "-c", script))

@@ -252,13 +252,6 @@ def test_an_unknown_backend_and_impossible_figures_are_refused(memory, more, wor
     assert parse_memory("4GB") == parse_memory(4 * GB) == 4 * GB
 
 
-def test_avoided_gpus_are_left_alone():
-    with lease("4GB", avoid=[FIRST]) as held:
-        assert uuid(held) == SECOND
-    with lease("4GB", avoid=[FIRST, SECOND]) as held:
-        assert (held.gpu, held.reason) == (None, "no other GPU is left to try")
-
-
 def test_folder_and_gpus_are_the_nodes_own_unless_the_environment_says_so(monkeypatch, folder):
     assert leases.default_folder() == folder
     assert leases.gpu_reader()()[0].name == "simulated GPU"

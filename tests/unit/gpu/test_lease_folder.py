@@ -148,16 +148,6 @@ print("holds", flush=True)
         yield start
 
 
-def test_a_forked_child_that_outlives_a_killed_parent_keeps_the_lease(folder, hold):
-    holder = hold("if os.fork(): os.kill(os.getpid(), 9)\nsys.stdin.readline()")
-    assert holder.wait() == -9
-    assert names(folder) == ["GPU-0.0"]
-    holder.stdin.write("\n")
-    holder.stdin.close()
-    assert holder.stdout.read() == ""  # the child has ended, and with it its descriptors
-    assert names(folder) == []
-
-
 def test_a_parent_that_releases_does_so_for_its_forked_children(folder, hold):
     holder = hold(
         """

@@ -122,25 +122,6 @@ def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_returned(on_gpu, tmp_
     assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("gpu", FIRST, False)
 
 
-def test_every_thread_of_the_work_can_choose_the_device(on_gpu):
-    devices = FakeDevices()
-
-    def work(share):
-        before = devices.depth
-        with share.active():
-            return before, devices.depth
-
-    assert on_gpu(work, devices=devices).result == (1, 2)
-
-
-def test_the_batch_is_halved_before_the_gpu_is_given_up(on_gpu):
-    done = on_gpu(fitting(2), batch=9)
-    assert done.result == 2
-    assert done.tries == [("out of memory", 9), ("out of memory", 4), ("done", 2)]
-    assert done.figures["attempts"][0]["detail"] == "9 do not fit"
-    assert done.log == [("open", FIRST)] + [("empty", FIRST)] * 3
-
-
 def test_what_a_failed_try_had_on_the_device_is_dropped_before_the_pool_is_returned(on_gpu):
     alive, seen = [], []
 
@@ -237,19 +218,6 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
     assert "CPU, because CuPy is not installed" in caplog.text
     with pytest.raises(OctaneError, match="CuPy is not installed; install CuPy"):
         on_gpu(where, backend="gpu", devices=devices)
-    assert not (tmp_path / "leases").exists()
-
-
-def test_cpu_makes_no_device_and_looks_for_none(on_gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "gpu_reader", lambda: pytest.fail("looked for a GPU"))
-
-    def work(share):
-        with share.active():  # nothing to choose
-            return share.xp
-
-    done = on_gpu(work, backend="cpu")
-    assert (done.result, done.log, done.tries) == (np, [], [("done", 1)])
-    assert done.figures["backend"] == done.metrics.device["backend"] == "cpu"
     assert not (tmp_path / "leases").exists()
 
 

@@ -1,16 +1,11 @@
 import numpy as np
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from octane.n4 import bspline
 
 points = st.integers(4, 40)
 axis = st.tuples(st.integers(2, 300), points)
-
-
-def random_lattice(shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def solve(values, weights, counts):
@@ -50,59 +45,6 @@ def test_basis_equals_the_recursion_and_parts_of_it_are_its_rows(sizes, data):
     start = data.draw(st.integers(0, sizes[0] - 1))
     stop = data.draw(st.integers(start, sizes[0]))
     np.testing.assert_array_equal(bspline.basis(*sizes, start, stop), matrix[start:stop])
-
-
-@settings(max_examples=25)
-@given(st.tuples(*[st.tuples(st.integers(2, 40), points)] * 3))
-def test_refining_keeps_the_curve(axes):
-    shape, counts = zip(*axes, strict=True)
-    coarse = random_lattice([min(c, 9) for c in counts]).astype(np.float64)
-    fine = bspline.refine(coarse)
-    assert fine.shape == tuple(2 * c - 3 for c in coarse.shape)
-    before, after = (
-        bspline.evaluate(c, [bspline.basis(*a) for a in zip(shape, c.shape, strict=True)])
-        for c in (coarse, fine)
-    )
-    # The last sample's step back from the end (a thousandth of a sample) is the same in both.
-    np.testing.assert_allclose(after, before, atol=2e-5)
-
-
-@settings(max_examples=30)
-@given(st.tuples(*[st.integers(2, 40)] * 3), st.tuples(*[st.integers(4, 9)] * 3), st.data())
-def test_a_region_equals_the_whole_bit_for_bit(shape, counts, data):
-    lattice = random_lattice(counts)
-    region = []
-    for n in shape:
-        start = data.draw(st.integers(0, n - 1))
-        region.append(slice(start, data.draw(st.integers(start, n))))
-    whole = bspline.evaluate_region(lattice, shape)
-    part = bspline.evaluate_region(lattice, shape, region)
-    assert whole.shape == shape
-    assert whole.dtype == np.float32
-    np.testing.assert_array_equal(part, whole[tuple(region)])
-
-
-def test_both_evaluations_agree_and_cache_blocks_change_nothing(monkeypatch):
-    lattice, shape = random_lattice((7, 5, 6)), (20, 31, 42)
-    bases = [bspline.basis(n, c) for n, c in zip(shape, lattice.shape, strict=True)]
-    expected = np.einsum("zc,yd,xe,cde->zyx", *bases, lattice)
-    whole = bspline.evaluate_region(lattice, shape)
-    np.testing.assert_allclose(whole, expected, atol=2e-6)
-    np.testing.assert_allclose(bspline.evaluate(lattice, bases), expected, atol=2e-6)
-    monkeypatch.setattr(bspline, "CACHED", 300)
-    np.testing.assert_array_equal(bspline.evaluate_region(lattice, shape), whole)
-
-
-@pytest.mark.parametrize(("n", "points"), [(2, 4), (16, 4), (64, 7), (50, 9), (5, 11), (333, 5)])
-def test_vectors_hold_the_basis(n, points):
-    basis, parts = bspline.vectors(bspline.axis_weights(n, points))
-    found = np.zeros((n + bspline.LANES, points), np.float32)
-    for (at, c), part in zip(parts, basis, strict=True):
-        # In order: what a vector has behind its span is that of the next.
-        found[at : at + bspline.LANES] = 0
-        found[at : at + bspline.LANES, c : c + 4] = part.reshape(4, -1).T
-    np.testing.assert_array_equal(found[:n], bspline.basis(n, points).astype(np.float32))
-    assert not found[n:].any()
 
 
 def test_products_in_parts_equal_the_product(monkeypatch):

@@ -86,11 +86,6 @@ def test_odd_shapes_and_slabs(shape, slab):
     check(biased_ball(shape), slab=slab, levels=(2, 2))
 
 
-@pytest.mark.parametrize("bins", [2, 50, 1000])
-def test_any_number_of_bins(bins):
-    check(biased_ball(SHAPE), bins=bins, levels=(2,))
-
-
 @settings(max_examples=25)
 @given(
     st.tuples(st.integers(2, 7), st.integers(2, 9), st.integers(2, 40)),

@@ -19,12 +19,6 @@ def mesh(shape, spacing=(10.0, 10.0, 10.0), *, section=False, **settings):
     return plan_mesh(shape, spacing, parameters, PATH, section=section)
 
 
-def test_what_is_given_is_taken_in_the_order_z_y_x():
-    found = mesh((60, 70, 80), control_points=(4, 5, 6), iterations=(3, 2))
-    assert found == Mesh((6, 5, 4), (3, 2), (2, 2, 2))
-    assert found.finest_spans == (6, 4, 2)
-
-
 @pytest.mark.parametrize(
     ("shape", "spacing", "levels"),
     [
@@ -41,17 +35,6 @@ def test_levels_follow_from_extent_and_voxel_size(shape, spacing, levels):
     found = mesh(shape, spacing)
     assert found.fitting_levels == levels
     assert found.iterations == (50,) * max(levels)
-
-
-@given(
-    st.tuples(*[st.integers(1, 3000)] * 3),
-    st.tuples(*[st.floats(0.5, 2000)] * 3),
-)
-def test_derived_knots_are_never_nearer_than_both_limits(shape, spacing):
-    found = mesh(shape, spacing)
-    for n, s, spans in zip(shape, spacing, found.finest_spans, strict=True):
-        distance = n * s / spans
-        assert spans == 1 or distance >= max(500, 25 * s) * (1 - 1e-9)
 
 
 def test_a_spline_distance_sets_the_spans_of_each_axis():

@@ -1,7 +1,5 @@
 """What a run will take is decided before it, and the memory is not exceeded by what is chosen."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,17 +54,6 @@ def test_thin_sections_keep_their_planes_and_their_mesh_is_not_refined_along_the
     found = plan(tmp_path, (200, 300, 300), sections=SECTIONS, mode="two_pass")
     assert found.keep[0].step == 1
     assert found.sections[0].mesh.fitting_levels[0] == 1
-
-
-def test_kept_planes_of_a_section_are_those_inside_it(tmp_path):
-    sections = [replace(SECTIONS[0], stop=90), replace(SECTIONS[1], start=90, stop=200)]
-    found = plan(
-        tmp_path, (200, 300, 300), sections=sections, mode="per_section", shrink_factor=(2, 2, 3)
-    )
-    planes = range(200)[found.keep[0]]
-    for part in found.sections:
-        assert all(part.start <= z < part.stop for z in planes[part.kept])
-    assert sum(len(planes[part.kept]) for part in found.sections) == len(planes)
 
 
 @pytest.mark.parametrize("settings", [{"z_profile_gain": True}, {"histogram_matching": "plane"}])

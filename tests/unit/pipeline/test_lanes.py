@@ -28,13 +28,6 @@ def run(metrics):
     return go
 
 
-@pytest.mark.parametrize("count", [0, 1, 100])
-def test_every_tile_is_done_once(run, count):
-    done = []
-    run(list(range(count)), lambda tile, lane: done.append(tile) or 1, workers=3)
-    assert sorted(done) == list(range(count))
-
-
 def test_reading_computing_and_writing_overlap(run):
     # Each tile waits in a stage of its own for the others: without overlap this would not end.
     together = threading.Barrier(3, timeout=20)
@@ -61,17 +54,6 @@ def test_a_lane_uses_its_buffers_and_what_it_keeps_again(run):
 
     run(list(range(50)), work, workers=2)
     assert 1 <= len(made) == len(seen) <= 2
-
-
-def test_a_buffer_takes_any_shape_and_type_and_grows(run):
-    def work(shape, lane):
-        block = lane.buffer("block", shape, np.complex64)
-        block[:] = 1j
-        assert block.shape == shape
-        assert lane.buffer("block", (2,), np.uint8).dtype == np.uint8
-        return block.nbytes
-
-    run([(2, 3), (40, 50), (1, 1)], work, workers=1)
 
 
 def test_an_error_names_the_tile_and_stops_the_others(run):

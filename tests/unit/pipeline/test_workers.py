@@ -14,30 +14,7 @@ from hypothesis import strategies as st
 
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
-from octane.core.timing import span
-from octane.pipeline.workers import READER, plan_workers, read_blocks, run_tiles
-
-
-@pytest.mark.parametrize("count", [0, 50])
-def test_results_come_in_the_order_of_the_tiles(count):
-    assert run_tiles(range(count), lambda n: n * n, workers=4) == [n * n for n in range(count)]
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_no_more_tiles_are_in_work_than_there_are_workers(workers):
-    lock, busy, most = threading.Lock(), 0, 0
-
-    def work(_):
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        time.sleep(0.005)
-        with lock:
-            busy -= 1
-
-    run_tiles(list(range(20)), work, workers=workers)
-    assert most <= workers
+from octane.pipeline.workers import plan_workers, read_blocks, run_tiles
 
 
 def test_a_signal_stops_the_tiles_that_have_not_begun():
@@ -122,22 +99,3 @@ def test_blocks_are_read_in_order_and_progress_counts_blocks_and_bytes(caplog, m
     assert found == [n * n for n in range(9)]
     (line,) = caplog.messages
     assert re.fullmatch(r"N4: reading: 9 of 9, [\d.]+ tiles/s, \d+ MB/s, 0 s left", line)
-
-
-def test_an_error_names_its_block_and_the_record_has_a_track_a_thread():
-    metrics = Metrics("n4")
-
-    def work(n):
-        with span("read"):
-            time.sleep(0.01)
-        if n == 5:
-            raise ValueError("broken")
-        return n, 1
-
-    with pytest.raises(ValueError, match="broken") as error:
-        read_blocks(
-            range(6), work, label="x", workers=2, metrics=metrics, describe=lambda n: f"block {n}"
-        )
-    assert error.value.__notes__ == ["while working on block 5"]
-    assert list(metrics.timeline.tracks) == [f"{READER} {n}" for n in range(2)]
-    assert 0.06 <= metrics.seconds["read"] < 1

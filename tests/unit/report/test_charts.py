@@ -2,8 +2,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from octane.report import charts
 from octane.report.charts import Axes, Chart
@@ -53,19 +51,6 @@ def test_points_are_joined_up_to_a_gap() -> None:
     assert places(path)[:, 1].tolist() == [axes.edges[3], axes.edges[2], axes.edges[2]]
 
 
-@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.sampled_from([0.0, 1.0]))
-def test_labels_are_round_and_few(low: float, extent: float, step: float) -> None:
-    axes = Axes((960, 300), (low, low + extent), (0.0, extent), ("x", "y"), step)
-    across, down = axes.ticks
-    assert len(across) <= 960 / 75 + 1
-    assert 3 <= len(down) <= 10
-    values = np.array([float(text) for _, text in down])
-    assert f"{values[1]:e}"[0] in "125"
-    np.testing.assert_allclose([place for place, _ in down], axes.down(values), atol=0.1)
-    if step:
-        assert all(place == round(place) for place in (float(text) for _, text in across))
-
-
 def test_the_profile_marks_boundaries_and_gaps() -> None:
     chart = CHARTS["profile"]
     shaded, cuts, *_ = chart.marks
@@ -86,9 +71,3 @@ def test_outlying_seams_are_named() -> None:
     assert "outlier" not in labels(CHARTS["seams, none"])
     # At the right end there is room for four bold digits of 8 pixels, 8 pixels from the dot.
     assert chart.words[0][0] + 8 + 4 * 8 <= chart.axes.size[0]
-
-
-def test_both_schemes_have_all_colours() -> None:
-    assert charts.LIGHT.keys() == charts.DARK.keys()
-    used = {mark.colour for chart in CHARTS.values() for mark in chart.marks}
-    assert used < charts.LIGHT.keys()

@@ -144,13 +144,6 @@ def test_a_chart_takes_the_colours_of_the_page_and_its_file_the_light_ones(whole
         assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_pages_of_many_sections_are_small(tmp_path: Path) -> None:
-    subject = Subject(tmp_path, edge=384)
-    for k in range(1, 21):
-        subject.stitch(k)
-    assert subject.report().stat().st_size < 1_000_000
-
-
 def test_before_and_after_share_one_scale_and_fields_another(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,21 +268,6 @@ def test_steps_may_be_switched_off(subject: Subject, steps: str) -> None:
     assert "GB/s" not in text
 
 
-def test_every_warning_is_shown_before_anything_else(subject: Subject) -> None:
-    subject.stitch(1)
-    subject.stack(2)
-    subject.n4(after=0.4)
-    edit(subject.records[2], warnings=["Something <odd> happened."])
-    text = Page(subject.report()).text
-    said = (
-        "STITCH left no record",
-        "The variation in tissue rose",
-        "higher after N4",
-        "Something <odd> happened.",
-    )
-    assert all(words in text[: text.index("Bias field correction")] for words in said)
-
-
 def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
     for k in range(1, 7):
         subject.stitch(k, seam=0.4 if k == 4 else None, uncovered=12 if k == 5 else 0)
@@ -320,21 +298,6 @@ def test_displacements_have_a_table_and_a_cut_before_and_after(subject: Subject)
     assert re.findall(r">(\d+)</text>", named) == ["2", "3"]
     assert 'alt="Central XZ plane before alignment"' in page
     assert 'alt="Central XZ plane after alignment"' in page
-
-
-def test_without_displacements_there_is_no_table_of_them(subject: Subject) -> None:
-    subject.stack(4)
-    assert "Displacement of each section" not in Page(subject.report()).text
-
-
-def test_a_section_alone_needs_no_number(subject: Subject) -> None:
-    subject.stitch(1)
-    subject.stack(1)
-    figures = json.loads(subject.records[0].read_text())["figures"]
-    edit(subject.records[0], figures=figures | {"section": None})
-    text = Page(subject.report()).text
-    words = " ".join(text.split())
-    assert re.search(r"section_01_stitch 9 6\.\d+ % 9\.\d+ % 0 – 14 150 µm ", words)
 
 
 @pytest.mark.parametrize(

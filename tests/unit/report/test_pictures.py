@@ -44,15 +44,6 @@ def test_rows_run_down_and_columns_to_the_right() -> None:
     assert pixels[100, 100] < 0.1
 
 
-def test_one_scale_covers_all_arrays_and_gives_equal_values_equal_greys() -> None:
-    dim = np.linspace(0, 100, 400).reshape(20, 20)
-    scale = pictures.grey_scale([dim, 4 * dim])
-    assert scale.low < 5
-    assert scale.high > 350
-    grey = middle(pictures.panel(np.full((20, 20), 100.0), (1, 1), scale, bar=False))[0]
-    assert grey == pytest.approx((100 - scale.low) / (scale.high - scale.low), abs=0.02)
-
-
 def test_scales_of_nothing_and_of_one_value_are_ranges() -> None:
     for value in (7.0, np.nan, 0.0):
         scale = pictures.grey_scale([np.full((3, 3), value)])
@@ -108,15 +99,3 @@ def test_a_slice_of_few_voxels_across_is_drawn(width: int) -> None:
     array = np.ones((500, width))
     assert pictures.panel(array, (10, 10), Scale(0, 1), longest=216).height == 216
     assert pictures.comparison([([("volume", array, Scale(0, 1))], (10, 10))])
-
-
-def test_a_comparison_is_a_png() -> None:
-    slices = [
-        ("before", np.random.default_rng(0).random((20, 30)), Scale(0, 1)),
-        ("field", np.ones((20, 30)), Scale(0.5, 2, True)),
-    ]
-    pixels = decoded(pictures.comparison([(slices, (10, 10))]))
-    assert pixels.shape[1] > pixels.shape[0]
-    # The field's colour bar shows both of its ends.
-    assert (pixels[..., 0] - pixels[..., 2]).max() > 0.2
-    assert (pixels[..., 2] - pixels[..., 0]).max() > 0.2

@@ -7,13 +7,6 @@ from octane.core.records import Record
 from octane.report.tables import performance, tables
 
 
-def test_seconds_of_waiting_for_a_gpu_are_summed():
-    leases = [{"gpu": {"backend": "gpu", "slot_wait_seconds": waited}} for waited in (30.0, 90.0)]
-    records = [Record(step="n4", figures=figures) for figures in ({}, *leases)]
-    assert performance(records)["waited"] == 120.0
-    assert performance(records[:1])["waited"] == 0
-
-
 def test_the_bound_of_a_step_is_that_of_its_tasks_together():
     walls = [{"read": 5.0, "compute": 4.0}, {"compute": 4.0}]
     records = [Record(step="resample", wall_seconds=of) for of in walls]

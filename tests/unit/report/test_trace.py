@@ -5,30 +5,13 @@ import json
 
 from octane.core.records import Recorded
 from octane.core.timing import Timeline, span
-from octane.report.trace import trace_content, trace_events
+from octane.report.trace import trace_content
 
 
 def recorded(started: float, **stages: str) -> Recorded:
     return Recorded.model_validate(
         {"started": started, "tracks": [{"name": "lane 0", "stages": stages}]}
     )
-
-
-def test_steps_are_processes_on_one_clock():
-    timelines = {
-        "N4": recorded(102.5, fit="0+1000"),
-        "RESAMPLE 1": recorded(100.0, read="0+10 30+5", write="10+20"),
-    }
-    events = trace_events(timelines)
-    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}  # ty: ignore
-    assert names == {1: "RESAMPLE 1", 2: "N4"}
-    found = [(e["pid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
-    assert found == [
-        (1, "read", 0, 10),
-        (1, "write", 10, 20),
-        (1, "read", 30, 5),
-        (2, "fit", 2_500_000, 1000),
-    ]
 
 
 def test_what_a_timeline_records_is_what_the_trace_takes():

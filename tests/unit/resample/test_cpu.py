@@ -82,21 +82,6 @@ def test_any_part_pushed_in_any_batches_gives_the_bits_of_the_whole(data):
     same_bits(stream(padded, parts, dtype, batches), expected)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "c8"])
-def test_every_length_and_offset_of_a_row_gives_the_same_bits(dtype):
-    # The end of a row, which is no whole vector, and what is there of a longer one.
-    array = voxels((4, 12, 76), dtype)
-    z, y = operators_of(array.shape[:2], (1.5, 2.5))
-    copy = interpolator(np.arange(76.0), 76)
-    whole = resample_arrays(array, [z, y, copy])
-    for length in range(1, 71):
-        for offset in (0, 1, 5):
-            part, needed = copy.part(slice(offset, offset + length))
-            assert part.size == length
-            result = stream(array[:, :, needed], [z, y, part], dtype)
-            np.testing.assert_array_equal(result, whole[:, :, needed])
-
-
 @pytest.mark.parametrize("taps", range(1, 40))
 def test_any_number_of_taps_is_summed_in_order(taps):
     rng = np.random.default_rng(taps)
@@ -137,16 +122,6 @@ def test_arrays_of_any_strides_are_taken_and_left_as_they_were(change):
     view.flags.writeable = view.base is not array
     same_bits(stream(view, operators, "f4"), resample_arrays(array, operators))
     np.testing.assert_array_equal(view, kept)
-
-
-def test_the_buffers_of_a_tile_serve_the_next_and_begin_cache_lines():
-    array = voxels((9, 12, 15), "u2")
-    own, places = CompiledResampler(), []
-    for _ in range(2):
-        result = stream(array, operators_of(array.shape, (2.0, 2.5, 3.0)), "u2", resampler=own)
-        places.append((own.buffer(len(array)).ctypes.data, result.ctypes.data))
-    assert places[0] == places[1]
-    assert all(place % 64 == 0 for place in places[0])
 
 
 def test_planes_that_are_too_small_are_refused():

@@ -57,14 +57,6 @@ def test_it_agrees_with_scipy(check, rng, dtype, target, spacing):
     assert result.dtype == dtype
 
 
-@pytest.mark.parametrize(("dtype", "computed"), [("uint8", "f4"), ("int16", "f4"), ("int32", "f8")])
-def test_integers_are_computed_in_a_type_that_holds_them(check, rng, dtype, computed):
-    info = np.iinfo(dtype)
-    array = rng.integers(info.min, info.max, (9, 12, 15), dtype=dtype, endpoint=True)
-    result = check(array, (1.0, 1.0, 1.0), (2.5, 2.5, 2.5))
-    assert result.dtype == computed
-
-
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"])
 @pytest.mark.parametrize(("target", "spacing"), FACTORS.values(), ids=FACTORS)
 def test_integers_are_the_rounded_definition(resampled_by_scipy, rng, dtype, target, spacing):

@@ -17,13 +17,12 @@ from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
-from octane.core.timing import OTHER
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.resample.stream import plan_stream, stream_resample
-from octane.store.image import Image, open_image
-from octane.store.writer import Level, create_image
+from octane.store.image import open_image
+from octane.store.writer import Level
 
 
 class Source:
@@ -98,14 +97,6 @@ def test_any_cut_of_any_volume_gives_the_same_bits(dtype, shape, target, owned, 
     assert (result.written == 1).all()
 
 
-@pytest.mark.parametrize("depth", [8, 16, 32])
-def test_a_slab_is_what_a_chunk_of_the_source_holds(depth):
-    voxels = noise((64, 40, 40), "float32")
-    _, source = stream(voxels, halved(voxels), (32, 20, 20), "float32", slab=depth)
-    assert source.largest == depth * 40 * 40
-    assert source.read_bytes == voxels.nbytes
-
-
 def test_slabs_are_cut_where_memory_is_short():
     voxels = noise((64, 400, 400), "float32")
     operators = halved(voxels, 8.0)
@@ -134,52 +125,7 @@ def test_slabs_of_chunks_that_are_read_in_parts_stay_in_the_cache(write_image, m
     assert slab() == 8
 
 
-@pytest.mark.parametrize(("width", "at_once"), [(64, 128), (96, 256)])
-def test_a_copy_holds_a_chunk_unless_others_would_be_decoded_again(
-    write_image, tmp_path, monkeypatch, width, at_once
-):
-    voxels, sizes, read = noise((8, 8, 300), "uint16"), [], Image.read
-    source = open_image(write_image("source.zarr", voxels, chunks=(8, 8, width)))
-    level, operators = Level.volume(source.grid), operators_of(voxels.shape, (1.0,) * 3)
-    plan = plan_stream(source, level, operators, "uint16", ExecutionParameters())
-
-    def noted(image, region, out=None):
-        sizes.append(len(range(300)[region[2]]))
-        return read(image, region, out)
-
-    monkeypatch.setattr(Image, "read", noted)
-    with create_image(tmp_path / "copy.zarr", [level], "uint16") as (writer,):
-        stream_resample(plan, writer, label="TEST", metrics=Metrics("test"))
-    assert max(sizes) == at_once
-
-
-def test_what_was_read_and_written_is_counted():
-    voxels, metrics = noise((10, 12, 14), "uint16"), Metrics("test")
-    result, _ = stream(
-        voxels, halved(voxels), (100, 100, 100), "float32", metrics=metrics, workers=1
-    )
-    assert metrics.bytes == {"read": voxels.nbytes, "written": result.voxels.nbytes}
-    assert set(metrics.seconds) == {"load", "read", "compute", "write", OTHER}
-
-
 def test_too_little_memory_is_said_before_anything_is_read():
     voxels = noise((10, 12, 14), "float32")
     with pytest.raises(OctaneError, match="--memory"):
         stream(voxels, halved(voxels), (4, 4, 4), "float32", memory="1kB")
-
-
-def test_an_error_names_the_block_and_the_source():
-    voxels = noise((10, 12, 14), "float32")
-
-    class Full:
-        def __setitem__(self, region, block):
-            raise OSError("no space")
-
-    operators = halved(voxels)
-    execution = ExecutionParameters(backend="cpu", workers=1)
-    plan = plan_stream(
-        Source(voxels), level_of(operators, (5, 6, 7)), operators, "float32", execution
-    )
-    with pytest.raises(OSError, match="no space") as caught:
-        stream_resample(plan, Full(), label="TEST", metrics=Metrics("test"))
-    assert "of source.zarr" in caught.value.__notes__[0]

@@ -1,6 +1,5 @@
 """N4 end to end: equal to SimpleITK, the same bits however it is cut, and what is refused."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ from n4_volumes import simpleitk
 
 from octane.config.params import ExecutionParameters, N4Parameters
 from octane.core.errors import OctaneError
-from octane.core.metrics import Metrics
 from octane.n4 import inputs, plan
 from octane.n4.fit import shrink_slices
 from octane.steps.n4 import correct_bias, prepare
@@ -169,20 +167,6 @@ def cut_small(monkeypatch):
         monkeypatch.setattr(module, "SHARD", 16)
 
 
-@pytest.mark.parametrize("shrink", [1, 2, 3, (5, 2, 7), 40])
-def test_blocks_give_the_voxels_that_shrinking_keeps(volume, biased, monkeypatch, shrink):
-    cut_small(monkeypatch)
-    factors = (shrink,) * 3 if isinstance(shrink, int) else shrink
-    keep = shrink_slices(SHAPE, factors)
-    read_part = partial(
-        inputs.read_strided, open_volume(volume), keep, np.float32, workers=2, metrics=Metrics("n4")
-    )
-    np.testing.assert_array_equal(read_part(finite=True), biased[keep])
-    whole = np.zeros(SHAPE, np.float32)
-    np.testing.assert_array_equal(read_part(whole=whole), biased[keep])
-    np.testing.assert_array_equal(whole, biased)
-
-
 @pytest.mark.parametrize(
     ("suffix", "dtype", "settings"),
     [
@@ -210,66 +194,6 @@ def test_many_blocks_give_the_bits_of_one(
     np.testing.assert_array_equal(read(alone), read(one))
     assert metrics.bytes["read"] == biased.astype(dtype).nbytes
     assert metrics.bytes["written"] == biased.astype(dtype).nbytes + biased.size * 4
-
-
-@pytest.mark.parametrize(
-    ("role", "voxels", "words"),
-    [
-        ("mask", np.full(SHAPE, 255, np.uint8), "255"),
-        ("mask", np.ones((26, 37, 43), np.uint8), "26 x 37 x 43 .* 26 x 37 x 44 .*resample it"),
-        ("mask", np.zeros(SHAPE, np.uint8), "no voxel"),
-        ("weights", np.full(SHAPE, -1, np.float32), "below 0"),
-        ("weights", np.full(SHAPE, np.nan, np.float32), "below 0 or NaN"),
-        ("weights", np.ones((4, 4, 4), np.float32), "another grid.*4 x 4 x 4 voxels"),
-    ],
-)
-def test_masks_and_weights_that_are_none_are_refused(
-    volume, write_image, correct, tmp_path, role, voxels, words
-):
-    path = write_image(f"{role}.ome.zarr", voxels)
-    assert str(path) in refused(correct, volume, words, tmp_path, **{role: str(path)})
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"mask": "none.nii"}, "does not exist"),
-        ({"outside": "zero"}, "--mask tissue"),
-        ({"section_starts": (0, 9, 9)}, "--section-starts"),
-        ({"section_starts": (0, 26)}, "--section-starts"),
-        ({"section_starts": (5, 3)}, "--section-starts"),
-        ({"name": "n4.png"}, "no format"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(volume, correct, tmp_path, settings, words):
-    refused(correct, volume, words, tmp_path, **settings)
-
-
-@pytest.mark.parametrize(
-    ("planes", "settings", "words"),
-    [
-        ([np.float32(7)] * 26, {}, "v.ome.zarr holds the one value 7"),
-        ([np.complex64(1)] * 26, {}, "v.ome.zarr holds complex64 .*real intensities"),
-        (
-            np.repeat([3, 5], 13).astype(np.float32),
-            {"mode": "per_section", "section_starts": (0, 13)},
-            "--mode global",
-        ),
-    ],
-)
-def test_volumes_without_a_field_are_refused(
-    write_image, correct, tmp_path, planes, settings, words
-):
-    voxels = np.broadcast_to(np.array(planes)[:, None, None], SHAPE)
-    refused(correct, write_image("v.ome.zarr", voxels), words, tmp_path, **settings)
-
-
-def test_outputs_are_kept(volume, correct, tmp_path):
-    (tmp_path / "field.ome.zarr").mkdir()
-    refused(correct, volume, "--overwrite", tmp_path, field=tmp_path / "field.ome.zarr")
-    correct(volume)
-    with pytest.raises(OctaneError, match="--overwrite"):
-        correct(volume)
 
 
 def test_the_tissue_is_found_section_by_section(write_image, correct, true_tissue):
@@ -331,23 +255,6 @@ def test_figures_against_the_truth(
     assert figures["cv_against_truth_before"] > 0.12
     assert 0.025 < figures["cv_against_truth_after"] < 0.08
     assert metrics.previews["true_field_z"].shape == metrics.previews["field_z"].shape
-
-
-def test_the_metrics_say_what_was_done(volume, correct):
-    path, metrics = correct(volume, iterations=(3, 4))
-    voxels = np.asarray(open_image(path).array.opened[:])
-    figures, record = metrics.figures, metrics.record()
-    assert figures["mask_fraction"] == 1
-    assert [level["iterations"] for level in figures["levels"]] == [3, 4]
-    assert [len(level["convergence"]) for level in figures["levels"]] == [3, 4]
-    assert figures["field_min"] < 1 < figures["field_max"]
-    assert figures["shrunk_shape"] == [13, 18, 22]
-    assert figures["shrunk_spacing"] == [20.0, 20.0, 20.0]
-    assert set(record["seconds"]) >= {"total", "shrink", "fit", "read", "compute", "write"}
-    assert metrics.previews["before_z"].shape == (18, 22)
-    assert metrics.previews["profile_before"].shape == (13,)
-    assert metrics.previews["histogram_before"].sum() > 0
-    np.testing.assert_array_equal(metrics.previews["slice_z"], voxels[len(voxels) // 2])
 
 
 def test_an_axis_of_one_voxel_is_warned_of(volume, correct):
@@ -554,15 +461,3 @@ def test_a_section_with_nothing_to_fit_is_named(write_image, biased, correct):
     assert metrics.figures["sections_skipped"] == ["section 2"]
     assert "section 2" in metrics.warnings[0]
     np.testing.assert_array_equal(read(path)[9:18], 3)
-
-
-def test_the_variation_of_each_section_is_noted(write_image, biased, correct):
-    source = write_image("v.ome.zarr", biased)
-    given = {"section_starts": STARTS, "shrink_factor": 1, "mask": None}
-    path, metrics = correct(source, **given)
-    found = metrics.figures["variation"]
-    assert [section["number"] for section in found] == [1, 2, 3]
-    for section, planes in zip(found, SECTIONS, strict=True):
-        for name, voxels in (("cv_before", biased), ("cv_after", read(path))):
-            own = voxels[planes].astype(np.float64)
-            assert section[name] == pytest.approx(own.std() / own.mean(), rel=1e-4)

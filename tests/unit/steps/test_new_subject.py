@@ -280,17 +280,6 @@ def test_a_volume_keeps_its_voxels(write_file):
     assert not found.keys() & {"overlap", "section_thickness", "allow_missing_sections"}
 
 
-def test_voxels_of_several_sizes_are_said(write_mosaic, tmp_path):
-    for number, size in ((1, 4.0), (2, 4.0), (3, 12.0)):
-        write_mosaic(f"data/section_{number}.ome.zarr", VOXELS, TILE, (size, 4.0, 4.0))
-    found = settings(tmp_path / "data")["resolution"]
-    assert found.value == 25
-    assert (
-        "The voxels are 12 x 4 x 4 micrometre or 4 x 4 x 4 micrometre (they differ)."
-        in found.found[0]
-    )
-
-
 def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
     for number in (1, 2):
         write_foreign(f"data/section_{number}.zarr", VOXELS, chunks=TILE, unit=None)

@@ -12,14 +12,12 @@ from octane.steps.phantom import (
     BACKGROUND,
     FOLD,
     FOLD_UM,
-    LAYERS,
     SCALE,
     TEAR,
     Subject,
     bias_field,
     displacements,
     make_phantom,
-    section_gain,
     shading,
     speckle,
     stage_errors,
@@ -41,15 +39,6 @@ def positions_of(folder):
         return list(csv.DictReader(stream))
 
 
-def test_a_subject_is_mosaics_positions_and_truth(write_phantom):
-    folder, _ = write_phantom(sections=2, tiles=(2, 3))
-    assert sorted(p.name for p in folder.iterdir()) == ["mosaics", "positions.csv", "truth"]
-    names = sorted(p.name for p in (folder / "mosaics").iterdir())
-    assert names == ["section_01.ome.zarr", "section_02.ome.zarr"]
-    rows = [(r["section"], r["row"], r["column"]) for r in positions_of(folder)]
-    assert sorted(rows) == list(itertools.product("12", "01", "012"))
-
-
 def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
     folder, parameters = write_phantom(sections=2, tiles=(2, 2))
     image = open_image(folder / "mosaics" / "section_02.ome.zarr")
@@ -60,13 +49,6 @@ def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
     assert image.attributes["section"] == {"number": 2, "thickness": 60.0}
     assert image.grid.spacing == (10.0, 5.0, 5.0)
     assert image.missing_chunks() == []
-
-
-def test_a_single_cut_row_is_its_own_chunk(write_phantom):
-    folder, _ = write_phantom(tiles=(1, 3), dtype="uint16")
-    tiling = MosaicGrid.of(first_section(folder))
-    assert (tiling.rows, tiling.columns, tiling.tile[1]) == (1, 3, 36)
-    assert first_section(folder).dtype == "uint16"
 
 
 def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path):
@@ -111,44 +93,14 @@ PARAMETERS = PhantomParameters(
     voxel_size=(5.0, 4.0, 3.0),
     overlap=(0.2, 0.3),
 )
-SUBJECT = Subject.of(PARAMETERS)
-AXES = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), SUBJECT.extent, strict=True)]
-
-
-def test_the_tissue_lies_in_a_darker_background():
-    values = tissue(SUBJECT, *AXES)
-    assert values.dtype == np.float32
-    assert values.shape == (9, 40, 50)
-    np.testing.assert_allclose(values[:, 0, 0], BACKGROUND, rtol=0.05)
-    assert values[4, 10:30, 15:35].mean() > 5 * BACKGROUND
-    assert values.min() >= BACKGROUND / 2
-    assert values.max() < 1.6
-
-
-def test_the_tissue_is_a_sum_of_smooth_steps_along_the_folded_radius():
-    ez, ey, ex = SUBJECT.extent
-    z, y, x = np.meshgrid(*AXES, indexing="ij")
-    at, v, u = z / ez, (y - ey / 2) / (0.44 * ey), (x - ex / 2) / (0.45 * ex)
-    angle, width = np.arctan2(v, u), 15 / (0.44 * min(ey, ex))
-    folds = 1 + 0.05 * np.sin(7 * angle + 4 * at) + 0.02 * np.sin(17 * angle - 9 * at)
-    radius = np.hypot(u, v) / (folds * (0.86 + 0.14 * np.sin(np.pi * at)))
-    layers = [0.06, *(reflectivity for _, reflectivity in LAYERS)]
-    expected = 0.06 + sum(
-        rise * (1 + np.tanh((outer - radius) / width)) / 2
-        for (outer, _), rise in zip(LAYERS, np.diff(layers), strict=True)
-    )
-    fibres = 0.12 * np.sin(2 * np.pi * (y + 0.6 * x) / 90)
-    expected += fibres * (1 + np.tanh((0.6 - radius) / (4 * width))) / 2
-    for side in (-0.2, 0.2):
-        hole = (1 - np.hypot((u - side) / 0.12, (v + 0.05) / 0.24)) / (8 * width)
-        expected -= (1.3 - 0.3) * (1 + np.tanh(hole)) / 2 * (radius < 1)
-    np.testing.assert_allclose(tissue(SUBJECT, *AXES), np.maximum(expected, 0.03), rtol=2e-7)
 
 
 def test_the_bias_runs_over_the_range_asked_for():
-    field = np.log(bias_field(SUBJECT, 0.5, *AXES))
+    subject = Subject.of(PARAMETERS)
+    axes = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), subject.extent, strict=True)]
+    field = np.log(bias_field(subject, 0.5, *axes))
     assert 0.6 < field.max() - field.min() <= 1.0
-    np.testing.assert_array_equal(bias_field(SUBJECT, 0.0, *AXES), 1)
+    np.testing.assert_array_equal(bias_field(subject, 0.0, *axes), 1)
 
 
 def test_shading_falls_from_the_centre_to_the_corners():
@@ -176,14 +128,6 @@ def test_the_stage_errs_within_its_limits_and_not_at_the_first_tile():
     assert np.abs(values[1:]).mean() > 3
     assert stage_errors(p, 0, tiles) == errors
     assert stage_errors(p, 1, tiles) != errors
-
-
-def test_sections_differ_in_brightness_by_the_steps_asked_for():
-    gains = [section_gain(1, k, 0.4) for k in range(50)]
-    assert np.exp(-0.4) <= min(gains) < 0.75
-    assert 1.3 < max(gains) <= np.exp(0.4)
-    assert section_gain(1, 3, 0.4) == gains[3]
-    assert section_gain(1, 3, 0) == 1
 
 
 def voxels_of(folder, number):

@@ -65,26 +65,6 @@ def volume(write_image):
     return write_image("brain.ome.zarr", ONES, attributes={"kind": "volume"})
 
 
-def test_a_folder_of_mosaics_is_planned(plan, mosaics):
-    made = plan(mosaics, resolution=25)
-    assert made["kind"] == "mosaic"
-    assert made["items"] == [
-        {"id": f"section_0{n}", "file": f"section_0{n}.ome.zarr"} for n in (1, 2)
-    ]
-    assert made["settings"]["resample"]["layout"] == "mosaic"
-
-
-def test_a_volume_is_planned_by_the_name_of_its_link(plan, volume, tmp_path):
-    link = tmp_path / "staged" / "input.1"
-    link.parent.mkdir()
-    link.symlink_to(volume)
-    for source, name in ((volume, "brain"), (link, "input.1")):
-        made = plan(source)
-        assert made["kind"] == "volume"
-        assert made["items"] == [{"id": name, "file": ""}]
-        assert made["settings"]["resample"]["layout"] == "volume"
-
-
 def test_the_first_step_gets_the_voxel_size_of_a_tiff(plan, problems, tmp_path):
     path = tmp_path / "brain.ome.tif"
     tifffile.imwrite(path, ONES, metadata={"axes": "ZYX"})
@@ -158,13 +138,6 @@ def test_a_foreign_stores_kind_shows_in_its_chunks(plan, write_foreign, chunks, 
     assert plan(source, overlap=0, **given)["kind"] == kind
 
 
-def test_sections_are_known_by_their_metadata(plan, write_image, tmp_path):
-    for n in (1, 2):
-        attributes = {"kind": "section", "section": {"number": n}}
-        write_image(f"sections/s_{n}.ome.zarr", ONES, attributes=attributes)
-    assert plan(tmp_path / "sections")["kind"] == "section"
-
-
 def test_every_problem_has_a_line_of_its_own_all_at_once(problems, write_mosaic, write_foreign):
     write_mosaic("in/section_01.ome.zarr", ONES, TILE)
     write_foreign("in/section_02.zarr", ONES, unit=None, chunks=TILE)
@@ -188,26 +161,6 @@ def test_every_wrong_parameter_has_a_line_of_its_own(problems, mosaics):
     more = {"gpu_slots": 0, "publish_dir_mode": "move", "blur": 1, "stitch_blend": "soft"}
     named = [re.findall(r"--(\w+)", line)[0] for line in problems(mosaics, **wrong, **more)]
     assert sorted(named) == sorted([*wrong, *more])
-
-
-@pytest.mark.parametrize(
-    ("misspelt", "hint"),
-    [
-        ("n4_shrink", "did you mean --n4_shrink_factor?"),
-        ("sectionThickness", "did you mean --section_thickness?"),
-        ("qqq", "see --help for all."),
-    ],
-)
-def test_a_misspelt_parameter_gets_a_suggestion(problems, mosaics, misspelt, hint):
-    assert problems(mosaics, **{misspelt: 1}) == [f"Unknown parameter --{misspelt}; {hint}"]
-
-
-def test_a_target_finer_than_the_source_is_refused_unless_allowed(problems, plan, mosaics):
-    (line,) = problems(mosaics, resolution=5)
-    assert line.startswith(f"{mosaics}/section_01.ome.zarr (and 1 more) has voxels of 10 x 10 x 10")
-    assert line.endswith("--allow_upsampling.")
-    plan(mosaics, resolution=5, allow_upsampling=True)
-    plan(mosaics, resolution=5, skip_resample=True)
 
 
 @pytest.mark.parametrize(
@@ -269,15 +222,6 @@ def test_a_table_without_a_tile_is_refused(problems, mosaics, tmp_path):
     table.write_text("section,row,column,y,x\n1,0,0,0,0\n")
     lines = problems(mosaics, positions=table)
     assert [re.findall(r"section \d", line) for line in lines] == [["section 1"], ["section 2"]]
-
-
-def test_a_gap_is_refused_unless_allowed(problems, plan, write_sections):
-    source = write_sections("section_1", "section_4")
-    for allowed in (0, 1):
-        (line,) = problems(source, allow_missing_sections=allowed)
-        assert "lacks section 2, 3 of 1 to 4; " in line
-        assert "--allow_missing_sections 2" in line
-    plan(source, allow_missing_sections=2)
 
 
 def test_a_number_may_stand_in_the_name_of_a_link(plan, problems, write_mosaic, tmp_path):

@@ -26,7 +26,6 @@ from octane.steps.materialize import verify
 from octane.steps.pyramid import build_pyramid
 from octane.store import writer
 from octane.store.image import open_image
-from octane.store.sections import read_sections
 
 SHAPE = (34, 43, 52)
 
@@ -201,16 +200,6 @@ def test_unasked_it_has_its_own_resolution_and_the_usual_coarser_ones(spacing, c
     assert [g.spacing for g, _ in planned] == [spacing, *((t, t, t) for t in coarser)]
 
 
-@pytest.mark.parametrize(
-    ("resolutions", "words"),
-    [((5, 25), "5"), ((25, 10), "do not ascend"), ((10, 25, 25), "do not ascend")],
-)
-def test_impossible_levels_are_refused(volume, build, tmp_path, resolutions, words):
-    with pytest.raises(OctaneError, match=f"--resolutions.*{words}"):
-        build(volume, resolutions=resolutions)
-    assert not (tmp_path / "out").exists()
-
-
 def chunk_files(path):
     return sorted(
         p.relative_to(path) for p in (path / "0").rglob("*") if p.is_file() and p.suffix != ".json"
@@ -289,30 +278,6 @@ def test_a_full_disk_is_no_reason_to_copy(volume, build, no_links, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_source_behind_a_link_is_linked_to(volume, build, tmp_path):
-    # As a workflow stages it.
-    (tmp_path / "staged.ome.zarr").symlink_to(volume)
-    path, _ = build(tmp_path / "staged.ome.zarr")
-    assert is_linked(volume, path)
-    assert not any((path / f).is_symlink() for f in chunk_files(path))
-
-
-@pytest.mark.parametrize("target", [20, 25])
-def test_section_boundaries_are_those_of_the_first_level(write_image, voxels, build, target):
-    sections = [
-        {"name": "a", "number": 1, "start": 0, "stop": 16, "missing": False},
-        {"name": "b", "number": 2, "start": 16, "stop": 34, "missing": False},
-    ]
-    source = write_image("v.ome.zarr", voxels, attributes={"step": "stack", "sections": sections})
-    image = open_image(build(source, resolutions=(target, 100))[0])
-    first, second = read_sections(image.attributes, image.grid.shape[0])
-    assert (first.start, second.stop) == (0, image.grid.shape[0])
-    # The border lies at 160 of 340 um, from the grid's own edge.
-    border = (160 - image.grid.edge[0]) / target
-    assert first.stop == second.start
-    assert abs(first.stop - border) <= 0.5
-
-
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz"])
 def test_a_file_of_another_format_becomes_a_pyramid(
     voxels, build, tmp_path, suffix, files_read_once
@@ -326,17 +291,3 @@ def test_a_file_of_another_format_becomes_a_pyramid(
     np.testing.assert_array_equal(levels.arrays[0], voxels)
     assert levels.grids[0].spacing == (10.0, 10.0, 10.0)
     assert levels.arrays[1].shape == (14, 17, 21)
-
-
-def test_a_lost_chunk_is_named_and_nothing_is_left(volume, build, tmp_path):
-    (volume / "0/c/0/0/0").unlink()
-    with pytest.raises(OctaneError, match="0/c/0/0/0"):
-        build(volume)
-    assert not list(tmp_path.glob("out/*"))
-
-
-def test_existing_output_is_kept_unless_overwritten(volume, build):
-    build(volume)
-    with pytest.raises(OctaneError, match="--overwrite"):
-        build(volume)
-    build(volume, execution=ExecutionParameters(backend="cpu", overwrite=True))

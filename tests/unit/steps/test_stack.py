@@ -173,15 +173,6 @@ def test_sections_between_voxels_are_interpolated(write_section, stack):
         np.testing.assert_allclose(section[1:11], x[1:11], rtol=1e-5)
 
 
-def test_integers_stay_integers(write_section, stack):
-    sources = [
-        write_section(n, np.full((8, 6, 7), 60_000 + n, np.uint16), thickness=47.5) for n in (1, 2)
-    ]
-    image, _ = stack(sources)
-    assert image.dtype == "uint16"
-    assert set(planes(image)) == {60_001, 60_002}
-
-
 def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, monkeypatch):
     sources = [
         write_section(

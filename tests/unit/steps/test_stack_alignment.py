@@ -9,9 +9,7 @@ from tissue import seen, texture
 
 from octane.config.params import ExecutionParameters, StackParameters
 from octane.core.errors import OctaneError
-from octane.steps import stack as steps_stack
 from octane.steps.stack import stack_sections
-from octane.stitch.alignment import Pair
 from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.store import writer
 from octane.store.image import open_image
@@ -56,25 +54,6 @@ def stack(tmp_path, reading):
         return image.array.opened[:], image, metrics
 
     return run
-
-
-def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stack, monkeypatch):
-    # Pixels of faces of 8 voxels, of which 150 x 180 voxels have 18 x 22.
-    turned = Displacement(0, 0, 5)
-    monkeypatch.setattr(steps_stack, "FACE", {"rigid": 24})
-    monkeypatch.setattr(steps_stack, "solve", lambda *_: [IN_PLACE, turned])
-    fits = [Pair(0, 1, turned, 0.9)]
-    monkeypatch.setattr(steps_stack, "measure", lambda *_, **__: fits)
-    _, image, metrics = stack(write_sections([IN_PLACE, turned]), "rigid")
-    noted = image.attributes["sections"][1]
-    assert tuple(metrics.figures["sections"][1]["shift"]) == tuple(noted["shift"])
-    (_, top, left), (_, height, width) = image.grid.edge, image.grid.extent
-    middle = (top + height / 2, left + width / 2)
-    assert middle == (750, 900)
-    # The middle of the faces.
-    stays = np.array(720.0), np.array(880.0)
-    y, x = Displacement(*noted["shift"], noted["rotation"]).of(*stays, middle)
-    assert (y, x) == pytest.approx((720, 880), abs=0.01)
 
 
 def inner(voxels, image):
@@ -140,15 +119,6 @@ def test_the_bits_are_the_same_on_any_threads_and_blocks(
         voxels, _, other = stack(sources, align, overwrite=True, workers=workers)
         np.testing.assert_array_equal(voxels, whole)
         assert other.figures["sections"] == metrics.figures["sections"]
-
-
-def test_displacements_are_measured_and_reported_where_nothing_is_moved(write_sections, stack):
-    _, image, metrics = stack(write_sections(MOVES), "none")
-    assert metrics.figures["align"] == "none"
-    for section, move in zip(metrics.figures["sections"], MOVES, strict=True):
-        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=1)
-        assert not section["moved"]
-    assert "shift" not in image.attributes["sections"][0]
 
 
 @pytest.mark.parametrize("third", [0.0, 3.0])

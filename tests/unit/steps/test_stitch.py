@@ -7,7 +7,6 @@ import pytest
 from scipy import ndimage
 
 from octane.config.params import ExecutionParameters, ResampleParameters, StitchParameters
-from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
@@ -165,13 +164,6 @@ def test_an_overlap_given_wins_over_the_metadata(rng, write_mosaic, stitch, over
     assert image.grid.shape[1:] == shape
     if overlap == 0:
         np.testing.assert_allclose(image.array.opened[:], voxels, rtol=1e-6)
-
-
-def test_an_unknown_overlap_is_asked_for(write_mosaic, stitch, tmp_path):
-    source = write_mosaic("a.ome.zarr", np.ones((2, 40, 40), np.float32), (2, 20, 20))
-    with pytest.raises(OctaneError, match=f"{source} .*--overlap .* or --positions"):
-        stitch(source)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture

@@ -192,11 +192,6 @@ def test_small_errors_of_pairs_do_not_add_up():
     assert max(abs(move.y) for move in moves) < 0.4 * 199 * 2.0 / 2
 
 
-def test_without_a_pair_nothing_moves():
-    assert solve(3, [], PIXEL, RADIUS) == [IN_PLACE] * 3
-    assert solve(2, [pair(0, 1, 50, 50, 3, likeness=0.2)], PIXEL, RADIUS) == [IN_PLACE] * 2
-
-
 def test_displacements_follow_each_other_and_are_undone():
     one = Displacement(3, -2, 4)
     y, x, middle = np.array([0.0, 50, 90]), np.array([10.0, 0, 70]), (40, 30)

@@ -39,15 +39,6 @@ def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
     assert [(own.found, own.better) for own in overlaps] in ([], [(None, False)] * 2)
 
 
-def test_the_overlap_as_placed_is_that_of_the_edges(rng):
-    tiles = {(0, column): rng.random((40, 40), np.float32) for column in range(3)}
-    positions = {tile: (0.0, 32.0 * tile[1]) for tile in tiles}
-    # As where the last tile is smaller, and its voxels do not begin at its edge.
-    starts = positions | {(0, 2): (0.0, 64.4)}
-    overlaps, _ = Neighbours(tiles, starts, positions, (40.0, 40.0), (1.0, 1.0)).findings()
-    assert [own.given for own in overlaps] == [0.2]
-
-
 def test_faces_without_tissue_say_nothing():
     blank = np.zeros((10, 10))
     assert brightness([(blank, blank)] * 2) == [None, None]

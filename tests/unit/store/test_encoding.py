@@ -63,12 +63,6 @@ def test_other_encodings_of_version_2_are_left_to_zarr(
     refused(create_v2(tmp_path / "s.zarr", compressor, SHAPE, CHUNKS, **more), words)
 
 
-def test_one_byte_has_no_order(tmp_path, create_v3):
-    array = create_v3(tmp_path / "s.zarr", [BytesCodec(endian="big")], SHAPE, CHUNKS, dtype="u1")
-    assert not own(array).why_zarr
-    assert own(array).chunk_bytes == 512
-
-
 def unreadable(array, key, words):
     with pytest.raises(CorruptChunkError) as caught:
         DirectReader(own(array)).read(tuple(slice(0, n) for n in array.shape))
@@ -125,12 +119,3 @@ def test_an_inner_chunk_beyond_the_files_end_is_found(sharded, entries, entry):
     unreadable(array, "a/0/c/0/0/0 (inner chunk 0/1/0)", "not all in the file")
     # The others are as they were.
     DirectReader(own(array)).read((slice(0, 4), slice(0, 4), slice(0, 16)))
-
-
-def test_the_index_of_a_shard_is_read_once(sharded, entries):
-    array = sharded[0]
-    reader, expected = DirectReader(own(array)), array[:, :, :8]
-    reader.read((slice(0, 1), slice(0, 1), slice(0, 1)))
-    entries(0 * entries())
-    read = reader.read((slice(0, 4), slice(0, 8), slice(0, 8)))
-    assert read.tobytes() == expected.tobytes()

@@ -10,7 +10,7 @@ from zarr.codecs import GzipCodec, TransposeCodec
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
-from octane.store.image import Attributes, open_image
+from octane.store.image import open_image
 from octane.store.writer import Level, create_image
 
 WHOLE = (slice(0, 4),) * 3
@@ -82,22 +82,6 @@ def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, 
     np.testing.assert_array_equal(open_image(path, missing="fill").read(whole), expected)
 
 
-def test_a_chunk_that_is_streamed_is_named_as_well(chunked):
-    (chunked / "0/c/0/0/0").write_bytes(b"no")
-    (chunked / "0/c/0/0/1").unlink()
-    image = open_image(chunked)
-    reader = image.reader
-    assert reader is not None
-    buffer = np.empty((10, 10, 10), np.float32)
-    for position, words in (((0, 0, 0), "cannot be decoded"), ((0, 0, 1), "is missing")):
-        with (
-            pytest.raises(OctaneError, match=f"{'/'.join(map(str, position))} {words}"),
-            image.naming_chunks(),
-            reader.stream(position) as stream,
-        ):
-            stream.read_into(buffer)
-
-
 def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_path, denied):
     whole = tuple(slice(0, n) for n in voxels.shape)
     task = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd"
@@ -120,15 +104,6 @@ def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denie
         pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
     ):
         open_image(path).missing_chunks()
-
-
-def test_attributes_noted_while_writing_are_kept(tmp_path):
-    noted: Attributes = {}
-    level = Level.volume(Grid((4, 4, 4), (1.0, 1.0, 1.0)))
-    with create_image(tmp_path / "a.zarr", [level], "u1", attributes=noted) as (writer,):
-        writer[WHOLE] = np.zeros((4, 4, 4), np.uint8)
-        noted["late"] = True
-    assert open_image(tmp_path / "a.zarr").attributes == {"late": True}
 
 
 @pytest.mark.parametrize(("start", "stop"), [(10, 21), (10, 5)])

@@ -87,33 +87,6 @@ def test_axes_of_one_place_are_left_out(write_foreign, voxels, axes, reading):
     np.testing.assert_array_equal(open_image(path, reading).read(WHOLE), voxels[0, 0])
 
 
-@pytest.mark.parametrize(("asked", "channel"), [("0", 0), ("GFP", 1), ("488", 2), ("2", 2)])
-def test_a_channel_has_a_number_and_a_name(write, voxels, asked, channel):
-    image = opened(write(), asked, 1)
-    np.testing.assert_array_equal(image.read(WHOLE), voxels[1, channel])
-    assert image.attributes == {"channel": LABELS[channel]}
-
-
-@pytest.mark.parametrize(
-    ("asked", "labels", "says"),
-    [
-        ((None, 0), LABELS, "has 3 channels: 0 'DAPI', 1 'GFP', 2 '488'; give one with --channel."),
-        (("RFP", 0), LABELS, "has no single channel 'RFP' but 3: 0 'DAPI', 1 'GFP', 2 '488'; give"),
-        (("3", 0), None, "has no single channel '3' but 3: 0, 1, 2; give one with --channel."),
-        (("a", 0), ["a", "a\nb", "a", 5], "has no single channel 'a' but 3: 0 'a', 1, 2 'a'; "),
-        (("0",), LABELS, "has 2 timepoints: 0, 1; give one with --timepoint."),
-        (("0", 2), LABELS, "has no single timepoint '2' but 2: 0, 1; give one with --timepoint."),
-        (None, ["x" * 500], f"has 3 channels: 0 '{'x' * 24}', 1, 2; write one of them alone."),
-    ],
-)
-def test_what_is_not_there_is_refused_with_what_there_is(write, asked, labels, says):
-    path = write(labels=labels)
-    with pytest.raises(OctaneError) as caught:
-        opened(path, *asked) if asked else open_image(path)
-    assert str(caught.value).startswith(f"{path} {says}")
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("axes", "words"),
     [
@@ -126,10 +99,3 @@ def test_other_axes_are_refused(write_foreign, axes, words):
     path = write_foreign("a.zarr", np.zeros((300, *[1] * (len(axes) - 1)), "u1"), axes=axes)
     with pytest.raises(OctaneError, match=words):
         opened(path)
-
-
-def test_a_file_has_one_channel(write_file, voxels):
-    path = write_file("a.nii.gz", voxels[0, 0])
-    assert opened(path, "0", 0).grid.shape == SHAPE
-    with pytest.raises(OctaneError, match="no single channel '1' but 1: 0; give one with"):
-        opened(path, "1", 0)

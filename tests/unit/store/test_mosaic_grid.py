@@ -27,17 +27,6 @@ def tiling(cut_mosaic):
     return MosaicGrid.of(open_image(cut_mosaic))
 
 
-def test_a_tile_is_a_chunk_and_cut_ones_are_kept(tiling):
-    assert (tiling.rows, tiling.columns) == (3, 2)
-    assert tiling.tiles == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
-    assert tiling.region((0, 1)) == (slice(0, 6), slice(0, 20), slice(24, 36))
-    assert tiling.region((2, 0)) == (slice(0, 6), slice(40, 50), slice(0, 24))
-    assert tiling.extent_of((0, 0)) == (60.0, 100.0, 48.0)
-    assert tiling.extent_of((2, 1)) == (60.0, 50.0, 24.0)
-    assert tiling.pitch == (80.0, 40.0)
-    assert tiling.positions(tiling.pitch)[2, 1] == (160.0, 40.0)
-
-
 def test_more_tiles_than_a_mosaic_has_are_refused_at_once(cut_mosaic):
     image = open_image(cut_mosaic)
     vast = replace(image, grid=replace(image.grid, shape=(6, 10**6, 10**6)))

@@ -3,9 +3,7 @@
 import errno
 import itertools
 import os
-import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 
 import numcodecs
 import numpy as np
@@ -110,11 +108,6 @@ def stores(tmp_path_factory, create_v3, create_v2, any_bits):
     return [(array, array[:], DirectReader(own(array), fill_missing=True)) for array in arrays]
 
 
-def test_every_encoding_is_read_as_by_zarr(stores):
-    for _, expected, reader in stores:
-        same(reader.read(WHOLE), expected)
-
-
 regions = st.tuples(*(st.tuples(st.integers(0, n), st.integers(0, n)) for n in SHAPE)).map(
     lambda spans: tuple(slice(min(s), max(s)) for s in spans)
 )
@@ -165,22 +158,6 @@ def test_memory_that_does_not_fit_is_refused(tmp_path, create_v3):
             reader.read(region, out)
 
 
-def test_many_threads_may_read(stores):
-    start = threading.Barrier(8)
-
-    def read(seed):
-        rng = np.random.default_rng(seed)
-        start.wait()
-        for _ in range(30):
-            _, expected, reader = stores[rng.integers(len(stores))]
-            low = [int(rng.integers(n)) for n in SHAPE]
-            region = tuple(slice(a, a + 20) for a in low)
-            same(reader.read(region), expected[region])
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(read, range(8)))
-
-
 @pytest.mark.parametrize(
     ("call", "number"),
     [("open", errno.EACCES), ("fstat", errno.ESTALE), ("preadv", errno.EIO), ("pread", errno.EIO)],
@@ -216,19 +193,6 @@ def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch, create_v3, any_
             stream.read_into(planes)
             same(planes, voxels[start : start + batch, 33:44, 10:20][: CHUNKS[0] - start])
         assert stream.left == 0
-
-
-def test_two_chunks_may_be_streamed_at_once(tmp_path, create_v3, any_bits):
-    array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS)
-    array[:] = voxels = any_bits("f4", SHAPE)
-    reader = DirectReader(own(array))
-    first, second = (np.empty((4, *CHUNKS[1:]), np.float32) for _ in range(2))
-    with reader.stream((0, 0, 0)) as one, reader.stream((0, 1, 0)) as other:
-        for start in (0, 4):
-            one.read_into(first)
-            other.read_into(second)
-            same(first, voxels[start : start + 4, :11, :10])
-            same(second, voxels[start : start + 4, 11:22, :10])
 
 
 @pytest.mark.parametrize("codecs", [[], [ZstdCodec()]], ids=["none", "zstd"])

@@ -14,7 +14,6 @@ from octane.store.image import open_image
 from octane.store.sections import (
     Section,
     gaps,
-    noted_sections,
     number_of,
     read_sections,
     require_alike,
@@ -22,27 +21,10 @@ from octane.store.sections import (
     section_number,
 )
 
-STACK = [
-    Section("section_01.ome.zarr", 1, 0, 15),
-    Section("missing", 2, 15, 30, missing=True),
-    Section("section_03.ome.zarr", 3, 30, 44),
-]
-
-
-def test_what_is_noted_is_read_again():
-    assert read_sections({"sections": noted_sections(STACK)}, 44) == STACK
-
 
 @pytest.mark.parametrize("attributes", [{}, {"sections": []}])
 def test_a_volume_without_boundaries_is_one_section(attributes):
     assert read_sections(attributes, 7) == [Section("volume", 1, 0, 7)]
-
-
-def test_boundaries_follow_the_planes():
-    moved = rescaled(STACK, 2.5, 18)
-    assert [(s.start, s.stop) for s in moved] == [(0, 6), (6, 12), (12, 18)]
-    assert [s.name for s in moved] == [s.name for s in STACK]
-    assert moved[1].missing
 
 
 @given(

@@ -6,21 +6,15 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
 from octane.store import volumes
-from octane.store import writer as store_writer
-from octane.store.image import Image
 from octane.store.itk_files import FileVolume
 from octane.store.volumes import (
     Cuts,
-    as_given,
-    bring_in,
     create_volume,
     find_inputs,
-    is_ome_zarr,
     open_volume,
     require_holds,
 )
@@ -47,38 +41,6 @@ def test_a_file_is_read_in_micrometres_and_in_the_order_z_y_x(write_file, voxels
     region = (slice(2, 5), slice(0, 20), slice(7, 9))
     np.testing.assert_array_equal(volume.read(region), voxels[region])
     assert volume.attributes == {}
-
-
-def test_a_tiff_of_itk_has_no_size_along_z_and_it_is_never_guessed(tmp_path, voxels):
-    sitk.WriteImage(sitk.GetImageFromArray(voxels), tmp_path / "a.tif")
-    with pytest.raises(OctaneError, match=r"a\.tif is a TIFF.*--voxel-size"):
-        open_volume(tmp_path / "a.tif", InputParameters(input_unit="micrometer"))
-    volume = open_volume(tmp_path / "a.tif", InputParameters(voxel_size=(3, 2, 1)))
-    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
-    assert volume.grid.spacing == (3, 2, 1)
-
-
-def test_a_file_is_brought_in_for_a_step_that_takes_all_of_it(
-    write_file, write_image, voxels, tmp_path
-):
-    metrics = Metrics("test")
-    store = open_volume(write_image("a.ome.zarr", voxels))
-    bring_in(store, metrics, tmp_path)
-    assert metrics.seconds == {}
-    path = write_file("a.nii", voxels)
-    volume = open_volume(path)
-    bring_in(volume, metrics, tmp_path)
-    assert list(metrics.seconds) == ["read"]
-    path.unlink()
-    np.testing.assert_array_equal(volume.read(whole(voxels.shape)), voxels)
-
-
-def test_a_folder_is_a_store_whatever_its_name(tmp_path, write_image, voxels):
-    (tmp_path / "folder").mkdir()
-    assert is_ome_zarr(tmp_path / "folder")
-    assert is_ome_zarr(tmp_path / "not-there.zarr")
-    assert not is_ome_zarr(tmp_path / "a.nii.gz")
-    assert isinstance(open_volume(write_image("a.ome.zarr", voxels)), Image)
 
 
 FLAT = sitk.GetImageFromArray(np.zeros((4, 5), np.float32))
@@ -135,21 +97,6 @@ def test_what_is_written_lies_where_its_model_lies(like, voxels, tmp_path, suffi
         assert written.frame.GetDirection() == like.frame.GetDirection()
     if suffix == ".ome.zarr":
         assert written.attributes == {**like.attributes, "kind": "volume", "step": "n4"}
-
-
-def test_blocks_that_may_be_written_at_once_are_whole_shards(
-    write_image, voxels, tmp_path, monkeypatch
-):
-    for module in (store_writer, volumes):
-        monkeypatch.setattr(module, "CHUNK", 4)
-        monkeypatch.setattr(module, "SHARD", 8)
-    like = open_volume(write_image("a.ome.zarr", voxels))
-    with create_volume(tmp_path / "b.zarr", like, "f4") as (writer, size):
-        assert size == (8, 8, 8)
-        writer[whole(voxels.shape)] = voxels
-    with create_volume(tmp_path / "b.mha", like, "f4") as (writer, size):
-        assert size == (4, 8, 8)
-        writer[whole(voxels.shape)] = voxels
 
 
 @pytest.mark.parametrize(("depth", "planes"), [(1, 16), (40, 40)])
@@ -212,21 +159,6 @@ def test_stores_in_a_folder_are_found_in_order(mosaics):
         (mosaics / other).mkdir()
     assert [p.name for p in find_inputs(mosaics)] == STORES
     assert find_inputs(mosaics / STORES[0]) == [mosaics / STORES[0]]
-
-
-def test_a_staged_link_is_followed_and_an_owners_is_not(mosaics, tmp_path):
-    (mosaics / STORES[1]).rmdir()
-    (tmp_path / "scan_7.ome.zarr").mkdir()
-    (mosaics / STORES[1]).symlink_to(tmp_path / "scan_7.ome.zarr")
-    (tmp_path / "task").mkdir()
-    staged = tmp_path / "task" / "mosaics"
-    staged.symlink_to(mosaics)
-    assert [as_given(staged, path) for path in find_inputs(staged)] == [mosaics / n for n in STORES]
-    one = tmp_path / "task" / STORES[1]
-    one.symlink_to(mosaics / STORES[1])
-    assert as_given(one, one) == mosaics / STORES[1]
-    # A link of the owner's own, as in a call by hand, gives the section its number.
-    assert as_given(mosaics / STORES[1], mosaics / STORES[1]) == mosaics / STORES[1]
 
 
 @pytest.mark.parametrize(("longest", "step"), [(256, 1), (16, 3)])

@@ -1,23 +1,16 @@
 """What is written directly is what zarr writes and reads; one owner writes a shard, whole."""
 
-import json
 import resource
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from own_arrays import own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from octane.core.geometry import Grid, blocks, vector
 from octane.store.chunks import missing_keys
-from octane.store.image import Image
 from octane.store.reader import DirectReader
-from octane.store.writer import DirectWriter, Level, create_image
+from octane.store.writer import DirectWriter
 
 SHAPE = (20, 50, 25)
 CHUNKS = (8, 11, 10)
@@ -67,35 +60,6 @@ def test_zarr_reads_what_is_written(create, voxels, codecs, shards, dtype):
     assert not list(missing_keys(own(array), WHOLE))
 
 
-axes = st.lists(
-    st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3
-)
-
-
-@settings(max_examples=25)
-@given(axes=axes, sharded=st.booleans())
-def test_any_shape_is_written_in_any_chunks(tmp_path_factory, axes, sharded):
-    shape, chunks, counts = (tuple(axis) for axis in zip(*axes, strict=True))
-    owned = tuple(c * n for c, n in zip(chunks, counts, strict=True)) if sharded else chunks
-    folder = tmp_path_factory.mktemp("any") / "a.zarr"
-    array = zarr.create_array(
-        folder,
-        shape=shape,
-        chunks=chunks,
-        shards=owned if sharded else None,
-        dtype="u2",
-        fill_value=7,
-    )
-    voxels = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape)
-    writer = DirectWriter(own(array))
-    for region in blocks(shape, owned):
-        writer[region] = voxels[region]
-    whole = tuple(slice(0, n) for n in shape)
-    np.testing.assert_array_equal(array[:], voxels)
-    np.testing.assert_array_equal(DirectReader(own(array)).read(whole), voxels)
-    assert not list(missing_keys(own(array), whole))
-
-
 @pytest.mark.parametrize("codecs", CODECS.values(), ids=CODECS)
 def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
     theirs = create("theirs.zarr", codecs)
@@ -103,67 +67,6 @@ def test_files_of_chunks_are_those_that_zarr_writes(create, voxels, codecs):
     ours = create("ours.zarr", codecs)
     DirectWriter(own(ours))[WHOLE] = voxels
     assert files(ours) == files(theirs)
-
-
-def test_big_endian_and_strided_blocks_are_written_by_value(create, voxels):
-    array = create(codecs=[ZstdCodec()], shards=SHARDS["2x2"])
-    DirectWriter(own(array))[WHOLE] = (
-        voxels.astype(">f4").transpose(2, 1, 0).copy().transpose(2, 1, 0)
-    )
-    np.testing.assert_array_equal(array[:], voxels)
-
-
-@pytest.mark.parametrize("shards", SHARDS.values(), ids=SHARDS)
-def test_shards_that_are_given_chunk_by_chunk_lose_nothing(create, voxels, shards):
-    array = create(shards=shards)
-    writer = DirectWriter(own(array))
-    owned = own(array).owned
-    counts = [-(-n // s) for n, s in zip(SHAPE, owned, strict=True)]
-    start = threading.Barrier(int(np.prod(counts)))
-
-    def write(position):
-        start.wait()
-        held = voxels[
-            tuple(slice(p * n, (p + 1) * n) for p, n in zip(position, owned, strict=True))
-        ]
-        memory = np.empty(CHUNKS, np.float32)
-        with writer.shard(position) as shard:
-            # Any order, and memory that is used again for the next chunk.
-            for inner in reversed(shard.positions):
-                region = shard.region(inner)
-                block = memory[tuple(slice(r.stop - r.start) for r in region)]
-                block[...] = held[region]
-                shard[inner] = block
-                memory[...] = -1
-
-    with ThreadPoolExecutor(start.parties) as pool:
-        list(pool.map(write, np.ndindex(*counts)))
-    np.testing.assert_array_equal(array[:], voxels)
-
-
-def test_a_region_is_filled_a_chunk_at_a_time(create, voxels):
-    filled, whole = (create(name, shards=SHARDS["2x2"]) for name in ("filled.zarr", "whole.zarr"))
-    DirectWriter(own(filled)).fill(WHOLE, voxels.__getitem__)
-    DirectWriter(own(whole))[WHOLE] = voxels
-    assert files(filled) == files(whole)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "u1", "c8"])
-def test_the_display_window_is_taken_while_chunks_are_written(voxels, tmp_path, monkeypatch, dtype):
-    levels = [Level(Grid(SHAPE, vector(1, 1, 1), vector(0, 0, 0)), CHUNKS, (16, 22, 20))]
-
-    def window(path):
-        with create_image(path, levels, dtype) as (writer,):
-            for region in blocks(SHAPE, (16, 22, 20)):
-                writer[region] = voxels[region].astype(dtype)
-            if path.stem == "again":
-                writer.samples.update(dict.fromkeys(writer.samples))
-        return json.loads((path / "zarr.json").read_text())["attributes"]["ome"]["omero"]
-
-    again = window(tmp_path / "again.zarr")
-    monkeypatch.setattr(Image, "read", None)
-    assert window(tmp_path / "once.zarr") == again
-    assert again["channels"][0]["window"]["max"] == 59
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
+from foreign_images import foreign_image
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -23,31 +23,11 @@ def values():
     return np.random.default_rng(3).gamma(9.0, 10.0, SHAPE).astype(np.float32)
 
 
-def store(
-    path,
-    voxels=None,
-    *,
-    chunks=TILE,
-    axes="zyx",
-    unit="micrometer",
-    scale=(5.0, 5.0, 5.0),
-    version=2,
-):
-    """Write an OME-Zarr image, 0.4 in zarr v2 or 0.5 in v3, as other programs do."""
+def store(path, voxels=None, *, chunks=TILE, scale=(5.0, 5.0, 5.0), **how):
+    """Write an OME-Zarr image as other programs do."""
     voxels = values() if voxels is None else voxels
-    group = zarr.open_group(path, mode="w", zarr_format=version)
-    array = group.create_array("0", shape=voxels.shape, chunks=chunks, dtype=voxels.dtype)
-    array[:] = voxels
-    stated = {} if unit is None else {"unit": unit}
-    scaling = [] if scale is None else [{"type": "scale", "scale": list(scale)}]
-    multiscale = {
-        "version": "0.4",
-        "axes": [{"name": name, "type": "space", **stated} for name in axes],
-        "datasets": [{"path": "0", "coordinateTransformations": scaling}],
-    }
-    ngff = {"multiscales": [multiscale]}
-    group.attrs.update(ngff if version == 2 else {"ome": ngff})
-    return path
+    transforms = [] if scale is None else [{"type": "scale", "scale": list(scale)}]
+    return foreign_image(path, voxels, transforms=transforms, chunks=chunks, **how)
 
 
 # Each makes its input in the current folder and gives the arguments.
@@ -59,8 +39,8 @@ def no_store():
     return ["in.zarr", "out.zarr", "--resolution", "10"]
 
 
-def nothing():
-    return ["in.zarr", "out.zarr", "--resolution", "10"]
+def called(*arguments):
+    return lambda: list(arguments)
 
 
 def plain(*arguments, **how):
@@ -80,11 +60,11 @@ def broken(content, *arguments):
     return make
 
 
-def masked(mask, **how):
+def masked(mask, name="mask", **how):
     def make():
         store("in.zarr")
-        store("mask.zarr", mask.astype(np.uint8), **how)
-        return ["in.zarr", "out.zarr", "--mask", "mask.zarr"]
+        store(f"{name}.zarr", mask.astype(np.uint8 if name == "mask" else np.float32), **how)
+        return ["in.zarr", "out.zarr", f"--{name}", f"{name}.zarr"]
 
     return make
 
@@ -96,10 +76,13 @@ def unwritable():
     return ["in.zarr", "file/out.zarr"]
 
 
-def existing():
-    store("in.zarr")
-    store("out.zarr")
-    return ["in.zarr", "out.zarr"]
+def existing(*arguments):
+    def make():
+        store("in.zarr")
+        store("out.zarr")
+        return ["in.zarr", *arguments]
+
+    return make
 
 
 def linked(*arguments):
@@ -118,11 +101,18 @@ CUT_IN_Z = {"chunks": (4, 16, 16)}
 CHANNELS = {"axes": "czyx", "chunks": (1, *TILE), "scale": (1, 5, 5, 5)}
 TWO = np.ones((2, *SHAPE))
 EMPTY = np.zeros(SHAPE)
+CONSTANT = np.repeat([3.0, 5.0], 4)[:, None, None] + EMPTY
+SECTIONS = ("--mode", "per_section", "--section-starts", "0", "4")
 TARGET = ("--resolution", "10")
 TABLES = ("--positions", "table.csv", "--preview", "hard.csv")
 
 CASES = [
-    ("resample", nothing, "in.zarr does not exist", "check the path"),
+    (
+        "resample",
+        called("in.zarr", "out.zarr", *TARGET),
+        "in.zarr does not exist",
+        "check the path",
+    ),
     ("resample", no_store, "in.zarr is not an OME-Zarr image", "give the image's own folder"),
     ("resample", plain(*TARGET, scale=None), "in.zarr states no valid scale", "add a scale"),
     ("n4", plain(unit=None), "in.zarr states no unit", "--input-unit micrometer"),
@@ -154,6 +144,11 @@ CASES = [
         "--missing-chunks fill",
     ),
     ("stitch", broken(None, "--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
+    ("pyramid", plain("--resolutions", "25", "10"), "--resolutions", "do not ascend"),
+    ("resample", plain(), "", "--resolution"),
+    ("resample", plain(*TARGET, "--scale", "0.5"), "--resolution", "one of the two"),
+    ("resample", plain("--scale", "2"), "in.zarr has voxels of 5 x 5 x 5", "--allow-upsampling"),
+    ("resample", plain(*TARGET, "--dtype", "float32", voxels=EMPTY + 0j), "complex voxels", ""),
     ("pyramid", broken(None), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("stitch", plain(), "in.zarr does not say how its tiles overlap", "give --overlap"),
     (
@@ -172,7 +167,11 @@ CASES = [
     ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
     ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),
     ("n4", plain("--spline-distance-mm", "50"), "in.zarr: --spline-distance-mm asks", "at most"),
+    ("n4", masked(EMPTY - 1, "weights"), "weights.zarr", "below 0"),
+    ("n4", masked(EMPTY + np.nan, "weights"), "weights.zarr", "below 0 or NaN"),
+    ("n4", plain("--section-starts", "0", "8"), "--section-starts is 0 8", "rising planes"),
     ("n4", plain("--section-starts", "5", "2"), "--section-starts is 5 2", "rising planes"),
+    ("n4", plain(*SECTIONS, voxels=CONSTANT), "No section has voxels", "--mode global"),
     ("n4", plain("--mode", "per_section"), "--mode per_section needs", "give --section-starts"),
     ("resample", plain("--resolution", "90"), "leaves one voxel of the 80 of a tile", "finer"),
     ("n4", linked("link.zarr"), "given as destination and would replace in.zarr", "another name"),
@@ -186,13 +185,37 @@ CASES = [
     ("resample", plain(*TARGET, "--metrics", "no/m.json"), "the folder is not there", "make it"),
     ("n4", plain("--mask", "none.nii"), "none.nii does not exist", "check the path"),
     ("n4", plain("--weights", "none.nii"), "none.nii does not exist", "check the path"),
+    ("n4", linked("n4.png"), "n4.png has no format", "use .ome.zarr, .nii"),
     ("stitch", linked("a.nii"), "a.nii is no name of an OME-Zarr image", "end it in .ome.zarr"),
     ("n4", plain("--save-bias-field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
     ("n4", plain("--outside", "zero"), "--outside zero needs a mask", "--mask tissue"),
     ("n4", unwritable, "file cannot be written", "choose another place"),
-    ("n4", existing, "out.zarr exists already", "--overwrite"),
+    ("n4", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
+    ("n4", existing("a.nii", "--save-bias-field", "out.zarr"), "exists already", "--overwrite"),
+    ("pyramid", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
     ("n4", plain("--backend", "gpu"), "--backend", "cpu"),
     ("resample", plain(*TARGET, "--memory", "10kB"), "One block at a time needs", "give --memory"),
+    ("resample", called("a", "b.zarr", "--resoluton", "10"), "", "--resolution"),
+    ("resample", called("a", "b.zarr", "--resolution", "zero"), "--resolution is 'zero'", ""),
+    (
+        "resample",
+        called("a", "b.zarr", *TARGET, "10"),
+        "is '10 10': give one number, three in the order z y x, or z=4,y=4,x=4.",
+        "",
+    ),
+    ("resample", called("a", "b.zarr", "--resolution", "0"), "--resolution is '0'", ""),
+    ("resample", called("a", "b.zarr", "c"), "'c'", ""),
+    ("resample", called("a"), "DESTINATION", ""),
+    ("resample", called(), "SOURCE", ""),
+    ("n4", called("a", "b", "--backend", "tpu"), "--backend is 'tpu'", ""),
+    ("n4", called("a", "b", "--workers", "0"), "--workers is '0'", ""),
+    ("n4", called("a", "b", "--memory", "4"), "'4' is not a size with its unit", "like 4GB."),
+    ("stitch", called("a", "b.zarr", "--overlap", "1.5"), "--overlap is '1.5'", ""),
+    ("stack", called("out.zarr", "none_1.zarr"), "none_1.zarr does not exist", ""),
+    ("phantom", called("out", "--tiles", "0"), "--tiles is '0'", ""),
+    ("preflight", called("in", "out.json"), "--request", ""),
+    ("phantom", called("out", "--metrics", "."), ". is a folder", "give the name of a file."),
+    ("n4", called("a", "b", "--preview", "."), ". is a folder", "give the name of a file."),
 ]
 
 
