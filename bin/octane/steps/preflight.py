@@ -128,13 +128,15 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
     Raises
     ------
     OctaneError
-        With one line per problem of any subject; a problem of all subjects is given once.
+        With one line per problem of any subject; a problem of all subjects that is not in the cells
+        of their rows is given once.
     """
     asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
     subjects = cast("list[dict[str, object]]", asked["subjects"])
     plans: list[Plan] = []
     problems: dict[str, list[str]] = {}
+    cells: set[str] = set()
     staged = (_staged(tables, number) for number in range(1, len(subjects) + 1))
     others = (_staged(beside, number) for number in count(1))
     for number, subject in enumerate(subjects, start=1):
@@ -150,11 +152,13 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
             row = f" ({subject['row']})" if subject.get("row") else ""
             for line in dict.fromkeys(str(error).splitlines()):
                 problems.setdefault(line, []).append(f"{subject['id']}{row}: ")
+                if line.partition(" ")[0].removeprefix("--") in own:
+                    cells.add(line)
     if problems:
         lines = [
             f"{name}{line}"
             for line, names in problems.items()
-            for name in (names if len(names) < len(subjects) else [""])
+            for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
         raise OctaneError("\n".join(lines))
     warned = [f"Warning: {plan.subject}: {note}" for plan in plans for note in plan.notes]

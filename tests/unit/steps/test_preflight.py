@@ -370,6 +370,9 @@ def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_p
     assert first.startswith("a (cohort.csv, line 2): --n4_strength is '2'")
     assert second.startswith("b: --overlap is 'x'")
     with pytest.raises(OctaneError) as caught:
+        plans({"n4_strength": "2"}, {"n4_strength": "2"}, overlap="0")
+    assert [line[:2] for line in str(caught.value).splitlines()] == ["a ", "b:"]
+    with pytest.raises(OctaneError) as caught:
         plans({}, {}, overlap=0, resoluton=10)
     assert str(caught.value) == "Unknown parameter --resoluton; did you mean --resolution?"
     assert not (tmp_path / "plans.json").exists()
