@@ -132,8 +132,8 @@ def position_rows(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", "it is no text")
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", "it is no text, or a quote stands open")
         raise OctaneError(f"{path} is no table ({reason}); give a CSV file.") from error
     if not rows or set(COLUMNS) - set(rows[0]):
         raise OctaneError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")

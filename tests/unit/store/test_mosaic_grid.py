@@ -132,8 +132,13 @@ def test_what_a_table_lacks_is_named(row, write_table, rows, words):
 def test_what_is_no_table_is_refused(row, write_table):
     with pytest.raises(OctaneError, match="columns"):
         read_positions(write_table([FIRST[:4]], "section,row,column,y"), 1, row)
-    table = write_table([])
-    table.write_bytes(b"\xff\xfe\x00\x01")
-    for name, reason in ((table.name, "it is no text"), ("none.csv", "No such file or directory")):
+    unread = "it is no text, or a quote stands open"
+    for text, name, reason in (
+        (b"\xff\xfe\x00\x01", "t.csv", unread),
+        (b'section\n"' + b"1\n" * 100_000, "t.csv", unread),
+        (b"", "none.csv", "No such file or directory"),
+    ):
+        table = write_table([])
+        table.write_bytes(text)
         with pytest.raises(OctaneError, match=rf"{name} is no table \({reason}\); give a CSV file"):
             read_positions(table.with_name(name), 1, row)
