@@ -382,14 +382,11 @@ class LeaseFolder(AbstractContextManager):
 
     def _make(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # The umask would keep others out of it.
-        before = os.umask(0)
-        try:
-            # Another process may be first.
-            with suppress(FileExistsError):
-                self.path.mkdir(SHARED_FOLDER)
-        finally:
-            os.umask(before)
+        # Another process may be first.
+        with suppress(FileExistsError):
+            self.path.mkdir(SHARED_FOLDER)
+            # The umask took rights away; changing it would change it for all threads.
+            self.path.chmod(SHARED_FOLDER)
 
     def _refused(self, error: OSError) -> LeaseFolderError:
         return LeaseFolderError(

@@ -60,11 +60,7 @@ def names(folder, kind="GPU-0"):
         return [name for name, _ in folder.held(kind)]
 
 
-def test_the_folder_is_for_all_users_and_a_file_for_its_holder_whatever_the_umask(
-    path, monkeypatch
-):
-    # A process killed before a second call would leave a folder that is closed to others.
-    monkeypatch.delattr(Path, "chmod")
+def test_the_folder_is_for_all_users_and_a_file_for_its_holder_whatever_the_umask(path):
     before = os.umask(0o077)
     try:
         with LeaseFolder(path) as folder:
