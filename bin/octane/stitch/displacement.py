@@ -74,6 +74,13 @@ def sampled(
         Lowest and highest places that the images cover, by default the middles of their corners;
         the others are ``beyond``.
     """
+    if images.dtype.kind == "c":
+        # A product of complex numbers would carry an infinite part into the other one.
+        parts = (np.ascontiguousarray(part) for part in (images.real, images.imag))
+        real, imaginary = (
+            sampled(part, start, step, shape, inside=inside, beyond=beyond) for part in parts
+        )
+        return real + 1j * imaginary
     low, high = inside or ((0, 0), (images.shape[1] - 1, images.shape[2] - 1))
     places = np.array([*start, step.real, step.imag, *low, *high], np.float64)
     found = np.empty((len(images), *shape), images.dtype)

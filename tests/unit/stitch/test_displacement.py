@@ -23,3 +23,11 @@ def test_samples_are_scipys_inside_and_as_given_beyond(rng, dtype, shape, rotati
         expected = ndimage.map_coordinates(image, places, order=1, mode="nearest")
         np.testing.assert_allclose(own[inside], expected[inside], rtol=1e-5, atol=1e-5)
     assert (found[:, ~inside].real == 7).all()
+
+
+def test_an_infinite_part_of_a_complex_voxel_leaves_the_other_as_it_is():
+    image = np.full((1, 4, 4), 2 + 3j, np.complex64)
+    image[0, 1, 1] = complex(np.inf, 3)
+    found = sampled(image, (0.5, 0.5), 1, (3, 3))
+    assert np.isinf(found.real).sum() == 4
+    assert (found.imag == 3).all()
