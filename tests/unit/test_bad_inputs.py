@@ -193,6 +193,12 @@ CASES = [
     ("n4", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
     ("n4", existing("a.nii", "--save-bias-field", "out.zarr"), "exists already", "--overwrite"),
     ("pyramid", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
+    (
+        "stitch",
+        existing("a.zarr", "--save-flat-field", "out.zarr/.zattrs"),
+        "out.zarr/.zattrs exists already",
+        "--overwrite",
+    ),
     ("n4", plain("--backend", "gpu"), "--backend", "cpu"),
     ("resample", plain(*TARGET, "--memory", "10kB"), "One block at a time needs", "give --memory"),
     ("resample", called("a", "b.zarr", "--resoluton", "10"), "", "--resolution"),

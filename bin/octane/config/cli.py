@@ -18,9 +18,9 @@ from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 from octane.core.files import require_free
 
-RESULTS, RECORDS = ("destination", "save-bias-field"), ("metrics", "preview", "save-flat-field")
+RESULTS, RECORDS = ("destination", "save-bias-field", "save-flat-field"), ("metrics", "preview")
 """Parameters of commands that name what is written; records replace what is there."""
-FILES = (*RECORDS, "config", "samplesheet")
+FILES = (*RECORDS, "save-flat-field", "config", "samplesheet")
 
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 """Words of Python and of the loader where memory, address space or threads are lacking."""

@@ -415,7 +415,7 @@ def stitch_section(
     if save_flat_field is not None and section.given is None and section.flat is not None:
         from tifffile import imwrite
 
-        with writing(save_flat_field, overwrite=True) as partial:
+        with writing(save_flat_field, overwrite=execution.overwrite) as partial:
             imwrite(partial, section.flat.profile)
     del evened
     section.write(destination)
