@@ -159,3 +159,8 @@ def test_the_help_says_where_words_stand_and_shows_a_default_of_0():
 def test_a_negative_number_is_a_value_and_no_flag(number):
     with pytest.raises(OctaneError, match=f"--dark-offset is '{re.escape(number)}': input should"):
         parsed(StitchParameters, ["--dark-offset", number])
+
+
+def test_numbers_keep_their_digits():
+    values = ResampleParameters(resolution=3.14159265)
+    assert parsed(ResampleParameters, values.flags()) == values

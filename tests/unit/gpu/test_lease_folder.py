@@ -290,3 +290,12 @@ def test_without_proc_the_answers_are_empty(tmp_path, monkeypatch):
     boot_id.cache_clear()
     assert boot_id() == ""
     boot_id.cache_clear()
+
+
+def test_a_forked_child_of_a_killed_parent_keeps_the_lease(folder, hold):
+    code = "if os.fork(): os.kill(os.getpid(), 9)\nprint(1, flush=True)\nsys.stdin.readline()"
+    holder = hold(code)
+    assert (holder.wait(), holder.stdout.readline()) == (-9, "1\n")
+    assert names(folder) == ["GPU-0.0"]
+    holder.communicate("\n")  # ends with the child
+    assert names(folder) == []

@@ -224,3 +224,7 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
 def test_another_error_is_the_works_own(on_gpu):
     with pytest.raises(ZeroDivisionError):
         on_gpu(lambda share: 1 / 0)
+
+
+def test_the_batch_is_halved_and_not_given_up(on_gpu):
+    assert on_gpu(fitting(4), batch=9).tries == [("out of memory", 9), ("done", 4)]

@@ -72,3 +72,11 @@ def test_maps_of_kept_planes_are_brought_to_all_and_stay_within_their_section():
     assert whole.source is not None
     np.testing.assert_allclose(whole.source[:, 0], [1, 1, 1.5, 2, 2, 30, 30, 30, 30, 30])
     np.testing.assert_allclose(whole.gain, [1, 1, 2, 4, 4, 7, 7, 7, 7, 7])
+
+
+def test_what_differs_between_sections_stays(tissue):
+    steps = np.repeat([1.0, 5.0, 2.0], 4)
+    depth = np.exp(-0.1 * np.tile(np.arange(4), 3))
+    volume = tissue * (depth * steps).astype("f4")[:, None, None]
+    gain = z_profile_gain(volume, volume > 0, GROUPS)
+    np.testing.assert_allclose(gain * depth, np.exp(-0.15), rtol=0.02)

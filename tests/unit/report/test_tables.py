@@ -28,3 +28,8 @@ def test_changed_settings_come_first_and_are_marked():
         assert marks == sorted(marks, reverse=True)
         assert [row["name"] for row in found["n4"] if row["changed"]] == changed
         assert len(marks) == len(record.settings)
+
+
+def test_seconds_of_waiting_for_a_gpu_are_summed():
+    waits = [{"gpu": {"backend": "gpu", "slot_wait_seconds": s}} for s in (30.0, 90.0)]
+    assert performance([Record(step="n4", figures=w) for w in waits])["waited"] == 120

@@ -31,3 +31,9 @@ def test_what_a_timeline_records_is_what_the_trace_takes():
         assert event.keys() == {"name", "cat", "ph", "ts", "dur", "pid", "tid"}
         assert event["ts"] >= 0
         assert event["dur"] >= 0
+
+
+def test_tasks_are_on_one_clock():
+    both = {"a": recorded(100.0, read="0+10"), "b": recorded(102.5, fit="0+1")}
+    events = json.loads(gzip.decompress(trace_content(both)))["traceEvents"]
+    assert [e["ts"] for e in events if e["ph"] == "X"] == [0, 2_500_000]

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octane.resample.operator import AxisOperator, interpolator, resampler
+from octane.core.geometry import Grid
+from octane.resample.operator import AxisOperator, interpolator, resampled, resampler
 from octane.resample.resampler import apply
 
 
@@ -45,3 +46,13 @@ def test_another_order_or_the_first_samples_alone_are_no_identity(rng):
     array = rng.random((6, 2, 2), np.float32)
     assert not AxisOperator(np.array([1, 0]), np.ones((2, 1))).identity(2)
     np.testing.assert_array_equal(apply(interpolator(np.arange(4.0), 6), array, 0), array[:4])
+
+
+def test_both_grids_have_the_same_centre():
+    before = Grid((101, 90, 33), (3.5, 4.1, 10.0), (7.0, -3.0, 100.0))
+    after, _ = resampled(before, (10.0, 10.0, 25.0))
+    assert after.spacing == (10.0, 10.0, 25.0)
+    for one, other in zip(
+        *(np.add(g.edge, np.divide(g.extent, 2)) for g in (before, after)), strict=True
+    ):
+        assert one == pytest.approx(other)

@@ -461,3 +461,19 @@ def test_a_section_with_nothing_to_fit_is_named(write_image, biased, correct):
     assert metrics.figures["sections_skipped"] == ["section 2"]
     assert "section 2" in metrics.warnings[0]
     np.testing.assert_array_equal(read(path)[9:18], 3)
+
+
+def test_blank_slabs_of_missing_sections_are_left_out(write_image, biased, correct):
+    voxels = biased.copy()
+    voxels[18:] = 0
+    source = write_image("v.ome.zarr", voxels, attributes=noted((0, 9, 18), blank=(3,)))
+    figures = correct(source, mode="per_section", shrink_factor=(2, 2, 1))[1].figures
+    assert [s["name"] for s in figures["sections"]] == ["s1", "s2"]
+    assert figures["sections_skipped"] == []
+
+
+def test_results_are_on_the_disk_at_the_end(volume, correct, tmp_path, monkeypatch):
+    brought = []
+    monkeypatch.setattr("octane.steps.n4.bring_to_disk", brought.append)
+    path, _ = correct(volume, field=(field := tmp_path / "field.ome.zarr"))
+    assert brought == [path, field]

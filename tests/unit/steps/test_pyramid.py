@@ -291,3 +291,10 @@ def test_a_file_of_another_format_becomes_a_pyramid(
     np.testing.assert_array_equal(levels.arrays[0], voxels)
     assert levels.grids[0].spacing == (10.0, 10.0, 10.0)
     assert levels.arrays[1].shape == (14, 17, 21)
+
+
+def test_the_pyramid_is_on_the_disk_at_the_end(volume, build, monkeypatch):
+    brought = []
+    monkeypatch.setattr("octane.steps.pyramid.bring_to_disk", brought.append)
+    path, _ = build(volume)
+    assert brought == [path]

@@ -9,7 +9,9 @@ from tissue import seen, texture
 
 from octane.config.params import ExecutionParameters, StackParameters
 from octane.core.errors import OctaneError
+from octane.steps import stack as steps_stack
 from octane.steps.stack import stack_sections
+from octane.stitch.alignment import Pair
 from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.store import writer
 from octane.store.image import open_image
@@ -181,3 +183,23 @@ def test_pixels_that_are_not_square_are_refused_before_any_work(write_sections, 
         stack(sources, "rigid")
     assert not (tmp_path / "out").exists()
     assert stack(sources, "none")[2].figures["sections"][0]["shift"] is None
+
+
+def test_displacements_are_reported_where_nothing_is_moved(write_sections, stack):
+    _, _, metrics = stack(write_sections(MOVES), "none")
+    for section, move in zip(metrics.figures["sections"], MOVES, strict=True):
+        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=1)
+        assert not section["moved"]
+
+
+def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stack, monkeypatch):
+    turned = Displacement(0, 0, 5)
+    monkeypatch.setattr(steps_stack, "FACE", {"rigid": 24})  # 150 x 180 voxels in 18 x 22 pixels
+    monkeypatch.setattr(steps_stack, "solve", lambda *_: [IN_PLACE, turned])
+    monkeypatch.setattr(steps_stack, "measure", lambda *_, **__: [Pair(0, 1, turned, 0.9)])
+    _, image, _ = stack(write_sections([IN_PLACE, turned]), "rigid")
+    noted = image.attributes["sections"][1]
+    y, x = Displacement(*noted["shift"], noted["rotation"]).of(
+        np.array(720.0), np.array(880.0), (750, 900)
+    )
+    assert (y, x) == pytest.approx((720, 880), abs=0.01)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
-from octane.stitch.registration import Pair, neighbours, solve
+from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
 
 
 def nominal(rows, columns, pitch=50.0):
@@ -40,3 +41,10 @@ def test_tiles_without_a_pair_and_tiles_beyond_reach(columns, shift, reach, expe
     start = nominal(1, columns)
     found = solve(start, [Pair((0, 0), (0, 1), (0.0, shift), 1.0)], (reach, reach))
     assert [x for _, x in found.values()] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_displacement_is_found_to_a_fraction_of_a_pixel(rng):
+    whole = ndimage.gaussian_filter(rng.standard_normal((80, 100)), 2.5, mode="wrap")
+    moved = ndimage.shift(whole, (1.4, -2.6), order=5, mode="wrap")
+    found, _ = overlap_shift(whole[15:-15, 15:-15], moved[15:-15, 15:-15], (6, 6))
+    np.testing.assert_allclose(found, (1.4, -2.6), atol=0.15)

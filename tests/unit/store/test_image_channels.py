@@ -99,3 +99,8 @@ def test_other_axes_are_refused(write_foreign, axes, words):
     path = write_foreign("a.zarr", np.zeros((300, *[1] * (len(axes) - 1)), "u1"), axes=axes)
     with pytest.raises(OctaneError, match=words):
         opened(path)
+
+
+def test_a_number_goes_before_a_name_of_digits(write, voxels):
+    found = opened(write(labels=["1", "0", "c"]), "0", 0).read(WHOLE)
+    np.testing.assert_array_equal(found, voxels[0, 0])

@@ -97,3 +97,8 @@ def test_others_are_refused_by_name(size, dtype, words):
 )
 def test_the_number_of_a_section_is_found_in_its_name(name, number):
     assert section_number(name) == number
+
+
+def test_boundaries_follow_the_planes():
+    stack = [Section("a", 1, 0, 15), Section("b", 2, 15, 30), Section("c", 3, 30, 44)]
+    assert [(s.start, s.stop) for s in rescaled(stack, 2.5, 18)] == [(0, 6), (6, 12), (12, 18)]
