@@ -162,5 +162,5 @@ def test_a_negative_number_is_a_value_and_no_flag(number):
 
 
 def test_numbers_keep_their_digits():
-    values = ResampleParameters(resolution=3.14159265)
+    values = ResampleParameters(resolution=(3.14159265,) * 3)
     assert parsed(ResampleParameters, values.flags()) == values
