@@ -14,7 +14,8 @@ from octane.n4 import fit as n4
 from octane.n4.apply import divide
 from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
 from octane.n4.grid import FitVoxels
-from octane.n4.iteration import Sharpening, Steps, sharpen
+from octane.n4.iteration import Steps
+from octane.n4.sharpening import Sharpening, sharpen
 
 SHAPE = (24, 40, 80)
 
@@ -177,17 +178,16 @@ def test_bins_are_counted_exactly(cupy, bins, crowd):
     bins=st.sampled_from([2, 3, 33, 64, 65, 200, 256, 511, 1024]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_sharpening_is_that_of_numpy_s_transforms(cupy, bins, seed):
+def test_sharpening_is_the_cpu_s(cupy, bins, seed):
     rng = np.random.default_rng(seed)
     # Filled everywhere: where a histogram is empty, the expected value is one rounding error by
     # another, and no two transforms agree on it.
     counts = rng.integers(1000, 2000, bins) + (1e5 * rng.random(bins) ** 8).astype(int)
     shares = (counts * rng.random(bins) * 2**24).astype(np.uint64)
     shares[-1] = 0
-    histogram = counts - shares / 2**24
-    histogram[1:] += shares[:-1] / 2**24
     low, slope = np.float32(rng.uniform(-1, 3)), np.float32(rng.uniform(1, 4) / bins)
-    expected = sharpen(histogram, float(low), float(slope), 0.15, 0.01).astype(np.float32)
+    given = counts, shares.astype(np.int64), float(low), float(slope)
+    expected = sharpen(*given, Sharpening(bins, 0.15, 0.01))[:, 0]
 
     steps = first_level(cupy, biased_ball((6, 8, 20)), bins=bins)
     steps.state.set(np.array([low, slope]))

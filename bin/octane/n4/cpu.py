@@ -23,7 +23,8 @@ import numpy as np
 from octane.core.intrinsics import LANES
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels
-from octane.n4.iteration import Map, Moments, Sharpening, Steps
+from octane.n4.iteration import Moments, Steps
+from octane.n4.sharpening import Sharpening
 
 NONE = np.empty(0, np.int32)
 NO_WEIGHTS = np.empty(0, np.float32)
@@ -167,9 +168,9 @@ class CompiledSteps(Steps):
         counted, shares = self._histogram_cells.reshape(2, -1)
         return counted, shares
 
-    def _fit(self, mapping: Map) -> np.ndarray:
+    def _fit(self, table: np.ndarray) -> np.ndarray:
         # Value and step of a bin side by side, to be looked up as one number.
-        self._table[:, 0], self._table[:, 1] = mapping.value, mapping.step
+        self._table[...] = table
         self._work(kernels.CONTRACT)
         self._increment = (self._sum(self._cubed_z) * self.reciprocal).astype(np.float32)
         return self._increment

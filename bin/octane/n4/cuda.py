@@ -22,7 +22,8 @@ import numpy as np
 from octane.core.arrays import namespace, to_host
 from octane.n4 import bspline
 from octane.n4.grid import FitVoxels
-from octane.n4.iteration import Head, Moments, Sharpening, log_image
+from octane.n4.iteration import Head, Moments, log_image
+from octane.n4.sharpening import Sharpening
 
 SOURCE = Path(__file__).with_suffix(".cu")
 

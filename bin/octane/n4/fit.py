@@ -43,7 +43,8 @@ from octane.n4.apply import FieldPart, correct_block
 from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
 from octane.n4.grid import FitVoxels, check_arrays, require_varied
-from octane.n4.iteration import Sharpening, Steps
+from octane.n4.iteration import Steps
+from octane.n4.sharpening import Sharpening
 from octane.n4.streamed import correct_streamed, slabs
 from octane.pipeline.workers import run_tiles
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,14 +17,7 @@ from octane.core.arrays import to_host
 from octane.core.timing import span
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels, Slab
-
-
-class Sharpening(NamedTuple):
-    """Options of the histogram's deconvolution: see :func:`octane.n4.fit.fit_bias_field`."""
-
-    bins: int
-    fwhm: float
-    noise: float
+from octane.n4.sharpening import Sharpening, sharpen
 
 
 class Head(NamedTuple):
@@ -79,19 +70,6 @@ class Moments(NamedTuple):
         return math.sqrt(scatter / (n - 1)) / head.last
 
 
-@dataclass(frozen=True)
-class Map:
-    """The map from u to its expected value: value and difference to the next, per bin.
-
-    Bins are linear, from `low` in steps of `slope`.
-    """
-
-    value: np.ndarray
-    step: np.ndarray
-    low: np.float32
-    slope: np.float32
-
-
 class Steps:
     """Iterations as array operations, on NumPy or CuPy.
 
@@ -142,11 +120,11 @@ class Steps:
         `lattice` is float32, (cz, cy, cx), of the level that was begun.
         """
         with span("histogram", counted=False):
-            mapping = self._histogram_map()
-        if mapping is None:
+            table = self._sharpened()
+        if table is None:
             return None
         with span("fit lattice", counted=False):
-            lattice = lattice + self._fit(mapping)
+            lattice = lattice + self._fit(table)
         with span("update field", counted=False):
             return lattice, self._update(lattice)
 
@@ -158,9 +136,9 @@ class Steps:
         """The first k values of exp(old field - new field), on the host."""
         return to_host(self.grid.xp.exp(self.previous[:k] - self.field[:k]))
 
-    def _histogram_map(self) -> Map | None:
+    def _sharpened(self) -> np.ndarray | None:
         """Bin u (kept in `bins` as fractional bins) and sharpen; None if u is constant."""
-        xp, bins = self.grid.xp, self.sharpening.bins
+        bins = self.sharpening.bins
         rest, high = self._extrema()
         first = np.float32(float(self.u[0]))
         low = itk_minimum(self.u, rest)
@@ -170,15 +148,7 @@ class Steps:
         # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
         stray = bool(min(rest, first) < low or (high - low) / slope > np.float32(bins - 1))
         counted, shares = self._histogram(low, slope, stray)
-        shares = shares[:bins] / 2**24
-        histogram = counted[:bins] - shares
-        histogram[1:] += shares[:-1]
-        expected = sharpen(
-            histogram, float(low), float(slope), self.sharpening.fwhm, self.sharpening.noise
-        ).astype(np.float32)
-        step = np.zeros_like(expected)
-        np.subtract(expected[1:], expected[:-1], out=step[:-1])
-        return Map(xp.asarray(expected), xp.asarray(step), low, slope)
+        return sharpen(counted[:bins], shares[:bins], float(low), float(slope), self.sharpening)
 
     def _extrema(self) -> tuple[np.float32, np.float32]:
         """Smallest u, the first left out (infinite if it is the only one), and the largest."""
@@ -192,7 +162,7 @@ class Steps:
         """Bin u: as :meth:`_count`, of all slabs."""
         parts = self.grid.each(lambda slab: self._count(slab, low, slope, stray))
         counted, shares = zip(*parts, strict=True)
-        return np.sum(counted, axis=0), np.sum(shares, axis=0)
+        return np.sum(counted, axis=0), np.sum(shares, axis=0).astype(np.int64)
 
     def _count(
         self, slab: Slab, low: np.float32, slope: np.float32, stray: bool
@@ -217,19 +187,20 @@ class Steps:
         counted = xp.bincount(k, minlength=bins + 1)
         return to_host(counted), to_host(xp.bincount(k, weights=share, minlength=bins + 1))
 
-    def _fit(self, mapping: Map) -> np.ndarray:
+    def _fit(self, table: np.ndarray) -> np.ndarray:
         """Fit what sharpening would take from u: the increment of the lattice, float32."""
-        self.grid.each(lambda slab: self._contract(slab, mapping))
+        values, steps = self.grid.xp.asarray(table.T)
+        self.grid.each(lambda slab: self._contract(slab, values, steps))
         return (bspline.fit(self.rows, self.zy, self.cubed) * self.reciprocal).astype(np.float32)
 
-    def _contract(self, slab: Slab, mapping: Map) -> None:
+    def _contract(self, slab: Slab, values: np.ndarray, steps: np.ndarray) -> None:
         """Contract a slab's residuals, u less its expected value, along x into `rows`."""
         grid = self.grid
         bins = self.bins[slab.voxels]
         k = bins.astype(np.intp)
-        expected = mapping.step.take(k)
+        expected = steps.take(k)
         expected *= bins - k.astype(np.float32)
-        expected += mapping.value.take(k)
+        expected += values.take(k)
         residual = self.u[slab.voxels] - expected
         if grid.weights is not None:
             residual *= grid.weights[slab.voxels]
@@ -291,52 +262,3 @@ def itk_minimum(u: np.ndarray, rest: np.float32) -> np.float32:
     values = to_host(u)
     seen = values[1:] <= np.maximum.accumulate(values)[:-1]
     return values[1:][seen].min() if seen.any() else first
-
-
-def sharpen(
-    histogram: np.ndarray, minimum: float, slope: float, fwhm: float, noise: float
-) -> np.ndarray:
-    """Return the expected true value for every bin of a log histogram (Sled 1998).
-
-    Parameters
-    ----------
-    histogram : ndarray, float64, (bins,)
-        Voxels per bin.
-    minimum, slope : float
-        Value of the first bin, and the distance of bins.
-    fwhm, noise : float
-        Width of the Gaussian to deconvolve, and the Wiener noise.
-
-    Returns
-    -------
-    ndarray, float64, (bins,)
-        On the host: 512 points are done sooner there than a GPU's launches.
-    """
-    bins = len(histogram)
-    size, offset, places, squares = _padding(bins)
-    width = fwhm / slope
-    gaussian, padded = pair = np.zeros((2, size))
-    spectra = np.empty((2, size // 2 + 1), complex)
-    np.exp((-4 * math.log(2) / width**2) * squares, out=gaussian)
-    gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
-    padded[offset : offset + bins] = histogram
-    # All is real: half a spectrum is enough, two at a time. That of the even Gaussian is real too.
-    blur, spectrum = np.fft.rfft(pair, out=spectra)
-    blur = blur.real.copy()
-    spectrum *= blur / (blur * blur + noise)
-    sharp = np.maximum(np.fft.irfft(spectrum, size, out=padded), 0, out=padded)
-    np.multiply(sharp, minimum + places * slope, out=gaussian)
-    np.fft.rfft(pair, out=spectra)
-    spectra *= blur
-    above, below = np.fft.irfft(spectra, size, out=pair)[:, offset : offset + bins]
-    return np.divide(above, below, out=np.zeros(bins), where=below != 0)
-
-
-@cache
-def _padding(bins: int) -> tuple[int, int, np.ndarray, np.ndarray]:
-    """Padded size of a histogram, its offset, places from it, and their squared distances."""
-    # The padded size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
-    size = 2 ** (math.ceil(math.log2(bins)) + 1)
-    offset = (size - bins) // 2
-    n = np.arange(size, dtype=np.float64)
-    return size, offset, n - offset, (n - size * (n > size // 2)) ** 2

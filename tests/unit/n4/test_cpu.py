@@ -10,7 +10,8 @@ from octane.core.compiled import compiled
 from octane.n4 import bspline, kernels
 from octane.n4.cpu import CompiledSteps
 from octane.n4.grid import FitVoxels
-from octane.n4.iteration import Sharpening, Steps
+from octane.n4.iteration import Steps
+from octane.n4.sharpening import Sharpening
 
 SHARPENING = Sharpening(200, 0.15, 0.01)
 
