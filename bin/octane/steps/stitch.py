@@ -55,7 +55,9 @@ def nominal_positions(
         When none of the three is there: an overlap is never guessed.
     """
     if positions is not None:
-        return read_positions(positions, number_of(image), tiling)
+        number = number_of(image)
+        # One alone needs no number: STACK takes it for the first.
+        return read_positions(positions, 1 if number is None else number, tiling)
     if parameters.overlap is not None:
         y, x = (
             extent * (1 - overlap)
@@ -136,6 +138,7 @@ class Section:
         self.measured: FlatField | None = None
         self.flat: FlatField | None = None
         self.projections: dict[Tile, npt.NDArray] = {}
+        self.empty: set[Tile] = set()
         # Type that tiles are blended in.
         self.working = np.promote_types(image.dtype, np.float32)
         memory, tiles = bytes_of(execution.memory), len(self.tiling.tiles)
@@ -186,6 +189,13 @@ class Section:
             describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {self.image.path}",
         )
         self.projections = dict(zip(self.tiling.tiles, found, strict=True))
+        # What was not imaged must not darken what its neighbours saw.
+        self.empty = {tile for tile, own in self.projections.items() if not own.any()}
+        if 0 < len(self.empty) < len(found):
+            self.metrics.warn(
+                f"{self.image.path.name}: {len(self.empty)} tiles hold nothing but 0 or NaN; they "
+                "are left out, as not imaged."
+            )
 
     def light(self) -> None:
         """Measure the flat field where the tiles overlap."""
@@ -329,7 +339,8 @@ class Section:
         gain, dark = (flat.gain, flat.dark) if flat else (None, 0.0)
         for tile, places in self.placement.places.items():
             spans = zip(places, region[1:], strict=True)
-            if not all(p.first < r.stop and p.last > r.start for p, r in spans):
+            met = all(p.first < r.stop and p.last > r.start for p, r in spans)
+            if not met or tile in self.empty:
                 continue
             seen = (region[0], *self.tiling.region(tile)[1:])
             if self.voxels is not None:

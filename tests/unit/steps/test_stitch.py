@@ -186,6 +186,16 @@ def test_weights_taper_linearly_across_an_overlap(two_tiles, stitch, dtype, unit
     np.testing.assert_allclose(image.array.opened[0, 5], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("lost", [0, np.nan])
+def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost):
+    voxels = np.full((2, 12, 40), 100, np.float32)
+    voxels[:, :, 20:] = lost
+    source = write_mosaic("section_01.ome.zarr", voxels, (2, 12, 20), pitch=(120.0, 100.0))
+    image, metrics = stitch(source)
+    np.testing.assert_array_equal(image.array.opened[0, 5], [100] * 20 + [0] * 10)
+    assert "1 tiles hold nothing but 0 or NaN" in metrics.warnings[0]
+
+
 def test_without_blending_a_mismatch_shows(two_tiles, stitch):
     image, metrics = stitch(two_tiles(), blend="none")
     np.testing.assert_array_equal(image.array.opened[0, 5], [100] * 15 + [200] * 15)
@@ -227,6 +237,13 @@ def test_tiles_lie_where_the_table_says(
     assert metrics.figures["uncovered_pixels"] == missing
     assert (f"{missing} pixels lie between tiles" in caplog.text) == bool(missing)
     assert len(metrics.warnings) == bool(missing)
+
+
+def test_a_table_numbers_a_mosaic_without_a_number_1(write_mosaic, stitch, tmp_path):
+    source = write_mosaic("brain.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
+    table = tmp_path / "t.csv"
+    table.write_text("section,row,column,y,x\n1,0,0,0,0\n1,0,1,0,150\n")
+    assert stitch(source, positions=table)[0].grid.shape == (2, 20, 35)
 
 
 def position_error(positions, table, pixel):
