@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -119,6 +120,19 @@ def lay_out(
     stops = np.clip([*first, grid.shape[0]], 0, grid.shape[0]).tolist()
     planes = map(range, stops[:-1], stops[1:])
     return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
+
+
+def _beside(slabs: Sequence[Slab]) -> list[int]:
+    """Numbers of sections that share no place in y and x with the one before."""
+    imaged = [slab for slab in slabs if slab.image is not None]
+    return [
+        b.number
+        for a, b in pairwise(imaged)
+        if any(
+            max(a.edge[k], b.edge[k]) >= min(s.edge[k] + s.extent[k] for s in (a, b))
+            for k in (1, 2)
+        )
+    ]
 
 
 def blank_below(images: list[Image]) -> list[str]:
@@ -335,6 +349,11 @@ def stack_sections(
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
+    if beside := _beside(slabs):
+        metrics.warn(
+            f"Sections {', '.join(map(str, beside))} lie beside those before them and not below: "
+            "their stores have them at other places; correct the translations, or take them out."
+        )
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)

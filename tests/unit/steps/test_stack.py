@@ -163,6 +163,13 @@ def test_sections_lie_where_they_were_imaged(write_section, stack):
     np.testing.assert_array_equal(image.array.opened[:], expected)
 
 
+@pytest.mark.parametrize(("x", "named"), [(50.0, False), (70.0, True)])
+def test_sections_beside_each_other_are_named(write_section, stack, x, named):
+    sources = [write_section(1), write_section(2, edge=(0.0, 0.0, x)), write_section(3)]
+    (*warned,) = stack(sources)[1].warnings
+    assert ["Sections 2, 3 lie beside" in line for line in warned] == [True] * named
+
+
 def test_sections_between_voxels_are_interpolated(write_section, stack):
     ramp = np.broadcast_to(((np.arange(12) + 0.5) * 10).astype(np.float32), (8, 6, 12)).copy()
     sources = [write_section(1, ramp), write_section(2, ramp + 4, edge=(0.0, 0.0, 4.0))]
