@@ -44,7 +44,7 @@ from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
 from octane.store.image import Image
-from octane.store.itk_files import FORMATS
+from octane.store.itk_files import FORMATS, FileVolume
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import numbered, require_alike, sections_of
 from octane.store.volumes import (
@@ -166,6 +166,14 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
 
+def _require_no_mosaic(volume: Volume) -> None:
+    """Raise for a volume whose chunks are no tiles, though somebody says how its tiles overlap."""
+    if not isinstance(volume, Image) or "kind" in volume.attributes:
+        return
+    if volume.chunks[1:] != volume.grid.shape[1:]:
+        MosaicGrid.of(volume)
+
+
 def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
     """Raise unless a task sees the files that the launch saw, by their size and time in seconds."""
     for name, mark in marks.items():
@@ -243,6 +251,9 @@ def plan_of(
                 volumes.append(open_volume(path, reading))
         if volumes:
             kind = kind_of(volumes, str(workflow["input_kind"]))
+            placed = positions is not None or settings["stitch"]["overlap"] is not None
+            if kind == "volume" and placed and workflow["input_kind"] == "auto":
+                _require_no_mosaic(volumes[0])
             flat = (beside or {}).get("flat_field")
             _check_volumes(volumes, kind, settings, (positions, flat), problems)
         if volumes and beside and kind == "volume" and not workflow["skip_n4"]:
@@ -267,6 +278,13 @@ def plan_of(
     _raise(problems, paths)
     is_noted = kind != "volume" and settings["stack"]["section_thickness"] is None
     notes = blank_below([v for v in volumes if isinstance(v, Image)]) if is_noted else []
+    notes += [
+        f"{v.path.name} has axes that are turned in its space, and OME-Zarr keeps no directions: "
+        "the results have its voxels in their order, and other positions. Where these matter, "
+        "give SimpleITK.DICOMOrient(image, 'LPS')."
+        for v in volumes
+        if isinstance(v, FileVolume) and v.is_turned
+    ]
     return Plan(subject, kind, items, settings, steps, notes)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import prod
 from pathlib import Path
+from re import MULTILINE, findall
 from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.geometry import MICROMETERS, Grid, Region, vector
+from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Region, vector
 from octane.store.image import Attributes
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class FileVolume:
         self._voxels: npt.NDArray | None = None
         self._image: sitk.Image | None = None
         self._lock = Lock()
+
+    @property
+    def is_turned(self) -> bool:
+        """True where its axes do not run along those of its space."""
+        return not np.allclose(self.frame.GetDirection(), np.eye(3).ravel(), rtol=0, atol=1e-4)
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, a copy."""
@@ -143,6 +149,8 @@ def open_file(path: Path) -> FileVolume:
     reader.SetFileName(str(path))
     with _told(path):
         reader.ReadImageInformation()
+    if path.name.lower().endswith(".nrrd"):
+        _require_millimeters(path)
     pixel, dimension = reader.GetPixelIDValue(), reader.GetDimension()
     # Of a complex number ITK counts the parts in some formats.
     complex_pixels = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
@@ -163,6 +171,19 @@ def open_file(path: Path) -> FileVolume:
         last = tuple(slice(n - 1, n) for n in volume.grid.shape)
         volume.read_part(last, np.empty((1, 1, 1), volume.dtype))
     return volume
+
+
+def _require_millimeters(path: Path) -> None:
+    """Raise where a NRRD states another unit, as Fiji writes microns: ITK does not read it."""
+    with path.open("rb") as file:
+        header = b"".join(takewhile(bytes.strip, file)).decode("latin-1").lower()
+    for units in findall(r"^(?:space )?units:(.*)", header, MULTILINE):
+        for unit in findall(r'"([^"]*)"', units):
+            if LENGTHS.get(unit, MILLIMETER) != MILLIMETER:
+                raise OctaneError(
+                    f"{path} has voxel sizes in {unit}, and ITK takes NRRD in millimetres; write "
+                    "sizes and origin in mm."
+                )
 
 
 def require_format(path: Path) -> None:

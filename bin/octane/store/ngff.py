@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, cast
 
-from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from octane.core.errors import OctaneError, unreadable
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, vector
@@ -28,7 +28,8 @@ Number = Annotated[int, Field(ge=0)]
 class Axis(BaseModel):
     """One axis."""
 
-    name: str
+    name: Annotated[str, AfterValidator(str.lower)]
+    """In capitals too, as iohub writes them."""
     type: str | None = None
     unit: str | None = None
 
@@ -163,7 +164,11 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
         ) from error
     described = attributes.ome or attributes
     if not described.multiscales:
-        raise OctaneError(f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr.")
+        raise OctaneError(
+            f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr, or where images "
+            f"lie in it, as in a plate or what bioformats2raw writes, give one, like {path / '0'}, "
+            "or links to them."
+        )
     multiscale = described.multiscales[0]
     names = [axis.name for axis in multiscale.axes]
     axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in multiscale.axes[:-3]]
@@ -183,6 +188,12 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             "transformation of one positive number for each axis."
         )
     outer = outer or (1.0, 1.0, 1.0)
+    bare = [axis.name for axis in multiscale.axes[-3:] if not axis.unit]
+    if 0 < len(bare) < 3:
+        raise OctaneError(
+            f"{path} states a unit for some axes and none for {' and '.join(bare)}, whose scale "
+            "may be no size (bioformats2raw writes 1): correct scale and unit in its metadata."
+        )
     units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes[-3:]]
     spacing = vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True)))
     moved = zip(shift, outer, offset, units, strict=True)

@@ -180,14 +180,27 @@ def open_volume(
     :func:`octane.store.tiff_files.open_tiff`.
     """
     if is_ome_zarr(path):
-        return open_image(path, reading, input_unit=input_unit, missing=missing)
+        return _as_stated(
+            open_image(path, reading, input_unit=input_unit, missing=missing), reading
+        )
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
     if not is_whole(path):
         return open_tiff(path, reading, like)
     # A file of ITK has one channel and one time point.
     place_of(path, [], [], [], reading)
-    return open_file(path)
+    return _as_stated(open_file(path), reading)
+
+
+def _as_stated(volume: Volume, reading: InputParameters | None) -> Volume:
+    """The volume, unless a voxel size is given that is not its own."""
+    given = None if reading is None else reading.voxel_size
+    if given is not None and not np.allclose(volume.grid.spacing, given, rtol=1e-3):
+        raise OctaneError(
+            f"{volume.path} states voxels of {spelled(volume.grid.spacing)} um (z y x) and "
+            f"--voxel-size says {spelled(given)}; leave it out, or correct the metadata."
+        )
+    return volume
 
 
 RESAMPLE_IT = (

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 import tifffile
 
 from octane.core.errors import OctaneError
@@ -24,7 +25,7 @@ def plan(tmp_path):
         given = {"outdir": str(tmp_path / "results"), "subject": "brain", **parameters}
         made = plan_of(given, source, positions, beside)
         check_places([made], tmp_path)
-        return {**made.as_json(), "settings": made.settings}
+        return {**made.as_json(), "settings": made.settings, "notes": made.notes}
 
     return run
 
@@ -130,12 +131,30 @@ def test_the_step_that_reads_the_input_is_given_the_channel(
         (TILE, {}, "mosaic"),
         (TILE, {"input_kind": "volume"}, "volume"),
         ((4, 20, 30), {}, "volume"),
-        ((2, 10, 10), {}, "volume"),
+        ((2, 10, 10), {"overlap": None}, "volume"),
+        ((2, 10, 10), {"input_kind": "volume"}, "volume"),
     ],
 )
 def test_a_foreign_stores_kind_shows_in_its_chunks(plan, write_foreign, chunks, given, kind):
     source = write_foreign("a.zarr", ONES, chunks=chunks)
-    assert plan(source, overlap=0, **given)["kind"] == kind
+    assert plan(source, **{"overlap": 0, **given})["kind"] == kind
+
+
+def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_foreign):
+    (line,) = problems(write_foreign("a.zarr", ONES, chunks=(2, 10, 10)), overlap=0.1)
+    assert "chunks of 2 of 4 planes" in line
+    assert "for a volume give the workflow --input_kind volume" in line
+
+
+def test_axes_that_are_turned_in_space_are_noted(plan, tmp_path):
+    image = sitk.GetImageFromArray(ONES)
+    paths = [tmp_path / "straight.nrrd", tmp_path / "turned.nrrd"]
+    for path in paths:
+        sitk.WriteImage(image, path)
+        image.SetDirection((-1, 0, 0, 0, -1, 0, 0, 0, 1))
+    straight, turned = (plan(path)["notes"] for path in paths)
+    assert not straight
+    assert "give SimpleITK.DICOMOrient(image, 'LPS')" in turned[0]
 
 
 def test_every_problem_has_a_line_of_its_own_all_at_once(problems, write_mosaic, write_foreign):

@@ -155,6 +155,14 @@ def test_a_negative_spacing_turns_the_axis_as_itk_does(write_file, voxels):
     assert volume.grid.spacing == pytest.approx((40.0, 30.0, 25.0))
 
 
+def test_sizes_of_a_nrrd_in_another_unit_are_refused(write_file, voxels):
+    path = write_file("a.nrrd", voxels)
+    stated = b'space units: "microns" "microns" "microns"\nencoding'
+    path.write_bytes(path.read_bytes().replace(b"encoding", stated, 1))
+    with pytest.raises(OctaneError, match=r"sizes in microns, .* write sizes and origin in mm"):
+        open_file(path)
+
+
 @pytest.mark.parametrize("name", ["a.nii", "a.mha", "a.nii.gz", "packed.mha", "packed.nrrd"])
 def test_a_file_cut_short_is_refused(write_file, voxels, name):
     path = write_file(name, voxels)

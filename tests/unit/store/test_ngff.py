@@ -71,6 +71,17 @@ def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multisc
     assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
 
 
+def test_a_scale_without_a_unit_beside_others_is_not_trusted(change_multiscale):
+    path = change_multiscale(lambda multiscale: multiscale["axes"][0].pop("unit"))
+    with pytest.raises(OctaneError, match="none for z, whose scale may be no size"):
+        open_image(path, input_unit="micrometer")
+
+
+def test_axes_in_capitals_are_the_same(write_foreign):
+    image = open_image(write_foreign("a.zarr", VOXELS[None, None], axes="TCZYX"))
+    np.testing.assert_array_equal(image.read((slice(None),) * 3), VOXELS)
+
+
 def test_no_unit_stops_the_run_and_asks_for_one(change_multiscale):
     axes = [{"name": name} for name in "zyx"]
     path = change_multiscale(lambda multiscale: multiscale.update(axes=axes))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
@@ -29,6 +30,14 @@ def voxels(rng):
 
 def whole(shape):
     return tuple(slice(0, n) for n in shape)
+
+
+def test_a_voxel_size_that_is_not_the_files_own_is_refused(write_file, voxels):
+    path = write_file("a.nii", voxels)
+    reading = InputParameters(voxel_size=(40.0, 30.0, 25.0))
+    assert open_volume(path, reading).grid.spacing == pytest.approx((40.0, 30.0, 25.0))
+    with pytest.raises(OctaneError, match=r"states voxels of 40 x 30 x 25 um .* 25 x 30 x 40"):
+        open_volume(path, InputParameters(voxel_size=(25.0, 30.0, 40.0)))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
