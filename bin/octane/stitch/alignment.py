@@ -45,6 +45,13 @@ squared difference over the median one at which it counts half: tissue that is f
 PULL, NEAR = 0.003, 0.1
 """Weight of the place where a section was imaged, against that of a pair, a pixel beside it; and
 the pixels up to which it rises."""
+VAGUE = np.deg2rad(0.4)
+"""Standard deviation of the rotation of coarse faces from which none is known: tissue is small or
+round. Others have up to 0.2 degrees, such tissue 0.7 to 6."""
+SHORT, FREE = 0.1, 0.003
+"""Least share of a direction in the curvature of a step, and in that of its standard deviation."""
+CERTAIN = 3.0
+"""Standard deviations from which a rotation counts."""
 ROUNDS = 50
 """Rounds of the fit to all pairs, in which the pull of what is far from its place falls."""
 
@@ -177,11 +184,14 @@ def refined(
         both = np.einsum("iyx,jyx->ij", weight * one, other)
         scale = 1 / np.sqrt(np.maximum(np.sum(weight * mean**2, axis=(1, 2)), 1e-30))
         values, axes = np.linalg.eigh((both + both.T) / 2 * np.outer(scale, scale))
-        # Along a direction in which the faces have little in common the step stays short.
-        inverse = (axes / np.maximum(values, 0.1)) @ axes.T * np.outer(scale, scale)
-        slopes = _squares(weight * mean * difference)
-        steps = inverse @ slopes.reshape(len(slopes), -1)
-        spread = float(np.sqrt(np.sum(steps[-1] ** 2))) if rotate else 0.0
+        slopes = _squares(weight * mean * difference).reshape(len(mean), -1)
+        # Along a direction in which the faces have little in common the step stays short, and is
+        # uncertain all the same.
+        steps, free = (
+            (axes / np.maximum(values, least)) @ axes.T * np.outer(scale, scale) @ slopes
+            for least in (SHORT, FREE)
+        )
+        spread = float(np.sqrt(np.sum(free[-1] ** 2))) if rotate else 0.0
         step = [*-steps.sum(axis=1), 0.0][:3]
         y, x, angle = y + step[0], x + step[1], angle + step[2]
         if max(abs(step[0]), abs(step[1]), abs(step[2]) * max(first.shape) / 2) < STILL:
@@ -239,6 +249,9 @@ def register(
     strayed = np.abs(np.subtract(found, start)) > (STRAY, STRAY, np.deg2rad(STRAY))
     if strayed.any() or likeness < CLEAR * common:
         likeness = 0.0
+    if likeness >= LIKELY and spread > VAGUE:
+        rotate, (start, _) = False, searched(first[0], second[0], (0,))
+        found, likeness, spread = refined(first[0], second[0], start, rotate=False, by_square=False)
     if likeness >= LIKELY:
         for one, other in zip(first[1:], second[1:], strict=True):
             pixel /= 2
@@ -260,8 +273,8 @@ def measure(
 ) -> list[Pair]:
     """Displacements of sections against the one before, or where that fits none, two before.
 
-    What tissue turns by itself does not count as a rotation, nor does one that is less than this
-    and its own standard deviation.
+    What tissue moves and turns by itself is subtracted. A rotation does not count that is less than
+    what tissue turns and its own uncertainty.
 
     Parameters
     ----------
@@ -269,7 +282,7 @@ def measure(
         Faces of the sections in order, all of one shape; a bottom faces the next section's top.
     within
         Where these show other tissue: faces that lie as far below the tops, in the same sections,
-        by which it is known how tissue turns. Else none.
+        by which it is known how tissue moves and turns. Else none.
     pixel
         Size of their pixels, micrometres.
     """
@@ -277,22 +290,22 @@ def measure(
     def seen(faces: Sequence[Face]) -> list[list[Face]]:
         return run_tiles(faces, resolutions, workers=workers)
 
-    above, below, inner = seen(tops), seen(bottoms[:-1]), seen(within if rotate else ())
+    above, below, inner = seen(tops), seen(bottoms[:-1]), seen(within)
     coarse = pixel * 2 ** (len(above[0]) - 1) if above else pixel
 
-    def changed(k: int) -> float:
-        move, likeness, _ = register(above[k], inner[k], coarse, rotate=True)
-        return move.rotation if likeness >= LIKELY else 0.0
+    def changed(k: int) -> Displacement:
+        move, likeness, _ = register(above[k], inner[k], coarse, rotate=rotate)
+        return move if likeness >= LIKELY else IN_PLACE
 
-    changes = run_tiles(range(len(inner)), changed, workers=workers) or [0.0] * len(above)
+    changes = run_tiles(range(len(inner)), changed, workers=workers) or [IN_PLACE] * len(above)
 
     def compared(places: tuple[int, int]) -> Pair:
         first, second = places
         move, likeness, spread = register(below[first], above[second], coarse, rotate=rotate)
-        change = (changes[first] + changes[second]) / 2
-        own = move.rotation - change
-        certain = abs(own) >= spread + abs(change)
-        return Pair(first, second, move._replace(rotation=own * certain), likeness)
+        y, x, turn = np.mean([changes[first], changes[second]], axis=0).tolist()
+        own = move.rotation - turn
+        certain = abs(own) >= CERTAIN * spread + abs(turn)
+        return Pair(first, second, Displacement(move.y - y, move.x - x, own * certain), likeness)
 
     pairs = run_tiles([*pairwise(range(len(above)))], compared, workers=workers)
     lost = {k for k, pair in enumerate(pairs) if not pair.fits}

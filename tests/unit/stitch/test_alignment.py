@@ -199,3 +199,28 @@ def test_displacements_follow_each_other_and_are_undone():
     np.testing.assert_allclose(back, [y, x])
     corner = np.hypot(*np.subtract(one.of(*np.array([80.0, 60]), middle), (80, 60)))
     assert corner <= one.reach(50) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_small_round_tissue_in_speckle_is_not_turned(seed):
+    rng = np.random.default_rng(seed)
+    y, x = np.indices((300, 360))
+    there = ndimage.gaussian_filter((np.hypot(y - 130, x - 210) < 30).astype(float), 1)
+    tissue = sum(ndimage.gaussian_filter(rng.normal(size=y.shape), s) * s for s in (3, 8))
+    face = 50 * there * np.exp(0.6 * tissue) + 3 * (1 - there)
+    faces = [speckled(face, 4, rng) for _ in range(8)]
+    pairs = measure(faces[:4], faces[4:], [], PIXEL, rotate=True, workers=1)
+    assert all(pair.fits for pair in pairs)
+    assert [pair.displacement.rotation for pair in pairs] == [0, 0, 0]
+    assert max(pair.displacement.reach(0) for pair in pairs) < 0.2 * PIXEL
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_slanted_tissue_is_not_moved(rotate):
+    tissue, slant = texture((150, 180)), 0.5
+    tops, inner, bottoms = (
+        [seen(tissue, Displacement(slant * (6 * k + depth), 0)) for k in range(4)]
+        for depth in (0.5, 2.5, 4.5)
+    )
+    pairs = measure(tops, bottoms, inner, PIXEL, rotate=rotate, workers=1)
+    assert [pair.displacement for pair in pairs] == [pytest.approx((0, 0, 0), abs=0.5)] * 3
