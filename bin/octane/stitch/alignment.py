@@ -224,6 +224,15 @@ def _by_square(difference: Face, one: Face, other: Face) -> Face:
     return weight[np.ix_(rows, columns)].astype(np.float32)
 
 
+def matched(first: Face, second: Face, *, rotate: bool) -> tuple[Move, float, float]:
+    """As :func:`refined`, from where coarse faces correlate best; 0 where others fit as well."""
+    start, common = searched(first, second, ANGLES if rotate else (0,))
+    # By single pixels: where half of the tissue is folded, the squares would choose either half.
+    found, likeness, spread = refined(first, second, start, rotate=rotate, by_square=False)
+    strayed = np.abs(np.subtract(found, start)) > (STRAY, STRAY, np.deg2rad(STRAY))
+    return found, 0.0 if strayed.any() or likeness < CLEAR * common else likeness, spread
+
+
 def register(
     first: Sequence[Face], second: Sequence[Face], pixel: float, *, rotate: bool
 ) -> tuple[Displacement, float, float]:
@@ -243,15 +252,10 @@ def register(
     """
     if min(first[0].shape) < NARROW:
         return IN_PLACE, 0.0, 0.0
-    start, common = searched(first[0], second[0], ANGLES if rotate else (0,))
-    # Single pixels first: where half of the tissue is folded, the squares would choose either half.
-    found, likeness, spread = refined(first[0], second[0], start, rotate=rotate, by_square=False)
-    strayed = np.abs(np.subtract(found, start)) > (STRAY, STRAY, np.deg2rad(STRAY))
-    if strayed.any() or likeness < CLEAR * common:
-        likeness = 0.0
+    found, likeness, spread = matched(first[0], second[0], rotate=rotate)
     if likeness >= LIKELY and spread > VAGUE:
-        rotate, (start, _) = False, searched(first[0], second[0], (0,))
-        found, likeness, spread = refined(first[0], second[0], start, rotate=False, by_square=False)
+        rotate = False
+        found, likeness, spread = matched(first[0], second[0], rotate=rotate)
     if likeness >= LIKELY:
         for one, other in zip(first[1:], second[1:], strict=True):
             pixel /= 2
