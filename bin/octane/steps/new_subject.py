@@ -29,9 +29,9 @@ from octane.core.records import SHADING
 from octane.core.units import format_bytes
 from octane.gpu.inventory import GpuReader, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_reader
-from octane.store.image import LISTED, Image
+from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
-from octane.store.sections import gaps, number_of
+from octane.store.sections import gaps, listed, number_of
 from octane.store.volumes import Volume, find_inputs, kind_of, open_volume
 
 logger = logging.getLogger(__name__)
@@ -282,14 +282,11 @@ def _thickness(found: Survey) -> Setting:
 def _missing(found: Survey) -> Setting:
     if not found.missing:
         return Setting(0, ["The numbering has no gap."], False)
-    count = len(found.missing)
-    named = ", ".join(map(str, found.missing[:LISTED]))
-    more = f" and {count - LISTED} more" if count > LISTED else ""
     sentence = (
-        f"MISSING: section {named}{more}. As it is, the run stops there. Without the "
+        f"MISSING: section {listed(found.missing)}. As it is, the run stops there. Without the "
         "slashes a blank slab takes the place of each, and the report lists them."
     )
-    return Setting(count, [sentence], False)
+    return Setting(len(found.missing), [sentence], False)
 
 
 def gpu_settings(read: GpuReader) -> dict[str, Setting]:

@@ -13,7 +13,7 @@ import numpy as np
 from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Vector
-from octane.store.image import Attributes
+from octane.store.image import LISTED, Attributes
 from octane.store.volumes import Volume
 
 MOST_SECTIONS = 10_000
@@ -116,6 +116,12 @@ def gaps(numbers: Sequence[int]) -> list[int]:
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
 
 
+def listed(numbers: Sequence[int]) -> str:
+    """The first numbers of a list, and how many more there are."""
+    more = f" and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
+    return ", ".join(map(str, numbers[:LISTED])) + more
+
+
 def numbered(sections: Sequence[V], allowed: int) -> dict[int, V]:
     """Sections by their numbers, in the order given; one alone needs no number.
 
@@ -137,7 +143,7 @@ def numbered(sections: Sequence[V], allowed: int) -> dict[int, V]:
     missing = gaps(list(found))
     if len(missing) > allowed:
         problems.append(
-            f"{sections[0].path.parent} lacks section {', '.join(map(str, missing))} of "
+            f"{sections[0].path.parent} lacks section {listed(missing)} of "
             f"{min(found)} to {max(found)}; add what is missing, or give "
             f"--allow-missing-sections {len(missing)}."
         )

@@ -130,6 +130,7 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
         ("1 again_1", "f4", {}, "again_1.* and .*1.ome.zarr are both section 1"),
         ("1 brain", "f4", {}, "brain.* has no number in its name"),
         ("1 2 5", "f4", {}, "lacks section 3, 4 of 1 to 5.*--allow-missing-sections 2"),
+        ("1 99", "f4", {}, "lacks section 2, 3, .*, 17 and 81 more of 1 to 99"),
         ("1 2 5", "f4", {"allow_missing_sections": 1}, "lacks section 3, 4"),
     ],
 )
