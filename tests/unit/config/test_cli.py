@@ -66,6 +66,12 @@ def test_an_error_is_one_sentence(launched, error, code, words):
     assert written.count("\n") == 1
 
 
+def test_a_lack_of_memory_is_known_by_the_error_that_a_library_wrapped(launched):
+    wrapped = RuntimeError("compilation failed")
+    wrapped.__cause__ = MemoryError()
+    assert launched(wrapped)[0] == 137
+
+
 def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, monkeypatch):
     for fault in (ZeroDivisionError, RuntimeError):
         with pytest.raises(fault):

@@ -57,3 +57,9 @@ def test_values_are_rounded_half_to_even(dtype, values, expected):
 
 def test_an_output_has_the_machines_byte_order():
     assert arrays.output_type("input", np.dtype(">u2")) == np.dtype("=u2")
+
+
+@pytest.mark.parametrize(("floating", "integer"), [("f4", "i4"), ("f8", "i8"), ("f8", "u8")])
+def test_what_is_too_large_does_not_become_the_smallest_integer(floating, integer):
+    largest = int(as_dtype(np.array([1e30], floating), integer)[0])
+    assert 0.9999999 * np.iinfo(integer).max < largest <= np.iinfo(integer).max

@@ -226,3 +226,11 @@ def test_a_disk_that_cannot_take_it_is_named(store, monkeypatch, code):
         return
     with pytest.raises(OctaneError, match=r"a\.ome\.zarr.* could not be brought to the disk"):
         bring_to_disk(store)
+
+
+def test_what_a_process_of_another_machine_writes_is_left_alone(tmp_path):
+    living = tmp_path / f"{PARTIAL}other-machine-1-a"
+    living.touch()
+    with writing(tmp_path / "a") as partial:
+        partial.touch()
+    assert sorted(tmp_path.iterdir()) == [living, tmp_path / "a"]

@@ -10,7 +10,7 @@ from octane.core.geometry import blocks, samples
 
 @pytest.mark.parametrize(
     ("extent", "spacing", "expected"),
-    [(100, 25, 4), (3 * 3.5, 7, 2), (0.1 * 3 * 5, 0.3, 5), (2.5, 1, 3), (0.2, 1, 1), (103, 10, 10)],
+    [(100, 25, 4), (3 * 3.5, 7, 2), (3 * 0.7, 1.4, 2), (2.5, 1, 3), (0.2, 1, 1), (103, 10, 10)],
 )
 def test_halves_are_rounded_up_and_rounding_errors_do_not_decide(extent, spacing, expected):
     assert samples(extent, spacing) == expected

@@ -157,6 +157,8 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
         pytest.param([Load(gpu(0, 80)), Load(gpu(1, 40), (holder(4, slots=2),))],
                      request(4, *ALL, slots=2), 0,
                      {}, True, id="spread"),
+        pytest.param([Load(gpu(), others=1), Load(gpu(1, 80))], request(4, *ALL), 1,
+                     {}, True, id="where nobody else is"),
         # What is promised and not allocated is not free.
         pytest.param([Load(gpu(free=35), (holder(20, 5, slots=2),))], request(20, slots=2), 0, {},
                      True, id="as much as is to give"),
@@ -213,6 +215,7 @@ HIDDEN = Load(gpu(free=18), (holder(20, slots=4), holder(2, allocated=2, slots=4
         ([Load(gpu())], request(4, slots=4), request(41), 0),
         ([Load(gpu())], request(4, slots=4), request(4, "GPU-1"), 0),
         ([CROWDED_OUT], request(4, slots=4), request(30, slots=4), 0),
+        ([Load(gpu(), (holder(20, slots=4),), 2)], request(4, slots=4), request(30, slots=4), 0),
     ],
 )
 def test_an_earlier_request_goes_first_where_it_could_run(loads, wanted, earlier, granted):

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import sys
 import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -199,6 +200,7 @@ def test_a_lost_race_at_the_context_is_tried_again_until_the_timeout(on_gpu):
     done = on_gpu(where, timeout=0.05, devices=FakeDevices(taken=10**9))
     assert done.result is None
     assert [outcome for outcome, _ in done.tries][-2:] == ["no GPU", "done"]
+    assert done.log[-1] == ("leave", FIRST)
     with pytest.raises(OctaneError, match=r"no GPU could be used within 0\.05 s.*--gpu-timeout"):
         on_gpu(where, backend="gpu", timeout=0.05, devices=FakeDevices(taken=10**9))
 
@@ -222,9 +224,25 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
 
 
 def test_another_error_is_the_works_own(on_gpu):
+    shown = sys.unraisablehook
     with pytest.raises(ZeroDivisionError):
         on_gpu(lambda share: 1 / 0)
+    assert sys.unraisablehook is shown
 
 
 def test_the_batch_is_halved_and_not_given_up(on_gpu):
-    assert on_gpu(fitting(4), batch=9).tries == [("out of memory", 9), ("done", 4)]
+    done = on_gpu(fitting(4), batch=9)
+    assert done.tries == [("out of memory", 9), ("done", 4)]
+    assert done.figures["attempts"][1]["waited"] == 0
+
+
+def test_the_timeout_is_for_all_waiting_together(on_gpu, quick):
+    given = []
+
+    def noted(*request, **more):
+        given.append(more["timeout"])
+        return lease.lease(*request, **more)
+
+    quick.setattr(run, "lease", noted)
+    on_gpu(where, devices=FakeDevices(taken=2))
+    assert 300 == given[0] > given[1] > given[2]

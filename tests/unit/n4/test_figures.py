@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from octane.n4.figures import Shown, against_truth
+from octane.n4.figures import Shown, against_truth, previews
 
 
 def test_a_perfect_correction_leaves_no_variation():
@@ -25,3 +25,11 @@ def test_voxels_outside_the_mask_or_without_tissue_do_not_count():
     assert figures["cv_against_truth_before"] == pytest.approx(0.5 / 1.5)
     assert figures["cv_against_truth_after"] == 0
     assert figures["field_correlation"] == pytest.approx(-1)
+
+
+def test_profiles_are_means_in_the_mask_and_gaps_where_it_is_empty():
+    volume = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    mask = (volume % 2 == 0) & (volume < 12)
+    made, _ = previews(Shown(volume, 2 * volume, volume + 1, mask, (1, 1, 1)))
+    np.testing.assert_array_equal(made["profile_before"], [5, np.nan])
+    np.testing.assert_array_equal(made["profile_after"], [10, np.nan])

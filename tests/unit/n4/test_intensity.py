@@ -80,3 +80,9 @@ def test_what_differs_between_sections_stays(tissue):
     volume = tissue * (depth * steps).astype("f4")[:, None, None]
     gain = z_profile_gain(volume, volume > 0, GROUPS)
     np.testing.assert_allclose(gain * depth, np.exp(-0.15), rtol=0.02)
+
+
+def test_groups_count_by_their_voxels(tissue):
+    volume, mask = np.ones_like(tissue), np.ones(SHAPE, bool)
+    volume[4:8], mask[4:8, :, 10:] = 32, False
+    np.testing.assert_allclose(matched(volume, GROUPS[:2], mask)[:8], 2, rtol=1e-6)

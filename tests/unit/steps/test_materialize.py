@@ -190,6 +190,19 @@ def test_two_calls_do_not_meet_and_a_copy_that_outlives_its_call_holds_the_lock(
     assert f"-> {outdir}\n" in (tmp_path / "open").read_text()
 
 
+def test_a_run_that_writes_there_is_waited_for(outdir, run_python):
+    program = (
+        "import sys; from pathlib import Path; from octane.steps.materialize import materialize\n"
+        "try: materialize(Path(sys.argv[1]))\n"
+        "except Exception as error: print(error)"
+    )
+    (outdir / "pipeline_info").mkdir()
+    with (outdir / "pipeline_info" / ".lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # as Java does
+        assert "is being written by a run of the workflow" in run_python(program, outdir)
+    assert links(outdir)
+
+
 def test_a_work_directory_is_not_touched_wherever_it_lies(outdir, task, tmp_path):
     (task / "input").symlink_to(task / "previews")
     assert materialize(tmp_path) == 3
@@ -247,3 +260,19 @@ def test_a_copy_that_was_cut_short_is_no_whole_one(write_image, tmp_path, arrive
     # What is named as unfinished is no result.
     copy.rename(copy.with_name(".partial-99-b.ome.zarr"))
     assert verify(tmp_path / "out") == 1
+
+
+def test_a_copy_is_on_the_disk_before_it_takes_the_links_place(outdir, monkeypatch):
+    brought = []
+    monkeypatch.setattr("octane.steps.materialize.bring_to_disk", brought.append)
+    assert materialize(outdir) == len(brought) == 3
+    assert all(path.name.startswith(COPYING) for path in brought)
+
+
+def test_a_link_upwards_does_not_lead_to_other_results(outdir, task):
+    other = outdir.parent / "other" / "metrics.json"
+    other.parent.mkdir()
+    other.symlink_to(task / "metrics.json")
+    (outdir / "up").symlink_to(outdir.parent)
+    assert materialize(outdir) == 3
+    assert other.is_symlink()

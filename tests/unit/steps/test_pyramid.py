@@ -90,6 +90,7 @@ def test_the_levels_are_those_asked_for_and_valid(volume, build):
     assert levels.multiscale["type"] == "gaussian"
     assert levels.multiscale["metadata"]["version"] == octane.__version__
     assert levels.attributes["ome"]["omero"]["channels"][0]["label"] == "intensity"
+    assert levels.attributes["ome"]["omero"]["rdefs"]["defaultZ"] == 17
     assert metrics.previews["slice_z"].shape == (43, 52)
     assert metrics.previews["slice_x"].shape == (34, 43)
     assert metrics.previews["slice_spacing"].tolist() == [10.0] * 3

@@ -89,9 +89,9 @@ def test_the_spacing_is_the_target_and_tiles_keep_their_size_and_pitch(write_mos
 
 def test_the_first_voxel_lies_where_the_metadata_says(write_mosaic, run):
     # A ramp that states its own position: resampled, it must do so still.
-    position = (np.arange(60) + 0.5) * 4.0
-    voxels = np.broadcast_to(position, (3, 4, 60)).astype(np.float32).copy()
-    image, _ = run(write_mosaic("a.zarr", voxels, (3, 4, 60), (10.0, 4.0, 4.0)), (10.0, 10.0, 10.0))
+    position = (np.arange(61) + 0.5) * 4.0
+    voxels = np.broadcast_to(position, (3, 4, 61)).astype(np.float32).copy()
+    image, _ = run(write_mosaic("a.zarr", voxels, (3, 4, 61), (10.0, 4.0, 4.0)), (10.0, 10.0, 10.0))
     x = image.grid.origin[2] + np.arange(image.grid.shape[2]) * 10.0
     np.testing.assert_allclose(image.array.opened[0, 0, 3:-3], x[3:-3], rtol=1e-6)
 

@@ -194,3 +194,19 @@ def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, 
     image, _ = stack(sources, execution=ExecutionParameters(backend="cpu", overwrite=True))
     assert image.array.shards == (8, 8, 8)
     np.testing.assert_array_equal(image.array.opened[:], whole)
+
+
+def test_complex_sections_are_stacked_and_compared_by_modulus(write_section, stack):
+    sources = [write_section(n, np.full((8, 6, 7), n * 1j, np.complex64)) for n in (1, 2)]
+    image, metrics = stack(sources)
+    assert planes(image) == [1j] * 8 + [2j] * 8
+    assert (metrics.previews["slice_x"][:, 0] == [1] * 8 + [2] * 8).all()
+
+
+def test_a_voxel_that_is_no_number_hides_no_dark_section(write_section, stack, rng):
+    voxels = np.repeat(rng.random((1, 6, 7), np.float32), 8, axis=0)
+    lacking = voxels.copy()
+    lacking[0, 0, 0] = np.nan
+    _, metrics = stack([write_section(1, lacking), write_section(2, 4 * voxels)])
+    found = [s["brightness"] for s in metrics.figures["sections"]]
+    assert found == pytest.approx([0.25, 4], rel=0.2)

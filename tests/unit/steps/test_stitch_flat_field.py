@@ -187,3 +187,13 @@ def test_what_cannot_be_evened_is_refused(write_mosaic, stitch, dtype, settings,
     source = write_mosaic("section_01.ome.zarr", np.ones((2, 40, 40), dtype), (2, 20, 20))
     with pytest.raises(OctaneError, match=sentence):
         stitch(source, **settings)
+
+
+@pytest.mark.parametrize("blend", ["linear", "none"])
+def test_the_dark_offset_is_taken_away_before_the_light(write_mosaic, stitch, tmp_path, blend):
+    light = np.outer(np.linspace(0.8, 1.2, 20), np.linspace(1.2, 0.8, 20))
+    np.save(tmp_path / "light.npy", light)
+    voxels = np.tile(500 * light + 100, (2, 1, 2)).astype(np.float32)
+    source = write_mosaic("section_01.ome.zarr", voxels, (2, 20, 20))
+    given = {"flat_field": str(tmp_path / "light.npy"), "dark_offset": 100.0, "blend": blend}
+    np.testing.assert_allclose(stitch(source, overlap=0.25, **given)[0], 500, rtol=1e-5)

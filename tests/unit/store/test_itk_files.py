@@ -88,10 +88,12 @@ def test_flat_volumes_are_read(write_file, rng, name, shape):
 
 @pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_scaled_voxels_are_scaled_in_every_part(write_file, rng, tmp_path, name):
-    stored = rng.integers(0, 1000, SHAPE, np.int16)
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+@pytest.mark.parametrize("scale", [(2.5, 0), (1, -1.25)])
+def test_scaled_voxels_are_scaled_in_every_part(write_file, rng, tmp_path, name, dtype, scale):
+    stored = rng.integers(0, 1000, SHAPE).astype(dtype)
     content = bytearray(write_file("plain.nii", stored).read_bytes())
-    struct.pack_into("<ff", content, NIFTI_SCALE, 2.5, -1.25)
+    struct.pack_into("<ff", content, NIFTI_SCALE, *scale)
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     whole = sitk.GetArrayFromImage(sitk.ReadImage(path))
