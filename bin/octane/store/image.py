@@ -21,7 +21,7 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.files import task_folder
-from octane.core.geometry import Grid, Region
+from octane.core.geometry import Grid, Region, spelled
 from octane.store.array import Array, open_array
 from octane.store.chunks import (
     METADATA,
@@ -178,6 +178,16 @@ def _restore(path: Path) -> str:
     return f"it is the output of an earlier step: remove {task} and run again with -resume."
 
 
+def require_stated(path: Path, spacing: Sequence[float], reading: InputParameters | None) -> None:
+    """Raise where another voxel size is given than a file states, in micrometres."""
+    given = None if reading is None else reading.voxel_size
+    if given is not None and not np.allclose(spacing, given, rtol=1e-3):
+        raise OctaneError(
+            f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel-size says "
+            f"{spelled(given)}; leave it out, or correct the metadata."
+        )
+
+
 def open_image(
     path: Path,
     reading: InputParameters | None = None,
@@ -200,6 +210,7 @@ def open_image(
     metadata = read_metadata(path, input_unit)
     array, place = _array(path, metadata.datasets[0], metadata, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
+    require_stated(path, grid.spacing, reading)
     channel = dict(zip(metadata.axes, place, strict=True)).get(CHANNEL, 0)
     label = "".join(metadata.labels[channel : channel + 1])
     foreign: Attributes = {"channel": label} if label else {}

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
 from octane.core.geometry import LENGTHS, Grid, Region, Vector, spelled, vector
-from octane.store.image import DECODING_ERRORS, Attributes, place_of
+from octane.store.image import DECODING_ERRORS, Attributes, place_of, require_stated
 from octane.store.itk_files import TAKEN
 from octane.store.ngff import CHANNEL, TIMEPOINT
 
@@ -280,11 +280,7 @@ def _voxel_size(
     given, unit = reading.voxel_size, reading.input_unit
     known = [n for length in stated if (n := _micrometres(*length, unit)) is not None]
     if len(known) == 3:
-        if given is not None and not np.allclose(known, given, rtol=1e-3):
-            raise OctaneError(
-                f"{path} states voxels of {spelled(known)} um (z y x) and --voxel-size says "
-                f"{spelled(given)}; leave it out, or correct the file."
-            )
+        require_stated(path, known, reading)
         return vector(*known)
     if given is not None:
         return vector(*given)

@@ -20,7 +20,7 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, spelled, vector
 from octane.core.metrics import Metrics
 from octane.store.chunks import is_store
-from octane.store.image import Attributes, Image, open_image, place_of
+from octane.store.image import Attributes, Image, open_image, place_of, require_stated
 from octane.store.itk_files import (
     FORMATS,
     MILLIMETER,
@@ -180,26 +180,15 @@ def open_volume(
     :func:`octane.store.tiff_files.open_tiff`.
     """
     if is_ome_zarr(path):
-        return _as_stated(
-            open_image(path, reading, input_unit=input_unit, missing=missing), reading
-        )
+        return open_image(path, reading, input_unit=input_unit, missing=missing)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
     if not is_whole(path):
         return open_tiff(path, reading, like)
     # A file of ITK has one channel and one time point.
     place_of(path, [], [], [], reading)
-    return _as_stated(open_file(path), reading)
-
-
-def _as_stated(volume: Volume, reading: InputParameters | None) -> Volume:
-    """The volume, unless a voxel size is given that is not its own."""
-    given = None if reading is None else reading.voxel_size
-    if given is not None and not np.allclose(volume.grid.spacing, given, rtol=1e-3):
-        raise OctaneError(
-            f"{volume.path} states voxels of {spelled(volume.grid.spacing)} um (z y x) and "
-            f"--voxel-size says {spelled(given)}; leave it out, or correct the metadata."
-        )
+    volume = open_file(path)
+    require_stated(path, volume.grid.spacing, reading)
     return volume
 
 

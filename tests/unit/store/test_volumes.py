@@ -11,6 +11,7 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, blocks
 from octane.core.metrics import Metrics
 from octane.store import volumes
+from octane.store.image import open_image
 from octane.store.itk_files import FileVolume
 from octane.store.volumes import (
     Cuts,
@@ -32,12 +33,14 @@ def whole(shape):
     return tuple(slice(0, n) for n in shape)
 
 
-def test_a_voxel_size_that_is_not_the_files_own_is_refused(write_file, voxels):
+def test_a_voxel_size_that_is_not_the_files_own_is_refused(write_file, write_image, voxels):
     path = write_file("a.nii", voxels)
     reading = InputParameters(voxel_size=(40.0, 30.0, 25.0))
     assert open_volume(path, reading).grid.spacing == pytest.approx((40.0, 30.0, 25.0))
     with pytest.raises(OctaneError, match=r"states voxels of 40 x 30 x 25 um .* 25 x 30 x 40"):
         open_volume(path, InputParameters(voxel_size=(25.0, 30.0, 40.0)))
+    with pytest.raises(OctaneError, match=r"states voxels of 10 x 10 x 10 um .* 40 x 30 x 25"):
+        open_image(write_image("a.ome.zarr", voxels), reading)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
