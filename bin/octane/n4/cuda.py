@@ -23,7 +23,7 @@ from octane.core.arrays import namespace, to_host
 from octane.n4 import bspline
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Head, Moments, log_image
-from octane.n4.sharpening import Sharpening
+from octane.n4.sharpening import Sharpening, padded_size
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
@@ -128,7 +128,7 @@ class CudaSteps:
         self.u = xp.empty_like(self.log)
         self.starts, self.columns = self._places()
         bins = sharpening.bins
-        points = 2 ** (math.ceil(math.log2(bins)) + 1)
+        points = padded_size(bins)
         angles = 2 * np.pi * np.arange(points // 2) / points
         self.roots = xp.asarray(np.stack([np.cos(angles), np.sin(angles)], axis=1))
         self.histogram = xp.zeros(2 * bins, xp.uint64)

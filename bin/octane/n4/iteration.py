@@ -17,7 +17,7 @@ from octane.core.arrays import to_host
 from octane.core.timing import span
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels, Slab
-from octane.n4.sharpening import Sharpening, sharpen
+from octane.n4.sharpening import SHARE, Sharpening, sharpen
 
 
 class Head(NamedTuple):
@@ -181,7 +181,7 @@ class Steps:
         # The share of the next bin as a multiple of 2**-24 (it is one already but in bin 0): up to
         # 2**29 voxels the float64 sums are exact, so the same in any order, threads and atomics.
         share = c - k.astype(np.float32)
-        share = xp.rint(share * np.float32(2**24)).astype(np.float64)
+        share = xp.rint(share * np.float32(SHARE)).astype(np.float64)
         if stray:
             share[outside] = 0
         counted = xp.bincount(k, minlength=bins + 1)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from octane.core.compiled import compiled, inlined
+from octane.n4.kernels import U64
 
 SHARE = 2**24
 """Parts of a voxel that bins share."""
@@ -54,11 +55,16 @@ def sharpen(
     return table
 
 
+def padded_size(bins: int) -> int:
+    """Points of the padded histogram: twice the next power of two, as in ITK."""
+    # Size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
+    return 2 ** (math.ceil(math.log2(bins)) + 1)
+
+
 @cache
 def _padded(bins: int) -> tuple[np.ndarray, np.ndarray]:
     """Squared distances in half of the padded histogram, and the :func:`_roots` of its size."""
-    # The padded size and offset are visible in the field (256 points: 4e-4; offset 0: diverges).
-    size = 2 ** (math.ceil(math.log2(bins)) + 1)
+    size = padded_size(bins)
     return np.arange(size // 2 + 1, dtype=np.float64) ** 2, _roots(size)
 
 
@@ -82,8 +88,7 @@ def _roots(size: int) -> np.ndarray:
     return np.array([roots.real, roots.imag])
 
 
-# Indices of this type cannot be negative, and need no test whether they count from the end.
-U64 = np.uint64
+# Unsigned: indices that cannot be negative need no test whether they count from the end.
 ONE, TWO, THREE, FOUR = U64(1), U64(2), U64(3), U64(4)
 
 
