@@ -145,6 +145,13 @@ class ChunkStream(ABC):
             self._fill(memory)
             self._passed(len(memory))
 
+    def take(self, count: int) -> Bytes:
+        """The next ``count`` bytes, in memory that the next call may fill again."""
+        with span("decode"):
+            memory = self._take(count)
+            self._passed(count)
+        return memory
+
     def skip(self, count: int) -> None:
         """Pass over the next ``count`` bytes, as :meth:`read_into` would."""
         with span("decode"):
@@ -159,6 +166,11 @@ class ChunkStream(ABC):
         self.left -= count
         if count and not self.left:
             self._finish()
+
+    def _take(self, count: int) -> Bytes:
+        memory = self._space.memory("taken", count)
+        self._fill(memory)
+        return memory
 
     def _skip(self, count: int) -> None:
         while count:
@@ -277,9 +289,12 @@ class BloscStream(ChunkStream):
     def _fill(self, memory: Bytes) -> None:
         if len(memory) == self._size:
             self._decode(memory)
-            return
+        else:
+            memory[...] = self._take(len(memory))
+
+    def _take(self, count: int) -> Bytes:
         start = self._size - self.left
-        memory[...] = self._whole()[start : start + len(memory)]
+        return self._whole()[start : start + count]
 
     def _skip(self, count: int) -> None:
         if count:

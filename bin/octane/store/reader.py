@@ -139,12 +139,10 @@ class DirectReader:
                 stream.read_into(part)
             else:
                 size = min(len(part), max(1, BATCH_BYTES // plane_bytes))
-                memory = space.memory("batch", size * plane_bytes)
-                batch = memory.view(self.array.dtype).reshape(size, *chunks[1:])
                 for start in range(0, len(part), size):
                     here = part[start : start + size]
-                    stream.read_into(batch[: len(here)])
-                    here[...] = batch[(slice(len(here)), *across)]
+                    batch = stream.take(len(here) * plane_bytes).view(self.array.dtype)
+                    here[...] = batch.reshape(-1, *chunks[1:])[(slice(None), *across)]
             stream.drain()
 
     @contextmanager
