@@ -66,6 +66,13 @@ def darker(voxels: np.ndarray, *_: object) -> np.ndarray:
     return 0.3 * voxels
 
 
+def one_dark(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
+    """Take half of the light of the middle tile."""
+    changed = voxels.copy()
+    changed[grid.region((1, 1))] *= 0.5
+    return changed
+
+
 def flipped(*axes: int) -> Change:
     """Turn a section over along axes."""
     return lambda voxels, *_: np.flip(voxels, axes)
@@ -78,6 +85,7 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "overlap wrong along both": (None, (0.25, 0.2), OVERLAPS, "give --overlap 0.2,0.25,"),
     "one tile shifted": (moved, None, ["Tiles out of place"], "Section 2, row 1, column 1 fits +"),
     "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits in the p"),
+    "one dark tile": (one_dark, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
     "dark section": (darker, None, ["Section brightness"], "Section 2 has 0.3"),
     "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
     "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),

@@ -19,6 +19,8 @@ Shape = tuple[int, int, int]
 SHADING = 0.03
 """Largest shading of tiles that needs no flat field: phantoms of 3 x 3 tiles in even light stay
 below it."""
+EXPOSED = 1.5
+"""Brightness over its neighbours', or the inverse, above which a tile was imaged otherwise."""
 
 
 class RecordedTrack(BaseModel, defer_build=True):
@@ -134,6 +136,20 @@ class MisplacedFigures(Figures):
         return f"{name} fits {y:+.0f} µm in y and {x:+.0f} µm in x from its place"
 
 
+class UnevenFigures(Figures):
+    """A tile of another brightness than its neighbours, and its brightness over theirs."""
+
+    row: int
+    column: int
+    brightness: float
+
+    @property
+    def sentence(self) -> str:
+        """The tile in words."""
+        times = f"{self.brightness:.2g} times as bright as its neighbours"
+        return f"row {self.row}, column {self.column} is {times}"
+
+
 class StitchFigures(Figures):
     """A stitched section.
 
@@ -148,6 +164,7 @@ class StitchFigures(Figures):
     seam_x: float | None = None
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
+    uneven: list[UnevenFigures] = []
     shading_before: float | None = None
     shading_after: float | None = None
     uncovered_pixels: int = 0

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from octane.core.records import SHADING, N4Figures, StackFigures, StitchFigures, fitting
+from octane.core.records import EXPOSED, SHADING, N4Figures, StackFigures, StitchFigures, fitting
 from octane.report.summary import SectionQuality, outliers, title_of
 
 SEAM = 0.15
@@ -60,7 +60,7 @@ def checks(
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections) for axis in "yx"]
-        found += [_places(sections), _covered(sections), _even(sections)]
+        found += [_places(sections), _covered(sections), _exposed(sections), _even(sections)]
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
     if stack:
         found += [_depth(stack), _bright(stack), _turned(stack), _placed(stack)]
@@ -146,6 +146,15 @@ def _covered(sections: Mapping[str, StitchFigures]) -> Check:
     gaps = {t: own.uncovered_pixels for t, own in sections.items() if own.uncovered_pixels}
     text = f"{_named([*gaps])}: pixels between tiles are zero; check --overlap or --positions."
     return _judged("Pixels without a tile", "0", str(sum(gaps.values())), gaps, text)
+
+
+def _exposed(sections: Mapping[str, StitchFigures]) -> Check:
+    name, limit = "Tile brightness", f"{1 / EXPOSED:.2g} to {EXPOSED:g} of its neighbours'"
+    if not any(own.seam_median is not None for own in sections.values()):
+        return _unknown(name, limit, "No tiles overlap.")
+    odd = [(title, tile.sentence) for title, own in sections.items() for tile in own.uneven]
+    text = f"{_named([*map(', '.join, odd)])}; image it again, or correct its grey levels."
+    return _judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], text)
 
 
 def _even(sections: Mapping[str, StitchFigures]) -> Check:

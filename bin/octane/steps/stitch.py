@@ -19,7 +19,13 @@ from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Region, blocks
 from octane.core.metrics import Metrics
-from octane.core.records import MisplacedFigures, OverlapFigures, StitchFigures, fitting
+from octane.core.records import (
+    MisplacedFigures,
+    OverlapFigures,
+    StitchFigures,
+    UnevenFigures,
+    fitting,
+)
 from octane.core.timing import span
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
@@ -238,8 +244,10 @@ class Section:
 
     def check(
         self, projections: dict[Tile, npt.NDArray]
-    ) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
-        """Compare the overlaps with those at which tiles correlate, and find tiles out of place.
+    ) -> tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]:
+        """Compare the overlaps with those at which tiles correlate.
+
+        Also find the tiles out of place, and those of another brightness.
 
         Raises
         ------
@@ -249,7 +257,8 @@ class Section:
         tiling, name = self.tiling, self.image.path.name
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in self.placement.places.items()}
         sizes = (tiling.tile_extent[1:], tiling.spacing[1:])
-        overlaps, misplaced = Neighbours(projections, starts, self.positions, *sizes).findings()
+        compared = Neighbours(projections, starts, self.positions, *sizes)
+        overlaps, misplaced, uneven = compared.findings()
         wrong = [own for own in overlaps if own.better and own.found is not None]
         if wrong:
             text = " and ".join(
@@ -263,9 +272,9 @@ class Section:
                     "to leave them as they are."
                 )
             self.metrics.warn(f"{text}.")
-        if misplaced:
-            self.metrics.warn(f"{name}: {', '.join(tile.sentence for tile in misplaced)}.")
-        return overlaps, misplaced
+        if odd := [tile.sentence for tile in (*misplaced, *uneven)]:
+            self.metrics.warn(f"{name}: {', '.join(odd)}.")
+        return overlaps, misplaced, uneven
 
     def shading(self, projections: dict[Tile, npt.NDArray]) -> tuple[float | None, float | None]:
         """Shading before and after, the latter of a given flat field from the evened projections.
@@ -421,7 +430,7 @@ def stitch_section(
         section.projections.clear()
         seams, (seam_y, seam_x) = _seams(section.placement, evened)
     with metrics.timed("check"):
-        overlaps, misplaced = section.check(evened)
+        overlaps, misplaced, uneven = section.check(evened)
     before, after = section.shading(evened)
     if save_flat_field is not None and section.given is None and section.flat is not None:
         from tifffile import imwrite
@@ -446,6 +455,7 @@ def stitch_section(
         seam_x=seam_x,
         overlaps=overlaps,
         misplaced=misplaced,
+        uneven=uneven,
         shading_before=before,
         shading_after=after,
         uncovered_pixels=uncovered,

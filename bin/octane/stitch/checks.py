@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.records import MisplacedFigures, OverlapFigures
+from octane.core.records import EXPOSED, MisplacedFigures, OverlapFigures, UnevenFigures
 from octane.stitch.blending import seam
 from octane.stitch.registration import band_passed, correlation, neighbours, overlap_shift
 from octane.store.mosaic_grid import Position, Tile
@@ -174,8 +174,10 @@ class Neighbours:
                 self.of[pair.first].append(pair)
                 self.of[pair.second].append(pair)
 
-    def findings(self) -> tuple[list[OverlapFigures], list[MisplacedFigures]]:
-        """Overlaps along y and x as placed and as found, and the tiles out of place."""
+    def findings(
+        self,
+    ) -> tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]:
+        """Overlaps along y and x, the tiles out of place, and those of another brightness."""
         swapped = self.swapped()
         shifted = {} if swapped else self.shifted()
         odd = {*shifted, *(tile for pair in swapped for tile in pair)}
@@ -191,7 +193,49 @@ class Neighbours:
         for (row, column), (y, x) in shifted.items():
             shift = (y * self.factor * self.spacing[0], x * self.factor * self.spacing[1])
             misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
-        return overlaps, misplaced
+        return overlaps, misplaced, self.uneven(odd)
+
+    def uneven(self, odd: Collection[Tile]) -> list[UnevenFigures]:
+        """Tiles that most of their neighbours, and two at least, find of another brightness.
+
+        Pairs with one of the ``odd`` tiles, which are out of place, say nothing.
+        """
+        ratios: dict[tuple[Tile, Tile], float] = {}
+        for pairs in self.pairs:
+            seen = {}
+            for first, second in ((p.first, p.second) for p in pairs):
+                if {first, second} & {*odd}:
+                    continue
+                offset = self.starts[second] - self.starts[first]
+                shared = _shared(self.coarse[first], self.coarse[second], offset)
+                sums = [float(part.sum()) for part in shared or ()]
+                if sums and min(sums) > 0:
+                    seen[first, second] = float(np.log(sums[0] / sums[1]))
+            # Light that falls off over a tile gives all pairs along an axis the same ratio. Of two
+            # pairs, one may be wrong.
+            order, n = sorted(seen.values()), len(seen)
+            usual = min(order[(n - 1) // 2 : n // 2 + 1], key=abs, default=0.0)
+            ratios |= {pair: ratio - usual for pair, ratio in seen.items()}
+        found: dict[Tile, float] = {}
+        while True:
+            marked: dict[Tile, float] = {}
+            for tile in self.of:
+                own = [
+                    ratio if pair[0] == tile else -ratio
+                    for pair, ratio in ratios.items()
+                    if tile in pair and not found.keys() & {*pair}
+                ]
+                middle = float(np.median(own)) if len(own) > 1 else 0.0
+                far = sum(ratio * np.sign(middle) > np.log(EXPOSED) for ratio in own)
+                if far > max(1, len(own) / 2):
+                    marked[tile] = middle
+            if not marked:
+                return [
+                    UnevenFigures(row=tile[0], column=tile[1], brightness=float(np.exp(ratio)))
+                    for tile, ratio in found.items()
+                ]
+            worst = max(marked, key=lambda tile: abs(marked[tile]))
+            found[worst] = marked[worst]
 
     def _placed(self, first: Tile, second: Tile, tiles: Images) -> float:
         """Correlation of what two tiles share as they are placed; 0 where that is too little."""

@@ -194,6 +194,6 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     stack = StackFigures(sections=[slab], shape=(1, 2, 3), voxel_size=(1.0, 1.0, 1.0))
     found = checks(qualities(tiles, stack, None), tiles, stack, None)
     unknown = [check for check in found if check.state == "not checked"]
-    assert len(unknown) == 10
+    assert len(unknown) == 11
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]

@@ -34,9 +34,33 @@ def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
     tiles = {tile: make(rng, shape) for tile in np.ndindex(2, 3)}
     starts = {(row, column): (row * pitch, column * pitch) for row, column in tiles}
     found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
-    overlaps, misplaced = found
-    assert misplaced == []
+    overlaps, misplaced, uneven = found
+    assert misplaced == uneven == []
     assert [(own.found, own.better) for own in overlaps] in ([], [(None, False)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("odd", "shape"),
+    [
+        ({}, (3, 3)),
+        ({(1, 1): 0.1}, (3, 3)),
+        ({(0, 0): 4.0}, (3, 3)),
+        ({(0, 1): 0.5, (2, 1): 2.0}, (3, 3)),
+        ({(0, 0): 0.5}, (2, 2)),
+    ],
+    ids=["none", "one", "corner", "two", "of four"],
+)
+def test_tiles_of_another_brightness_are_named(rng, odd, shape):
+    tissue = rng.gamma(1.0, 1.0, (100, 100)) * (np.indices((100, 100)).sum(axis=0) > 40)
+    # Light that falls off along both axes marks no tile.
+    light = np.multiply.outer(np.linspace(1, 0.75, 40), np.linspace(0.8, 1, 40))
+    tiles, starts = {}, {}
+    for y, x in np.ndindex(*shape):
+        starts[y, x] = (30 * y, 30 * x)
+        part = tissue[30 * y : 30 * y + 40, 30 * x : 30 * x + 40]
+        tiles[y, x] = (part * light * odd.get((y, x), 1)).astype(np.float32)
+    *_, found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
+    assert {(t.row, t.column): t.brightness for t in found} == pytest.approx(odd, rel=0.1)
 
 
 def test_faces_without_tissue_say_nothing():
