@@ -1,4 +1,4 @@
-"""The tables of the documentation, made from the records of benchmarks and tests.
+"""The tables of the documentation, made from the records of benchmarks.
 
 A page marks a table with ``<!-- figures: NAME -->``; ``make generate`` replaces what follows up to
 the next empty line.
@@ -13,9 +13,8 @@ from statistics import median
 from typing import TypeVar
 
 from _common import PROJECT, RESULTS
-from reliability import GROUPS, RECORD
 
-PAGES = (PROJECT / "docs" / "benchmarks.md", PROJECT / "docs" / "reliability.md")
+PAGE = PROJECT / "docs" / "benchmarks.md"
 MARKED = re.compile(r"(<!-- figures: (\S+) -->\n)(?:.+\n)*")
 MISSING = "not installed"
 SHOWN_CASES = 4
@@ -388,23 +387,6 @@ def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def _faults(record: Mapping[str, Mapping[str, Mapping[str, str]]]) -> str:
-    kept = record["rows"]
-    found = sorted(kept, key=lambda test: (GROUPS.index(kept[test]["group"]), test))
-    return table(
-        ("fault", "what octane does", "result", "what was observed", "shown by", "at commit"),
-        [
-            (
-                *(kept[test][name] for name in ("fault", "does", "result")),
-                kept[test]["observed"].replace("|", "\\|"),
-                f"`{test}`" + (f" ({kept[test]['soak']})" if "soak" in kept[test] else ""),
-                kept[test]["commit"],
-            )
-            for test in found
-        ],
-    )
-
-
 MEMORY = {
     "volume, GB": lambda c: f"{c['bytes'] / 1e9:.1f}",
     "voxels fitted": lambda c: " x ".join(map(str, c["fit_shape"])),
@@ -469,7 +451,6 @@ TASKS = {
 
 
 TABLES: dict[str, Table] = {
-    "faults": lambda _: _faults(json.loads(RECORD.read_text(encoding="utf-8"))),
     "where": _where,
     "n4-agreement": of_part("n4", "agreement", _agreement),
     "n4-speed": of_part("n4", "speed", _speed),

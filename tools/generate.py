@@ -7,12 +7,11 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 sys.path[1:1] = [str(PROJECT / "bin"), str(PROJECT / "benchmarks")]
 
-from _tables import PAGES, filled  # noqa: E402
+from _tables import PAGE, filled  # noqa: E402
 
 from octane.config.schema import GENERATED  # noqa: E402
 from octane.config.subject import TEMPLATE, template  # noqa: E402
 
 for name, make in {**GENERATED, TEMPLATE: template}.items():
     (PROJECT / name).write_text(make(), encoding="utf-8")
-for page in PAGES:
-    page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

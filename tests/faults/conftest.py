@@ -1,12 +1,10 @@
-"""What the fault tests share: undisturbed runs, and the table of what was observed."""
+"""What the fault tests share: undisturbed runs."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from reliability import note
-from runs import Started, checksums
+from runs import checksums
 
 
 @pytest.fixture(scope="session")
@@ -53,40 +51,3 @@ def undisturbed(succeeding, volume, tmp_path_factory) -> Undisturbed:
 def undisturbed_mosaics(succeeding, mosaics, tmp_path_factory) -> Undisturbed:
     """What :func:`mosaics` gives."""
     return _undisturbed(succeeding, tmp_path_factory.mktemp("undisturbed"), mosaics)
-
-
-@pytest.fixture
-def started(start_nextflow) -> Iterator[Callable[..., Started]]:
-    """Start the workflow and let it run; whatever is left of it after the test is killed."""
-    begun: list[Started] = []
-
-    def start(*arguments: object, **options: object) -> Started:
-        begun.append(start_nextflow(*arguments, **options))
-        return begun[-1]
-
-    yield start
-    for run in begun:
-        run.kill_all()
-
-
-@pytest.fixture
-def observed(request) -> Callable[..., None]:
-    """Tell what was observed of a fault, for its row in the table.
-
-    The test names places by ``plain``, so that its words do not change from run to run.
-    """
-    name = f"{request.path.name}::{request.node.name}"
-    return lambda *words: note(name, " ".join(words[-1].split()))
-
-
-@pytest.fixture
-def plain(tmp_path, phantom, project) -> Callable[..., str]:
-    """Words of a run with names in place of this machine's folders."""
-
-    def spelled(text: str, **places: Path) -> str:
-        named = {**places, "INPUT": phantom, "PROJECT": project, "LAUNCH": tmp_path}
-        for name, place in sorted(named.items(), key=lambda item: -len(str(item[1]))):
-            text = text.replace(str(place), name)
-        return text
-
-    return spelled

@@ -16,7 +16,7 @@ LEFT = 50_000
 @pytest.mark.soak
 @pytest.mark.fault
 def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
-    nextflow, succeeding, volume, small_disk, undisturbed, observed, tmp_path
+    nextflow, succeeding, volume, small_disk, undisturbed, tmp_path
 ):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -39,7 +39,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     words = " ".join(failed.output.split())
     message = "The results could not be copied from the scratch folder: "
     assert f"octane stopped: {message}" in words
-    said = re.findall(message + r"tissue_\w+.ome.zarr/0/c/0/0/0 has \d+ of \d+ bytes", words)
+    assert re.search(message + r"tissue_\w+.ome.zarr/0/c/0/0/0 has \d+ of \d+ bytes", words)
     assert "run again with -resume" in words
     (task,) = (disk / "work").glob(f"{row['hash']}*")
     assert all(path.name.startswith(".") for path in task.iterdir())
@@ -52,7 +52,6 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     for store in (disk / "work").glob("*/*/*.ome.zarr"):
         assert verify(store) == 1
     assert checksums(resumed.outdir) == undisturbed.sums
-    observed(f"exit {row['exit']}: {said[0]}")
 
 
 def wrapper(folder, copies):

@@ -54,7 +54,7 @@ def given():
         return held.slot and held.slot.held.name
 
 
-def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder, observed):
+def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder):
     removed = []
 
     def on_wait(*_):
@@ -75,7 +75,6 @@ def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder, observed)
             assert time.monotonic() < deadline
         assert given() is None
     assert held_names(folder) == []
-    observed("both files came again, and the next request was not given what was held")
 
 
 RECORD = LeaseRecord(10, 1, 1.0)
@@ -96,7 +95,7 @@ HOSTILE = [
 ]
 
 
-def test_another_users_records_are_hostile(folder, observed):
+def test_another_users_records_are_hostile(folder):
     for content in HOSTILE:
         with ExitStack() as stack:
             for name in (f"{FIRST}.0", "wait.0"):
@@ -110,10 +109,9 @@ def test_another_users_records_are_hostile(folder, observed):
             assert "slot 0  unknown  pid unknown" in status(LeaseParameters())
             # His GPU is his own, and he stands before nobody in the queue.
             assert given() == f"{SECOND}.0"
-    observed(f"{len(HOSTILE)} kinds of content; each time the other GPU was given at once")
 
 
-def test_odd_files_lie_in_the_folder(folder, observed):
+def test_odd_files_lie_in_the_folder(folder):
     victim = folder.parent / "victim"
     victim.write_text("precious")
     for kind in (FIRST, "wait"):
@@ -140,7 +138,6 @@ def test_odd_files_lie_in_the_folder(folder, observed):
     assert given() == f"{FIRST}.{free + 1}"
     assert victim.read_text() == "precious"
     assert not victim.with_name("made").exists()
-    observed("leases and places in the queue were given beside them, and what they lead to stayed")
 
 
 def interrupt(folder, free):
@@ -156,7 +153,7 @@ LEFT = (
 )
 
 
-def test_a_child_keeps_the_gpu_after_its_command_ended(folder, observed):
+def test_a_child_keeps_the_gpu_after_its_command_ended(folder):
     for number in (None, signal.SIGTERM):
         with subprocess.Popen(
             [sys.executable, COMMAND, "--memory", "4GB", "--", sys.executable, "-c", LEFT],
@@ -177,12 +174,9 @@ def test_a_child_keeps_the_gpu_after_its_command_ended(folder, observed):
                 launcher.send_signal(number)
             assert launcher.wait(60) == 3
         assert held_names(folder) == []
-    observed(
-        "gpu_slot.py waited for it, passed a signal on, and ended with the command's exit code"
-    )
 
 
-def test_a_stopped_process_keeps_the_folder_locked(folder, observed):
+def test_a_stopped_process_keeps_the_folder_locked(folder):
     code = (
         "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], 0), 2); os.kill(os.getpid(), 19)"
     )
@@ -197,4 +191,3 @@ def test_a_stopped_process_keeps_the_folder_locked(folder, observed):
         stopped.kill()
         stopped.wait()
         assert given() == f"{FIRST}.0"
-    observed("refused after its timeout, with the command that finds the process; then given again")

@@ -45,7 +45,7 @@ def ended_copying(outdir):
 
 
 @pytest.mark.fault
-def test_killed_again_and_again_nothing_is_lost_or_half_made(observed, tmp_path):
+def test_killed_again_and_again_nothing_is_lost_or_half_made(tmp_path):
     outdir = published(tmp_path)
     expected, chance, kills = contents(outdir), random.Random(5), 0
     while kills < KILLS:
@@ -71,4 +71,3 @@ def test_killed_again_and_again_nothing_is_lost_or_half_made(observed, tmp_path)
     assert {path.name for path in outdir.iterdir()} == {"a.ome.zarr", "b.ome.zarr"}
     assert not any(path.is_symlink() for path in outdir.iterdir())
     assert contents(outdir) == expected
-    observed(f"killed {kills} times")

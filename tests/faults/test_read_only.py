@@ -39,7 +39,7 @@ def read_only(place):
         pytest.param("work", marks=pytest.mark.soak),
     ],
 )
-def test_a_place_is_read_only(nextflow, volume, observed, plain, tmp_path, place):
+def test_a_place_is_read_only(nextflow, volume, tmp_path, place):
     folder = tmp_path / place
     folder.mkdir()
     option = {"output": "--outdir", "scratch": "--scratch_dir", "work": "-work-dir"}[place]
@@ -51,6 +51,5 @@ def test_a_place_is_read_only(nextflow, volume, observed, plain, tmp_path, place
     words = last_words(run.output)
     assert str(folder) in words
     assert option in words
-    assert run.tasks("COMPLETED") == []
+    assert run.processes("COMPLETED") <= {"PREFLIGHT"}
     assert list(folder.iterdir()) == []
-    observed(plain(words, **{place.upper(): folder}))

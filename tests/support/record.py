@@ -1,4 +1,4 @@
-"""Records of measurements and of observed faults: the commit and the machine beside the figures."""
+"""Records of measurements: the commit and the machine beside the figures."""
 
 import datetime
 import json
