@@ -77,22 +77,9 @@ def work(share):
 
 
 @pytest.mark.emulated
-@pytest.mark.parametrize("full", [True, False])
-def test_work_on_another_gpu_makes_no_context_on_the_first(tmp_path, full):
-    code = (
-        CONTEXTS
-        + WORK_IN_THREADS
-        + (
-            """
-first, second = (gpu.uuid for gpu in Nvml().read())
-with lease(1, backend="gpu", avoid=[second], folder=folder / "leases"):
-    print(*on_device(work), *contexts())
-"""
-            if not full
-            else "print(*on_device(work), *contexts())"
-        )
-    )
-    found = printed(tmp_path, code, EMU_DEVICES="2", **({"EMU_BUSY": "0"} if full else {}))
+def test_work_on_another_gpu_makes_no_context_on_the_first(tmp_path):
+    code = CONTEXTS + WORK_IN_THREADS + "print(*on_device(work), *contexts())"
+    found = printed(tmp_path, code, EMU_DEVICES="2", EMU_BUSY="0")
     assert found == ["1", "['done']", "0", "1"]
 
 
@@ -283,10 +270,6 @@ def test_what_says_that_memory_ran_out(cupy, device):
     assert all(map(device.is_out_of_memory, errors))
     others = [cuda.runtime.CUDARuntimeError(700), MemoryError(), ValueError()]
     assert not any(map(device.is_out_of_memory, others))
-
-
-def test_an_error_of_the_work_is_not_one_of_the_gpu(device):
-    assert not device.is_lost()
 
 
 @pytest.mark.parametrize("without", [None, "nvmlInit", "nvmlSystemGetDriverVersion"])

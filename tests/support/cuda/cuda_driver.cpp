@@ -243,20 +243,9 @@ EXPORT CUresult cuModuleGetFunction(CUfunction* handle, CUmodule of,
   return CUDA_ERROR_NOT_FOUND;
 }
 
-EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_t* size,
-                                     CUmodule of, const char* name) {
-  Lock lock;
-  Module* module = (Module*)of;
-  std::string variable = "emu_var_" + std::string(name),
-              bytes = "emu_size_" + std::string(name);
-  void** found = (void**)dlsym(module->library, variable.c_str());
-  if (!found) return CUDA_ERROR_NOT_FOUND;
-  size_t length = *(size_t*)dlsym(module->library, bytes.c_str());
-  *pointer = (CUdeviceptr)*found;
-  if (size) *size = length;
-  // CuPy copies to and from it as to and from any memory of the device.
-  state().memory.insert({(char*)*found, {length, 0, module->device}});
-  return CUDA_SUCCESS;
+EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr*, size_t*, CUmodule,
+                                     const char*) {
+  return CUDA_ERROR_NOT_FOUND;
 }
 
 EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute,

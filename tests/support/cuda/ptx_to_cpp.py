@@ -4,23 +4,20 @@ Every register becomes an unsigned variable that holds its bits, every instructi
 every label a label; kernel.h has the arithmetic and the scheduler. What is not known raises
 Untranslatable with the instruction: nothing is guessed.
 
-Left out: half2 and bfloat16 arithmetic, textures, tensor cores, clusters, mbarrier, printf (it is
-dropped), barriers other than number 0, calls, instructions that no kernel has, debug information.
+Left out: half2 and bfloat16 arithmetic, textures, tensor cores, clusters, mbarrier, barriers other
+than number 0, calls, variables outside of kernels, local memory, instructions that no kernel has.
 
 Usage: ptx_to_cpp.py INPUT.ptx OUTPUT.cpp
 """
 
+import math
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-WIDTH = {"pred": 1} | {
-    f"{kind}{bits}": bits
-    for kind, widths in (("b", (8, 16, 32, 64)), ("u", (8, 16, 32, 64)), ("s", (8, 16, 32, 64)))
-    for bits in widths
-} | {"f16": 16, "f32": 32, "f64": 64}  # fmt: skip
-SPACES = ("param", "global", "shared", "local", "const")
+WIDTH = {f"{kind}{bits}": bits for kind in "bus" for bits in (8, 16, 32, 64)}
+WIDTH |= {"pred": 1, "f16": 16, "f32": 32, "f64": 64}
 ROUNDINGS = {"rz": "FE_TOWARDZERO", "rm": "FE_DOWNWARD", "rp": "FE_UPWARD"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 SPECIAL = {
@@ -30,7 +27,30 @@ SPECIAL = {
     **{f"%nctaid.{a}": f"launch.grid_{a}" for a in "xyz"},
 }
 SIGNATURE = "Launch& launch, Block& block, Thread& thread, char* params, char* shared"
-ARRAY = r"((?:\[\d*\])*)"
+FLOATS = {
+    **{"add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})"},
+    **{"neg": "(-{})", "abs": "std::fabs({})", "rcp": "op_rcp({})", "ex2": "op_ex2({})"},
+    **{"min": "min_number({}, {})", "max": "max_number({}, {})"},
+}
+"""Expressions of operands of the instruction's type."""
+
+INTEGERS = {
+    **{"and": "({} & {})", "or": "({} | {})", "xor": "({} ^ {})", "not": "~{}"},
+    **{"div": "op_div<{type}>({}, {})", "rem": "op_rem<{type}>({}, {})"},
+    **{"min": "min_of<{type}>({}, {})", "max": "max_of<{type}>({}, {})"},
+}
+PREDICATES = {
+    "and": "({} & {}) != 0",
+    "or": "({} | {}) != 0",
+    "xor": "({} ^ {}) != 0",
+    "not": "!{}",
+}
+UNSIGNED = {
+    **{"add": "({} + {})", "sub": "({} - {})", "neg": "(0 - {})"},
+    **{"clz": "op_clz({})", "popc": "op_popc({})", "brev": "op_brev({})"},
+}
+"""Expressions of operands that are read as unsigned."""
+
 IGNORED_DIRECTIVES = (".loc", ".pragma", ".file", ".callprototype", ".maxntid", ".minnctapersm")
 IGNORED_INSTRUCTIONS = ("membar", "fence", "prefetch", "nanosleep", "discard")
 
@@ -50,7 +70,7 @@ class Instruction:
 
     @property
     def type(self) -> str:
-        return self.modifiers[-1]
+        return self.modifiers[-1] if self.modifiers else ""
 
     @property
     def flushes(self) -> bool:
@@ -85,13 +105,6 @@ def label(name: str) -> str:
     return f"L_{identifier(name)}"
 
 
-def elements(dimensions: str) -> int:
-    count = 1
-    for number in re.findall(r"\d+", dimensions):
-        count *= int(number)
-    return count
-
-
 def split(text: str) -> list[str]:
     """Operands, at the commas outside of brackets."""
     parts, depth, part = [], 0, ""
@@ -105,92 +118,56 @@ def split(text: str) -> list[str]:
     return parts + [part.strip()] * bool(part.strip())
 
 
-def items_of(operand: str) -> list[str]:
+def listed(operand: str) -> list[str]:
     """``{a, b}`` as a list, ``a`` as a list of one."""
     return split(operand[1:-1]) if operand[0] == "{" else [operand]
 
 
-class Module:
-    """A file of PTX: its variables, functions and kernels."""
-
-    def __init__(self, text: str):
-        text = re.sub(r"//[^\n]*", "", text)
-        self.text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-        self.output: list[str] = []
-        self.variables: dict[str, tuple[str, int, int, bool]] = {}
-        self.kernels: list[Kernel] = []
-
-    def translate(self) -> str:
-        items = list(self.items())
-        for head, body in items:
-            if body is None:
-                self.variable(head)
-        for head, body in items:
-            if body is not None:
-                self.function(head, body)
-        self.table()
-        return "\n".join(['#include "kernel.h"', *self.output, ""])
-
-    def items(self):
-        """The statements (body None) and the functions (head, body) of the file."""
-        text, at = self.text, 0
-        while at < len(text):
-            if text[at].isspace():
-                at += 1
-            elif text.startswith((".version", ".target", ".address_size"), at):
-                at = text.index("\n", at)
-            else:
-                end = min(found for c in ";{" if (found := text.find(c, at)) >= 0)
-                if text[end] == "{" and "=" not in text[at:end]:
-                    depth, close = 1, end + 1
-                    while depth:
-                        depth += (text[close] == "{") - (text[close] == "}")
-                        close += 1
-                    yield text[at:end].strip(), text[end + 1 : close - 1]
-                    at = close
-                else:
-                    end = text.index(";", at)
-                    yield text[at:end].strip(), None
-                    at = end + 1
-
-    def variable(self, head: str) -> None:
-        if not head or ".func" in head or ".entry" in head or head.startswith(".pragma"):
-            return
-        found = re.match(
-            r"(?:\.(?:visible|extern|weak|common)\s+)*\.(global|const|shared)\s+"
-            r"(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)"
-            + ARRAY
-            + r"\s*(?:=\s*(.*))?$",
-            head,
-            re.S,
+def translate(text: str) -> str:
+    """The C++ of a file of PTX: a function for each kernel, and the table that the driver reads."""
+    text = re.sub(r"/\*.*?\*/", "", re.sub(r"//[^\n]*", "", text), flags=re.S)
+    entry = r"\.entry\s+([\w$]+)\s*\((.*?)\)[^{;]*\{\n(.*?)^\}"
+    # Memory that kernels share by a device function stands before them all.
+    common = re.findall(r"^(\.shared [^;]* ([\w$]+)\[\d+\];)", text, re.M)
+    kernels = [
+        Kernel(name, given, "".join(line for line, part in common if part in body) + body)
+        for name, given, body in re.findall(entry, text, re.M | re.S)
+    ]
+    functions = [line for kernel in kernels for line in kernel.function()]
+    arrays, rows = [], []
+    for kernel in kernels:
+        name = identifier(kernel.name)
+        for what, values in (
+            ("sizes", [size for _, _, size in kernel.parameters]),
+            ("offsets", [offset for _, offset, _ in kernel.parameters]),
+        ):
+            numbers = ", ".join(map(str, values)) or "0"
+            arrays.append(f"static const unsigned {what}_{name}[] = {{{numbers}}};")
+        rows.append(
+            f'{{"{kernel.name}", {len(kernel.parameters)}, sizes_{name}, offsets_{name}, '
+            f"{kernel.parameter_bytes}, {kernel.shared_bytes}, {int(kernel.meets)}, K_{name}}},"
         )
-        if not found:
-            raise Untranslatable(f"variable {head[:100]}")
-        space, align, of, name, dimensions, initial = found.groups()
-        count = elements(dimensions)
-        size = count * WIDTH[of] // 8
-        self.variables[name] = (space, int(align or WIDTH[of] // 8), size, "[]" in dimensions)
-        if space == "shared":
-            return
-        values = ""
-        if initial:
-            numbers = split(initial.strip().strip("{}"))
-            values = " = {" + ", ".join(self.initial(x, of) for x in numbers) + "}"
-        self.output.append(f"alignas(16) static {unsigned(of)} V_{name}[{max(1, count)}]{values};")
-        self.output.append(f'extern "C" void* emu_var_{name} = (void*)V_{name};')
-        self.output.append(f'extern "C" unsigned long emu_size_{name} = {size};')
+    end = "{nullptr, 0, nullptr, nullptr, 0, 0, 0, nullptr}"
+    table = ['extern "C" const KernelInfo emu_kernels[] = {', *rows, f"{end}}};"]
+    return "\n".join(['#include "kernel.h"', *functions, *arrays, *table, ""])
+
+
+class Kernel:
+    """A kernel; its device functions are inlined."""
+
+    def __init__(self, name: str, parameters: str, body: str):
+        self.name, self.body = name, body
+        self.parameters, self.parameter_bytes = self.laid_out(parameters)
+        self.offsets = {name: offset for name, offset, _ in self.parameters}
+        self.registers: dict[str, tuple[str, int]] = {}
+        self.declared: list[str] = []
+        self.shared: dict[str, int] = {}
+        self.shared_bytes = 0
+        self.meets = False
 
     @staticmethod
-    def initial(value: str, of: str) -> str:
-        if value.startswith(("0f", "0d")):
-            return f"0x{value[2:]}ull"
-        if not re.match(r"-?\d", value):
-            raise Untranslatable(f"initial value {value}")
-        return f"({unsigned(of)}){value}{'ll' if WIDTH[of] == 64 else ''}"
-
-    @staticmethod
-    def parameters(text: str) -> tuple[list[tuple[str, int, int]], int]:
-        """Name, offset and size of each, and the size of all."""
+    def laid_out(text: str) -> tuple[list[tuple[str, int, int]], int]:
+        """Name, offset and size of each parameter, and the size of all."""
         found, offset = [], 0
         for part in split(text):
             match = re.match(
@@ -208,46 +185,10 @@ class Module:
             offset += size
         return found, offset
 
-    def function(self, head: str, body: str) -> None:
-        found = re.search(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?", head, re.S)
-        if not found:
-            raise Untranslatable(f"function {head[:80]}")
-        kernel = Kernel(self, found[1], self.parameters(found[2] or ""), body)
-        kernel.emit()
-        self.kernels.append(kernel)
-
-    def table(self) -> None:
-        """What cuda_driver.cpp reads."""
-        rows = []
-        for kernel in self.kernels:
-            name = identifier(kernel.name)
-            for what, values in (
-                ("sizes", [size for _, _, size in kernel.parameters]),
-                ("offsets", [offset for _, offset, _ in kernel.parameters]),
-            ):
-                listed = ", ".join(map(str, values)) or "0"
-                self.output.append(f"static const unsigned {what}_{name}[] = {{{listed}}};")
-            rows.append(
-                f'{{"{kernel.name}", {len(kernel.parameters)}, sizes_{name}, offsets_{name}, '
-                f"{kernel.parameter_bytes}, {kernel.shared_bytes}, {int(kernel.meets)}, K_{name}}},"
-            )
-        end = "{nullptr, 0, nullptr, nullptr, 0, 0, 0, nullptr}"
-        self.output += ['extern "C" const KernelInfo emu_kernels[] = {', *rows, f"{end}}};"]
-
-
-class Kernel:
-    """A kernel; its device functions are inlined."""
-
-    def __init__(self, module, name, parameters, body):
-        self.module, self.name, self.body = module, name, body
-        self.parameters, self.parameter_bytes = parameters
-        self.offsets = {name: offset for name, offset, _ in self.parameters}
-        self.registers: dict[str, tuple[str, int]] = {}
-        self.declared: list[str] = []
-        self.shared: dict[str, int] = {}
-        self.local: dict[str, tuple[int, int]] = {}
-        self.shared_bytes = 0
-        self.meets = False
+    def refuse(self, i: Instruction, *modifiers: str) -> None:
+        """Refuse an instruction with some modifier; with none given, in any case."""
+        if not modifiers or i.one_of(*modifiers):
+            raise Untranslatable(f"{self.name}: {i.text}")
 
     # Operands
 
@@ -267,33 +208,15 @@ class Kernel:
             return f"(0x{operand[2:]}ull)"
         if re.match(r"-?0[xX][0-9a-fA-F]+U?$", operand):
             return f"({operand.rstrip('U')}ull)"
-        return self.address_of(operand)
-
-    def address_of(self, name: str) -> str:
-        if name not in self.shared and name in self.module.variables:
-            space, align, size, dynamic = self.module.variables[name]
-            if space != "shared":
-                return f"((u64)(size_t)V_{name})"
-            if dynamic:
-                return "((u64)launch.dynamic_offset)"
-            self.add_shared(name, align, size)
-        if name in self.shared:
-            return f"((u64){self.shared[name]}u)"
-        if name in self.local:
-            return f"((u64)(size_t)local{self.local[name][0]})"
-        if name in self.offsets:
-            return f"((u64)(size_t)(params + {self.offsets[name]}))"
-        raise Untranslatable(f"operand {name}")
-
-    def add_shared(self, name: str, align: int, size: int) -> None:
-        self.shared[name] = -(-self.shared_bytes // align) * align
-        self.shared_bytes = self.shared[name] + size
+        if operand in self.shared:
+            return f"((u64){self.shared[operand]}u)"
+        if operand in self.offsets:
+            return f"((u64)(size_t)(params + {self.offsets[operand]}))"
+        raise Untranslatable(f"operand {operand}")
 
     def read(self, operand: str, of: str) -> str:
         """An operand as an expression of a type."""
         if of == "pred":
-            if operand.startswith("!"):
-                return f"(!{self.raw(operand[1:])})"
             return {"0": "false", "1": "true"}.get(operand) or f"((bool){self.raw(operand)})"
         if of[0] == "f":
             return f"as_{of}(({unsigned(of)}){self.raw(operand)})"
@@ -330,29 +253,25 @@ class Kernel:
     def values(self, i: Instruction, of: str | None = None) -> list[str]:
         return [self.read(x, of or i.type) for x in i.operands[1:]]
 
-    def space(self, i: Instruction) -> str:
-        return i.one_of(*SPACES, "shared_cta") or "generic"
-
-    def pointer(self, operand: str, space: str) -> str:
+    def at(self, i: Instruction, operand: str, size: int, work: str) -> str:
+        """A block that works at ``p``, an address that is checked."""
         found = re.match(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$", operand)
         if not found:
             raise Untranslatable(f"address {operand}")
-        place = f"{self.raw(found[1])} + ({found[2] or 0})"
-        if space.startswith("shared"):
-            return f"(shared + (u32)({place}))"
-        return f"((char*)(size_t)({place}))"
-
-    @staticmethod
-    def check(space: str, pointer: str, size: int) -> str:
-        if space == "global":
-            return f"check_global({pointer}, {size});"
-        if space.startswith("shared"):
-            return f"check_shared({pointer}, {size}, shared, launch);"
-        return ""
+        pointer, check = f"{self.raw(found[1])} + ({found[2] or 0})", ""
+        if i.one_of("shared", "shared_cta"):
+            pointer = f"(shared + (u32)({pointer}))"
+            check = f"check_shared(p, {size}, shared, launch);"
+        else:
+            pointer = f"((char*)(size_t)({pointer}))"
+            if i.one_of("global") or i.name == "atom":
+                check = f"check_global(p, {size});"
+        return f"{{ char* p = {pointer}; {check} {work} }}"
 
     # The body
 
-    def emit(self) -> None:
+    def function(self) -> list[str]:
+        """Lines of the function that runs a thread."""
         code, scopes = [], []
         for kind, text in self.statements():
             if kind == "label":
@@ -364,12 +283,11 @@ class Kernel:
             elif statement := self.statement(text.rstrip(";").strip()):
                 code.append(statement)
         declarations = [
-            *(f"{cpp_type(unsigned(t)) if t != 'pred' else 'bool'} r{n} = 0;"
-              for n, t in enumerate(self.declared)),
-            *(f"alignas(16) char local{n}[{size}];" for n, size in self.local.values()),
-        ]  # fmt: skip
+            f"{cpp_type(unsigned(t)) if t != 'pred' else 'bool'} r{n} = 0;"
+            for n, t in enumerate(self.declared)
+        ]
         head = f"static void K_{identifier(self.name)}({SIGNATURE}) {{"
-        self.module.output += [head, *declarations, *code, "}"]
+        return [head, *declarations, *code, "}"]
 
     def statements(self):
         """Labels, braces and statements in their order."""
@@ -410,14 +328,12 @@ class Kernel:
                     self.registers[name] = (found[1], len(self.declared))
                     self.declared.append(found[1])
         elif found := re.match(
-            r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)" + ARRAY, text
+            r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)", text
         ):
-            space, align, of, name, dimensions = found.groups()
-            size = elements(dimensions) * WIDTH[of] // 8
-            if space == "shared":
-                self.add_shared(name, int(align or 8), size)
-            else:
-                self.local[name] = (len(self.local), size)
+            align, of, name, dimensions = found.groups()
+            count = math.prod(map(int, re.findall(r"\d+", dimensions)))
+            self.shared[name] = -(-self.shared_bytes // int(align or 8)) * int(align or 8)
+            self.shared_bytes = self.shared[name] + count * WIDTH[of] // 8
         elif not text.startswith(IGNORED_DIRECTIVES):
             raise Untranslatable(f"directive {text}")
         return ""
@@ -427,11 +343,20 @@ class Kernel:
     def instruction(self, i: Instruction) -> str:
         if i.name in IGNORED_INSTRUCTIONS:
             return ""
-        is_float = bool(i.modifiers) and i.type in ("f16", "f32", "f64")
+        if i.type in ("f16", "f32", "f64"):
+            if i.name in FLOATS:
+                self.refuse(i, *ROUNDINGS, "NaN")
+                return self.write_float(i, FLOATS[i.name].format(*self.floats(i)))
+        elif expression := (PREDICATES if i.type == "pred" else INTEGERS).get(i.name):
+            value = expression.format(*self.values(i), type=cpp_type(i.type))
+            return self.write(i.operands[0], i.type, value)
+        elif expression := UNSIGNED.get(i.name):
+            self.refuse(i, "sat", "cc")
+            value = expression.format(*self.values(i, unsigned(i.type)))
+            of = "u32" if i.name in ("clz", "popc") else i.type
+            return self.write(i.operands[0], of, value)
         handler = getattr(self, f"do_{i.name}", None)
-        if is_float:
-            handler = getattr(self, f"do_float_{i.name}", handler)
-        if not handler:
+        if handler is None:
             raise Untranslatable(f"{self.name}: {i.text}")
         return handler(i)
 
@@ -445,14 +370,14 @@ class Kernel:
         to, source = i.operands
         whole = unsigned(i.type) if i.type != "pred" else "pred"
         if to[0] == "{":
-            parts = items_of(to)
+            parts = listed(to)
             width = WIDTH[i.type] // len(parts)
             return " ".join(
                 self.write(part, f"u{width}", f"{self.read(source, whole)} >> {n * width}")
                 for n, part in enumerate(parts)
             )
         if source[0] == "{":
-            parts = items_of(source)
+            parts = listed(source)
             width = WIDTH[i.type] // len(parts)
             joined = " | ".join(
                 f"(({whole}){self.read(part, f'u{width}')} << {n * width})"
@@ -462,90 +387,40 @@ class Kernel:
         return self.write(to, whole, self.read(source, whole))
 
     def do_ld(self, i):
-        space, width = self.space(i), WIDTH[i.type] // 8
-        to = items_of(i.operands[0])
-        pointer = self.pointer(i.operands[1], space)
+        to, width = listed(i.operands[0]), WIDTH[i.type] // 8
         of = i.type if i.type[0] == "s" else unsigned(i.type)
         loads = " ".join(
             self.write(x, of, f"load<{cpp_type(of)}>(p + {n * width})") for n, x in enumerate(to)
         )
-        check = self.check(space, "p", width * len(to))
-        return f"{{ char* p = {pointer}; {check} {loads} }}"
+        return self.at(i, i.operands[1], width * len(to), loads)
 
     def do_st(self, i):
-        space, width = self.space(i), WIDTH[i.type] // 8
-        values = items_of(i.operands[1])
-        pointer = self.pointer(i.operands[0], space)
+        values, width = listed(i.operands[1]), WIDTH[i.type] // 8
         of = unsigned(i.type)
         stores = " ".join(
             f"store<{of}>(p + {n * width}, {self.read(x, of)});" for n, x in enumerate(values)
         )
-        check = self.check(space, "p", width * len(values))
-        return f"{{ char* p = {pointer}; {check} {stores} }}"
+        return self.at(i, i.operands[0], width * len(values), stores)
 
     def do_cvta(self, i):
         if "global" not in i.modifiers:
-            raise Untranslatable(f"{self.name}: {i.text}")
+            self.refuse(i)
         return self.write(i.operands[0], "u64", self.read(i.operands[1], "u64"))
 
     def do_atom(self, i):
         to, address, *values = i.operands
-        space = "shared" if self.space(i).startswith("shared") else "global"
-        kind = i.one_of("add", "min")
-        of = integer(i.type)
+        kind, of = i.one_of("add", "min"), integer(i.type)
         given = ", ".join(self.read(x, of) for x in values)
         update = self.write(to, of, f"atomic_{kind}<{cpp_type(of)}>(p, {given})")
-        check = self.check(space, "p", WIDTH[of] // 8)
-        return f"{{ char* p = {self.pointer(address, space)}; {check} {update} }}"
+        return self.at(i, address, WIDTH[of] // 8, update)
 
-    # Floating point
+    # Arithmetic
 
-    def do_float_add(self, i):
-        if i.one_of(*ROUNDINGS):
-            raise Untranslatable(f"{self.name}: {i.text}")
-        operator = {"add": "+", "sub": "-", "mul": "*", "div": "/"}[i.name]
-        return self.write_float(i, f"({f' {operator} '.join(self.floats(i))})")
-
-    do_float_sub = do_float_mul = do_float_div = do_float_add
-
-    def do_float_fma(self, i):
+    def do_fma(self, i):
         values = ", ".join(self.floats(i))
         mode = ROUNDINGS.get(i.one_of(*ROUNDINGS))
         call = f"fused_rounded({mode}, {values})" if mode else f"fused({values})"
         return self.write_float(i, call)
-
-    do_float_mad = do_float_fma
-
-    def do_float_neg(self, i):
-        return self.write_float(i, f"(-{self.floats(i)[0]})")
-
-    def do_float_abs(self, i):
-        return self.write_float(i, f"std::fabs({self.floats(i)[0]})")
-
-    def extreme(self, i):
-        if "NaN" in i.modifiers:
-            raise Untranslatable(f"{self.name}: {i.text}")
-        return self.write_float(i, f"{i.name}_number({', '.join(self.floats(i))})")
-
-    do_float_min = do_float_max = extreme
-
-    def approximation(self, i):
-        if i.one_of(*ROUNDINGS):
-            raise Untranslatable(f"{self.name}: {i.text}")
-        return self.write_float(i, f"op_{i.name}({self.floats(i)[0]})")
-
-    do_float_rcp = do_float_ex2 = approximation
-
-    # Integers
-
-    def do_add(self, i):
-        sign = "+" if i.name == "add" else "-"
-        x, y = self.values(i, unsigned(i.type))
-        if i.one_of("sat", "cc"):
-            raise Untranslatable(f"{self.name}: {i.text}")
-        return self.write(i.operands[0], i.type, f"({x} {sign} {y})")
-
-    do_sub = do_add
 
     def do_mul(self, i):
         to, x, y, *added = i.operands
@@ -556,7 +431,7 @@ class Kernel:
             value = f"(({wide}){self.read(x, i.type)} * ({wide}){self.read(y, i.type)})"
             return self.write(to, wide, value)
         if "lo" not in i.modifiers:
-            raise Untranslatable(f"{self.name}: {i.text}")
+            self.refuse(i)
         value = f"({of})((u64){self.read(x, of)} * (u64){self.read(y, of)})"
         if added:
             value = f"({value} + {self.read(added[0], of)})"
@@ -564,52 +439,15 @@ class Kernel:
 
     do_mad = do_mul
 
-    def do_div(self, i):
-        values = ", ".join(self.values(i))
-        return self.write(i.operands[0], i.type, f"op_{i.name}<{cpp_type(i.type)}>({values})")
-
-    do_rem = do_div
-
-    def do_neg(self, i):
-        return self.write(i.operands[0], i.type, f"(0 - {self.values(i, unsigned(i.type))[0]})")
-
-    def do_min(self, i):
-        values = ", ".join(self.values(i))
-        return self.write(i.operands[0], i.type, f"{i.name}_of<{cpp_type(i.type)}>({values})")
-
-    do_max = do_min
-
-    def do_and(self, i):
-        operator = {"and": "&", "or": "|", "xor": "^"}[i.name]
-        x, y = self.values(i)
-        truth = " != 0" if i.type == "pred" else ""
-        return self.write(i.operands[0], i.type, f"({x} {operator} {y}){truth}")
-
-    do_or = do_xor = do_and
-
-    def do_not(self, i):
-        operator = "!" if i.type == "pred" else "~"
-        return self.write(i.operands[0], i.type, f"{operator}{self.values(i)[0]}")
-
     def do_shl(self, i):
-        width, of = WIDTH[i.type], unsigned(i.type)
-        value, by = self.read(i.operands[1], of), self.read(i.operands[2], "u32")
-        moved = f"({value} << ({by} & {width - 1}))"
-        return self.write(i.operands[0], i.type, f"({by} >= {width} ? 0 : {moved})")
-
-    def do_shr(self, i):
-        width, of = WIDTH[i.type], integer(i.type)
+        width = WIDTH[i.type]
+        of = unsigned(i.type) if i.name == "shl" else integer(i.type)
         value, by = self.read(i.operands[1], of), self.read(i.operands[2], "u32")
         far = f"({value} >> {width - 1})" if of[0] == "s" else "0"
-        moved = f"({value} >> ({by} & {width - 1}))"
+        moved = f"({value} {'<<' if i.name == 'shl' else '>>'} ({by} & {width - 1}))"
         return self.write(i.operands[0], of, f"({by} >= {width} ? {far} : {moved})")
 
-    def do_clz(self, i):
-        of = unsigned(i.type)
-        result = of if i.name == "brev" else "u32"
-        return self.write(i.operands[0], result, f"op_{i.name}({self.values(i, of)[0]})")
-
-    do_popc = do_brev = do_clz
+    do_shr = do_shl
 
     # Choice, comparison, conversion
 
@@ -635,22 +473,19 @@ class Kernel:
         return f"({x} {COMPARISONS[name[:-1]]} {y} || {unordered})"
 
     def do_setp(self, i):
-        if i.one_of("and", "or", "xor"):
-            raise Untranslatable(f"{self.name}: {i.text}")
+        self.refuse(i, "and", "or", "xor")
         assigned = ""
         for value, to in zip(("v", "!v"), i.operands[0].split("|"), strict=False):
             if to.strip() != "_":
                 assigned += self.write(to.strip(), "pred", value)
         return f"{{ bool v = {self.comparison(i, i.type)}; {assigned} }}"
 
-    do_float_setp = do_setp
-
     def do_cvt(self, i):
         to, source = i.modifiers[-2], i.modifiers[-1]
         rounding = i.one_of("rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi") or "rn"
         value = self.read_float(i, i.operands[1], source)
         if rounding not in ("rn", "rni", "rzi") or ("sat" in i.modifiers and to[0] != "f"):
-            raise Untranslatable(f"{self.name}: {i.text}")
+            self.refuse(i)
         if to[0] == "f":
             if source[0] == "f" and rounding.endswith("i"):
                 value = f"to_integral_{rounding}({value})"
@@ -659,8 +494,6 @@ class Kernel:
             whole = f"to_integral_{rounding}({value})"
             return self.write(i.operands[0], to, f"float_to_int<{cpp_type(to)}>({whole})")
         return self.write(i.operands[0], to, value)
-
-    do_float_cvt = do_cvt
 
     # Threads that meet
 
@@ -671,7 +504,7 @@ class Kernel:
         reduces = "red" in i.modifiers
         number, *rest = i.operands[1:] if reduces else i.operands
         if number != "0" or len(rest) != reduces or i.one_of("popc", "and"):
-            raise Untranslatable(f"{self.name}: {i.text}")
+            self.refuse(i)
         if not reduces:
             return "barrier(false);"
         value = self.read(i.operands[-1], "pred")
@@ -695,7 +528,7 @@ class Kernel:
 def main() -> None:
     source, target = map(Path, sys.argv[1:])
     try:
-        target.write_text(Module(source.read_text().rstrip("\0")).translate())
+        target.write_text(translate(source.read_text().rstrip("\0")))
     except Untranslatable as error:
         sys.exit(f"emulated CUDA: not translated: {error}")
 
