@@ -108,15 +108,17 @@ def test_whatever_is_cut_short_is_named_and_removed(tmp_path, damage, words):
     assert words in (tmp_path / "task" / ".command.err").read_text()
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_a_copy_that_is_whole_and_a_task_that_failed_are_let_be(tmp_path, code):
-    done = wrapper(tmp_path, f"nxf_unstage\nnxf_main_ret={code}")
+@pytest.mark.parametrize(
+    ("then", "code"),
+    [
+        ("", 0),
+        ("nxf_main_ret=1", 1),
+        ("NXF_SCRATCH=\ntruncate -s 0 ../task/linked.json", 0),
+    ],
+    ids=["whole", "failed", "no scratch"],
+)
+def test_all_else_is_left_alone(tmp_path, then, code):
+    done = wrapper(tmp_path, f"nxf_unstage\n{then}")
     assert (done.returncode, done.stderr) == (code, "")
-    assert sorted(p.name for p in (tmp_path / "task").iterdir()) == [
-        ".command.out", "a store", "linked.json", "records",
-    ]  # fmt: skip
-
-
-def test_nothing_is_looked_at_where_there_was_no_scratch(tmp_path):
-    done = wrapper(tmp_path, "nxf_unstage\nNXF_SCRATCH=\ntruncate -s 0 ../task/linked.json")
-    assert (done.returncode, done.stderr) == (0, "")
+    left = sorted(path.name for path in (tmp_path / "task").iterdir())
+    assert left == [".command.out", "a store", "linked.json", "records"]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lease_storm import Span, over, overlaps, spans_of
+from lease_storm import SIZE, Span, faults, spans_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -31,13 +31,15 @@ def test_kills_leave_nothing_and_give_nothing_twice(kills):
 
 
 def test_what_the_storm_looks_for_is_found_where_it_is():
-    separate = [Span("GPU-0.0", 30, 0, 10), Span("GPU-0.1", 5, 5, 20), Span("GPU-0.0", 30, 10, 30)]
-    assert overlaps(separate) == 0
-    assert overlaps([*separate, Span("GPU-0.0", 1, 29, 40)]) == 1
-    assert over(separate, lambda span: 1, 2) == 0
-    assert over(separate, lambda span: span.size, 35) == 0
-    assert over(separate, lambda span: span.size, 34) == 2
-    assert over([*separate, Span("GPU-0.2", 1, 6, 7)], lambda span: 1, 2) == 1
+    half = SIZE // 2
+    sound = [Span("GPU-0.0", half, 0, 10), Span("GPU-0.1", half, 5, 20), Span("GPU-0.0", 5, 10, 30)]
+    assert not any(faults(sound).values())
+    for span, fault in (
+        (Span("GPU-0.0", 1, 29, 40), "double_grants"),
+        (Span("GPU-0.2", 1, 15, 16), "over_slots"),
+        (Span("GPU-0.3", half, 6, 7), "over_memory"),
+    ):
+        assert faults([*sound, span])[fault] == 1
     # The share of one that is killed lasts until just before the kill.
     log = "granted 5 1 GPU-0.0 30\nreleased 8 1 GPU-0.0 30\ngranted 9 1 GPU-0.1 4\n"
     spans, holding = spans_of(log, {1: 20})

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -123,10 +123,8 @@ def storm(kills: int, takers: int, seed: int) -> dict[str, object]:
         "kills_while_holding": holding,
         "grants": len(spans),
         "leaks": leaks,
-        "double_grants": overlaps(spans),
-        "over_slots": over(spans, lambda _: 1, SLOTS),
-        "over_memory": over(spans, lambda span: span.size, SIZE),
         "files_left": files,
+        **faults(spans),
     }
 
 
@@ -152,27 +150,19 @@ def spans_of(text: str, killed: dict[int, int]) -> tuple[list[Span], int]:
     return [span for span in spans if span.start < span.stop], len(current)
 
 
-def overlaps(spans: list[Span]) -> int:
-    """Spans that begin before an earlier one of the same slot has ended."""
-    found = 0
-    last: dict[str, int] = defaultdict(int)
-    for span in sorted(spans, key=lambda one: one.start):
-        found += span.start < last[span.slot]
-        last[span.slot] = max(last[span.slot], span.stop)
-    return found
-
-
-def over(spans: list[Span], weight: Callable[[Span], int], most: int) -> int:
-    """Count the moments in which a GPU carried more than it may."""
-    found = 0
-    carried: dict[str, int] = defaultdict(int)
+def faults(spans: list[Span]) -> dict[str, int]:
+    """Count slots given twice, and grants by which a GPU carried more than it may."""
+    found = {"double_grants": 0, "over_slots": 0, "over_memory": 0}
+    carried: dict[str, Counter[str]] = defaultdict(Counter)
     # Where one ends as another begins, the end comes first.
-    events = [(span.stop, 0, -weight(span), span.slot) for span in spans]
-    events += [(span.start, 1, weight(span), span.slot) for span in spans]
-    for _, begins, change, slot in sorted(events):
-        gpu = slot.rpartition(".")[0]
-        carried[gpu] += change
-        found += begins and carried[gpu] > most
+    events = [(span.stop, 0, span.slot, -span.size) for span in spans]
+    events += [(span.start, 1, span.slot, span.size) for span in spans]
+    for _, begins, slot, size in sorted(events):
+        held = carried[slot.rpartition(".")[0]]
+        found["double_grants"] += begins and held[slot] > 0
+        held[slot] += size
+        found["over_slots"] += begins and sum(size > 0 for size in held.values()) > SLOTS
+        found["over_memory"] += begins and held.total() > SIZE
     return found
 
 

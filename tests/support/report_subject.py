@@ -10,20 +10,6 @@ from octane.config.params import STEPS, ExecutionParameters, ReportParameters
 from octane.core.metrics import Metrics, write_json
 from octane.steps.report import write_report
 
-WORK = {"read": 30_000, "decode": 50_000, "compute": 40_000, "encode": 20_000, "write": 35_000}
-"""Microseconds of a tile's stages."""
-
-
-def lane(number: int, tiles: int = 20) -> dict[str, object]:
-    """A lane's part of a timeline as records hold it."""
-    at = 10_000 * number
-    found: dict[str, list[str]] = {stage: [] for stage in WORK}
-    for _ in range(tiles):
-        for stage, length in WORK.items():
-            found[stage].append(f"{at}+{length}")
-            at += length
-    return {"name": f"lane {number}", "stages": {s: " ".join(p) for s, p in found.items()}}
-
 
 class Subject:
     """Records and previews as the steps write them, with synthetic contents."""
@@ -47,8 +33,6 @@ class Subject:
         metrics.figures.update(figures)
         metrics.previews.update(previews or {})
         metrics.timeline.track("main").seconds.update(read=1.5, write=0.5)
-        # Two tasks at a time, as long as the step says, each with four lanes.
-        started = 1.7e9 + 4.0 * (len(self.records) // 2)
         metrics.bytes.update(read=3_000_000, written=1_000_000)
         if warning:
             metrics.warnings.append(warning)
@@ -56,7 +40,7 @@ class Subject:
         preview = self.folder / f"{name}_preview.npz" if previews else None
         metrics.save(record, preview)
         content = json.loads(record.read_text(encoding="utf-8"))
-        content["timeline"] = {"started": started, "tracks": [lane(k) for k in range(4)]}
+        content["timeline"] = {"started": 1.7e9, "tracks": []}
         write_json(record, content)
         self.records.append(record)
         if preview is not None:
@@ -181,11 +165,8 @@ class Subject:
                 "field_correlation": 0.98765,
             }
         arrays = self.slices()
-        for axis, shape in {
-            "z": (self.edge,) * 2,
-            "y": (16, self.edge),
-            "x": (16, self.edge),
-        }.items():
+        for axis, height in {"z": self.edge, "y": 16, "x": 16}.items():
+            shape = height, self.edge
             smooth = np.exp(np.hypot(*np.indices(shape)) / max(shape) - 0.5)
             for kind in kinds:
                 image = smooth if kind.endswith("field") else self.image(*shape)
