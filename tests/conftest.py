@@ -144,29 +144,6 @@ def host(project: Path, tmp_path: Path) -> Callable[[str, str], Path]:
 
 
 @pytest.fixture
-def stand_in_slurm(tmp_path: Path, environment: dict[str, str]) -> Callable[..., dict[str, str]]:
-    """Put a Slurm on the PATH that does what a line of shell does, and knows of no job.
-
-    ``fast.config`` has Nextflow look at it often, with more settings of its executor as given.
-    """
-
-    def put(submit: str, settings: str = "") -> dict[str, str]:
-        folder = tmp_path / "slurm"
-        folder.mkdir()
-        for name, script in (("sbatch", submit), ("squeue", "true"), ("scancel", "true")):
-            command = folder / name
-            command.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
-            command.chmod(0o755)
-        (tmp_path / "fast.config").write_text(
-            "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms'\n" + settings + " }\n",
-            encoding="utf-8",
-        )
-        return {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}
-
-    return put
-
-
-@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
     """Mount small file systems, which can be filled; skipped where that is not allowed."""
     mounted: list[Path] = []

@@ -8,9 +8,7 @@ import subprocess
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-import ome_zarr_models
 import pytest
-import zarr
 from runs import voxels
 
 from octane import __version__
@@ -75,12 +73,6 @@ def test_the_results_are_these_and_no_others(demo, results):
     assert f"/bin/materialize.py '{demo.outdir}'" in demo.output
 
 
-@pytest.mark.parametrize("name", ["phantom", "phantom_bias"])
-def test_volumes_are_valid_ome_zarr(results, name):
-    group = ome_zarr_models.open_ome_zarr(zarr.open_group(results / f"{name}.ome.zarr", mode="r"))
-    assert group.ome_zarr_version == "0.5"
-
-
 def test_the_volume_has_the_resolutions_asked_for_and_the_field_its_grid(results):
     store = results / "phantom.ome.zarr"
     (multiscale,) = content(store / "zarr.json")["attributes"]["ome"]["multiscales"]
@@ -102,7 +94,9 @@ def test_the_volume_has_the_resolutions_asked_for_and_the_field_its_grid(results
 def test_the_report_holds_the_metrics_of_every_step(results):
     html = (results / "phantom_report.html").read_text(encoding="utf-8")
     links = {unquote(link) for link in re.findall('href="([^"#][^"]*)"', html)}
-    assert "phantom.ome.zarr/" in links
+    assert {"phantom.ome.zarr/", "flat_fields/"} <= links
+    fields = [f"section_0{number}_flat_field.tif" for number in range(1, 5)]
+    assert sorted(path.name for path in (results / "flat_fields").iterdir()) == fields
     assert [link for link in links if not (results / link).exists()] == []
     twin = content(results / "phantom_report.json")
     records, run = twin["records"], twin["run"]
@@ -120,19 +114,14 @@ def test_the_report_holds_the_metrics_of_every_step(results):
     assert list((results / "previews").glob("*.png"))
 
 
-def test_the_trace_is_as_viewers_take_it(results):
+def test_the_trace_has_every_task_by_its_name(results):
     trace = json.loads(gzip.decompress((results / "phantom_trace.json.gz").read_bytes()))
     events = trace["traceEvents"]
-    named = {(e["ph"], e["name"], e["pid"]) for e in events if e["ph"] == "M"}
-    pieces = [e for e in events if e["ph"] == "X"]
-    assert {"read", "compute", "write"} <= {e["name"] for e in pieces}
-    for event in pieces:
-        assert event["ts"] >= 0
-        assert event["dur"] >= 0
-        assert ("M", "process_name", event["pid"]) in named
-        assert ("M", "thread_name", event["pid"]) in named
+    tasks = {e["pid"] for e in events if e["ph"] == "X"}
     # The five steps, of four sections each where they work on sections.
-    assert len({e["pid"] for e in pieces}) == 11
+    assert len(tasks) == 11
+    for name in ("process_name", "thread_name"):
+        assert {e["pid"] for e in events if e["name"] == name} == tasks
 
 
 def test_the_provenance_names_the_code_its_inputs_and_the_parameters(results, project):

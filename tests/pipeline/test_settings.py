@@ -1,5 +1,7 @@
 """Where parameters may be given, and how settings reach tasks. The tasks are stubs."""
 
+import re
+
 GPU = ("RESAMPLE", "N4")
 """Processes with the label gpu_slot."""
 
@@ -90,40 +92,42 @@ def test_a_config_of_the_subject_over_which_the_command_line_wins(
     ]
 
 
-def test_the_demo_runs_on_a_machine_of_one_core(succeeding, tmp_path):
-    run = succeeding(
-        *(tmp_path, "-stub", "-profile", "test"), env={"NXF_OPTS": "-XX:ActiveProcessorCount=1"}
-    )
-    assert {row["cpus"] for row in run.trace} == {"1"}
-
-
 def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
-    succeeding, phantom, stand_in_slurm, tmp_path
+    succeeding, phantom, environment, tmp_path
 ):
     # It runs each job at once; its node is lost while STACK runs for the first time.
-    slurm = stand_in_slurm(
-        f'if grep -q STACK "${{@: -1}}" && mkdir {tmp_path}/lost 2> /dev/null; then\n'
-        '    touch "$(dirname "${@: -1}")/.command.begin"\nelse\n'
-        '    bash "${@: -1}" > /dev/null 2>&1 || true\nfi\n'
-        'echo "Submitted batch job $$"',
-        "exitReadTimeout = '1s'",
+    submit = f"""if grep -q STACK "${{@: -1}}" && mkdir {tmp_path}/lost 2> /dev/null; then
+        touch "$(dirname "${{@: -1}}")/.command.begin"
+    else
+        bash "${{@: -1}}" > /dev/null 2>&1 || true
+    fi
+    echo "Submitted batch job $$"
+    """
+    slurm = tmp_path / "slurm"
+    slurm.mkdir()
+    for name, script in (("sbatch", submit), ("squeue", "true"), ("scancel", "true")):
+        (slurm / name).write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+        (slurm / name).chmod(0o755)
+    (tmp_path / "fast.config").write_text(
+        "executor { pollInterval = '200ms'\nqueueStatInterval = '200ms'\n"
+        "exitReadTimeout = '1s' }\n",
+        encoding="utf-8",
     )
     run = succeeding(
         *(tmp_path, "-stub", "-profile", "slurm,gpu", "-c", "fast.config"),
-        *("--slurm_options=--account=mine --qos=low", "--input", f"{phantom}/mosaics"),
-        *("--resolution", "10"),
-        env=slurm,
+        *("--slurm_queue", "cpu", "--slurm_gpu_queue", "gpu", "--slurm_account", "lab"),
+        *("--slurm_gpu_type", "fake", "--slurm_options=--qos=low --nice=1"),
+        *("--input", f"{phantom}/mosaics", "--resolution", "10"),
+        env={"PATH": f"{slurm}:{environment['PATH']}"},
     )
     assert (tmp_path / "lost").is_dir()
     assert [status for (status,) in run.tries("STACK")] == ["FAILED", "COMPLETED"]
-    with_gpu = set()
     for task in set(run.tasks()):
-        wrapper = run.wrapper(task)
-        asked = [line for line in wrapper.splitlines() if line.startswith("#SBATCH")]
-        assert [line for line in asked if "--account=mine --qos=low" in line], task
-        if any("--gres=gpu:1" in line for line in asked):
-            with_gpu.add(task.split(" ", maxsplit=1)[0])
-            assert "export OCTANE_GPU_SLOTS='1'\n" in wrapper
-            assert "export OCTANE_AUTO_TIMEOUT='300.0'\n" in wrapper
-            assert "OCTANE_GPU_TIMEOUT" not in wrapper
-    assert with_gpu == {*GPU}
+        wrapper, on_gpu = run.wrapper(task), task.startswith(GPU)
+        options = " ".join(re.findall(r"^#SBATCH (.*)$", wrapper, re.MULTILINE)).split()
+        assert options[options.index("-p") + 1] == ("gpu" if on_gpu else "cpu")
+        assert {"--account=lab", "--qos=low", "--nice=1", "--no-requeue"} <= set(options)
+        assert ("--gres=gpu:fake:1" in options) == on_gpu
+        for variable in ("OCTANE_GPU_SLOTS='1'", "OCTANE_AUTO_TIMEOUT='300.0'"):
+            assert (f"export {variable}\n" in wrapper) == on_gpu
+        assert "OCTANE_GPU_TIMEOUT" not in wrapper

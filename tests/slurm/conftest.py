@@ -58,13 +58,6 @@ class OnSlurm:
         """Wait until a job has ended."""
         waited(lambda: job not in self.cluster.jobs(), f"the end of job {job}")
 
-    def waits(self, process: str) -> None:
-        """Wait until a job of a process waits in the queue."""
-        waited(
-            lambda: any(f"_{process}_" in name for name in self.cluster.jobs("PENDING").values()),
-            f"a job of {process} in the queue",
-        )
-
 
 class Hold:
     """Jobs that wait in the middle of their work: each is a file of its number in a folder."""
@@ -107,7 +100,7 @@ def cluster(session_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
     assert session_cluster.jobs() == {}
     yield session_cluster
     session_cluster.cancel_all()
-    if session_cluster.state().startswith(("drain", "drng", "down")):
+    if session_cluster.state().startswith("down"):
         session_cluster.set_state("resume")
     assert session_cluster.state() == "idle"
 

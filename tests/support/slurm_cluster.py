@@ -157,7 +157,7 @@ class SlurmCluster:
         return [dict(f.partition("=")[::2] for f in line.split() if "=" in f) for line in lines]
 
     def set_state(self, state: str) -> None:
-        """Give the node another state: ``drain``, ``down`` or ``resume``."""
+        """Give the node another state: ``down`` or ``resume``."""
         self.command("scontrol", "update", f"nodename={self.node}", f"state={state}", "reason=test")
 
     def lose_node(self) -> None:
