@@ -23,13 +23,6 @@ Nextflow = Callable[..., Run]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say what is left out."""
-    if config.option.markexpr == "not soak":
-        return "tests marked soak are left to `make soak`"
-    return None
-
-
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
     """The tests' own Python and a Nextflow on the PATH."""

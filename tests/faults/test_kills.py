@@ -1,10 +1,14 @@
-"""SIGKILL of any part of a run, at any moment: what is left, and what -resume makes of it."""
+"""SIGKILL of any part of a run, of a step and of a command, at any moment: what is left."""
 
+import fcntl
 import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from runs import checksums, partial_files, waited, whole
@@ -76,3 +80,82 @@ def test_orphans_end_and_give_back_what_they_hold(
     assert partial_files(tmp_path) == []
     again = succeeding(tmp_path, *given, "-resume")
     assert checksums(again.outdir) == undisturbed.sums
+
+
+def test_a_step_is_killed_while_it_writes_an_output_again(project, phantom, tmp_path):
+    given = [sys.executable, project / "bin" / "pyramid.py", phantom / "truth" / "tissue.ome.zarr"]
+    given += [tmp_path / "out" / "a.ome.zarr", "--overwrite"]
+    subprocess.run(given, check=True, capture_output=True)
+    before = checksums(tmp_path)
+
+    def unfinished():
+        return {*(tmp_path / "out").glob(".partial-*")}
+
+    def killed() -> bool:
+        """Kill the step as it writes; False where it was done before that was seen."""
+        old = unfinished()
+        with subprocess.Popen(given, stderr=subprocess.DEVNULL) as step:
+            while step.poll() is None and unfinished() <= old:
+                time.sleep(0.001)
+            step.kill()
+        return not unfinished() <= old
+
+    for _ in range(2):
+        waited(killed, "an unfinished output of a killed step")
+        assert checksums(tmp_path) == before
+    subprocess.run(given, check=True, capture_output=True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.ome.zarr"]
+    assert checksums(tmp_path) == before
+
+
+def published(folder):
+    """Results of some stores as links into a work directory."""
+    task = folder / "work" / "ab" / "0123456789abcdef0123456789abcd"
+    (folder / "out").mkdir()
+    for name in ("a.ome.zarr", "b.ome.zarr"):
+        store = task / name
+        (store / "0" / "c").mkdir(parents=True)
+        (store / "zarr.json").write_text("{}")
+        for number in range(300):
+            (store / "0" / "c" / str(number)).write_bytes(random.Random(number).randbytes(20_000))
+        (folder / "out" / name).symlink_to(store)
+    return folder / "out"
+
+
+def contents(folder):
+    return {
+        Path(root, name).relative_to(folder).as_posix(): Path(root, name).read_bytes()
+        for root, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    }
+
+
+def ended_copying(outdir):
+    """Wait for the ``cp`` that a killed call left: it holds the folder's lock."""
+    descriptor = os.open(outdir, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.close(descriptor)
+
+
+def test_killed_again_and_again_nothing_is_lost_or_half_made(project, tmp_path):
+    outdir = published(tmp_path)
+    command = [sys.executable, project / "bin" / "materialize.py", outdir]
+    expected, chance, kills = {p: contents(p) for p in outdir.iterdir()}, random.Random(5), 0
+    while kills < 6:
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as call:
+            while call.poll() is None and not list(outdir.glob(".octane-copying-*")):
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.1))
+            ended = call.poll() is not None
+            call.send_signal(signal.SIGKILL)
+        ended_copying(outdir)
+        if ended:
+            break
+        kills += 1
+        assert all(contents(p) == expected[p] for p in outdir.glob("[ab].ome.zarr"))
+    assert kills
+    done = subprocess.run(command, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert {*outdir.iterdir()} == expected.keys()
+    assert not any(path.is_symlink() for path in expected)
+    assert {p: contents(p) for p in expected} == expected

@@ -112,12 +112,14 @@ def test_another_users_records_are_hostile(folder):
 
 
 def test_odd_files_lie_in_the_folder(folder):
-    victim = folder.parent / "victim"
-    victim.write_text("precious")
+    # One of them has a second name.
+    victims = [folder.parent / "victim", folder.parent / "linked"]
+    for victim in victims:
+        victim.write_text("precious")
     for kind in (FIRST, "wait"):
-        (folder / f"{kind}.0").symlink_to(victim)
-        (folder / f"{kind}.1").symlink_to(victim.with_name("made"))
-        (folder / f"{kind}.2").hardlink_to(victim)
+        (folder / f"{kind}.0").symlink_to(victims[0])
+        (folder / f"{kind}.1").symlink_to(folder.parent / "made")
+        (folder / f"{kind}.2").hardlink_to(victims[1])
         os.mkfifo(folder / f"{kind}.3")
         (folder / f"{kind}.4").mkdir()
         (folder / f"{kind}.5").touch(0o600)
@@ -136,8 +138,8 @@ def test_odd_files_lie_in_the_folder(folder):
             lease("4GB", on_wait=lambda *_: interrupt(folder, free)).__enter__()
     # What is written to it would appear under the second name too.
     assert given() == f"{FIRST}.{free + 1}"
-    assert victim.read_text() == "precious"
-    assert not victim.with_name("made").exists()
+    assert [victim.read_text() for victim in victims] == ["precious"] * 2
+    assert not (folder.parent / "made").exists()
 
 
 def interrupt(folder, free):

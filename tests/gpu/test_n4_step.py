@@ -24,7 +24,7 @@ SHAPE = (24, 36, 40)
 def correct(cupy, tmp_path):
     """Correct on a device; gives the voxels and the metrics."""
 
-    def run(source, backend, workers=2, memory="2GB", field=None, **parameters):
+    def run(source, backend, workers=2, memory="2GB", **parameters):
         destination = tmp_path / f"{backend}.ome.zarr"
         more = {"shrink_factor": 2, "iterations": (4, 4), **parameters}
         metrics = correct_bias(
@@ -34,7 +34,6 @@ def correct(cupy, tmp_path):
             InputParameters(),
             ExecutionParameters(backend=backend, workers=workers, memory=memory, overwrite=True),
             LeaseParameters(gpu_lock_dir=tmp_path / "leases", gpu_timeout=60),
-            save_bias_field=field,
         )
         corrected = open_volume(destination)
         return corrected.read(tuple(slice(0, n) for n in corrected.grid.shape)), metrics

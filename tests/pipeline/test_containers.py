@@ -61,9 +61,16 @@ os.execvpe(words[1], words[1:], kept)
 """
 
 
-@pytest.fixture
-def engine(tmp_path, tmp_path_factory, environment):
-    """Put a stand-in on the PATH; gives the environment and the log of its calls."""
+CASES = {
+    "docker": (["--container", "lab/octane:7"], "lab/octane:7", "--gpus all", "-v"),
+    "apptainer": ([], "{project}/octane-0.1.0.sif", "--nv", "-B"),
+}
+"""Arguments, image, the option for a GPU and that for a mount."""
+
+
+@pytest.fixture(params=CASES)
+def engine(request, project, tmp_path, tmp_path_factory, environment):
+    """Put a stand-in on the PATH; gives its name, its environment and the log of its calls."""
     namespace = ["unshare", "--mount", "--map-root-user"]
     if not sys.platform.startswith("linux"):
         pytest.skip("mount namespaces are Linux's")
@@ -73,50 +80,36 @@ def engine(tmp_path, tmp_path_factory, environment):
     hidden = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         hidden = hidden.parent
-
-    def put(name, image):
-        folder = tmp_path / "engine"
-        folder.mkdir()
-        log = folder / "calls.log"
-        inner = folder / "inner.py"
-        inner.write_text(
-            STAND_IN.format(
-                python=sys.executable,
-                log=str(log),
-                image=image,
-                path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
-                hidden=str(hidden),
-            ),
-            encoding="utf-8",
-        )
-        tool = folder / name
-        tool.write_text(f'#!/bin/bash\nexec {" ".join(namespace)} {sys.executable} {inner} "$@"\n')
-        tool.chmod(stat.S_IRWXU)
-        return {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}, log
-
-    return put
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    log, inner, tool = (folder / name for name in ("calls.log", "inner.py", request.param))
+    inner.write_text(
+        STAND_IN.format(
+            python=sys.executable,
+            log=str(log),
+            image=CASES[request.param][1].format(project=project),
+            path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            hidden=str(hidden),
+        ),
+        encoding="utf-8",
+    )
+    tool.write_text(f'#!/bin/bash\nexec {" ".join(namespace)} {sys.executable} {inner} "$@"\n')
+    tool.chmod(stat.S_IRWXU)
+    return request.param, {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}, log
 
 
-CASES = {
-    "docker": ("lab/octane:7", "lab/octane:7", "--gpus all", "-v"),
-    "apptainer": (None, "{project}/octane-0.1.0.sif", "--nv", "-B"),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
 def test_the_tasks_find_all_they_need_in_their_containers(
-    name, engine, succeeding, project, quick, phantom, tmp_path
+    engine, succeeding, quick, phantom, tmp_path
 ):
-    asked, image, gpu, mount = CASES[name]
-    env, log = engine(name, image.format(project=project))
+    name, env, log = engine
+    given, _, gpu, mount = CASES[name]
     wanted = tmp_path / "disk" / "new"
     wanted.parent.mkdir()
     run = succeeding(
-        *(tmp_path, "-profile", f"test,{name}", *quick[2:], "--subject", "sub-01"),
+        *(tmp_path, "-profile", f"test,{name}", *quick[2:], "--subject", "sub-01", *given),
         *("--input", phantom / "mosaics" / "section_01.ome.zarr"),
         *("--skip_n4", "--skip_pyramid", "--skip_report", "--scratch_dir", f"{wanted}/"),
         *("--gpu_count", "2", "--gpu_slots", "3", "--gpu_lock_dir", "/var/tmp"),
-        *(["--container", asked] if asked else []),
         env=env,
     )
     # Scratch and work folder are on one disk here.
@@ -147,19 +140,14 @@ def test_the_tasks_find_all_they_need_in_their_containers(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", CASES)
 def test_a_scratch_folder_that_is_not_there_is_refused_and_not_made(
-    name, engine, nextflow, project, phantom, tmp_path
+    engine, nextflow, phantom, tmp_path
 ):
-    asked, image, _, _ = CASES[name]
-    env, _ = engine(name, image.format(project=project))
+    name, env, _ = engine
     wanted = tmp_path / "disk" / "scrtach"
     wanted.parent.mkdir()
-    run = nextflow(
-        *(tmp_path, "-profile", name, "--input", phantom / "mosaics", "--scratch_dir", wanted),
-        *(["--container", asked] if asked else []),
-        env=env,
-    )
+    given = (*CASES[name][0], "--input", phantom / "mosaics", "--scratch_dir", wanted)
+    run = nextflow(tmp_path, "-profile", name, *given, env=env)
     assert run.code == 1
     assert f"--scratch_dir {wanted} does not exist; make it, or " in run.output
     assert run.processes() == {"PREFLIGHT"}

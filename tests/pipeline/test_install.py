@@ -1,9 +1,11 @@
-"""``pip install`` of a clone: the package with all its files, and the commands by their names."""
+"""``pip install`` of a clone, and the Nextflow that the set-up prepares."""
 
+import runpy
 import subprocess
 import sys
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from zipfile import ZipFile
 
 PROJECT = Path(__file__).resolve().parents[2]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -51,3 +53,17 @@ def test_nextflow_starts_with_the_classes_that_the_set_up_prepared(environment, 
     )
     launcher = next(line for line in loaded.read_text().splitlines() if "cli.Launcher " in line)
     assert "source: shared objects file" in launcher
+
+
+def test_one_jar_has_the_services_of_all_libraries_and_no_index_of_one(tmp_path):
+    for name in ("one", "two", "nextflow-1"):
+        with ZipFile(tmp_path / f"{name}.jar", "w") as jar:
+            jar.writestr("META-INF/INDEX.LIST", f"{name}.jar")
+            jar.writestr("META-INF/services/Service", f"service.{name}\n")
+            jar.writestr("same.class", name)
+    runpy.run_path(str(PROJECT / "tools/nextflow/merge_jars.py"))["merge"](tmp_path)
+    assert {jar.name for jar in tmp_path.iterdir()} == {"libraries.jar", "nextflow-1.jar"}
+    with ZipFile(tmp_path / "libraries.jar") as merged:
+        assert "META-INF/INDEX.LIST" not in merged.namelist()
+        assert merged.read("META-INF/services/Service").split() == [b"service.one", b"service.two"]
+        assert merged.read("same.class") == b"one"

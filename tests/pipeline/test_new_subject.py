@@ -2,34 +2,18 @@
 
 import shutil
 
-import pytest
 from runs import voxels
 
 
-@pytest.fixture
-def config_of(project, command, tmp_path):
-    """Make a config with the command of the project's copy; it is removed after the test."""
-    made = []
-
-    def make(data, name):
-        done = command("new_subject", data, "--name", name, cwd=tmp_path, code=project)
-        assert done.returncode == 0, done.stderr
-        made.append(project / "conf" / "subjects" / f"{name}.config")
-        shown = done.stdout.splitlines()[-1].strip()
-        assert shown.startswith(f"nextflow run {project}/main.nf -c ")
-        return made[-1]
-
-    yield make
-    for config in made:
-        config.unlink()
-
-
-@pytest.mark.parametrize("name", [pytest.param("01", marks=pytest.mark.soak), "two (b) é"])
-def test_the_config_runs_as_it_is_written(succeeding, config_of, phantom, name, tmp_path):
-    data = tmp_path / "it's the data é"
+def test_the_config_runs_as_it_is_written(succeeding, command, project, phantom, tmp_path):
+    name, data = "two (b) é", tmp_path / "it's the data é"
     shutil.copytree(phantom / "mosaics", data)
+    done = command("new_subject", data, "--name", name, cwd=tmp_path, code=project)
+    assert done.returncode == 0, done.stderr
+    assert f"nextflow run {project}/main.nf -c " in done.stdout.splitlines()[-1]
     run = succeeding(
-        *(tmp_path, "-c", config_of(data, name), "--skip_n4", "--skip_report", "--skip_pyramid"),
+        *(tmp_path, "-c", project / "conf" / "subjects" / f"{name}.config"),
+        *("--skip_n4", "--skip_report", "--skip_pyramid"),
         outdir=tmp_path / "results",
         give_outdir=False,
     )

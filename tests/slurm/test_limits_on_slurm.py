@@ -1,10 +1,9 @@
-"""Jobs over their memory or time are tried again with more of it, up to what a site allows."""
+"""Jobs over their memory or time are tried again with more of it; those that never start, named."""
 
 import re
 
 import pytest
-
-pytestmark = pytest.mark.soak
+from runs import waited
 
 ONE_STEP = ("--skip_n4", "--skip_report", "--skip_resample")
 
@@ -26,6 +25,7 @@ def asked(run, option):
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("before", "limits", "option", "tries"),
     [
@@ -61,6 +61,7 @@ def test_a_job_over_its_limit_is_tried_again_with_more_up_to_the_sites_limit(
     assert asked(run, option) == tries
 
 
+@pytest.mark.soak
 def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempts(
     cluster, on_slurm, on_path, volume
 ):
@@ -82,3 +83,28 @@ def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempt
     ]
     assert [row[2] for row in asked(run, "--mem")] == ["8192M", "16384M", "20480M"]
     assert [row[2] for row in asked(run, "-c")] == ["4", "4", "4"]
+
+
+def test_a_job_that_its_partition_never_starts_is_named_at_the_launch_and_in_the_queue(
+    cluster, on_slurm, volume
+):
+    cluster.command("scontrol", "update", "PartitionName=cpu", "MaxTime=60")
+    try:
+        run = on_slurm.start(
+            *("--input", volume, "--slurm_queue", "cpu", *ONE_STEP),
+            config="process { withName: PYRAMID { time = 2.h } }",
+        )
+        log = run.folder / ".nextflow.log"
+        waited(lambda: log.exists() and "does not pass" in log.read_text(), "the warning")
+    finally:
+        cluster.command("scontrol", "update", "PartitionName=cpu", "MaxTime=INFINITE")
+    done = run.wait()
+    assert done.code == 0, done.output
+    at_launch, waiting = (
+        [line for line in re.findall(r"WARN: (.+)", done.output) if part in line]
+        for part in ("will not start", "does not pass")
+    )
+    (default,) = [line for line in at_launch if "jobs of withName:PYRAMID" in line]
+    assert "they ask for 120 minutes, and partition cpu allows 1:00:00; set process" in default
+    (job,) = waiting
+    assert re.search(r"PYRAMID.+, Partition\w+: it asks for 2:00:00 of time, 1 CPUs", job)

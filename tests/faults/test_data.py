@@ -1,8 +1,11 @@
-"""Chunks that are cut short or gone, in the input and between steps, and links to nothing."""
+"""Data that are damaged, gone or changed, in the input and between steps, and clocks that jump."""
 
+import datetime
+import os
 import shutil
 
 import pytest
+import zarr
 from runs import changed, checksums, last_words
 
 pytestmark = pytest.mark.fault
@@ -86,3 +89,37 @@ def test_the_work_directory_is_deleted_after_a_run(succeeding, volume, undisturb
     again = succeeding(tmp_path, *volume, "-resume")
     assert again.tasks("CACHED") == []
     assert checksums(again.outdir) == undisturbed.sums
+
+
+def test_the_input_and_a_mask_change_during_a_run(start_nextflow, volume, phantom, tmp_path):
+    stores = [shutil.copytree(volume[-1], tmp_path / "tissue.ome.zarr"), tmp_path / "mask.ome.zarr"]
+    shutil.copytree(phantom / "truth" / "bias.ome.zarr", stores[1])
+    zarr.open_array(stores[1], path="0", mode="r+")[:] = 1
+    run = start_nextflow(tmp_path, *volume, "--input", stores[0], "--n4_mask", stores[1])
+    run.of_task("python", "n4.py")
+    for store in stores:
+        os.utime(store / "0" / "c" / "0" / "0" / "0")
+    assert run.wait().code == 1
+    assert f"{stores[0]}, {stores[1]} changed while the run read it" in last_words(run.output)
+    assert "Results:" not in run.output
+
+
+@pytest.mark.soak
+def test_the_clock_jumps(succeeding, volume, undisturbed, tmp_path):
+    source = shutil.copytree(volume[-1], tmp_path / "tissue.ome.zarr")
+    given = (tmp_path, *volume, "--input", source)
+
+    def at(year, paths):
+        second = datetime.datetime(year, 1, 1, tzinfo=datetime.UTC).timestamp()
+        for path in paths:
+            os.utime(path, (second, second), follow_symlinks=False)
+
+    at(2100, source.rglob("*"))
+    at(1971, [source / "zarr.json"])
+    first = succeeding(*given)
+    assert checksums(first.outdir) == undisturbed.sums
+    # As a clock that is set back by decades between two runs leaves them.
+    at(2090, (tmp_path / "work").rglob("*"))
+    again = succeeding(*given, "-resume")
+    assert checksums(again.outdir) == undisturbed.sums
+    assert "N4 (tissue)" in again.tasks("CACHED")

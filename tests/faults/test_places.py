@@ -1,4 +1,4 @@
-"""Places that cannot be written: said before any work, with the place and the remedy."""
+"""Places that cannot be written, or that another run writes: refused before any work."""
 
 import os
 import subprocess
@@ -53,3 +53,23 @@ def test_a_place_is_read_only(nextflow, volume, tmp_path, place):
     assert option in words
     assert run.processes("COMPLETED") <= {"PREFLIGHT"}
     assert list(folder.iterdir()) == []
+
+
+def test_into_one_output(start_nextflow, nextflow, volume, tmp_path):
+    out = tmp_path / "out"
+    run = start_nextflow(tmp_path / "first", *volume, "-stub", outdir=out)
+    run.says("Submitted process")
+    with run.paused():
+        second = nextflow(tmp_path / "second", *volume, outdir=out)
+    assert second.code == 1
+    words = last_words(second.output)
+    assert f"{out} is being written by the run" in words
+    assert f"launched in {tmp_path / 'first'}" in words
+    assert "--outdir" in words
+    assert "Submitted" not in second.output
+    assert run.wait().code == 0, run.output
+    # The records are those of the first run, from their first line on.
+    trace = (out / "pipeline_info" / "trace.txt").read_text(encoding="utf-8")
+    assert trace.startswith("task_id\t")
+    assert trace.count("COMPLETED") == 3
+    # Its name, process and host change from run to run.
