@@ -15,14 +15,13 @@ from octane.config.flags import Parser
 PROJECT = Path(__file__).resolve().parents[2]
 
 OTHERS_FLAGS = {
-    *("--add-opens", "--help", "--version", "--gpus", "--nv", "--ignore", "--error-exitcode"),
-    *("--account", "--gres", "--partition", "--qos", "--cuda-memory-usage", "--upgrade", "--tool"),
-    *("--no-deps", "--plugin", "--require-hashes", "--dest", "--no-index", "--only-binary"),
-    *("--platform", "--python-version", "--requirement", "--target", "--comment", "--constraint"),
-    *("--batch", "--cpus-per-task", "--format", "--job-name", "--me", "--mem", "--noheader"),
-    *("--output", "--signal", "--time", "--trace"),
+    *("--help", "--ignore", "--error-exitcode", "--gres", "--qos", "--tool", "--no-deps"),
+    *("--plugin", "--require-hashes", "--dest", "--no-index", "--only-binary", "--platform"),
+    *("--python-version", "--requirement", "--target", "--comment", "--constraint", "--batch"),
+    *("--cpus-per-task", "--format", "--job-name", "--me", "--mem", "--output", "--signal"),
+    "--time",
 }
-"""Flags of other programs in the documents: Java, Slurm, Docker, pip, pytest, nsys, napari."""
+"""Flags of other programs in the documents: Slurm, Docker, pip, pytest, napari."""
 
 
 def texts():
