@@ -60,8 +60,12 @@ def test_an_index_that_the_user_allows_is_that_of_the_lease_in_any_order_of_cuda
     assert printed(tmp_path, code, CUDA_DEVICE_ORDER=order, **more) == ["0", "0"]
 
 
-WORK_IN_THREADS = """
+@pytest.mark.emulated
+def test_a_gpu_that_was_left_stays_left_when_the_work_goes_on_elsewhere(tmp_path):
+    code = CONTEXTS + """
 from octane.pipeline.lanes import run_pipeline
+
+given_up = []
 
 def work(share):
     def tile(n, lane):
@@ -72,29 +76,12 @@ def work(share):
         return back.nbytes
 
     run_pipeline(range(6), tile, label="T", workers=3, metrics=Metrics("t"), share=share)
-    return share.xp.cuda.runtime.getDevice() if share.device else None
-"""
-
-
-@pytest.mark.emulated
-def test_work_on_another_gpu_makes_no_context_on_the_first(tmp_path):
-    code = CONTEXTS + WORK_IN_THREADS + "print(*on_device(work), *contexts())"
-    found = printed(tmp_path, code, EMU_DEVICES="2", EMU_BUSY="0")
-    assert found == ["1", "['done']", "0", "1"]
-
-
-@pytest.mark.emulated
-def test_a_gpu_that_was_left_stays_left_when_the_work_goes_on_elsewhere(tmp_path):
-    code = CONTEXTS + WORK_IN_THREADS + """
-given_up = []
-
-def first_in_vain(share):
-    if share.device is not None and not given_up:
-        given_up.append(work(share))
+    if not given_up:
+        given_up.append(share)
         share.xp.ones(10**13, share.xp.uint8)
-    return work(share)
+    return share.xp.cuda.runtime.getDevice()
 
-print(*on_device(first_in_vain), *contexts())
+print(*on_device(work), *contexts())
 """  # fmt: skip
     found = printed(tmp_path, code, EMU_DEVICES="2")
     assert found == ["1", "['out", "of", "memory',", "'done']", "0", "1"]
