@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import CDLL, c_int64
 from pathlib import Path
 from platform import node
@@ -67,51 +67,34 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         )
 
 
-# Descriptor and number of outputs being written, by folder.
-_writers: dict[Path, tuple[int, int]] = {}
-_opening = threading.Lock()
-
-
-@contextmanager
-def _writer_in(folder: Path, destination: Path) -> Generator[None]:
-    """Hold a shared lock on a folder, as every process does that writes an output in it."""
-    with _opening:
-        descriptor, outputs = _writers.get(folder) or (os.open(folder, os.O_RDONLY), 0)
-        _writers[folder] = descriptor, outputs + 1
-        _clean(descriptor, destination)
-    try:
-        yield
-    finally:
-        with _opening:
-            descriptor, outputs = _writers.pop(folder)
-            if outputs > 1:
-                _writers[folder] = descriptor, outputs - 1
-            else:
-                os.close(descriptor)
-
-
-def _clean(folder: int, destination: Path) -> None:
-    """Remove what killed processes left of an output, unless a process writes in its folder.
+def _clean(destination: Path) -> None:
+    """Remove what killed processes left of an output.
 
     An output that stepped aside gets its name again where its successor did not get it.
     """
-    name = rf"([.]old)?[.]partial-{re.escape(node())}-\d+-{re.escape(destination.name)}"
+    name = rf"([.]old)?[.]partial-{re.escape(node())}-(\d{{1,9}})-{re.escape(destination.name)}"
+    # Two that clean at once may take a path from each other.
+    with suppress(OSError):
+        for path in list(destination.parent.iterdir()):
+            found = re.fullmatch(name, path.name)
+            if found is None or _is_running(int(found[2])):
+                continue
+            if found[1] and not _is_there(destination):
+                path.rename(destination)
+            else:
+                remove(path)
+
+
+def _is_running(process: int) -> bool:
+    """Tell whether another process has this number."""
     try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Of this machine alone: locks on folders of a network file system end there.
-            for path in list(destination.parent.iterdir()):
-                found = re.fullmatch(name, path.name)
-                if found and found[1] and not _is_there(destination):
-                    path.rename(destination)
-                elif found:
-                    remove(path)
-        except BlockingIOError:
-            pass
-        finally:
-            fcntl.flock(folder, fcntl.LOCK_SH)
-    except OSError as error:
-        logger.debug("%s is not cleaned (%s)", destination.parent, error)
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # Another user's.
+        return True
+    return process != os.getpid()
 
 
 def _exchange(partial: Path, destination: Path) -> bool:
@@ -161,33 +144,31 @@ def writing(
         When there is no space left for it.
     """
     partial = destination.with_name(f"{PARTIAL}{node()}-{os.getpid()}-{destination.name}")
-    with ExitStack() as stack:
-        try:
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_writer_in(destination.parent.resolve(), destination))
-            require_free(destination, overwrite=overwrite)
-            remove(partial)
-            partial.touch()
-            partial.unlink()
-        except OSError as error:
-            raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
-                f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _clean(destination)
+        require_free(destination, overwrite=overwrite)
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise (NoSpaceError if error.errno in NO_SPACE else OctaneError)(
+            f"{destination.parent} cannot be written ({error.strerror}); {remedy}."
+        ) from error
+    try:
+        yield partial
+        if _is_there(destination) and not overwrite:
+            raise OctaneError(
+                f"{destination} was made by another process meanwhile; choose another name."
+            )
+        put(partial, destination)
+    except BaseException as error:
+        remove(partial)
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise NoSpaceError(
+                f"{destination}: {error.strerror}; free some, or choose another place for the "
+                "output. Nothing was left half-written."
             ) from error
-        try:
-            yield partial
-            if _is_there(destination) and not overwrite:
-                raise OctaneError(
-                    f"{destination} was made by another process meanwhile; choose another name."
-                )
-            put(partial, destination)
-        except BaseException as error:
-            remove(partial)
-            if isinstance(error, OSError) and error.errno in NO_SPACE:
-                raise NoSpaceError(
-                    f"{destination}: {error.strerror}; free some, or choose another place for the "
-                    "output. Nothing was left half-written."
-                ) from error
-            raise
+        raise
 
 
 def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) -> None:
