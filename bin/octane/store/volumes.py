@@ -44,31 +44,28 @@ NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
 
-class Volume(Protocol):
-    """Interface of a volume to the steps, (z, y, x), lengths in micrometres."""
+@dataclass(frozen=True)
+class ArrayVolume:
+    """A volume that is in memory already."""
 
-    @property
-    def path(self) -> Path:
-        """Path of its store or file."""
-
-    @property
-    def grid(self) -> Grid:
-        """Positions of its voxels."""
+    path: Path
+    voxels: npt.NDArray
+    grid: Grid
+    attributes: Attributes
+    chunks: tuple[int, int, int] = TAKEN
 
     @property
     def dtype(self) -> np.dtype:
         """Type of the voxels."""
-
-    @property
-    def attributes(self) -> Attributes:
-        """Attributes that octane noted; empty for files of others."""
-
-    @property
-    def chunks(self) -> tuple[int, int, int]:
-        """Voxels that are decoded at once."""
+        return self.voxels.dtype
 
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``; in ``out``, if it is given and they are not in memory anyway."""
+        """Voxels of ``region``, a view."""
+        return self.voxels[region]
+
+
+Volume = Image | TiffVolume | FileVolume | ArrayVolume
+"""Volumes as the steps take them, (z, y, x), lengths in micrometres."""
 
 
 class Writer(Protocol):
@@ -127,26 +124,6 @@ def fill(
             writer.fill(region, make)
             return
     writer[region] = make(region)
-
-
-@dataclass(frozen=True)
-class ArrayVolume:
-    """A volume that is in memory already."""
-
-    path: Path
-    voxels: npt.NDArray
-    grid: Grid
-    attributes: Attributes
-    chunks: tuple[int, int, int] = TAKEN
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the voxels."""
-        return self.voxels.dtype
-
-    def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
-        """Voxels of ``region``, a view."""
-        return self.voxels[region]
 
 
 def is_ome_zarr(path: Path) -> bool:

@@ -10,18 +10,7 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.n4.plan import plan_n4
 from octane.store.sections import Section
-
-
-class Stored:
-    """A volume of which nothing but the metadata is ever looked at."""
-
-    def __init__(self, path, shape, dtype="float32"):
-        self.path, self.dtype = path / "v.ome.zarr", np.dtype(dtype)
-        self.grid = Grid(shape, (10.0, 10.0, 10.0))
-        self.attributes, self.chunks = {}, (16, 256, 256)
-
-    def read(self, region, out=None):
-        raise AssertionError("a plan reads no voxel")
+from octane.store.volumes import ArrayVolume
 
 
 def plan(tmp_path, shape, memory="4GB", sections=(), *, dtype="float32", **settings):
@@ -29,7 +18,10 @@ def plan(tmp_path, shape, memory="4GB", sections=(), *, dtype="float32", **setti
         {"shrink_factor": "auto", "iterations": "auto", **settings}
     )
     execution = ExecutionParameters(backend="cpu", workers=2, memory=memory)
-    return plan_n4(Stored(tmp_path, shape, dtype), sections, parameters, execution, whole_files=0)
+    # A plan reads no voxel.
+    voxels, grid = np.broadcast_to(np.zeros((), dtype), shape), Grid(shape, (10.0, 10.0, 10.0))
+    volume = ArrayVolume(tmp_path / "v.ome.zarr", voxels, grid, {})
+    return plan_n4(volume, sections, parameters, execution, whole_files=0)
 
 
 @given(

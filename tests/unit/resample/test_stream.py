@@ -65,7 +65,8 @@ def stream(voxels, operators, owned, dtype, memory="2GB", slab=16, metrics=None,
     source = Source(voxels, slab)
     result = Result([operator.size for operator in operators], dtype)
     execution = ExecutionParameters(backend="cpu", memory=memory, workers=workers)
-    plan = plan_stream(source, level_of(operators, owned), operators, dtype, execution)
+    level = level_of(operators, owned)
+    plan = plan_stream(source, level, operators, dtype, execution)  # ty: ignore
     metrics = Metrics("test") if metrics is None else metrics
     stream_resample(plan, result, label="TEST", metrics=metrics)
     return result, source
