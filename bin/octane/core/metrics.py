@@ -2,14 +2,13 @@
 
 import json
 import logging
-import math
 import os
 import platform
 import re
 import resource
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from octane.core.arrays import processor
 from octane.core.files import writing
@@ -143,22 +142,13 @@ def write_json(path: Path, content: object) -> None:
 
 def as_json(content: object) -> str:
     """Format ``content`` as indented JSON; NaN and Inf become null."""
-    return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
+    anything = TypeAdapter(object, config=ConfigDict(ser_json_inf_nan="null"))
+    plain = anything.dump_python(content, mode="json", fallback=_listed)
+    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
 
-def _plain(value: object) -> object:
-    """Convert a value to the types of JSON."""
-    match value:
-        case Mapping():
-            return {str(name): _plain(part) for name, part in value.items()}
-        case list() | tuple():
-            return [_plain(part) for part in value]
-        case np.ndarray() | np.generic():
-            return _plain(value.tolist())
-        case Path():
-            return str(value)
-        case float() if not math.isfinite(value):
-            return None
-        case None | bool() | int() | float() | str():
-            return value
+def _listed(value: object) -> object:
+    """Convert arrays and numbers of NumPy."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
     raise TypeError(f"{type(value).__name__} has no place in JSON")
