@@ -3,6 +3,10 @@
 Later processes load the code with llvmlite alone, in milliseconds: importing numba would take a
 third of the time of a short command. It is kept in the first folder that can be written:
 ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, or ``octane`` in the user's cache.
+
+At the end are operations of processors that numba does not offer. In Python each is a function that
+does the same, but not at once for all threads; in compiled loops it becomes instructions of any
+processor, with the arithmetic of single values.
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, update_wrapper
+from functools import cache, partial, update_wrapper
 from itertools import count
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
+
+import numpy as np
 
 from octane.core.files import write_object
 from octane.core.versions import versions
@@ -36,12 +42,9 @@ R = TypeVar("R")
 _lock = threading.Lock()
 # The linker takes a name once, whatever has become of the code.
 _numbers = count()
-# Functions to be registered with numba, and whether their sums may be reordered.
-_helpers: list[tuple[FunctionType, bool]] = []
-# Those that any of them stand in.
+# What makes helpers known to numba, each run once, and the modules that these stand in.
+_registrations: list[Callable[[], object]] = []
 _modules: set[str] = set()
-# By module: a function that makes the module's functions known to numba.
-extensions: dict[str, Callable[[], None]] = {}
 
 NUMBERS = {
     "void": ("", ctypes.c_void_p),
@@ -50,6 +53,9 @@ NUMBERS = {
     "float64": ("double", ctypes.c_double),
 }
 """Numbers that kernels take and return: the type's name in LLVM's language, and C's type."""
+
+# float32 numbers of a vector: a row of a small grid has few, and a loop costs more than such work.
+LANES = 16
 
 ENTRY = "octane_kernel"
 DIGEST = hashlib.sha256().digest_size
@@ -119,7 +125,6 @@ class Kernel(Generic[P, R]):
 
     def _load(self) -> Callable[P, Callable[[], R]]:
         import llvmlite.binding as llvm
-        import numpy as np
 
         linker, (name, code) = _linker(), self._code()
         built = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(ENTRY)
@@ -158,7 +163,7 @@ class Kernel(Generic[P, R]):
             if function.__code__.co_filename not in files:
                 files.add(function.__code__.co_filename)
                 named = [f for f in function.__globals__.values() if isinstance(f, FunctionType)]
-                left += [f for f in named if f.__module__ in _modules | extensions.keys()]
+                left += [f for f in named if f.__module__ in _modules]
         return [Path(file).read_bytes() for file in sorted(files)]
 
     def _code(self) -> tuple[str, bytes]:
@@ -196,14 +201,9 @@ class Kernel(Generic[P, R]):
         import llvmlite.binding as llvm
         import numba
         from numba.core.registry import cpu_target
-        from numba.extending import register_jitable
 
-        for extend in extensions.values():
-            extend()
-        while _helpers:
-            helper, reorder = _helpers.pop()
-            # Stated for each, because a helper would take the arithmetic of its kernel.
-            register_jitable(fastmath={"reassoc", "contract"} if reorder else False)(helper)
+        while _registrations:
+            _registrations.pop()()
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
         make = numba.njit(
             error_model="numpy",
@@ -320,9 +320,120 @@ def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, 
     """
 
     def register(function: Callable[P, R]) -> Callable[P, R]:
-        assert isinstance(function, FunctionType)
-        _helpers.append((function, reorder))
+        def make() -> None:
+            from numba.extending import register_jitable
+
+            # Stated for each, because a helper would take the arithmetic of its kernel.
+            register_jitable(fastmath={"reassoc", "contract"} if reorder else False)(function)
+
+        _registrations.append(make)
         _modules.add(function.__module__)
         return function
 
     return register
+
+
+def fetch_add(cells: np.ndarray, index: int, value: int) -> int:
+    """Add to a cell of an int64 array at once for all threads; return what it held before."""
+    return exchange(cells, index, int(cells[index]) + value)
+
+
+def exchange(cells: np.ndarray, index: int, value: int) -> int:
+    """Set a cell of an int64 array at once for all threads; return what it held before."""
+    before, cells[index] = int(cells[index]), value
+    return before
+
+
+def give_way() -> None:
+    """Let another thread have the core."""
+    os.sched_yield()
+
+
+def blend(
+    weights: np.ndarray,
+    first: int,
+    rows: np.ndarray,
+    start: int,
+    step: int,
+    out: np.ndarray,
+    at: int,
+) -> None:
+    """Write a vector of the weighted sum of four rows, summed in their order.
+
+    Parameters
+    ----------
+    weights, rows : float32, or both float64 (half as many for a vector)
+        The weights are those from element `first` on; the rows begin at element `start`, each
+        `step` behind the one before.
+    out : float32
+        The sum goes to its elements from `at` on.
+    """
+    weights, values, lanes = weights.reshape(-1), rows.reshape(-1), LANES * 4 // rows.itemsize
+    total = weights[first] * values[start : start + lanes]
+    for tap in (1, 2, 3):
+        total += weights[first + tap] * values[start + tap * step :][:lanes]
+    out[at : at + lanes] = total
+
+
+def _register() -> None:
+    """Make these functions callable from compiled loops."""
+    from numba.core import cgutils, types
+    from numba.core.cgutils import ir
+    from numba.extending import lower_builtin, type_callable
+
+    def number(value: int, bits: int = 64) -> ir.Constant:
+        return ir.Constant(ir.IntType(bits), value)
+
+    def place(context, builder, kind, array, index):
+        return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
+
+    def atomic(operation, context, builder, signature, arguments):
+        cell = place(context, builder, signature.args[0], *arguments[:2])
+        return builder.atomic_rmw(operation, cell, arguments[2], "seq_cst")
+
+    for function, operation in ((fetch_add, "add"), (exchange, "xchg")):
+        type_callable(function)(lambda context: lambda cells, index, value: types.int64)
+        lower_builtin(function, types.Array, types.Integer, types.Integer)(
+            partial(atomic, operation)
+        )
+
+    @lower_builtin(give_way)
+    def sched_yield(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    type_callable(give_way)(lambda context: lambda: types.none)
+
+    @lower_builtin(blend, types.VarArg(types.Any))
+    def weighted_sum(context, builder, signature, arguments):
+        weights, first, rows, start, step, out, at = arguments
+        kinds = signature.args
+        lanes = LANES * 32 // kinds[2].dtype.bitwidth
+        vector = ir.VectorType(context.get_data_type(kinds[2].dtype), lanes)
+        single = ir.VectorType(ir.FloatType(), lanes)
+        nothing = ir.Constant(vector, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        total = None
+        for tap in range(4):
+            index = builder.add(first, number(tap))
+            weight = builder.load(place(context, builder, kinds[0], weights, index))
+            weight = builder.insert_element(nothing, weight, number(0, 32))
+            weight = builder.shuffle_vector(weight, nothing, everywhere)
+            row = place(context, builder, kinds[2], rows, start)
+            row = builder.load(builder.bitcast(row, vector.as_pointer()), align=4)
+            term = builder.fmul(weight, row)
+            total = term if total is None else builder.fadd(total, term)
+            start = builder.add(start, step)
+        if vector != single:
+            total = builder.fptrunc(total, single)
+        target = place(context, builder, kinds[5], out, at)
+        builder.store(total, builder.bitcast(target, single.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    type_callable(blend)(
+        lambda context: lambda weights, first, rows, start, step, out, at: types.none
+    )
+
+
+_registrations.append(_register)

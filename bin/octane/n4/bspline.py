@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from octane.core.arrays import namespace
+from octane.core.compiled import LANES
 from octane.core.errors import OctaneError
-from octane.core.intrinsics import LANES
 
 # ITK: where the summed squared weights fall below a tenth of float32's epsilon, a control point
 # has no data near it and keeps its value.

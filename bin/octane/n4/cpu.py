@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from octane.core.intrinsics import LANES
+from octane.core.compiled import LANES
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Moments, Steps

@@ -8,8 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from octane.core.compiled import Kernel, compiled
-from octane.core.intrinsics import LANES
+from octane.core.compiled import LANES, Kernel, compiled
 from octane.n4.kernels import F32, exp32, expand
 
 

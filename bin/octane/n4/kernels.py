@@ -26,8 +26,7 @@ floats, integers : float32, (5, TILE + LANES); int64, (TILE,); or longer
 
 import numpy as np
 
-from octane.core.compiled import compiled, inlined
-from octane.core.intrinsics import LANES, blend, exchange, fetch_add, give_way
+from octane.core.compiled import LANES, blend, compiled, exchange, fetch_add, give_way, inlined
 
 F32 = np.float32
 I32 = np.int32

@@ -193,6 +193,23 @@ def test_metadata_of_images_are_those_of_the_specification(tmp_path, levels, kin
     assert json.dumps(group.metadata.to_dict(), indent=2) == content
 
 
+def test_the_codecs_are_loaded_alone_and_zarr_finds_all(run_python, tmp_path):
+    compressed = {"compressor": {"id": "gzip", "level": 1}, "filters": None, "fill_value": 0}
+    array = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|u1", "order": "C"}
+    (tmp_path / ".zarray").write_text(json.dumps(array | compressed), encoding="utf-8")
+    found = run_python(
+        "import json, sys, octane.store.reader, octane.store.writer\n"
+        "from pathlib import Path\n"
+        "from octane.store.array import open_array\n"
+        "print('numcodecs.registry' in sys.modules)\n"
+        "folder = Path(sys.argv[1])\n"
+        "files = {'zarr.json': None, '.zarray': json.loads((folder / '.zarray').read_text())}\n"
+        "print(open_array(folder.parent, folder.name, files).metadata['compressor']['id'])\n",
+        tmp_path,
+    )
+    assert found == "False\ngzip"
+
+
 def test_commands_on_octanes_own_stores_do_not_load_zarr(project, tmp_path):
     commands = [
         "phantom subject --sections 2 --tiles 2 2 --tile-shape 16 64 64",
