@@ -4,9 +4,8 @@ Later processes load the code with llvmlite alone, in milliseconds: importing nu
 third of the time of a short command. It is kept in the first folder that can be written:
 ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the kernel's file, or ``octane`` in the user's cache.
 
-At the end are operations of processors that numba does not offer. In Python each is a function that
-does the same, but not at once for all threads; in compiled loops it becomes instructions of any
-processor, with the arithmetic of single values.
+At the end are operations of processors that numba does not offer, for compiled loops alone: each
+becomes instructions of any processor, with the arithmetic of single values.
 """
 
 from __future__ import annotations
@@ -335,18 +334,17 @@ def inlined(*, reorder: bool = False) -> Callable[[Callable[P, R]], Callable[P, 
 
 def fetch_add(cells: np.ndarray, index: int, value: int) -> int:
     """Add to a cell of an int64 array at once for all threads; return what it held before."""
-    return exchange(cells, index, int(cells[index]) + value)
+    raise NotImplementedError
 
 
 def exchange(cells: np.ndarray, index: int, value: int) -> int:
     """Set a cell of an int64 array at once for all threads; return what it held before."""
-    before, cells[index] = int(cells[index]), value
-    return before
+    raise NotImplementedError
 
 
 def give_way() -> None:
     """Let another thread have the core."""
-    os.sched_yield()
+    raise NotImplementedError
 
 
 def blend(
@@ -368,11 +366,7 @@ def blend(
     out : float32
         The sum goes to its elements from `at` on.
     """
-    weights, values, lanes = weights.reshape(-1), rows.reshape(-1), LANES * 4 // rows.itemsize
-    total = weights[first] * values[start : start + lanes]
-    for tap in (1, 2, 3):
-        total += weights[first + tap] * values[start + tap * step :][:lanes]
-    out[at : at + lanes] = total
+    raise NotImplementedError
 
 
 def _register() -> None:

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from heapq import heappush, heapreplace
+from heapq import heappush, heappushpop
 from threading import Lock, current_thread, local, main_thread
 from types import ModuleType
 from typing import NamedTuple
@@ -148,14 +148,9 @@ class Track:
         if 2 * self._moved > length:
             stage = self._moved_to
         self._moved = 0.0
-        # Of thousands of short spans hardly any is put in the place of another.
-        if len(self._longest) < MOST:
-            heappush(self._longest, self._piece(length, stage, now))
-        elif length > self._longest[0][0]:
-            heapreplace(self._longest, self._piece(length, stage, now))
-
-    def _piece(self, length: float, stage: str, now: float) -> tuple[float, Piece]:
-        return length, (self._since - self._start, now - self._start, stage)
+        piece = length, (self._since - self._start, now - self._start, stage)
+        keep = heappush if len(self._longest) < MOST else heappushpop
+        keep(self._longest, piece)
 
 
 class Timeline:

@@ -320,9 +320,7 @@ def _apply(
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
     mask = block_mask(run.beside, inside, run.sections, plan, p)
-    create = partial(
-        create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite, to_disk=True
-    )
+    create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
     with ExitStack() as stack:
         writer, size = stack.enter_context(
             create(run.destination, dtype=dtype, attributes={"step": "n4"})

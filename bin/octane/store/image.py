@@ -104,12 +104,9 @@ class Image:
                 return self.reader.read(region, out)
         self.require_chunks(region)
         # One object after the other, so that an error has its key.
-        objects = list(stored_objects(self.array, self.within(region)))
-        if out is None and len(objects) == 1:
-            return self._decoded(objects[0].key, region)
         if out is None:
             out = np.empty([r.stop - r.start for r in region], self.dtype)
-        for stored in objects:
+        for stored in stored_objects(self.array, self.within(region)):
             axes = list(zip(region, stored.region[-3:], strict=True))
             part = tuple(slice(max(r.start, h.start), min(r.stop, h.stop)) for r, h in axes)
             place = tuple(

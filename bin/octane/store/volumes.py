@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -317,7 +316,6 @@ def create_volume(
     codec: Codec = "zstd",
     attributes: Attributes | None = None,
     overwrite: bool = False,
-    to_disk: bool = False,
 ) -> Generator[tuple[Writer, tuple[int, int, int]]]:
     """Create a volume on the grid of ``like`` and name it when the block ends well.
 
@@ -343,7 +341,7 @@ def create_volume(
             codec=codec,
             attributes={**like.attributes, "kind": "volume", **(attributes or {})},
             overwrite=overwrite,
-            to_disk=to_disk,
+            to_disk=True,
         ) as (writer,):
             yield writer, level.owned
         return
@@ -399,16 +397,15 @@ def _write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
 def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
     """Raise unless all voxels are in the file: ITK only prints when a disk is full under NIfTI."""
     name = destination.name.lower()
-    size = partial.stat().st_size
-    if name.endswith(".nii.gz"):
-        try:
-            with gzip.open(partial) as stream:
-                size = sum(map(len, iter(lambda: stream.read(1 << 24), b"")))
-        except (EOFError, OSError, zlib.error):
-            size = 0
     needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
-    if size < needed:
+    complete = partial.stat().st_size >= needed
+    if name.endswith(".nii.gz"):
+        with partial.open("rb") as stream:
+            # gzip ends with the number of bytes that it holds, of which it keeps 32 bits.
+            stream.seek(-min(4, partial.stat().st_size), os.SEEK_END)
+            complete = int.from_bytes(stream.read(), "little") == needed % 2**32
+    if not complete:
         raise NoSpaceError(
-            f"{destination}: only {size} of {needed} bytes could be written; free some space, or "
+            f"{destination}: not all of {needed} bytes could be written; free some space, or "
             "choose another place for the output. Nothing was left half-written."
         )
