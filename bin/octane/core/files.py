@@ -115,11 +115,7 @@ def put(partial: Path, destination: Path) -> None:
         # A rename cannot replace a folder that is not empty: the old one steps aside first.
         old = partial.with_name(f"{OLD}{partial.name}")
         destination.rename(old)
-        try:
-            partial.rename(destination)
-        except BaseException:
-            old.rename(destination)
-            raise
+        partial.rename(destination)
         remove(old)
 
 

@@ -134,23 +134,6 @@ def test_a_result_that_lost_its_name_gets_it_again(store, monkeypatch):
     assert [p.name for p in store.parent.iterdir()] == [store.name]
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ESTALE, "Stale file handle"), KeyboardInterrupt()])
-def test_a_result_keeps_its_name_when_its_successor_cannot_take_it(store, monkeypatch, error):
-    monkeypatch.setattr(files, "_exchange", lambda *_: False)
-    rename = Path.rename
-
-    def refuse(path, target):
-        if path.name.startswith(PARTIAL):
-            raise error
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", refuse)
-    with pytest.raises(type(error)):
-        replace(store)
-    assert (store / "0" / "c" / "0").read_bytes() == b"chunk"
-    assert [p.name for p in store.parent.iterdir()] == [store.name]
-
-
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     words = rf"{tmp_path / 'file'} cannot be written \(.*\); choose"
