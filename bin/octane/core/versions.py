@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 
 from octane import __version__
 
@@ -24,18 +25,15 @@ def versions() -> dict[str, str]:
     for one; importlib.metadata takes long to load.
     """
     installed: dict[str, str] = {}
-    for folder in filter(os.path.isdir, sys.path):
-        try:
-            entries = os.scandir(folder)
-        # PYTHONPATH may name a folder that only its owner may list; Python passes over it too.
-        except PermissionError:
-            continue
-        for entry in entries:
-            stem, _, kind = entry.name.rpartition(".")
-            if kind in ("dist-info", "egg-info"):
-                name, number, *_ = [*stem.split("-"), ""]
-                # The first folder of the path is the one that is imported from.
-                installed.setdefault(_written(name), number)
+    for folder in sys.path:
+        # One that is not there, or that only its owner may list; Python passes over it too.
+        with suppress(OSError):
+            for entry in os.scandir(folder):
+                stem, _, kind = entry.name.rpartition(".")
+                if kind in ("dist-info", "egg-info"):
+                    name, number, *_ = [*stem.split("-"), ""]
+                    # The first folder of the path is the one that is imported from.
+                    installed.setdefault(_written(name), number)
     found = {package: installed.get(_written(package)) for package in PACKAGES}
     own = {"octane": __version__, "python": sys.version.split()[0]}
     return own | {package: number for package, number in found.items() if number}
