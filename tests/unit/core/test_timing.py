@@ -136,13 +136,3 @@ def test_nvtx_is_loaded_under_a_profiler_alone(run_python, profiled):
     library = {timing.PROFILED: "/nonexistent/injection.so" if profiled else ""}
     code = "import sys, octane.core.timing; print('nvtx' in sys.modules)"
     assert run_python(code, **library) == str(profiled)
-
-
-def test_a_track_keeps_its_512_longest_pieces(clock):
-    timeline = Timeline()
-    with timeline.here():
-        for length in range(1, 601):
-            with span("read"):
-                clock(length)
-    (track,) = timeline.tracks.values()
-    assert sorted(end - start for start, end, _ in track.pieces()) == [*range(89, 601)]
