@@ -26,17 +26,11 @@ def values():
 def store(path, voxels=None, *, chunks=TILE, scale=(5.0, 5.0, 5.0), **how):
     """Write an OME-Zarr image as other programs do."""
     voxels = values() if voxels is None else voxels
-    transforms = [] if scale is None else [{"type": "scale", "scale": list(scale)}]
+    transforms = [{"type": "scale", "scale": list(scale)}]
     return foreign_image(path, voxels, transforms=transforms, chunks=chunks, **how)
 
 
 # Each makes its input in the current folder and gives the arguments.
-
-
-def no_store():
-    Path("in.zarr").mkdir()
-    Path("in.zarr/readme.txt").write_text("no image", encoding="utf-8")
-    return ["in.zarr", "out.zarr", "--resolution", "10"]
 
 
 def called(*arguments):
@@ -113,22 +107,7 @@ CASES = [
         "in.zarr does not exist",
         "check the path",
     ),
-    ("resample", no_store, "in.zarr is not an OME-Zarr image", "give the image's own folder"),
-    ("resample", plain(*TARGET, scale=None), "in.zarr states no valid scale", "add a scale"),
     ("n4", plain(unit=None), "in.zarr states no unit", "--input-unit micrometer"),
-    ("n4", plain(unit="furlong"), "in.zarr has the unit 'furlong'", "correct it"),
-    (
-        "stitch",
-        plain(axes="cyx", voxels=values(), scale=(1, 5, 5)),
-        "in.zarr has the axes c y x",
-        "extract one",
-    ),
-    (
-        "n4",
-        plain("--channel", "x", voxels=TWO, **CHANNELS),
-        "in.zarr has no single channel 'x' but 2: 0, 1",
-        "give one",
-    ),
     ("pyramid", plain("--timepoint", "1"), "in.zarr has no single timepoint '1'", "--timepoint"),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
     (
@@ -161,7 +140,6 @@ CASES = [
     ("n4", plain(voxels=np.zeros(SHAPE, "c8")), "in.zarr holds complex64 voxels", "needs real"),
     ("n4", masked(TWO, **CHANNELS), "mask.zarr has 2 channels: 0, 1", "write one of them alone"),
     ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr has no voxel", "give another"),
-    ("n4", masked(EMPTY), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY + 255), "mask.zarr holds the value 255", "a mask is 0 and 1"),
     ("n4", masked(EMPTY[:, :16]), "mask.zarr lies on another grid", "SimpleITK.Resample"),
     ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
@@ -170,7 +148,6 @@ CASES = [
     ("n4", masked(EMPTY - 1, "weights"), "weights.zarr", "below 0"),
     ("n4", masked(EMPTY + np.nan, "weights"), "weights.zarr", "below 0 or NaN"),
     ("n4", plain("--section-starts", "0", "8"), "--section-starts is 0 8", "rising planes"),
-    ("n4", plain("--section-starts", "5", "2"), "--section-starts is 5 2", "rising planes"),
     ("n4", plain(*SECTIONS, voxels=CONSTANT), "No section has voxels", "--mode global"),
     ("n4", plain("--mode", "per_section"), "--mode per_section needs", "give --section-starts"),
     ("resample", plain("--resolution", "90"), "leaves one voxel of the 80 of a tile", "finer"),
@@ -184,7 +161,6 @@ CASES = [
     ("stack", linked("in.zarr"), "would replace in.zarr, the sources", "another name"),
     ("resample", plain(*TARGET, "--metrics", "no/m.json"), "the folder is not there", "make it"),
     ("n4", plain("--mask", "none.nii"), "none.nii does not exist", "check the path"),
-    ("n4", plain("--weights", "none.nii"), "none.nii does not exist", "check the path"),
     ("n4", linked("n4.png"), "n4.png has no format", "use .ome.zarr, .nii"),
     ("stitch", linked("a.nii"), "a.nii is no name of an OME-Zarr image", "end it in .ome.zarr"),
     ("n4", plain("--save-bias-field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
