@@ -54,11 +54,6 @@ class Metrics:
         with self.timeline.here(), span(stage):
             yield
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Sum the seconds of each stage over the threads."""
-        return self.timeline.seconds()
-
     def count(self, stage: str, size: int) -> None:
         """Add bytes to ``stage``."""
         with self._lock:
@@ -92,7 +87,7 @@ class Metrics:
                 "machine": platform.machine(),
                 "system": f"{platform.system()} {platform.release()}",
             },
-            "seconds": {"total": elapsed, **self.seconds},
+            "seconds": {"total": elapsed, **self.timeline.seconds()},
             "wall_seconds": walls,
             "bound": bound and bound._asdict(),
             "timeline": self.timeline.record(),

@@ -44,27 +44,20 @@ def read_sections(attributes: Attributes, planes: int) -> list[Section]:
     return found or [Section("volume", 1, 0, planes)]
 
 
-def sections_from(starts: Sequence[int], planes: int) -> list[Section]:
-    """Sections of a volume of ``planes`` planes that begin at ``starts``, which must rise."""
-    stops = [*starts[1:], planes]
-    if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
-        raise OctaneError(
-            f"--section-starts is {' '.join(map(str, starts))}; give rising planes from 0 to "
-            f"{planes - 1}."
-        )
-    return [
-        Section(f"section {k}", k, a, b)
-        for k, (a, b) in enumerate(zip(starts, stops, strict=True), start=1)
-    ]
-
-
 def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
     """Sections that have tissue, once the volume has ``planes``; an error where they are needed.
 
     Blank slabs that stand for missing ones are left out.
     """
-    if p.section_starts is not None:
-        return sections_from(p.section_starts, planes)
+    if (starts := p.section_starts) is not None:
+        stops = [*starts[1:], planes]
+        if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
+            raise OctaneError(
+                f"--section-starts is {' '.join(map(str, starts))}; give rising planes from 0 to "
+                f"{planes - 1}."
+            )
+        parts = enumerate(zip(starts, stops, strict=True), start=1)
+        return [Section(f"section {k}", k, a, b) for k, (a, b) in parts]
     if not volume.attributes.get("sections"):
         matching = p.histogram_matching == "section" and "--histogram-matching section"
         if asked := f"--mode {p.mode}" if p.mode != "global" else matching:

@@ -94,4 +94,4 @@ def test_the_record_and_the_log_have_the_stages_of_the_lanes(run, metrics, caplo
     # A second pipeline of a step has seconds of its own.
     run([0], lambda tile, lane: 1)
     assert metrics.figures["pipeline"]["TEST"]["lane_seconds"]["read"] == 0
-    assert metrics.seconds["read"] >= 0.08
+    assert metrics.timeline.seconds()["read"] >= 0.08
