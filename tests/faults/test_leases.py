@@ -39,12 +39,13 @@ def folder(monkeypatch):
         Path(parent).chmod(0o711)
         path = Path(parent) / "leases"
         monkeypatch.setenv("OCTANE_GPU_LOCK_DIR", str(path))
-        LeaseFolder(path).close()
+        with LeaseFolder(path):
+            pass
         yield path
 
 
 def held_names(folder):
-    with LeaseFolder(folder) as opened, opened.mutex():
+    with LeaseFolder(folder) as opened:
         return [name for kind in (FIRST, SECOND, "wait") for name, _ in opened.held(kind)]
 
 
@@ -54,7 +55,7 @@ def given():
         return held.slot and held.slot.held.name
 
 
-def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder, observed):
+def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder, observed, monkeypatch):
     removed = []
 
     def on_wait(*_):
@@ -66,8 +67,9 @@ def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder, observed)
             raise KeyboardInterrupt
 
     with lease("4GB") as held, lease("4GB"):
+        monkeypatch.setattr(leases.Taker, "_say", on_wait)
         with pytest.raises(KeyboardInterrupt):
-            lease("4GB", on_wait=on_wait).__enter__()
+            lease("4GB").__enter__()
         assert held.slot is not None
         (folder / held.slot.held.name).unlink()
         deadline = time.monotonic() + 30
@@ -105,7 +107,7 @@ def test_another_users_records_are_hostile(folder, observed):
                 path.write_bytes(content)
                 os.chown(path, OTHER_USER, -1)
                 fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
-            with LeaseFolder(folder) as opened, opened.mutex():
+            with LeaseFolder(folder) as opened:
                 assert opened.held(FIRST) == [(f"{FIRST}.0", None)]
             assert "slot 0  unknown  pid unknown" in status(LeaseParameters())
             # His GPU is his own, and he stands before nobody in the queue.
@@ -113,7 +115,7 @@ def test_another_users_records_are_hostile(folder, observed):
     observed(f"{len(HOSTILE)} kinds of content; each time the other GPU was given at once")
 
 
-def test_odd_files_lie_in_the_folder(folder, observed):
+def test_odd_files_lie_in_the_folder(folder, observed, monkeypatch):
     victim = folder.parent / "victim"
     victim.write_text("precious")
     for kind in (FIRST, "wait"):
@@ -134,8 +136,9 @@ def test_odd_files_lie_in_the_folder(folder, observed):
         # A lease counts once under two names.
         (folder / f"{FIRST}.8").hardlink_to(folder / f"{FIRST}.{free}")
         assert held_names(folder) == [f"{FIRST}.{free}", f"{SECOND}.0"]
+        monkeypatch.setattr(leases.Taker, "_say", lambda *_: interrupt(folder, free))
         with pytest.raises(KeyboardInterrupt):
-            lease("4GB", on_wait=lambda *_: interrupt(folder, free)).__enter__()
+            lease("4GB").__enter__()
     # What is written to it would appear under the second name too.
     assert given() == f"{FIRST}.{free + 1}"
     assert victim.read_text() == "precious"

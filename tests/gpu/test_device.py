@@ -14,9 +14,9 @@ from octane.config.params import LeaseParameters
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.core.timing import span
+from octane.gpu import nvml
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
 from octane.gpu.inventory import visible
-from octane.gpu.nvml import Nvml
 from octane.gpu.run import Share, on_device
 from octane.pipeline.lanes import run_pipeline
 
@@ -36,7 +36,7 @@ def contexts():
 @pytest.fixture
 def device(cupy):
     """The first GPU that this process may use."""
-    return CupyDevice(visible(Nvml().read(), os.environ.get("CUDA_VISIBLE_DEVICES"))[0].uuid)
+    return CupyDevice(visible(nvml.read(), os.environ.get("CUDA_VISIBLE_DEVICES"))[0].uuid)
 
 
 @pytest.mark.emulated
@@ -44,7 +44,7 @@ def device(cupy):
     "variables", [{"EMU_UUID_ZERO": "0"}, {"EMU_UUID_ZERO": "9", "EMU_LUID": "1"}], ids=str
 )
 def test_a_gpu_is_found_whatever_bytes_its_uuid_has(tmp_path, variables):
-    code = "print(*(CupyDevice(gpu.uuid).ordinal for gpu in Nvml().read()))"
+    code = "print(*(CupyDevice(gpu.uuid).ordinal for gpu in nvml.read()))"
     assert printed(tmp_path, code, EMU_DEVICES="3", **variables) == ["0", "1", "2"]
 
 
@@ -52,7 +52,7 @@ def test_a_gpu_is_found_whatever_bytes_its_uuid_has(tmp_path, variables):
 @pytest.mark.parametrize("order", [None, "FASTEST_FIRST"])
 def test_an_index_that_the_user_allows_is_that_of_the_lease_in_any_order_of_cuda(tmp_path, order):
     code = """
-    uuids = [gpu.uuid for gpu in Nvml().read()]
+    uuids = [gpu.uuid for gpu in nvml.read()]
     with lease(1, backend="gpu", folder=folder / "leases") as held:
         print(uuids.index(held.gpu.uuid), CupyDevice(held.gpu.uuid).ordinal)
     """
@@ -84,7 +84,7 @@ def test_work_on_another_gpu_makes_no_context_on_the_first(tmp_path, full):
         + WORK_IN_THREADS
         + (
             """
-first, second = (gpu.uuid for gpu in Nvml().read())
+first, second = (gpu.uuid for gpu in nvml.read())
 with lease(1, backend="gpu", avoid=[second], folder=folder / "leases"):
     print(*on_device(work), *contexts())
 """
@@ -142,7 +142,7 @@ def test_the_cpu_takes_over_with_the_same_result_and_the_context_is_released(tmp
 
     seen, kept = [], []
     result, outcomes = on_device(work)
-    processes = [p.pid for gpu in Nvml().read() for p in gpu.processes or ()]
+    processes = [p.pid for gpu in nvml.read() for p in gpu.processes or ()]
     kept.clear()
     print(outcomes[-1], seen[0] == result, os.getpid() in processes)
     """
@@ -164,7 +164,7 @@ def test_a_gpu_that_cannot_compute_is_left_without_a_context(tmp_path):
         return real(*words)
     cupy.ones = ones
     print(*on_device(lambda share: 0)[1])
-    print(*[len(gpu.processes or ()) for gpu in Nvml().read()])
+    print(*[len(gpu.processes or ()) for gpu in nvml.read()])
     """
     assert printed(tmp_path, code, EMU_DEVICES="2") == ["not", "usable", "done", "0", "1"]
 
@@ -174,7 +174,7 @@ def test_the_calling_thread_has_its_own_context_again(tmp_path):
     code = """
     import cupy
     mine = cupy.arange(3)
-    with lease(1, backend="gpu", avoid=[Nvml().read()[1].uuid], folder=folder / "leases"):
+    with lease(1, backend="gpu", avoid=[nvml.read()[1].uuid], folder=folder / "leases"):
         print(*on_device(lambda share: share.xp.cuda.runtime.getDevice()))
     print(cupy.cuda.runtime.getDevice(), int(mine.sum()))
     """

@@ -183,7 +183,8 @@ def storm(kills: int, takers: int, seed: int = 1, *, hostile: bool = False) -> d
         Path(scratch).chmod(0o711)
         folder, path = Path(scratch) / "leases", Path(scratch) / "log"
         if hostile:
-            LeaseFolder(folder).close()  # the owner of the folder may remove files of others
+            with LeaseFolder(folder):
+                pass  # the owner of the folder may remove files of others
         log = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
         def taker(number: int) -> int:
@@ -217,7 +218,7 @@ def storm(kills: int, takers: int, seed: int = 1, *, hostile: bool = False) -> d
             ended(pid)
         if enemy is not None:
             ended(enemy)
-        with LeaseFolder(folder) as opened, opened.mutex():
+        with LeaseFolder(folder) as opened:
             kinds = [*(slot_kind(gpu.uuid) for gpu in GPUS), QUEUE]
             leaks = sum(len(opened.held(kind)) for kind in kinds)
             files = len(list(folder.iterdir()))

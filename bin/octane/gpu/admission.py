@@ -98,13 +98,11 @@ class Request:
 class Decision:
     """Outcome for a request: the GPU to take, and by UUID the obstacles on others.
 
-    ``available`` are the bytes that can be promised on the best of them. ``possible`` is False
-    where waiting cannot help, as no GPU that it may use is large enough.
+    ``possible`` is False where waiting cannot help, as no GPU that it may use is large enough.
     """
 
     gpu: Gpu | None
     reasons: Mapping[str, str]
-    available: int
     possible: bool
 
 
@@ -129,7 +127,6 @@ def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] =
     return Decision(
         gpu=fitting[0].gpu if fitting else None,
         reasons=reasons,
-        available=max((load.available for load in own), default=0),
         # A GPU with a fault shows no memory; it may come back.
         possible=any(
             load.gpu.fault is not None or load.gpu.total >= request.required for load in own

@@ -16,7 +16,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,6 @@ from octane.gpu.admission import (
     HELD,
     QUEUE,
     Decision,
-    NodeState,
     Request,
     decide,
     gigabytes,
@@ -63,16 +62,11 @@ TICK = 0.5
 ABSENT = 10.0
 """Seconds without a look after which a (stopped) waiter keeps its place but holds up nobody."""
 
-FAILING = 30.0
-"""Seconds for which NVML may fail while a process waits, before it counts as gone."""
-
 LOOK_AFTER = 5.0
 """Seconds between two looks of a holder at its file."""
 
 SAY_AGAIN = 60.0
 """Seconds after which the log repeats the reason of the wait; a new reason after a tenth of it."""
-
-OnWait = Callable[[float, int, int], None]
 
 
 def default_folder() -> Path:
@@ -88,9 +82,9 @@ def gpu_reader() -> GpuReader:
     """Reader of the node's GPUs, or of those that ``OCTANE_SIMULATED_GPUS`` simulates."""
     if simulated := os.environ.get(VARIABLE):
         return partial(simulated_gpus, simulated)
-    from octane.gpu.nvml import Nvml
+    from octane.gpu.nvml import read
 
-    return Nvml().read
+    return read
 
 
 def parse_memory(memory: int | str) -> int:
@@ -131,7 +125,6 @@ def lease(
     *,
     backend: str = "auto",
     timeout: float | None = None,
-    on_wait: OnWait | None = None,
     slots: int = 1,
     folder: Path | None = None,
     subject: str = "",
@@ -142,12 +135,10 @@ def lease(
     ``memory`` is all that the block will use on the GPU, context included: bytes, or a size such as
     '4GB'. The ``backend`` 'auto' takes the CPU when no GPU came free in time, at once where there
     is none; 'gpu' insists; 'cpu' looks at nothing. The ``timeout`` is in seconds: by default 300
-    with 'auto' and no limit with 'gpu'; 0 looks once. ``on_wait`` is called at every look in vain
-    with the seconds that have passed, the bytes that the best GPU could give, and the bytes
-    required; an exception that it raises ends the waiting. ``slots`` are the leases that may share
-    the GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs;
-    by default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are
-    UUIDs of GPUs to leave alone.
+    with 'auto' and no limit with 'gpu'; 0 looks once. ``slots`` are the leases that may share the
+    GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs; by
+    default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are UUIDs
+    of GPUs to leave alone.
 
     With 'gpu', an OctaneError says that there is none, that none is large enough or came free in
     time, or that the lease folder cannot be used.
@@ -166,7 +157,7 @@ def lease(
     taker = Taker(gpu_reader(), folder or default_folder(), required, slots, subject, avoid)
     try:
         with span("lease"):
-            held = taker.wait(limit, on_wait, insist=backend == "gpu")
+            held = taker.wait(limit, insist=backend == "gpu")
         if held.gpu is not None:
             size = gigabytes(required)
             log.info("%s: %s leased after %.1f s", named(held.gpu), size, held.waited)
@@ -212,10 +203,7 @@ def _kept(slot: Locked) -> Generator[None]:
 
 @dataclass
 class Taker:
-    """One request: looks, decides, takes; parameters as for :func:`lease`.
-
-    The lease folder is opened at the first look that finds a GPU.
-    """
+    """One request: looks, decides, takes; parameters as for :func:`lease`."""
 
     read: GpuReader
     path: Path
@@ -224,7 +212,6 @@ class Taker:
     subject: str = ""
     avoid: Collection[str] = ()
     arrived: float = field(default_factory=lambda: time.monotonic())
-    _folder: LeaseFolder | None = None
     _place: Locked | None = None
     _slot: Locked | None = None
     _said: tuple[str, float] = ("", -SAY_AGAIN)
@@ -235,38 +222,31 @@ class Taker:
             self._slot.release()
 
     def leave_queue(self) -> None:
-        """Give up the place in the queue and close the folder; what was granted stays."""
+        """Give up the place in the queue; what was granted stays."""
         if self._place is not None:
             self._place.release()
             self._place = None
-        if self._folder is not None:
-            self._folder.close()
-            self._folder = None
 
-    def wait(self, limit: float | None, on_wait: OnWait | None, *, insist: bool) -> Lease:
+    def wait(self, limit: float | None, *, insist: bool) -> Lease:
         """Look until there is a GPU, or no hope, or no time: see :func:`lease`.
 
         A lease folder that cannot be used is an error for those who ``insist``.
         """
-        failing: float | None = None
-        asked = False
+        reason = ""
         while True:
             elapsed = time.monotonic() - self.arrived
-            available = 0
             try:
-                gpus = self.candidates()
-                failing, asked = None, True
-                if not gpus:
+                # Before the folder is locked, as NVML may hang. What happens in between makes the
+                # account more careful, never less: a new lease has allocated nothing yet.
+                gpus = self.read()
+                if not (allowed := self._allowed(gpus)):
                     return self._lease(None, self.hidden())
                 # A second at least, as others lock the folder for milliseconds.
                 patience = PATIENCE if limit is None else min(PATIENCE, max(1.0, limit - elapsed))
-                decision = self.look(gpus, patience)
+                decision = self.look(gpus, allowed, patience)
             except GpusUnavailableError as error:
-                reason = str(error)
-                failing = elapsed if failing is None else failing
-                # At the start it is how this machine is; later it may pass.
-                if not asked or elapsed - failing >= FAILING:
-                    return self._lease(None, reason, fallback=asked)
+                # At the start it is how this machine is.
+                return self._lease(None, str(error), fallback=bool(reason))
             except LeaseFolderBusyError as error:
                 reason = str(error)
             except LeaseFolderError as error:
@@ -284,59 +264,38 @@ class Taker:
                 if not decision.possible:
                     large = f"no GPU has the {gigabytes(self.required)} required ({reason})"
                     return self._lease(None, large, fallback=True)
-                available = decision.available
             elapsed = time.monotonic() - self.arrived
             if limit is not None and elapsed >= limit:
                 late = f"no GPU came free within {limit:g} s ({reason})"
                 return self._lease(None, late, fallback=True)
             self._say(elapsed, reason)
-            if on_wait is not None:
-                on_wait(elapsed, available, self.required)
             pause = TICK * random.uniform(0.5, 1.5)
             time.sleep(pause if limit is None else min(pause, max(0.0, limit - elapsed)))
 
-    def candidates(self) -> tuple[Gpu, ...]:
-        """All GPUs as they are now where one may be used, else none.
-
-        A GpusUnavailableError says why they cannot be looked at.
-        """
-        # Read before the mutex is taken, as NVML may hang. What happens in between makes the
-        # account more careful, never less: a new lease has allocated nothing yet.
-        gpus = self.read()
-        return gpus if self._allowed(gpus) else ()
-
-    def look(self, gpus: tuple[Gpu, ...], patience: float) -> Decision:
+    def look(self, gpus: tuple[Gpu, ...], allowed: tuple[str, ...], patience: float) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
-        if self._folder is None:
-            self._folder = LeaseFolder(self.path)
-        with self._folder.mutex(patience):
+        with LeaseFolder(self.path, patience) as folder:
             if self._place is not None and self._place.lost():
-                self._place.release()
-                self._place = None
-            decision = self.decided(gpus, node_state(self._folder, gpus))
+                self.leave_queue()
+            now, state = time.monotonic(), node_state(folder, gpus)
+            own = "" if self._place is None else self._place.held.name
+            earlier = [
+                Request(record.required, record.slots, record.uuids)
+                for name, record in state.waiters
+                if name != own and record.since <= self.arrived and now - record.seen < ABSENT
+            ]
+            decision = decide(state.loads, Request(self.required, self.slots, allowed), earlier)
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
                 record = self._record(time.monotonic())
-                self._slot = self._folder.take(slot_kind(decision.gpu.uuid), record)
+                self._slot = folder.take(slot_kind(decision.gpu.uuid), record)
             elif decision.possible:
-                record = self._record(self.arrived, self._allowed(gpus))
+                record = self._record(self.arrived, allowed)
                 if self._place is None:
-                    self._place = self._folder.take(QUEUE, record)
+                    self._place = folder.take(QUEUE, record)
                 else:
                     self._place.write(record)
         return decision
-
-    def decided(self, gpus: tuple[Gpu, ...], state: NodeState) -> Decision:
-        """Decision on the request as things are, without taking anything."""
-        now = time.monotonic()
-        own = "" if self._place is None else self._place.held.name
-        earlier = [
-            Request(record.required, record.slots, record.uuids)
-            for name, record in state.waiters
-            if name != own and record.since <= self.arrived and now - record.seen < ABSENT
-        ]
-        request = Request(self.required, self.slots, self._allowed(gpus))
-        return decide(state.loads, request, earlier)
 
     def hidden(self) -> str:
         """Reason for which there is no GPU that the request may use."""

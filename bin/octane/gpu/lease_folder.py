@@ -30,7 +30,7 @@ import re
 import stat
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -218,7 +218,7 @@ class Locked:
         """Make the file again where something removed it, so that others see the lease again."""
         if not self.lost():
             return
-        with LeaseFolder(self.path.parent) as folder, folder.mutex(0):
+        with LeaseFolder(self.path.parent, 0) as folder:
             new = folder.take(self.path.stem, self.record)
         os.dup2(new.fd, self.fd, inheritable=os.get_inheritable(self.fd))
         os.close(new.fd)
@@ -239,53 +239,47 @@ class Locked:
         os.close(fd)
 
 
-class LeaseFolder(AbstractContextManager):
-    """Opened folder of the leases and of the queue; made for all users where it does not exist.
+class LeaseFolder:
+    """Folder of the leases and of the queue, which the block keeps locked: the mutex.
 
-    For one thread. A :class:`LeaseFolderError` says why it cannot be made or used, or is not safe
-    to share.
+    It is made for all users where it does not exist. A :class:`LeaseFolderError` says why it cannot
+    be made or used, or is not safe to share, a :class:`LeaseFolderBusyError` that another process
+    kept it locked for ``patience`` seconds.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = PATIENCE) -> None:
         self.path = path
-        self._fd = self._open()
+        self._patience = patience
 
-    def close(self) -> None:
-        """Close the folder; locked files stay locked."""
-        os.close(self._fd)
+    def __enter__(self) -> LeaseFolder:
+        self._fd = self._open()
+        try:
+            self._wait()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        # Files that were locked stay so. A child that was forked may have the descriptor too.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        os.close(self._fd)
 
-    @contextmanager
-    def mutex(self, patience: float = PATIENCE) -> Generator[None]:
-        """Keep other processes from looking and taking, which raise LeaseFolderBusyError."""
+    def _wait(self) -> None:
         started = time.monotonic()
-        while True:
-            try:
-                locked = _lock(self._fd)
-            except OSError as error:  # of another machine, which has no such locks
-                raise self._refused(error) from error
-            if not locked:
-                if time.monotonic() - started >= patience:
+        try:
+            while not _lock(self._fd):
+                if time.monotonic() - started >= self._patience:
                     raise LeaseFolderBusyError(
                         f"{self.path} is kept locked by a process that is stopped or hangs; find "
                         f"it (fuser {self.path}) and end it."
                     )
                 time.sleep(random.uniform(0.0005, 0.003))
-            elif _same(self.path, self._fd):
-                break
-            else:
-                # Somebody removed the folder: what is locked here is hidden from all others.
-                os.close(self._fd)
-                self._fd = self._open()
-        try:
-            yield
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError as error:  # of another machine, which has no such locks
+            raise self._refused(error) from error
 
     def held(self, kind: str) -> list[Held]:
-        """Locked files of a kind in the order of their numbers; only under the mutex."""
+        """Locked files of a kind in the order of their numbers."""
         # By inode: a lease to which somebody made a second name counts once.
         found: dict[int, Held] = {}
         for name in self._names(kind):
@@ -297,7 +291,7 @@ class LeaseFolder(AbstractContextManager):
         return list(found.values())
 
     def take(self, kind: str, record: LeaseRecord) -> Locked:
-        """Lock the first own file of a kind that is free, or a new one; only under the mutex."""
+        """Lock the first own file of a kind that is free, or a new one."""
         for name in self._names(kind):
             with self._opened(name, os.O_RDWR) as fd:
                 if fd is None:
@@ -320,8 +314,6 @@ class LeaseFolder(AbstractContextManager):
             fd = os.open(name, flags, OWN_FILE, dir_fd=self._fd)
         except FileExistsError:
             return None
-        except FileNotFoundError as error:
-            raise LeaseFolderBusyError(f"{self.path} was replaced; it is opened again.") from error
         except OSError as error:
             raise self._refused(error) from error
         if _lock(fd):

@@ -45,7 +45,7 @@ def status(sharing: LeaseParameters) -> str:
         gpus, reason = (), str(error)
     if not gpus:
         return f"No GPU can be leased, because {reason}.\n"
-    with LeaseFolder(sharing.gpu_lock_dir or default_folder()) as folder, folder.mutex():
+    with LeaseFolder(sharing.gpu_lock_dir or default_folder()) as folder:
         state = node_state(folder, gpus)
     allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     lines = []

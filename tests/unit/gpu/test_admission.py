@@ -56,7 +56,7 @@ def account(tmp_path, monkeypatch):
     monkeypatch.setattr(admission, "own_identity", lambda: Identity(os.getpid(), 1, os.getuid()))
 
     def look(gpu, *records, waiters=()):
-        with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
+        with LeaseFolder(tmp_path / "leases") as folder:
             taken.extend(folder.take(SLOT, record) for record in records)
             taken.extend(folder.take(QUEUE, record) for record in waiters)
             return node_state(folder, [gpu])

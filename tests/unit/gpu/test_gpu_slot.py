@@ -77,7 +77,7 @@ def ended(slot):
 
 
 def held(tmp_path):
-    with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
+    with LeaseFolder(tmp_path / "leases") as folder:
         return [name for kind in (FIRST, SECOND) for name, _ in folder.held(kind)]
 
 

@@ -20,13 +20,10 @@ class Fake:
 
     def __init__(self, *gpus):
         self.gpus = list(gpus)
-        self.starts = 0
-        self.count: pynvml.NVMLError | None = None
         self.init: pynvml.NVMLError | None = None
 
     def install(self, monkeypatch):
         def start():
-            self.starts += 1
             if self.init is not None:
                 raise self.init
 
@@ -47,9 +44,7 @@ class Fake:
         unsupported = error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         fakes = {
             "nvmlInit": start,
-            "nvmlDeviceGetCount": lambda: (
-                self._given({"count": self.count}, "count", None) or len(self.gpus)
-            ),
+            "nvmlDeviceGetCount": lambda: len(self.gpus),
             "nvmlDeviceGetHandleByIndex": handle,
             "nvmlDeviceGetUUID": lambda gpu: self._given(gpu, "uuid", None),
             "nvmlDeviceGetName": lambda gpu: self._given(gpu, "name", "A40"),
@@ -87,7 +82,7 @@ def a40(index, **other):
 
 def test_a_gpu_is_read_with_all_its_processes(monkeypatch):
     Fake(a40(0, compute=[(7, 2 * GB), (8, None)], graphics=[(9, 1), (7, GB)])).install(monkeypatch)
-    assert nvml.Nvml().read() == (
+    assert nvml.read() == (
         Gpu(
             0, "GPU-0", "A40", 48 * GB, 40 * GB, utilisation=30,
             processes=(GpuProcess(7, 2 * GB), GpuProcess(8, None), GpuProcess(9, 1)),
@@ -109,31 +104,13 @@ def test_a_gpu_is_read_with_all_its_processes(monkeypatch):
 def test_without_nvml_there_is_a_reason(monkeypatch, code, words):
     Fake(a40(0)).install(monkeypatch).init = error(code)
     with pytest.raises(GpusUnavailableError, match=words):
-        nvml.Nvml().read()
-
-
-def test_nvml_is_started_once_and_again_after_it_failed(monkeypatch):
-    fake = Fake(a40(0)).install(monkeypatch)
-    source = nvml.Nvml()
-    assert [len(source.read()) for _ in range(2)] == [1, 1]
-    assert fake.starts == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(fake, "count", error(pynvml.NVML_ERROR_UNINITIALIZED))
-        with pytest.raises(GpusUnavailableError, match="NVML fails"):
-            source.read()
-    assert len(source.read()) == 1
-    assert fake.starts == 2
-    # Where not one GPU answers, NVML itself may be at fault.
-    fake.gpus = [a40(0, memory=error(pynvml.NVML_ERROR_UNINITIALIZED))]
-    assert source.read()[0].fault is not None
-    source.read()
-    assert fake.starts == 3
+        nvml.read()
 
 
 @pytest.mark.parametrize("where", ["handle", "uuid", "memory", "rates", "compute"])
 def test_a_gpu_that_is_lost_has_a_fault_and_the_others_count(monkeypatch, where):
     Fake(a40(0, **{where: error(pynvml.NVML_ERROR_GPU_IS_LOST)}), a40(1)).install(monkeypatch)
-    lost, sound = nvml.Nvml().read()
+    lost, sound = nvml.read()
     assert lost.fault is not None
     assert "lost" in lost.fault
     assert (lost.total, lost.free, lost.index) == (0, 0, 0)
@@ -143,7 +120,7 @@ def test_a_gpu_that_is_lost_has_a_fault_and_the_others_count(monkeypatch, where)
 def test_figures_that_a_gpu_does_not_have_are_none(monkeypatch):
     unsupported = error(pynvml.NVML_ERROR_NOT_SUPPORTED)
     Fake(a40(0, rates=unsupported, compute=unsupported, graphics=unsupported)).install(monkeypatch)
-    (gpu,) = nvml.Nvml().read()
+    (gpu,) = nvml.read()
     assert (gpu.utilisation, gpu.processes, gpu.fault) == (None, None, None)
 
 
@@ -154,7 +131,7 @@ def test_a_gpu_split_by_mig_is_its_instances(monkeypatch):
     ]
     split = a40(0, mig=(pynvml.NVML_DEVICE_MIG_ENABLE, 1), instances=instances)
     Fake(split, a40(1, mig=(0, 0))).install(monkeypatch)
-    first, second, whole = nvml.Nvml().read()
+    first, second, whole = nvml.read()
     assert (first.uuid, first.parent, first.index) == ("MIG-0", "GPU-0", 0)
     assert (second.uuid, second.total, second.utilisation) == ("MIG-1", 20 * GB, None)
     assert (whole.uuid, whole.parent, whole.index) == ("GPU-1", None, 1)

@@ -112,7 +112,7 @@ def fitting(limit):
 
 def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_returned(on_gpu, tmp_path):
     def held():
-        with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
+        with LeaseFolder(tmp_path / "leases") as folder:
             return [(name, found and found.required) for name, found in folder.held(FIRST)]
 
     done = on_gpu(lambda share: (where(share), held()), batch=3)
