@@ -31,7 +31,6 @@ COMMAND = Path(__file__).resolve().parents[2] / "bin" / "gpu_slot.py"
 def folder(monkeypatch):
     """Lease folder of a node with two GPUs of 40 GB, which other users may enter."""
     monkeypatch.setattr(leases, "TICK", 0.01)
-    monkeypatch.setattr(leases, "LOOK_AFTER", 0.01)
     for name in ("CUDA_VISIBLE_DEVICES", leases.HELD):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(VARIABLE, "2x40GB")
@@ -53,31 +52,6 @@ def given():
     """Name of the slot that a request gets at once, or None."""
     with lease("4GB", timeout=0) as held:
         return held.slot and held.slot.held.name
-
-
-def test_a_file_is_removed_under_its_holder_and_under_a_waiter(folder, observed, monkeypatch):
-    removed = []
-
-    def on_wait(*_):
-        if not removed and "wait.0" in held_names(folder):
-            (folder / "wait.0").unlink()
-            removed.append("wait.0")
-        elif removed:
-            assert "wait.0" in held_names(folder)
-            raise KeyboardInterrupt
-
-    with lease("4GB") as held, lease("4GB"):
-        monkeypatch.setattr(leases.Taker, "_say", on_wait)
-        with pytest.raises(KeyboardInterrupt):
-            lease("4GB").__enter__()
-        assert held.slot is not None
-        (folder / held.slot.held.name).unlink()
-        deadline = time.monotonic() + 30
-        while f"{FIRST}.0" not in held_names(folder):
-            assert time.monotonic() < deadline
-        assert given() is None
-    assert held_names(folder) == []
-    observed("both files came again, and the next request was not given what was held")
 
 
 RECORD = LeaseRecord(10, 1, 1.0)

@@ -13,11 +13,9 @@ from __future__ import annotations
 import logging
 import os
 import random
-import signal
-import threading
 import time
 from collections.abc import Collection, Generator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -61,9 +59,6 @@ TICK = 0.5
 
 ABSENT = 10.0
 """Seconds without a look after which a (stopped) waiter keeps its place but holds up nobody."""
-
-LOOK_AFTER = 5.0
-"""Seconds between two looks of a holder at its file."""
 
 SAY_AGAIN = 60.0
 """Seconds after which the log repeats the reason of the wait; a new reason after a tenth of it."""
@@ -171,34 +166,10 @@ def lease(
             level = logging.WARNING if held.fallback else logging.INFO
             log.log(level, "backend auto: CPU, because %s", held.reason)
         taker.leave_queue()
-        with nullcontext() if held.slot is None else _kept(held.slot):
-            yield held
+        yield held
     finally:
         taker.leave_queue()
         taker.release()
-
-
-@contextmanager
-def _kept(slot: Locked) -> Generator[None]:
-    """Look after the file of a lease, which a cleaner of old files may remove."""
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(LOOK_AFTER):
-            # What refuses the file now may be over at the next look.
-            with suppress(OctaneError, OSError):
-                slot.restore()
-
-    watcher = threading.Thread(target=look, name="lease", daemon=True)
-    # Signals are the main thread's. The watcher takes over what is blocked here.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    watcher.start()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
 
 
 @dataclass
@@ -275,8 +246,6 @@ class Taker:
     def look(self, gpus: tuple[Gpu, ...], allowed: tuple[str, ...], patience: float) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
         with LeaseFolder(self.path, patience) as folder:
-            if self._place is not None and self._place.lost():
-                self.leave_queue()
             now, state = time.monotonic(), node_state(folder, gpus)
             own = "" if self._place is None else self._place.held.name
             earlier = [

@@ -195,7 +195,7 @@ class Locked:
     descriptor and leaves the lock to its parent.
     """
 
-    path: Path
+    name: str
     fd: int
     owner: int
     record: LeaseRecord
@@ -203,31 +203,12 @@ class Locked:
     @property
     def held(self) -> Held:
         """Lease as others see it."""
-        return Held(self.path.name, self.record)
+        return Held(self.name, self.record)
 
     def write(self, record: LeaseRecord) -> None:
         """Write the content, in one piece."""
         self.record = record
         os.pwrite(self.fd, record.packed(), 0)
-
-    def lost(self) -> bool:
-        """Return True where the file was removed, or is another by now."""
-        return not _same(self.path, self.fd)
-
-    def restore(self) -> None:
-        """Make the file again where something removed it, so that others see the lease again."""
-        if not self.lost():
-            return
-        with LeaseFolder(self.path.parent, 0) as folder:
-            new = folder.take(self.path.stem, self.record)
-        os.dup2(new.fd, self.fd, inheritable=os.get_inheritable(self.fd))
-        os.close(new.fd)
-        self.path = new.path
-        log.warning(
-            "The file of a GPU lease was removed from %s while it was held, and was made again; "
-            "another process may have got the same share. Exclude the folder from cleaning.",
-            self.path.parent,
-        )
 
     def release(self) -> None:
         """Unlock and close; a second call does nothing."""
@@ -322,7 +303,7 @@ class LeaseFolder:
         return None
 
     def _locked(self, name: str, fd: int, record: LeaseRecord) -> Locked:
-        locked = Locked(self.path / name, fd, os.getpid(), record)
+        locked = Locked(name, fd, os.getpid(), record)
         try:
             # The umask of the maker would hide it from others.
             os.fchmod(fd, OWN_FILE)
@@ -386,13 +367,6 @@ class LeaseFolder:
             f"of this node with free space that all may write (chmod 1777 {self.path}); or give "
             "another --gpu-lock-dir, the same for all who share the GPUs."
         )
-
-
-def _same(path: Path, fd: int) -> bool:
-    """Return True where a path leads to an opened file or folder."""
-    with suppress(OSError):
-        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(fd))
-    return False
 
 
 def _lock(fd: int) -> bool:

@@ -1,10 +1,8 @@
 """Taking, waiting and giving back, with real locks and made-up GPUs."""
 
 import logging
-import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -269,20 +267,3 @@ def test_a_waiter_that_is_stopped_holds_up_nobody(folder):
         assert held.gpu is not None
     for place in places:
         place.release()
-
-
-def test_the_watcher_of_a_lease_never_takes_a_signal(folder):
-    masks = []
-
-    def look(*_):
-        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-
-    look()
-    threading.setprofile(look)
-    try:
-        with lease(GB, folder=folder):
-            pass
-    finally:
-        threading.setprofile(None)
-    assert signal.SIGTERM in masks[1]
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == masks[0]

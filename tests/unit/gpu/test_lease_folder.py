@@ -168,36 +168,6 @@ def test_a_folder_that_stays_locked_is_one_clear_sentence(folder):
         assert 0.05 <= time.monotonic() - started < 5
 
 
-def test_a_file_that_a_cleaner_removed_is_made_again_for_the_next_taker_to_see(folder, caplog):
-    slot = take(folder, subject="sub-01")
-    os.set_inheritable(slot.fd, True)
-    slot.restore()
-    assert not slot.lost()
-    assert caplog.text == ""
-    (folder / "GPU-0.0").unlink()
-    assert slot.lost()
-    stranger = take(folder)
-    assert stranger.held.name == "GPU-0.0"
-    assert slot.lost()  # another file has the name
-    slot.restore()
-    assert "made again; another process may have got the same share" in caplog.text
-    assert names(folder) == ["GPU-0.0", "GPU-0.1"]
-    assert os.get_inheritable(slot.fd)
-    slot.release()
-    assert names(folder) == ["GPU-0.0"]
-    stranger.release()
-
-
-def test_a_folder_that_was_removed_is_made_again_by_whoever_notices(folder):
-    slot = take(folder)
-    folder.rename(folder.with_name("removed"))
-    assert names(folder) == []
-    slot.restore()
-    assert names(folder) == ["GPU-0.0"]
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
-    slot.release()
-
-
 def test_a_file_that_another_locks_or_makes_is_not_taken(folder, monkeypatch):
     take(folder).release()
     with (folder / "GPU-0.0").open() as stranger:
