@@ -33,9 +33,6 @@ PASSED_ON = (
     *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
 )
 
-LOOK_AGAIN = 0.5
-"""Seconds after which a signal is noticed that a thread of a library took."""
-
 
 def status(sharing: LeaseParameters) -> str:
     """Show GPUs, slots, holders, waiters and processes without a lease, for a terminal."""
@@ -115,13 +112,6 @@ def run_command(words: list[str], environment: Mapping[str, str], slot: Locked |
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     awaited = {*PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-    # While this thread does not wait, a library's thread may take a signal; its handler runs here.
-    taken: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _: taken.append(number))
-        for number in PASSED_ON
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
     if slot is not None:
         # On purpose: where this process is killed, the command keeps the lease.
         os.set_inheritable(slot.fd, True)
@@ -141,17 +131,12 @@ def run_command(words: list[str], environment: Mapping[str, str], slot: Locked |
             code = os.waitstatus_to_exitcode(status)
         if child:
             continue
-        arrived = signal.sigtimedwait(awaited, LOOK_AGAIN)
+        arrived = signal.sigwaitinfo(awaited)
         # Those of a terminal (from the kernel, above 0) have reached the command already.
-        if arrived is not None and arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
-            taken.append(arrived.si_signo)
-        while taken:
-            number = taken.pop(0)
+        if arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
             for pid in [command] if code is None else _children():
                 with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+                    os.kill(pid, arrived.si_signo)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert code is not None
     return code

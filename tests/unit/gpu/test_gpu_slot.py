@@ -1,6 +1,5 @@
 """bin/gpu_slot.py as a person meets it, on made-up GPUs with real locks and processes."""
 
-import ctypes
 import getpass
 import json
 import os
@@ -9,7 +8,6 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -95,25 +93,6 @@ def test_a_signal_is_the_commands_own(there, tmp_path, number):
     process = there("--memory", "4GB")
     assert held(tmp_path) == [f"{FIRST}.0"]
     process.send_signal(number)
-    assert process.wait(60) == -number
-    assert held(tmp_path) == []
-
-
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="tgkill has another number there")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_a_thread_of_a_library_takes_is_the_commands_too(there, tmp_path, number):
-    (tmp_path / "sitecustomize.py").write_text("import numpy", encoding="ascii")
-    process = there("--memory", "4GB", PYTHONPATH=str(tmp_path))
-    threads = Path(f"/proc/{process.pid}/task")
-    open_to_all = [
-        int(thread.name)
-        for thread in threads.iterdir()
-        if re.search(r"SigBlk:\s*0+\n", (thread / "status").read_text("ascii"))
-    ]
-    taker = max(open_to_all, default=process.pid)
-    if taker == process.pid:
-        pytest.skip("numpy's OpenBLAS has no thread of its own on one core")
-    assert ctypes.CDLL(None).syscall(234, process.pid, taker, number) == 0  # tgkill
     assert process.wait(60) == -number
     assert held(tmp_path) == []
 
