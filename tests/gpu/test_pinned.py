@@ -1,11 +1,11 @@
-"""Host memory for copies: locked, given back, refused; and the copies, which are counted."""
+"""Host memory for copies: locked, given back, refused."""
 
 import mmap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from octane.gpu.pinned import HostMemory, Transfers, whole_pages
+from octane.gpu.pinned import HostMemory, whole_pages
 
 
 @pytest.fixture
@@ -96,23 +96,3 @@ def test_the_first_error_is_shown_where_a_gpu_refuses_to_unlock(cupy, monkeypatc
     assert refused == [memory.ctypes.data for memory in kept]
     for address in refused:
         cupy.cuda.runtime.hostUnregister(address)
-
-
-def test_copies_are_summed_by_direction_once_when_their_stream_is_done(cupy):
-    transfers = Transfers(cupy)
-    one, two = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-    for size, way in ((1000, "to_device"), (600, "to_device"), (10, "to_host")):
-        with transfers.timed(one, size, way), transfers.timed(two, 7, way):
-            pass
-    with pytest.raises(MemoryError), transfers.timed(one, 10, "to_device"):
-        raise MemoryError
-    assert transfers.found() == {}
-    one.synchronize()
-    for _ in range(2):
-        transfers.settle(one)
-        found = transfers.found()
-        assert {way: copies.bytes for way, copies in found.items()} == {
-            "to_device": 1600,
-            "to_host": 10,
-        }
-        assert all(copies.seconds > 0 for copies in found.values())

@@ -199,9 +199,7 @@ def test_it_says_what_it_does_not_take(resampler_):
 
 
 @pytest.mark.parametrize("memory", ["page-locked", "refused", "switched off"])
-def test_copies_are_counted_and_timed_also_from_memory_that_is_not_locked(
-    cupy, monkeypatch, memory
-):
+def test_copies_are_counted_also_from_memory_that_is_not_locked(cupy, monkeypatch, memory):
     array, warnings = voxels((64, 128, 256), "f4"), []
     if memory == "refused":
 
@@ -215,13 +213,8 @@ def test_copies_are_counted_and_timed_also_from_memory_that_is_not_locked(
         with lane.active():
             check(CudaResampler(lane), array, operators, batch=16)
         assert host.pinned == (memory == "page-locked")
-        found = host.transfers.found()
     made = 4 * np.prod([operator.size for operator in operators])
-    assert {way: t.bytes for way, t in found.items()} == {
-        "to_device": array.nbytes,
-        "to_host": made,
-    }
-    assert all(copies.seconds > 0 for copies in found.values())
+    assert lane.metrics.bytes == {"copy": array.nbytes + made}
     assert len(warnings) == (memory == "refused")
 
 
