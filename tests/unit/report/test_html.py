@@ -61,9 +61,8 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
-    """A subject whose pictures are drawn and not rendered, which takes less time."""
-    drawn = Mock(return_value=pictures.Picture(b"", 512, 512))
-    monkeypatch.setattr(pictures, "_encode", drawn)
+    """A subject whose pictures are drawn and not encoded, which takes less time."""
+    monkeypatch.setattr(pictures, "_encoded", Mock(return_value=b""))
     return Subject(tmp_path)
 
 
@@ -151,8 +150,9 @@ def test_before_and_after_share_one_scale_and_fields_another(
     monkeypatch.setattr(pictures, "panel", panel)
     subject.n4(truth=True)
     subject.report()
-    # The cuts of the volume and its small picture come first.
-    scales = [call.args[2] for call in panel.call_args_list][4:]
+    # Those of the page; the cuts of the volume come first.
+    shown = [call for call in panel.call_args_list if "longest" not in call.kwargs]
+    scales = [call.args[2] for call in shown][3:]
     rows = [scales[k : k + 4] for k in range(0, 12, 4)]
     grey, field = rows[0][0], rows[0][2]
     assert rows == [[grey, grey, field, field]] * 3
