@@ -50,12 +50,6 @@ class HostMemory(AbstractContextManager):
         self._given: dict[int, tuple[npt.NDArray[np.uint8], bool]] = {}
         self._lock = Lock()
 
-    @property
-    def size(self) -> int:
-        """Bytes that are given out."""
-        with self._lock:
-            return sum(whole_pages(memory.nbytes) for memory, _ in self._given.values())
-
     def take(self, size: int) -> npt.NDArray[np.uint8]:
         """Map memory of ``size`` bytes (at least one) that begins at a page."""
         mapped = mmap.mmap(-1, whole_pages(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
