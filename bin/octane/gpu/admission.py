@@ -18,7 +18,7 @@ first request waiting only becomes less.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octane.gpu.inventory import Gpu
@@ -86,15 +86,6 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Request:
-    """Bytes, the slots allowed on the GPU (its own included), and the GPUs that it may use."""
-
-    required: int
-    slots: int
-    uuids: Collection[str]
-
-
-@dataclass(frozen=True)
 class Decision:
     """Outcome for a request: the GPU to take, and by UUID the obstacles on others.
 
@@ -106,7 +97,9 @@ class Decision:
     possible: bool
 
 
-def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] = ()) -> Decision:
+def decide(
+    loads: Sequence[Load], request: LeaseRecord, earlier: Sequence[LeaseRecord] = ()
+) -> Decision:
     """Decide on a request, given those that came before it and still wait.
 
     A grant holds for this moment only: it has to be recorded before the next decision.
@@ -134,12 +127,12 @@ def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] =
     )
 
 
-def _could_run(load: Load, request: Request) -> bool:
+def _could_run(load: Load, request: LeaseRecord) -> bool:
     """Return True where a request may use a GPU and fits there once all leases have ended."""
     return load.gpu.uuid in request.uuids and _obstacle(load.drained(), request) is None
 
 
-def _obstacle(load: Load, request: Request) -> str | None:
+def _obstacle(load: Load, request: LeaseRecord) -> str | None:
     """Reason for which a request cannot run on a GPU now."""
     gpu, held = load.gpu, len(load.holders)
     if gpu.fault is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,10 +51,6 @@ class Gpu:
     processes: tuple[GpuProcess, ...] | None = ()
     parent: str | None = None
     fault: str | None = None
-
-
-GpuReader = Callable[[], tuple[Gpu, ...]]
-"""Function that reads all GPUs as they are now; GpusUnavailableError where that fails."""
 
 
 def named(gpu: Gpu) -> str:

@@ -16,8 +16,7 @@ import random
 import time
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from octane.config import AUTO_TIMEOUT
@@ -28,7 +27,6 @@ from octane.gpu.admission import (
     HELD,
     QUEUE,
     Decision,
-    Request,
     decide,
     gigabytes,
     node_state,
@@ -37,7 +35,6 @@ from octane.gpu.admission import (
 from octane.gpu.inventory import (
     VARIABLE,
     Gpu,
-    GpuReader,
     GpusUnavailableError,
     named,
     simulated_gpus,
@@ -61,7 +58,7 @@ ABSENT = 10.0
 """Seconds without a look after which a (stopped) waiter keeps its place but holds up nobody."""
 
 SAY_AGAIN = 60.0
-"""Seconds after which the log repeats the reason of the wait; a new reason after a tenth of it."""
+"""Seconds after which the log says again why a process waits."""
 
 
 def default_folder() -> Path:
@@ -73,13 +70,13 @@ def default_folder() -> Path:
     return Path(os.environ.get("OCTANE_GPU_LOCK_DIR") or "/var/tmp/octane-gpu-leases")
 
 
-def gpu_reader() -> GpuReader:
-    """Reader of the node's GPUs, or of those that ``OCTANE_SIMULATED_GPUS`` simulates."""
+def read_gpus() -> tuple[Gpu, ...]:
+    """Read the node's GPUs as they are now, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
     if simulated := os.environ.get(VARIABLE):
-        return partial(simulated_gpus, simulated)
-    from octane.gpu.nvml import read
+        return simulated_gpus(simulated)
+    from octane.gpu import nvml
 
-    return read
+    return nvml.read()
 
 
 def parse_memory(memory: int | str) -> int:
@@ -149,7 +146,7 @@ def lease(
         raise OctaneError(
             f"{slots} slots and a timeout of {limit} s cannot be had; give at least 1 and 0."
         )
-    taker = Taker(gpu_reader(), folder or default_folder(), required, slots, subject, avoid)
+    taker = Taker(folder or default_folder(), required, slots, subject, avoid)
     try:
         with span("lease"):
             held = taker.wait(limit, insist=backend == "gpu")
@@ -176,7 +173,6 @@ def lease(
 class Taker:
     """One request: looks, decides, takes; parameters as for :func:`lease`."""
 
-    read: GpuReader
     path: Path
     required: int
     slots: int
@@ -185,7 +181,7 @@ class Taker:
     arrived: float = field(default_factory=lambda: time.monotonic())
     _place: Locked | None = None
     _slot: Locked | None = None
-    _said: tuple[str, float] = ("", -SAY_AGAIN)
+    _said: float = -SAY_AGAIN
 
     def release(self) -> None:
         """Give back what was granted."""
@@ -209,7 +205,7 @@ class Taker:
             try:
                 # Before the folder is locked, as NVML may hang. What happens in between makes the
                 # account more careful, never less: a new lease has allocated nothing yet.
-                gpus = self.read()
+                gpus = read_gpus()
                 if not (allowed := self._allowed(gpus)):
                     return self._lease(None, self.hidden())
                 # A second at least, as others lock the folder for milliseconds.
@@ -249,21 +245,22 @@ class Taker:
             now, state = time.monotonic(), node_state(folder, gpus)
             own = "" if self._place is None else self._place.held.name
             earlier = [
-                Request(record.required, record.slots, record.uuids)
+                record
                 for name, record in state.waiters
                 if name != own and record.since <= self.arrived and now - record.seen < ABSENT
             ]
-            decision = decide(state.loads, Request(self.required, self.slots, allowed), earlier)
+            request = LeaseRecord(
+                self.required, self.slots, self.arrived, self.subject, seen=now, uuids=allowed
+            )
+            decision = decide(state.loads, request, earlier)
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
-                record = self._record(time.monotonic())
-                self._slot = folder.take(slot_kind(decision.gpu.uuid), record)
+                granted = replace(request, since=now, uuids=())
+                self._slot = folder.take(slot_kind(decision.gpu.uuid), granted)
+            elif self._place is not None:
+                self._place.write(request)
             elif decision.possible:
-                record = self._record(self.arrived, allowed)
-                if self._place is None:
-                    self._place = folder.take(QUEUE, record)
-                else:
-                    self._place.write(record)
+                self._place = folder.take(QUEUE, request)
         return decision
 
     def hidden(self) -> str:
@@ -280,18 +277,12 @@ class Taker:
         allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
         return tuple(gpu.uuid for gpu in allowed if gpu.uuid not in self.avoid)
 
-    def _record(self, since: float, uuids: tuple[str, ...] = ()) -> LeaseRecord:
-        return LeaseRecord(
-            self.required, self.slots, since, self.subject, seen=time.monotonic(), uuids=uuids
-        )
-
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
         waited = time.monotonic() - self.arrived
         return Lease(gpu, self.required, waited, reason, fallback, self._slot)
 
     def _say(self, elapsed: float, reason: str) -> None:
-        before, when = self._said
-        if elapsed - when >= SAY_AGAIN or (reason != before and elapsed - when >= SAY_AGAIN / 10):
+        if elapsed - self._said >= SAY_AGAIN:
             size = gigabytes(self.required)
             log.info("waiting for %s of a GPU since %.0f s: %s", size, elapsed, reason)
-            self._said = (reason, elapsed)
+            self._said = elapsed

@@ -39,7 +39,7 @@ from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
 from octane.gpu.inventory import GpusUnavailableError, visible
-from octane.gpu.lease import Lease, gpu_reader, lease
+from octane.gpu.lease import Lease, lease, read_gpus
 
 log = logging.getLogger(__name__)
 
@@ -291,7 +291,7 @@ class _Run(Generic[Result]):
 def _others(uuid: str, left: set[str]) -> bool:
     """Return True where there is another GPU to go to."""
     try:
-        gpus = gpu_reader()()
+        gpus = read_gpus()
     except GpusUnavailableError:
         return False
     allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))

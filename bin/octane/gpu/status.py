@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from octane.core.errors import OctaneError
 from octane.gpu.admission import gigabytes, node_state
 from octane.gpu.inventory import GpusUnavailableError, named, visible
-from octane.gpu.lease import ABSENT, default_folder, gpu_reader, lease
+from octane.gpu.lease import ABSENT, default_folder, lease, read_gpus
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, Locked, identity
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ PASSED_ON = (
 def status(sharing: LeaseParameters) -> str:
     """Show GPUs, slots, holders, waiters and processes without a lease, for a terminal."""
     try:
-        gpus, reason = gpu_reader()(), "there is no GPU"
+        gpus, reason = read_gpus(), "there is no GPU"
     except GpusUnavailableError as error:
         gpus, reason = (), str(error)
     if not gpus:

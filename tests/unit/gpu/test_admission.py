@@ -13,7 +13,6 @@ from octane.gpu.admission import (
     Held,
     Holder,
     Load,
-    Request,
     decide,
     node_state,
 )
@@ -32,7 +31,7 @@ def gpu(index=0, total=40, free=None, **other):
 
 
 def request(required, *uuids, slots=1):
-    return Request(round(required * GB), slots, uuids or ("GPU-0",))
+    return LeaseRecord(round(required * GB), slots, 0.0, uuids=uuids or ("GPU-0",))
 
 
 def holder(reserved, allocated=None, slots=1):
