@@ -182,10 +182,7 @@ def _driver() -> str | None:
 
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
-        finally:
-            pynvml.nvmlShutdown()
+        return str(pynvml.nvmlSystemGetDriverVersion())
     return None
 
 

@@ -32,7 +32,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,15 +79,6 @@ class Identity(NamedTuple):
     uid: int
 
 
-@cache
-def boot_id() -> str:
-    """Id of the boot; empty where the system has none."""
-    try:
-        return (PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
 def identity(pid: int) -> Identity | None:
     """Identity of a process by its PID as this process sees it; None where /proc has none."""
     folder = PROC / str(pid)
@@ -127,7 +117,6 @@ class LeaseRecord:
     uuids: tuple[str, ...] = ()
     pid: int = field(default_factory=lambda: own_identity().pid)
     start: int = field(default_factory=lambda: own_identity().start)
-    boot: str = field(default_factory=boot_id)
     uid: int = field(default_factory=os.getuid)
 
     @property
@@ -150,7 +139,7 @@ class LeaseRecord:
 
     @classmethod
     def unpacked(cls, content: bytes, uid: int) -> LeaseRecord | None:
-        """Read a record of a user; None where it is not one, or was written in another boot."""
+        """Read a record of a user; None where it is not one."""
         try:
             found = json.loads(content)
             subject = str(found["subject"])
@@ -164,7 +153,6 @@ class LeaseRecord:
                 uuids=tuple(str(uuid) for uuid in found["uuids"]),
                 pid=int(found["pid"]),
                 start=int(found["start"]),
-                boot=str(found["boot"]),
                 uid=uid,
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -172,11 +160,11 @@ class LeaseRecord:
         counts = (record.required, record.slots - 1, record.pid, record.start)
         moments = (abs(record.since), abs(record.seen))
         sound = all(0 <= n < MOST for n in counts) and all(t < LATEST for t in moments)
-        return record if sound and record.boot == boot_id() else None
+        return record if sound else None
 
 
 class Held(NamedTuple):
-    """Name of a locked file, and its content; None where it is unreadable or of another boot."""
+    """Name of a locked file, and its content; None where it is unreadable."""
 
     name: str
     record: LeaseRecord | None

@@ -92,7 +92,7 @@ def test_the_account_of_a_gpu(account, processes, records, allocated, others, av
 
 
 def test_a_lease_without_a_readable_record_is_closed_to_others(account):
-    (load,) = account(shown(), LeaseRecord(30, 3, 1.0, boot="another")).loads
+    (load,) = account(shown(), LeaseRecord(-1, 3, 1.0)).loads
     assert [holder.slots for holder in load.holders] == [1]
 
 

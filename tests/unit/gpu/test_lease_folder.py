@@ -23,7 +23,6 @@ from octane.gpu.lease_folder import (
     LeaseFolderBusyError,
     LeaseFolderError,
     LeaseRecord,
-    boot_id,
     identity,
     own_identity,
 )
@@ -94,7 +93,6 @@ def test_a_record_that_is_sound_is_believed_except_for_its_user():
     assert unpacked(record().packed()) == record()
     assert LeaseRecord.unpacked(record().packed(), 4_000_000_000) == record(uid=4_000_000_000)
     assert record(uid=4_000_000_000).user == "4000000000"
-    assert record().boot == boot_id()
     assert len(record(uuids=("MIG-" + "0" * 36,) * 100).packed()) == RECORD_SIZE
     long = record(subject="\N{GRINNING FACE}" * RECORD_SIZE).packed()
     assert len(long) == RECORD_SIZE
@@ -244,12 +242,9 @@ def test_a_process_in_a_container_is_known_by_its_number_there(
     assert identity(4000) == Identity(pid, 77, os.getuid())
 
 
-def test_without_proc_the_answers_are_empty(tmp_path, monkeypatch):
+def test_without_proc_a_process_has_no_start(tmp_path, monkeypatch):
     monkeypatch.setattr(lease_folder, "PROC", tmp_path / "none")
     assert own_identity() == Identity(os.getpid(), 0, os.getuid())
-    boot_id.cache_clear()
-    assert boot_id() == ""
-    boot_id.cache_clear()
 
 
 def test_a_forked_child_of_a_killed_parent_keeps_the_lease(folder, hold):
