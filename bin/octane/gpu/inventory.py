@@ -81,18 +81,12 @@ def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
 def _entry(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     if entry.isascii() and entry.isdigit():
         return next((gpu for gpu in gpus if gpu.index == int(entry)), None)
-    if entry.startswith("MIG-"):
-        instances = [gpu for gpu in gpus if gpu.parent is not None]
-        exact = [gpu for gpu in instances if gpu.uuid == entry]
-        fitting = exact or [gpu for gpu in instances if gpu.uuid.startswith(entry)]
-        return fitting[0] if len(fitting) == 1 else None
-    if not entry.startswith("GPU-"):
+    if not entry.startswith(("GPU-", "MIG-")):
         return None
-    physical = [gpu.parent or gpu.uuid for gpu in gpus]
-    fitting = {uuid for uuid in physical if uuid.startswith(entry)}
-    if len(fitting) != 1:
-        return None
-    return gpus[physical.index(fitting.pop())]
+    physical = entry.startswith("GPU-")
+    uuids = [gpu.parent if physical and gpu.parent else gpu.uuid for gpu in gpus]
+    fitting = {entry} & set(uuids) or {uuid for uuid in uuids if uuid.startswith(entry)}
+    return gpus[uuids.index(fitting.pop())] if len(fitting) == 1 else None
 
 
 def simulated_uuid(index: int) -> str:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -35,19 +36,14 @@ def slot(project, tmp_path, monkeypatch):
                 stderr=subprocess.PIPE,
                 text=True,
                 env={**os.environ, **changed},
-                preexec_fn=heed_signals,
+                # A background job of a shell ignores it, and so does all that it starts.
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             )
             stack.enter_context(process)
             stack.callback(process.kill)
             return process
 
         yield start
-
-
-def heed_signals():
-    """Undo what a background job of a shell and nohup do to the tests and what they start."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
