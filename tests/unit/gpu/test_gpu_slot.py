@@ -1,7 +1,6 @@
 """bin/gpu_slot.py as a person meets it, on made-up GPUs with real locks and processes."""
 
 import getpass
-import json
 import os
 import re
 import signal
@@ -12,7 +11,9 @@ from functools import partial
 
 import pytest
 
-from octane.gpu.inventory import VARIABLE, simulated_uuid
+from octane.config.params import LeaseParameters
+from octane.gpu import status
+from octane.gpu.inventory import VARIABLE, Gpu, GpuProcess, simulated_uuid
 from octane.gpu.lease_folder import LeaseFolder
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
@@ -99,23 +100,6 @@ def test_a_command_that_a_signal_ends_ends_as_it_would_without(ended, number):
     assert ended("--memory", "4GB", command=command)[:2] == (-number, "")
 
 
-def test_memory_is_accounted_to_the_command(there, ended, tmp_path):
-    gpus = {VARIABLE: str(tmp_path / "gpus.json")}
-
-    def shown(**now):
-        (tmp_path / "gpus.json").write_text(json.dumps([{"total": 40 * 10**9, **now}]))
-        return ended("--status", **gpus)[1] if now else ""
-
-    shown()
-    there("--memory", "20GB", "--gpu-slots", "2", **gpus)
-    text = shown(free=40 * 10**9)
-    assert "40.0 GB of 40.0 GB free, 20.0 GB to give" in text
-    (pid,) = re.findall(r"slot 0  \S+  pid (\d+)", text)
-    text = shown(free=20 * 10**9, processes=[[int(pid), 20 * 10**9]])
-    assert "20.0 GB of 40.0 GB free, 20.0 GB to give" in text
-    assert "other" not in text
-
-
 def test_a_command_under_a_slot_does_not_wait_for_itself(ended, project):
     inner = [sys.executable, project / "bin" / "gpu_slot.py", "--memory", "30GB", "--timeout", "0"]
     show = ("--backend", "gpu", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $OCTANE_GPU_LEASE")
@@ -185,12 +169,14 @@ def test_a_machine_without_gpus_says_so(ended):
     assert ended("--status", **none)[1] == "No GPU can be leased, because there is no GPU.\n"
 
 
-def test_foreign_processes_and_faults_are_shown(ended, tmp_path):
-    gpus = tmp_path / "gpus.json"
-    busy = {"free": 10**10, "processes": [[1, 3 * 10**10]], "utilisation": 97}
-    total = {"total": 40 * 10**9}
-    gpus.write_text(json.dumps([total | busy, total | {"fault": "GPU is lost"}]))
-    shown = ended("--status", **{VARIABLE: str(gpus)})[1]
+def test_foreign_processes_and_faults_are_shown(tmp_path, monkeypatch):
+    processes = (GpuProcess(1, 30 * 10**9),)
+    gpus = (
+        Gpu(0, FIRST, "A40", 40 * 10**9, 10**10, utilisation=97, processes=processes),
+        Gpu(1, SECOND, "A40", 0, 0, fault="GPU is lost"),
+    )
+    monkeypatch.setattr(status, "read_gpus", lambda: gpus)
+    shown = status.status(LeaseParameters(gpu_lock_dir=tmp_path / "leases"))
     assert "10.0 GB of 40.0 GB free, 10.0 GB to give, 97 % busy" in shown
     assert "other   pid 1  30.0 GB" in shown
     assert "NVML reports: GPU is lost" in shown
