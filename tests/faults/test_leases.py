@@ -109,7 +109,7 @@ def test_odd_files_lie_in_the_folder(folder, observed, monkeypatch):
         # A lease counts once under two names.
         (folder / f"{FIRST}.8").hardlink_to(folder / f"{FIRST}.{free}")
         assert held_names(folder) == [f"{FIRST}.{free}", f"{SECOND}.0"]
-        monkeypatch.setattr(leases.Taker, "_say", lambda *_: interrupt(folder, free))
+        monkeypatch.setattr(leases.time, "sleep", lambda _: interrupt(folder, free))
         with pytest.raises(KeyboardInterrupt):
             lease("4GB").__enter__()
     # What is written to it would appear under the second name too.

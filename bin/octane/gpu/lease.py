@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octane.config import AUTO_TIMEOUT
@@ -146,7 +146,8 @@ def lease(
         raise OctaneError(
             f"{slots} slots and a timeout of {limit} s cannot be had; give at least 1 and 0."
         )
-    taker = Taker(folder or default_folder(), required, slots, subject, avoid)
+    request = LeaseRecord(required, slots, time.monotonic(), subject)
+    taker = Taker(folder or default_folder(), request, avoid)
     try:
         with span("lease"):
             held = taker.wait(limit, insist=backend == "gpu")
@@ -162,11 +163,13 @@ def lease(
             # A machine without a GPU is ordinary; a wait in vain is not.
             level = logging.WARNING if held.fallback else logging.INFO
             log.log(level, "backend auto: CPU, because %s", held.reason)
-        taker.leave_queue()
+        if taker.place is not None:
+            taker.place.release()
         yield held
     finally:
-        taker.leave_queue()
-        taker.release()
+        for lock in (taker.place, taker.slot):
+            if lock is not None:
+                lock.release()
 
 
 @dataclass
@@ -174,34 +177,19 @@ class Taker:
     """One request: looks, decides, takes; parameters as for :func:`lease`."""
 
     path: Path
-    required: int
-    slots: int
-    subject: str = ""
-    avoid: Collection[str] = ()
-    arrived: float = field(default_factory=lambda: time.monotonic())
-    _place: Locked | None = None
-    _slot: Locked | None = None
-    _said: float = -SAY_AGAIN
-
-    def release(self) -> None:
-        """Give back what was granted."""
-        if self._slot is not None:
-            self._slot.release()
-
-    def leave_queue(self) -> None:
-        """Give up the place in the queue; what was granted stays."""
-        if self._place is not None:
-            self._place.release()
-            self._place = None
+    request: LeaseRecord
+    avoid: Collection[str]
+    place: Locked | None = None
+    slot: Locked | None = None
 
     def wait(self, limit: float | None, *, insist: bool) -> Lease:
         """Look until there is a GPU, or no hope, or no time: see :func:`lease`.
 
         A lease folder that cannot be used is an error for those who ``insist``.
         """
-        reason = ""
+        reason, said = "", -SAY_AGAIN
         while True:
-            elapsed = time.monotonic() - self.arrived
+            elapsed = time.monotonic() - self.request.since
             try:
                 # Before the folder is locked, as NVML may hang. What happens in between makes the
                 # account more careful, never less: a new lease has allocated nothing yet.
@@ -229,13 +217,15 @@ class Taker:
                     if gpu.uuid in decision.reasons
                 )
                 if not decision.possible:
-                    large = f"no GPU has the {gigabytes(self.required)} required ({reason})"
+                    large = f"no GPU has the {gigabytes(self.request.required)} required ({reason})"
                     return self._lease(None, large, fallback=True)
-            elapsed = time.monotonic() - self.arrived
+            elapsed = time.monotonic() - self.request.since
             if limit is not None and elapsed >= limit:
                 late = f"no GPU came free within {limit:g} s ({reason})"
                 return self._lease(None, late, fallback=True)
-            self._say(elapsed, reason)
+            if elapsed - said >= SAY_AGAIN:
+                size, said = gigabytes(self.request.required), elapsed
+                log.info("waiting for %s of a GPU since %.0f s: %s", size, elapsed, reason)
             pause = TICK * random.uniform(0.5, 1.5)
             time.sleep(pause if limit is None else min(pause, max(0.0, limit - elapsed)))
 
@@ -243,24 +233,22 @@ class Taker:
         """Look once: take what is granted, else stand in the queue."""
         with LeaseFolder(self.path, patience) as folder:
             now, state = time.monotonic(), node_state(folder, gpus)
-            own = "" if self._place is None else self._place.held.name
+            own = "" if self.place is None else self.place.held.name
             earlier = [
                 record
                 for name, record in state.waiters
-                if name != own and record.since <= self.arrived and now - record.seen < ABSENT
+                if name != own and record.since <= self.request.since and now - record.seen < ABSENT
             ]
-            request = LeaseRecord(
-                self.required, self.slots, self.arrived, self.subject, seen=now, uuids=allowed
-            )
+            request = replace(self.request, seen=now, uuids=allowed)
             decision = decide(state.loads, request, earlier)
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
-                granted = replace(request, since=now, uuids=())
-                self._slot = folder.take(slot_kind(decision.gpu.uuid), granted)
-            elif self._place is not None:
-                self._place.write(request)
+                granted = replace(self.request, since=now)
+                self.slot = folder.take(slot_kind(decision.gpu.uuid), granted)
+            elif self.place is not None:
+                self.place.write(request)
             elif decision.possible:
-                self._place = folder.take(QUEUE, request)
+                self.place = folder.take(QUEUE, request)
         return decision
 
     def hidden(self) -> str:
@@ -278,11 +266,5 @@ class Taker:
         return tuple(gpu.uuid for gpu in allowed if gpu.uuid not in self.avoid)
 
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
-        waited = time.monotonic() - self.arrived
-        return Lease(gpu, self.required, waited, reason, fallback, self._slot)
-
-    def _say(self, elapsed: float, reason: str) -> None:
-        if elapsed - self._said >= SAY_AGAIN:
-            size = gigabytes(self.required)
-            log.info("waiting for %s of a GPU since %.0f s: %s", size, elapsed, reason)
-            self._said = elapsed
+        waited = time.monotonic() - self.request.since
+        return Lease(gpu, self.request.required, waited, reason, fallback, self.slot)
