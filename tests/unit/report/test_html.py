@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
 from urllib.parse import unquote, urlsplit
@@ -82,6 +83,11 @@ def test_the_page_is_well_formed(whole: Path) -> None:
     page = Page(whole)
     assert all(image["alt"].strip() for image in page.of("img"))
     assert all(cell.get("scope") in ("row", "col") for cell in page.of("th"))
+    # What scrolls is a stop of the keyboard with a name, and headings leave out no level.
+    assert all(a.get("aria-label") and a["role"] for _, a in page.tags if "tabindex" in a)
+    headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert (headings[0], headings.count(1)) == (1, 1)
+    assert all(below - above <= 1 for above, below in pairwise(headings))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     named = {a["href"].removeprefix("#") for a in page.of("a") if a["href"].startswith("#")}
