@@ -13,12 +13,10 @@ from gpu_process import PROJECT, printed, run_process
 from octane.config.params import LeaseParameters
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
-from octane.core.timing import span
 from octane.gpu import nvml
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
 from octane.gpu.inventory import visible
-from octane.gpu.run import Share, on_device
-from octane.pipeline.lanes import run_pipeline
+from octane.gpu.run import on_device
 
 CONTEXTS = """
 def contexts():
@@ -267,30 +265,14 @@ def test_a_context_that_cannot_be_made_is_a_lost_race(cupy, device, status, monk
         device.open()
 
 
-def test_lanes_sleep_while_they_wait(cupy, device, monkeypatch):
+@pytest.mark.emulated
+def test_lanes_sleep_while_they_wait(tmp_path):
     """A stream's own waits spin, and take the cores of lanes that read and decode."""
-    blocking = []
-
-    class Event(cupy.cuda.Event):
-        def __init__(self, block=False, **more):
-            super().__init__(block=block, **more)
-            blocking.append(block)
-            self.synchronize = lambda: (waits.append(block), super(Event, self).synchronize())[1]
-
-    waits = []
-    monkeypatch.setattr(cupy.cuda, "Event", Event)
-    monkeypatch.setattr(cupy.cuda.Stream, "synchronize", lambda _: pytest.fail("spins"))
-
-    def work(n, lane):
-        block = lane.buffer("block", (1000,), "f4")
-        block[:] = n
-        with span("compute"):
-            back = lane.to_host(lane.to_device(block) * 2, "result")
-        assert (back == 2 * n).all()
-        return back.nbytes
-
-    with device.active():
-        share = Share(cupy, 1, device)
-        run_pipeline(range(4), work, label="T", workers=2, metrics=Metrics("t"), share=share)
-    assert len(waits) >= 4 * 2
-    assert all(waits)
+    counts = tmp_path / "counts"
+    printed(tmp_path, f"{WORK_IN_THREADS}\nprint(*on_device(work))", EMU_COUNTS=str(counts))
+    calls = dict(re.findall(r"(?m)^call (.*) (\d+)$", counts.read_text(encoding="utf-8")))
+    # A wait for each copy, and one for the kernel.
+    assert int(calls["cudaEventSynchronize, asleep"]) == 6 * 3
+    assert "cudaEventSynchronize" not in calls
+    # The GPU's trial, before the work.
+    assert int(calls.get("cudaStreamSynchronize", 0)) <= 1
