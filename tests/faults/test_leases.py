@@ -89,12 +89,13 @@ def test_another_users_records_are_hostile(folder, observed):
 
 
 def test_odd_files_lie_in_the_folder(folder, observed, monkeypatch):
-    victim = folder.parent / "victim"
-    victim.write_text("precious")
+    victim, second = folder.parent / "victim", folder.parent / "second"
+    for precious in (victim, second):
+        precious.write_text("precious")
     for kind in (FIRST, "wait"):
         (folder / f"{kind}.0").symlink_to(victim)
         (folder / f"{kind}.1").symlink_to(victim.with_name("made"))
-        (folder / f"{kind}.2").hardlink_to(victim)
+        (folder / f"{kind}.2").hardlink_to(second)
         os.mkfifo(folder / f"{kind}.3")
         (folder / f"{kind}.4").mkdir()
         (folder / f"{kind}.5").touch(0o600)
@@ -114,7 +115,7 @@ def test_odd_files_lie_in_the_folder(folder, observed, monkeypatch):
             lease("4GB").__enter__()
     # What is written to it would appear under the second name too.
     assert given() == f"{FIRST}.{free + 1}"
-    assert victim.read_text() == "precious"
+    assert victim.read_text() == second.read_text() == "precious"
     assert not victim.with_name("made").exists()
     observed("leases and places in the queue were given beside them, and what they lead to stayed")
 
