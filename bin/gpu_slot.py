@@ -39,9 +39,9 @@ def main(
 ) -> None:
     """Wait for a share of a GPU, and run a command on it.
 
-    Exit code and signals are the command's own. It sees the GPU as the only one
-    (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU. This process ends, and
-    gives the share back, when the command and all that it left running have ended.
+    The command takes the place of this process, and sees the GPU as the only one
+    (CUDA_VISIBLE_DEVICES is the UUID), or none where it is to use the CPU. The share is given back
+    when the command and all that has its files have ended.
 
     Parameters
     ----------
@@ -55,8 +55,6 @@ def main(
         return
     if request.memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
-    if sys.platform != "linux":
-        raise OctaneError("gpu_slot.py runs commands on Linux alone; start the command itself.")
     if not command:
         raise OctaneError("There is no command; write it after --.")
     required = parse_memory(request.memory)

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-from itertools import pairwise
 
 import pytest
 from report_subject import Subject
@@ -56,7 +55,6 @@ const faint = () => {
   return found;
 };
 const all = (query, what) => [...document.body.querySelectorAll(query)].map(what);
-const name = one => (one.getAttribute('aria-label') || one.alt || one.textContent).trim();
 const scrolls = element => element && (
   ['auto', 'scroll', 'hidden'].includes(getComputedStyle(element).overflowX)
   || scrolls(element.parentElement));
@@ -66,12 +64,6 @@ addEventListener('load', () => {
   parent.postMessage({
     dark: matchMedia('(prefers-color-scheme: dark)').matches,
     images: all('img', one => [one.naturalWidth, one.alt.trim()]),
-    // What the keyboard stops at.
-    stops: all('a, summary, [tabindex]', one => [name(one), one.getAttribute('role')
-      || !one.hasAttribute('tabindex'), one.outerHTML.slice(0, 80)]),
-    regions: all('[role=region]', one =>
-      one.getAttribute('aria-label') || one.getAttribute('aria-labelledby')),
-    headings: all('h1, h2, h3, h4, h5, h6', one => Number(one.tagName[1])),
     wide: document.documentElement.scrollWidth - edge,
     out: all('*', e => e).filter(
       e => e.getBoundingClientRect().right > edge + 1 && !scrolls(e.parentElement)
@@ -176,15 +168,3 @@ def test_the_page_is_whole_and_can_be_read(found, name):
 def test_the_page_fits_a_phone(found, name):
     page = found[1][f"{name} {PHONE}"]
     assert (page["wide"], page["out"]) == (0, [])
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_parts_have_names_and_headings_an_order(found, name):
-    page = found[1][f"{name} {DESK}"]
-    assert [html for name, role, html in page["stops"] if not name or not role] == []
-    assert page["regions"]
-    assert all(page["regions"])
-    levels = page["headings"]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(below - above <= 1 for above, below in pairwise(levels))

@@ -1,11 +1,12 @@
-"""Host memory for copies: locked, given back, refused; and the copies, which are counted."""
+"""Host memory for copies: locked, given back, refused."""
 
 import mmap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from device import taken_from
 
-from octane.gpu.pinned import HostMemory, Transfers, whole_pages
+from octane.gpu.pinned import HostMemory, whole_pages
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def test_memory_begins_at_a_page_and_takes_no_more_than_it_needs(cupy, locked, s
         taken = memory.take(size)
         assert taken.nbytes == size
         assert taken.ctypes.data % mmap.PAGESIZE == 0
-        assert memory.size == whole_pages(size) < size + mmap.PAGESIZE
+        assert taken_from(memory) == whole_pages(size) < size + mmap.PAGESIZE
         assert locked(taken)
         assert locked(taken[-1:])
 
@@ -33,7 +34,7 @@ def test_what_is_given_back_is_unlocked_and_the_rest_at_the_end(cupy, locked):
         with pytest.raises(KeyError):
             memory.give_back(first)
     assert not locked(second)
-    assert memory.size == 0
+    assert taken_from(memory) == 0
     # Arrays that somebody still holds stay what they are.
     second[...] = 3
     assert (second == 3).all()
@@ -71,7 +72,7 @@ def test_threads_share_it(cupy, locked):
 
     with HostMemory(cupy) as memory, ThreadPoolExecutor(4) as pool:
         kept = list(pool.map(work, range(4)))
-        assert memory.size == 4 * 4096
+        assert taken_from(memory) == 4 * 4096
         assert all(map(locked, kept))
 
 
@@ -96,23 +97,3 @@ def test_the_first_error_is_shown_where_a_gpu_refuses_to_unlock(cupy, monkeypatc
     assert refused == [memory.ctypes.data for memory in kept]
     for address in refused:
         cupy.cuda.runtime.hostUnregister(address)
-
-
-def test_copies_are_summed_by_direction_once_when_their_stream_is_done(cupy):
-    transfers = Transfers(cupy)
-    one, two = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-    for size, way in ((1000, "to_device"), (600, "to_device"), (10, "to_host")):
-        with transfers.timed(one, size, way), transfers.timed(two, 7, way):
-            pass
-    with pytest.raises(MemoryError), transfers.timed(one, 10, "to_device"):
-        raise MemoryError
-    assert transfers.found() == {}
-    one.synchronize()
-    for _ in range(2):
-        transfers.settle(one)
-        found = transfers.found()
-        assert {way: copies.bytes for way, copies in found.items()} == {
-            "to_device": 1600,
-            "to_host": 10,
-        }
-        assert all(copies.seconds > 0 for copies in found.values())

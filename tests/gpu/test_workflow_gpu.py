@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from runs import Run, voxels
 
+from octane.gpu import nvml
 from octane.gpu.lease import lease
-from octane.gpu.nvml import Nvml
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_a_task_takes_the_gpu_that_has_nobody(runs):
     used = {
         record(runs["gpu"], f"RESAMPLE (phantom:{n})", f"{n}_resample")["gpu"] for n in SECTIONS
     }
-    taken = Nvml().read()[0].uuid  # of the two, the one that this process sees
+    taken = nvml.read()[0].uuid  # of the two, the one that this process sees
     assert used - {taken}
 
 

@@ -1,7 +1,9 @@
-"""CuPy with a GPU, for the tests and the benchmarks that need one."""
+"""CuPy with a GPU, and what is taken of host memory, for tests and benchmarks that need one."""
 
 import importlib
 from types import ModuleType
+
+from octane.gpu.pinned import HostMemory, whole_pages
 
 
 class NoDeviceError(Exception):
@@ -24,3 +26,8 @@ def cupy_with_device() -> ModuleType:
     if count == 0:
         raise NoDeviceError("CUDA finds no device")
     return cupy
+
+
+def taken_from(memory: HostMemory) -> int:
+    """Bytes of host memory that are given out."""
+    return sum(whole_pages(given.nbytes) for given, _ in memory._given.values())

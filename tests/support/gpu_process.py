@@ -17,7 +17,7 @@ from octane.core.metrics import Metrics
 from octane.gpu import run
 from octane.gpu.device import CupyDevice
 from octane.gpu.lease import lease
-from octane.gpu.nvml import Nvml
+from octane.gpu import nvml
 
 folder = Path(sys.argv[1])
 logging.basicConfig(filename=folder / "log", level=logging.INFO)

@@ -18,7 +18,7 @@ first request waiting only becomes less.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octane.gpu.inventory import Gpu
@@ -86,29 +86,20 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Request:
-    """Bytes, the slots allowed on the GPU (its own included), and the GPUs that it may use."""
-
-    required: int
-    slots: int
-    uuids: Collection[str]
-
-
-@dataclass(frozen=True)
 class Decision:
     """Outcome for a request: the GPU to take, and by UUID the obstacles on others.
 
-    ``available`` are the bytes that can be promised on the best of them. ``possible`` is False
-    where waiting cannot help, as no GPU that it may use is large enough.
+    ``possible`` is False where waiting cannot help, as no GPU that it may use is large enough.
     """
 
     gpu: Gpu | None
     reasons: Mapping[str, str]
-    available: int
     possible: bool
 
 
-def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] = ()) -> Decision:
+def decide(
+    loads: Sequence[Load], request: LeaseRecord, earlier: Sequence[LeaseRecord] = ()
+) -> Decision:
     """Decide on a request, given those that came before it and still wait.
 
     A grant holds for this moment only: it has to be recorded before the next decision.
@@ -129,7 +120,6 @@ def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] =
     return Decision(
         gpu=fitting[0].gpu if fitting else None,
         reasons=reasons,
-        available=max((load.available for load in own), default=0),
         # A GPU with a fault shows no memory; it may come back.
         possible=any(
             load.gpu.fault is not None or load.gpu.total >= request.required for load in own
@@ -137,12 +127,12 @@ def decide(loads: Sequence[Load], request: Request, earlier: Sequence[Request] =
     )
 
 
-def _could_run(load: Load, request: Request) -> bool:
+def _could_run(load: Load, request: LeaseRecord) -> bool:
     """Return True where a request may use a GPU and fits there once all leases have ended."""
     return load.gpu.uuid in request.uuids and _obstacle(load.drained(), request) is None
 
 
-def _obstacle(load: Load, request: Request) -> str | None:
+def _obstacle(load: Load, request: LeaseRecord) -> str | None:
     """Reason for which a request cannot run on a GPU now."""
     gpu, held = load.gpu, len(load.holders)
     if gpu.fault is not None:

@@ -1,4 +1,4 @@
-"""Device: a leased GPU for CuPy, chosen by UUID, emptied and left for good, and its description.
+"""Device: a leased GPU for CuPy, chosen by UUID and emptied, and its description.
 
 CuPy counts the GPUs that CUDA shows to the process, NVML those of the node, so only the UUID
 identifies a GPU. In CUDA each thread chooses its device: every thread that computes has to do it.
@@ -63,7 +63,6 @@ class CupyDevice:
         cuda = self.xp.cuda
         self.errors = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
         self.uuid = uuid
-        self._handle, self._made = ctypes.c_int(), False
         self.ordinal = self._find()
 
     @staticmethod
@@ -79,12 +78,6 @@ class CupyDevice:
         CuPy lacks a library, or that the driver does not run what it compiles.
         """
         cuda = self.xp.cuda
-        # A context that was there before is somebody else's.
-        flags, there = ctypes.c_uint(), ctypes.c_int()
-        self._driver.cuDevicePrimaryCtxGetState(
-            self._handle, ctypes.byref(flags), ctypes.byref(there)
-        )
-        self._made = self._made or not there.value
         try:
             with self.active():
                 self.xp.ones(1).get()
@@ -149,35 +142,17 @@ class CupyDevice:
             if issubclass(type(found), kinds):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
 
-    def leave(self) -> None:
-        """Release the primary context, and with it the hundreds of megabytes that it takes.
-
-        CuPy keeps handles of compiled kernels per device, which point into the context: it must not
-        use this device again. A context that was there before `open` stays.
-        """
-        if self.is_lost():
-            return
-        self.empty()
-        if not self._made:
-            return
-        self.keep_handles()
-        # The thread must not return to a context that is gone.
-        self.xp.cuda.driver.ctxSetCurrent(0)
-        self._driver.cuDevicePrimaryCtxReset_v2(self._handle)
-
     def _find(self) -> int:
         try:
             count = self.xp.cuda.runtime.getDeviceCount()
         except self.errors as error:
             raise DeviceMissingError(f"CUDA does not start ({error}); {INSTALL}") from error
-        # For what CuPy does not show: whole UUIDs, and primary contexts.
-        driver = self._driver = ctypes.CDLL("libcuda.so.1")
-        uuid = (ctypes.c_ubyte * 16)()
+        driver, handle, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
         digits = self.uuid.partition("-")[2].replace("-", "")
         for ordinal in range(count):
             # CuPy's own properties end a UUID at its first zero byte.
-            driver.cuDeviceGet(ctypes.byref(self._handle), ordinal)
-            if not driver.cuDeviceGetUuid_v2(uuid, self._handle) and bytes(uuid).hex() == digits:
+            driver.cuDeviceGet(ctypes.byref(handle), ordinal)
+            if not driver.cuDeviceGetUuid_v2(uuid, handle) and bytes(uuid).hex() == digits:
                 return ordinal
         raise DeviceMissingError(f"CUDA does not show {self.uuid}; check CUDA_VISIBLE_DEVICES")
 
@@ -207,10 +182,7 @@ def _driver() -> str | None:
 
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
-        finally:
-            pynvml.nvmlShutdown()
+        return str(pynvml.nvmlSystemGetDriverVersion())
     return None
 
 

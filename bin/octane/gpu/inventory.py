@@ -6,16 +6,14 @@ instance counts as a GPU: its memory is separate and CUDA addresses it by its ow
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from octane.core.units import bytes_of
 
 VARIABLE = "OCTANE_SIMULATED_GPUS"
-"""Environment variable that replaces the node's GPUs: ``2x40GB``, or a JSON file."""
+"""Environment variable that replaces the node's GPUs, such as ``2x40GB``."""
 
 EQUAL = re.compile(r"(\d+)x(.+)")
 
@@ -53,10 +51,6 @@ class Gpu:
     fault: str | None = None
 
 
-GpuReader = Callable[[], tuple[Gpu, ...]]
-"""Function that reads all GPUs as they are now; GpusUnavailableError where that fails."""
-
-
 def named(gpu: Gpu) -> str:
     """Name of a GPU in messages: ``GPU 1``, or ``GPU 1 (MIG-...)``."""
     return f"GPU {gpu.index}" if gpu.parent is None else f"GPU {gpu.index} ({gpu.uuid})"
@@ -85,18 +79,12 @@ def visible(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
 def _entry(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
     if entry.isascii() and entry.isdigit():
         return next((gpu for gpu in gpus if gpu.index == int(entry)), None)
-    if entry.startswith("MIG-"):
-        instances = [gpu for gpu in gpus if gpu.parent is not None]
-        exact = [gpu for gpu in instances if gpu.uuid == entry]
-        fitting = exact or [gpu for gpu in instances if gpu.uuid.startswith(entry)]
-        return fitting[0] if len(fitting) == 1 else None
-    if not entry.startswith("GPU-"):
+    if not entry.startswith(("GPU-", "MIG-")):
         return None
-    physical = [gpu.parent or gpu.uuid for gpu in gpus]
-    fitting = {uuid for uuid in physical if uuid.startswith(entry)}
-    if len(fitting) != 1:
-        return None
-    return gpus[physical.index(fitting.pop())]
+    physical = entry.startswith("GPU-")
+    uuids = [gpu.parent if physical and gpu.parent else gpu.uuid for gpu in gpus]
+    fitting = {entry} & set(uuids) or {uuid for uuid in uuids if uuid.startswith(entry)}
+    return gpus[uuids.index(fitting.pop())] if len(fitting) == 1 else None
 
 
 def simulated_uuid(index: int) -> str:
@@ -105,36 +93,15 @@ def simulated_uuid(index: int) -> str:
 
 
 def simulated_gpus(description: str) -> tuple[Gpu, ...]:
-    """Read simulated GPUs, to try and to test leases: ``NxSIZE``, or the path of a JSON file.
-
-    Locks, processes and waiting are real. The file is read at every look, so that a load can come
-    and go; it is a list with one object per GPU: ``total`` and, where they differ from an idle GPU,
-    ``free``, ``utilisation``, ``processes`` (pairs of pid and bytes) and ``fault``.
-    """
+    """Make idle GPUs, to try and to test leases; locks and waiting are real."""
     equal = EQUAL.fullmatch(description)
     try:
-        described: list[dict] = (
-            [{"total": bytes_of(equal[2])}] * int(equal[1])
-            if equal
-            else json.loads(Path(description).read_text(encoding="utf-8"))
-        )
-        return tuple(_simulated(index, gpu) for index, gpu in enumerate(described))
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
-        raise GpusUnavailableError(
-            f"{VARIABLE} is '{description}', which is neither like 2x40GB nor a JSON file of GPUs "
-            f"({error})"
-        ) from error
-
-
-def _simulated(index: int, described: dict) -> Gpu:
-    total = int(described["total"])
-    return Gpu(
-        index=index,
-        uuid=simulated_uuid(index),
-        name="simulated GPU",
-        total=total,
-        free=int(described.get("free", total)),
-        utilisation=described.get("utilisation", 0),
-        processes=tuple(GpuProcess(*process) for process in described.get("processes", ())),
-        fault=described.get("fault"),
+        count, total = (int(equal[1]), bytes_of(equal[2])) if equal else (0, 0)
+    except ValueError:
+        equal = None
+    if equal is None:
+        raise GpusUnavailableError(f"{VARIABLE} is '{description}', and not like 2x40GB")
+    return tuple(
+        Gpu(index, simulated_uuid(index), "simulated GPU", total, total, utilisation=0)
+        for index in range(count)
     )

@@ -13,13 +13,10 @@ from __future__ import annotations
 import logging
 import os
 import random
-import signal
-import threading
 import time
-from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octane.config import AUTO_TIMEOUT
@@ -30,8 +27,6 @@ from octane.gpu.admission import (
     HELD,
     QUEUE,
     Decision,
-    NodeState,
-    Request,
     decide,
     gigabytes,
     node_state,
@@ -40,7 +35,6 @@ from octane.gpu.admission import (
 from octane.gpu.inventory import (
     VARIABLE,
     Gpu,
-    GpuReader,
     GpusUnavailableError,
     named,
     simulated_gpus,
@@ -63,16 +57,8 @@ TICK = 0.5
 ABSENT = 10.0
 """Seconds without a look after which a (stopped) waiter keeps its place but holds up nobody."""
 
-FAILING = 30.0
-"""Seconds for which NVML may fail while a process waits, before it counts as gone."""
-
-LOOK_AFTER = 5.0
-"""Seconds between two looks of a holder at its file."""
-
 SAY_AGAIN = 60.0
-"""Seconds after which the log repeats the reason of the wait; a new reason after a tenth of it."""
-
-OnWait = Callable[[float, int, int], None]
+"""Seconds after which the log says again why a process waits."""
 
 
 def default_folder() -> Path:
@@ -84,13 +70,13 @@ def default_folder() -> Path:
     return Path(os.environ.get("OCTANE_GPU_LOCK_DIR") or "/var/tmp/octane-gpu-leases")
 
 
-def gpu_reader() -> GpuReader:
-    """Reader of the node's GPUs, or of those that ``OCTANE_SIMULATED_GPUS`` simulates."""
+def read_gpus() -> tuple[Gpu, ...]:
+    """Read the node's GPUs as they are now, or those that ``OCTANE_SIMULATED_GPUS`` simulates."""
     if simulated := os.environ.get(VARIABLE):
-        return partial(simulated_gpus, simulated)
-    from octane.gpu.nvml import Nvml
+        return simulated_gpus(simulated)
+    from octane.gpu import nvml
 
-    return Nvml().read
+    return nvml.read()
 
 
 def parse_memory(memory: int | str) -> int:
@@ -131,7 +117,6 @@ def lease(
     *,
     backend: str = "auto",
     timeout: float | None = None,
-    on_wait: OnWait | None = None,
     slots: int = 1,
     folder: Path | None = None,
     subject: str = "",
@@ -142,12 +127,10 @@ def lease(
     ``memory`` is all that the block will use on the GPU, context included: bytes, or a size such as
     '4GB'. The ``backend`` 'auto' takes the CPU when no GPU came free in time, at once where there
     is none; 'gpu' insists; 'cpu' looks at nothing. The ``timeout`` is in seconds: by default 300
-    with 'auto' and no limit with 'gpu'; 0 looks once. ``on_wait`` is called at every look in vain
-    with the seconds that have passed, the bytes that the best GPU could give, and the bytes
-    required; an exception that it raises ends the waiting. ``slots`` are the leases that may share
-    the GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs;
-    by default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are
-    UUIDs of GPUs to leave alone.
+    with 'auto' and no limit with 'gpu'; 0 looks once. ``slots`` are the leases that may share the
+    GPU, this one included. ``folder`` is the lease folder, the same for all who share the GPUs; by
+    default :func:`default_folder`. ``subject`` is shown to others who wait, and ``avoid`` are UUIDs
+    of GPUs to leave alone.
 
     With 'gpu', an OctaneError says that there is none, that none is large enough or came free in
     time, or that the lease folder cannot be used.
@@ -163,10 +146,11 @@ def lease(
         raise OctaneError(
             f"{slots} slots and a timeout of {limit} s cannot be had; give at least 1 and 0."
         )
-    taker = Taker(gpu_reader(), folder or default_folder(), required, slots, subject, avoid)
+    request = LeaseRecord(required, slots, time.monotonic(), subject)
+    taker = Taker(folder or default_folder(), request, avoid)
     try:
         with span("lease"):
-            held = taker.wait(limit, on_wait, insist=backend == "gpu")
+            held = taker.wait(limit, insist=backend == "gpu")
         if held.gpu is not None:
             size = gigabytes(required)
             log.info("%s: %s leased after %.1f s", named(held.gpu), size, held.waited)
@@ -179,94 +163,45 @@ def lease(
             # A machine without a GPU is ordinary; a wait in vain is not.
             level = logging.WARNING if held.fallback else logging.INFO
             log.log(level, "backend auto: CPU, because %s", held.reason)
-        taker.leave_queue()
-        with nullcontext() if held.slot is None else _kept(held.slot):
-            yield held
+        if taker.place is not None:
+            taker.place.release()
+        yield held
     finally:
-        taker.leave_queue()
-        taker.release()
-
-
-@contextmanager
-def _kept(slot: Locked) -> Generator[None]:
-    """Look after the file of a lease, which a cleaner of old files may remove."""
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(LOOK_AFTER):
-            # What refuses the file now may be over at the next look.
-            with suppress(OctaneError, OSError):
-                slot.restore()
-
-    watcher = threading.Thread(target=look, name="lease", daemon=True)
-    # Signals are the main thread's. The watcher takes over what is blocked here.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    watcher.start()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
+        for lock in (taker.place, taker.slot):
+            if lock is not None:
+                lock.release()
 
 
 @dataclass
 class Taker:
-    """One request: looks, decides, takes; parameters as for :func:`lease`.
+    """One request: looks, decides, takes; parameters as for :func:`lease`."""
 
-    The lease folder is opened at the first look that finds a GPU.
-    """
-
-    read: GpuReader
     path: Path
-    required: int
-    slots: int
-    subject: str = ""
-    avoid: Collection[str] = ()
-    arrived: float = field(default_factory=lambda: time.monotonic())
-    _folder: LeaseFolder | None = None
-    _place: Locked | None = None
-    _slot: Locked | None = None
-    _said: tuple[str, float] = ("", -SAY_AGAIN)
+    request: LeaseRecord
+    avoid: Collection[str]
+    place: Locked | None = None
+    slot: Locked | None = None
 
-    def release(self) -> None:
-        """Give back what was granted."""
-        if self._slot is not None:
-            self._slot.release()
-
-    def leave_queue(self) -> None:
-        """Give up the place in the queue and close the folder; what was granted stays."""
-        if self._place is not None:
-            self._place.release()
-            self._place = None
-        if self._folder is not None:
-            self._folder.close()
-            self._folder = None
-
-    def wait(self, limit: float | None, on_wait: OnWait | None, *, insist: bool) -> Lease:
+    def wait(self, limit: float | None, *, insist: bool) -> Lease:
         """Look until there is a GPU, or no hope, or no time: see :func:`lease`.
 
         A lease folder that cannot be used is an error for those who ``insist``.
         """
-        failing: float | None = None
-        asked = False
+        reason, said = "", -SAY_AGAIN
         while True:
-            elapsed = time.monotonic() - self.arrived
-            available = 0
+            elapsed = time.monotonic() - self.request.since
             try:
-                gpus = self.candidates()
-                failing, asked = None, True
-                if not gpus:
+                # Before the folder is locked, as NVML may hang. What happens in between makes the
+                # account more careful, never less: a new lease has allocated nothing yet.
+                gpus = read_gpus()
+                if not (allowed := self._allowed(gpus)):
                     return self._lease(None, self.hidden())
                 # A second at least, as others lock the folder for milliseconds.
                 patience = PATIENCE if limit is None else min(PATIENCE, max(1.0, limit - elapsed))
-                decision = self.look(gpus, patience)
+                decision = self.look(gpus, allowed, patience)
             except GpusUnavailableError as error:
-                reason = str(error)
-                failing = elapsed if failing is None else failing
-                # At the start it is how this machine is; later it may pass.
-                if not asked or elapsed - failing >= FAILING:
-                    return self._lease(None, reason, fallback=asked)
+                # At the start it is how this machine is.
+                return self._lease(None, str(error), fallback=bool(reason))
             except LeaseFolderBusyError as error:
                 reason = str(error)
             except LeaseFolderError as error:
@@ -282,61 +217,39 @@ class Taker:
                     if gpu.uuid in decision.reasons
                 )
                 if not decision.possible:
-                    large = f"no GPU has the {gigabytes(self.required)} required ({reason})"
+                    large = f"no GPU has the {gigabytes(self.request.required)} required ({reason})"
                     return self._lease(None, large, fallback=True)
-                available = decision.available
-            elapsed = time.monotonic() - self.arrived
+            elapsed = time.monotonic() - self.request.since
             if limit is not None and elapsed >= limit:
                 late = f"no GPU came free within {limit:g} s ({reason})"
                 return self._lease(None, late, fallback=True)
-            self._say(elapsed, reason)
-            if on_wait is not None:
-                on_wait(elapsed, available, self.required)
+            if elapsed - said >= SAY_AGAIN:
+                size, said = gigabytes(self.request.required), elapsed
+                log.info("waiting for %s of a GPU since %.0f s: %s", size, elapsed, reason)
             pause = TICK * random.uniform(0.5, 1.5)
             time.sleep(pause if limit is None else min(pause, max(0.0, limit - elapsed)))
 
-    def candidates(self) -> tuple[Gpu, ...]:
-        """All GPUs as they are now where one may be used, else none.
-
-        A GpusUnavailableError says why they cannot be looked at.
-        """
-        # Read before the mutex is taken, as NVML may hang. What happens in between makes the
-        # account more careful, never less: a new lease has allocated nothing yet.
-        gpus = self.read()
-        return gpus if self._allowed(gpus) else ()
-
-    def look(self, gpus: tuple[Gpu, ...], patience: float) -> Decision:
+    def look(self, gpus: tuple[Gpu, ...], allowed: tuple[str, ...], patience: float) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
-        if self._folder is None:
-            self._folder = LeaseFolder(self.path)
-        with self._folder.mutex(patience):
-            if self._place is not None and self._place.lost():
-                self._place.release()
-                self._place = None
-            decision = self.decided(gpus, node_state(self._folder, gpus))
+        with LeaseFolder(self.path, patience) as folder:
+            now, state = time.monotonic(), node_state(folder, gpus)
+            own = "" if self.place is None else self.place.held.name
+            earlier = [
+                record
+                for name, record in state.waiters
+                if name != own and record.since <= self.request.since and now - record.seen < ABSENT
+            ]
+            request = replace(self.request, seen=now, uuids=allowed)
+            decision = decide(state.loads, request, earlier)
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
-                record = self._record(time.monotonic())
-                self._slot = self._folder.take(slot_kind(decision.gpu.uuid), record)
+                granted = replace(self.request, since=now)
+                self.slot = folder.take(slot_kind(decision.gpu.uuid), granted)
+            elif self.place is not None:
+                self.place.write(request)
             elif decision.possible:
-                record = self._record(self.arrived, self._allowed(gpus))
-                if self._place is None:
-                    self._place = self._folder.take(QUEUE, record)
-                else:
-                    self._place.write(record)
+                self.place = folder.take(QUEUE, request)
         return decision
-
-    def decided(self, gpus: tuple[Gpu, ...], state: NodeState) -> Decision:
-        """Decision on the request as things are, without taking anything."""
-        now = time.monotonic()
-        own = "" if self._place is None else self._place.held.name
-        earlier = [
-            Request(record.required, record.slots, record.uuids)
-            for name, record in state.waiters
-            if name != own and record.since <= self.arrived and now - record.seen < ABSENT
-        ]
-        request = Request(self.required, self.slots, self._allowed(gpus))
-        return decide(state.loads, request, earlier)
 
     def hidden(self) -> str:
         """Reason for which there is no GPU that the request may use."""
@@ -352,18 +265,6 @@ class Taker:
         allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
         return tuple(gpu.uuid for gpu in allowed if gpu.uuid not in self.avoid)
 
-    def _record(self, since: float, uuids: tuple[str, ...] = ()) -> LeaseRecord:
-        return LeaseRecord(
-            self.required, self.slots, since, self.subject, seen=time.monotonic(), uuids=uuids
-        )
-
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
-        waited = time.monotonic() - self.arrived
-        return Lease(gpu, self.required, waited, reason, fallback, self._slot)
-
-    def _say(self, elapsed: float, reason: str) -> None:
-        before, when = self._said
-        if elapsed - when >= SAY_AGAIN or (reason != before and elapsed - when >= SAY_AGAIN / 10):
-            size = gigabytes(self.required)
-            log.info("waiting for %s of a GPU since %.0f s: %s", size, elapsed, reason)
-            self._said = (reason, elapsed)
+        waited = time.monotonic() - self.request.since
+        return Lease(gpu, self.request.required, waited, reason, fallback, self.slot)

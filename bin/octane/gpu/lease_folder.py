@@ -30,9 +30,8 @@ import re
 import stat
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,15 +79,6 @@ class Identity(NamedTuple):
     uid: int
 
 
-@cache
-def boot_id() -> str:
-    """Id of the boot; empty where the system has none."""
-    try:
-        return (PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
 def identity(pid: int) -> Identity | None:
     """Identity of a process by its PID as this process sees it; None where /proc has none."""
     folder = PROC / str(pid)
@@ -127,7 +117,6 @@ class LeaseRecord:
     uuids: tuple[str, ...] = ()
     pid: int = field(default_factory=lambda: own_identity().pid)
     start: int = field(default_factory=lambda: own_identity().start)
-    boot: str = field(default_factory=boot_id)
     uid: int = field(default_factory=os.getuid)
 
     @property
@@ -150,7 +139,7 @@ class LeaseRecord:
 
     @classmethod
     def unpacked(cls, content: bytes, uid: int) -> LeaseRecord | None:
-        """Read a record of a user; None where it is not one, or was written in another boot."""
+        """Read a record of a user; None where it is not one."""
         try:
             found = json.loads(content)
             subject = str(found["subject"])
@@ -164,7 +153,6 @@ class LeaseRecord:
                 uuids=tuple(str(uuid) for uuid in found["uuids"]),
                 pid=int(found["pid"]),
                 start=int(found["start"]),
-                boot=str(found["boot"]),
                 uid=uid,
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -172,11 +160,11 @@ class LeaseRecord:
         counts = (record.required, record.slots - 1, record.pid, record.start)
         moments = (abs(record.since), abs(record.seen))
         sound = all(0 <= n < MOST for n in counts) and all(t < LATEST for t in moments)
-        return record if sound and record.boot == boot_id() else None
+        return record if sound else None
 
 
 class Held(NamedTuple):
-    """Name of a locked file, and its content; None where it is unreadable or of another boot."""
+    """Name of a locked file, and its content; None where it is unreadable."""
 
     name: str
     record: LeaseRecord | None
@@ -195,7 +183,7 @@ class Locked:
     descriptor and leaves the lock to its parent.
     """
 
-    path: Path
+    name: str
     fd: int
     owner: int
     record: LeaseRecord
@@ -203,31 +191,12 @@ class Locked:
     @property
     def held(self) -> Held:
         """Lease as others see it."""
-        return Held(self.path.name, self.record)
+        return Held(self.name, self.record)
 
     def write(self, record: LeaseRecord) -> None:
         """Write the content, in one piece."""
         self.record = record
         os.pwrite(self.fd, record.packed(), 0)
-
-    def lost(self) -> bool:
-        """Return True where the file was removed, or is another by now."""
-        return not _same(self.path, self.fd)
-
-    def restore(self) -> None:
-        """Make the file again where something removed it, so that others see the lease again."""
-        if not self.lost():
-            return
-        with LeaseFolder(self.path.parent) as folder, folder.mutex(0):
-            new = folder.take(self.path.stem, self.record)
-        os.dup2(new.fd, self.fd, inheritable=os.get_inheritable(self.fd))
-        os.close(new.fd)
-        self.path = new.path
-        log.warning(
-            "The file of a GPU lease was removed from %s while it was held, and was made again; "
-            "another process may have got the same share. Exclude the folder from cleaning.",
-            self.path.parent,
-        )
 
     def release(self) -> None:
         """Unlock and close; a second call does nothing."""
@@ -239,53 +208,47 @@ class Locked:
         os.close(fd)
 
 
-class LeaseFolder(AbstractContextManager):
-    """Opened folder of the leases and of the queue; made for all users where it does not exist.
+class LeaseFolder:
+    """Folder of the leases and of the queue, which the block keeps locked: the mutex.
 
-    For one thread. A :class:`LeaseFolderError` says why it cannot be made or used, or is not safe
-    to share.
+    It is made for all users where it does not exist. A :class:`LeaseFolderError` says why it cannot
+    be made or used, or is not safe to share, a :class:`LeaseFolderBusyError` that another process
+    kept it locked for ``patience`` seconds.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = PATIENCE) -> None:
         self.path = path
-        self._fd = self._open()
+        self._patience = patience
 
-    def close(self) -> None:
-        """Close the folder; locked files stay locked."""
-        os.close(self._fd)
+    def __enter__(self) -> LeaseFolder:
+        self._fd = self._open()
+        try:
+            self._wait()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        # Files that were locked stay so. A child that was forked may have the descriptor too.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        os.close(self._fd)
 
-    @contextmanager
-    def mutex(self, patience: float = PATIENCE) -> Generator[None]:
-        """Keep other processes from looking and taking, which raise LeaseFolderBusyError."""
+    def _wait(self) -> None:
         started = time.monotonic()
-        while True:
-            try:
-                locked = _lock(self._fd)
-            except OSError as error:  # of another machine, which has no such locks
-                raise self._refused(error) from error
-            if not locked:
-                if time.monotonic() - started >= patience:
+        try:
+            while not _lock(self._fd):
+                if time.monotonic() - started >= self._patience:
                     raise LeaseFolderBusyError(
                         f"{self.path} is kept locked by a process that is stopped or hangs; find "
                         f"it (fuser {self.path}) and end it."
                     )
                 time.sleep(random.uniform(0.0005, 0.003))
-            elif _same(self.path, self._fd):
-                break
-            else:
-                # Somebody removed the folder: what is locked here is hidden from all others.
-                os.close(self._fd)
-                self._fd = self._open()
-        try:
-            yield
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError as error:  # of another machine, which has no such locks
+            raise self._refused(error) from error
 
     def held(self, kind: str) -> list[Held]:
-        """Locked files of a kind in the order of their numbers; only under the mutex."""
+        """Locked files of a kind in the order of their numbers."""
         # By inode: a lease to which somebody made a second name counts once.
         found: dict[int, Held] = {}
         for name in self._names(kind):
@@ -297,7 +260,7 @@ class LeaseFolder(AbstractContextManager):
         return list(found.values())
 
     def take(self, kind: str, record: LeaseRecord) -> Locked:
-        """Lock the first own file of a kind that is free, or a new one; only under the mutex."""
+        """Lock the first own file of a kind that is free, or a new one."""
         for name in self._names(kind):
             with self._opened(name, os.O_RDWR) as fd:
                 if fd is None:
@@ -320,8 +283,6 @@ class LeaseFolder(AbstractContextManager):
             fd = os.open(name, flags, OWN_FILE, dir_fd=self._fd)
         except FileExistsError:
             return None
-        except FileNotFoundError as error:
-            raise LeaseFolderBusyError(f"{self.path} was replaced; it is opened again.") from error
         except OSError as error:
             raise self._refused(error) from error
         if _lock(fd):
@@ -330,7 +291,7 @@ class LeaseFolder(AbstractContextManager):
         return None
 
     def _locked(self, name: str, fd: int, record: LeaseRecord) -> Locked:
-        locked = Locked(self.path / name, fd, os.getpid(), record)
+        locked = Locked(name, fd, os.getpid(), record)
         try:
             # The umask of the maker would hide it from others.
             os.fchmod(fd, OWN_FILE)
@@ -394,13 +355,6 @@ class LeaseFolder(AbstractContextManager):
             f"of this node with free space that all may write (chmod 1777 {self.path}); or give "
             "another --gpu-lock-dir, the same for all who share the GPUs."
         )
-
-
-def _same(path: Path, fd: int) -> bool:
-    """Return True where a path leads to an opened file or folder."""
-    with suppress(OSError):
-        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(fd))
-    return False
 
 
 def _lock(fd: int) -> bool:

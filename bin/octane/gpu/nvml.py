@@ -41,28 +41,17 @@ PROCESS_LISTS = (
 )
 
 
-class Nvml:
-    """Reader of the node's GPUs through NVML, which the first :meth:`read` loads."""
+def read() -> tuple[Gpu, ...]:
+    """Read all GPUs as they are now; those that MIG splits as their instances.
 
-    def __init__(self) -> None:
-        self._ready = False
-
-    def read(self) -> tuple[Gpu, ...]:
-        """Read all GPUs as they are now; those that MIG splits as their instances.
-
-        A GpusUnavailableError says why NVML cannot be used; the next call starts it again.
-        """
-        try:
-            if not self._ready:
-                pynvml.nvmlInit()
-                self._ready = True
-            found = tuple(gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in _at(index))
-            # Where not one answers, NVML itself may be at fault: the next look starts it again.
-            self._ready = any(gpu.fault is None for gpu in found)
-            return found
-        except pynvml.NVMLError as error:
-            self._ready = False
-            raise GpusUnavailableError(REASONS.get(_code(error), f"NVML fails: {error}")) from error
+    A GpusUnavailableError says why NVML cannot be used.
+    """
+    try:
+        # It is counted and not started again: the driver stays loaded while a process waits.
+        pynvml.nvmlInit()
+        return tuple(gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in _at(index))
+    except pynvml.NVMLError as error:
+        raise GpusUnavailableError(REASONS.get(_code(error), f"NVML fails: {error}")) from error
 
 
 def _at(index: int) -> Iterator[Gpu]:

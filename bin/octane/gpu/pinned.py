@@ -1,4 +1,4 @@
-"""Host memory that a GPU copies from and to, page-locked where the host allows it, and the copies.
+"""Host memory that a GPU copies from and to, page-locked where the host allows it.
 
 A copy from ordinary (pageable) memory goes through a buffer of the driver, more slowly, and blocks
 the thread that asks for it; one from page-locked memory runs beside everything else. Locking takes
@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from threading import Lock
 from types import ModuleType
-from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,60 +26,6 @@ log = logging.getLogger(__name__)
 
 PORTABLE = 1
 """cudaHostRegisterPortable: locked for all contexts of the process, not only the thread's own."""
-
-
-Direction = Literal["to_device", "to_host"]
-
-
-class Stream(Protocol):
-    """CUDA stream of CuPy."""
-
-    ptr: int
-
-
-@dataclass
-class Transfer:
-    """Bytes of all copies in one direction, and their seconds by the clock of the GPU."""
-
-    bytes: int = 0
-    seconds: float = 0.0
-
-
-class Transfers:
-    """Copies of all workers between the host and one device; threads may share it.
-
-    A copy that waits for another worker's in the same direction is timed with that wait.
-    """
-
-    def __init__(self, xp: ModuleType) -> None:
-        self._xp = xp
-        self._asked: dict[int, list[tuple[Direction, int, Callable[[], float]]]] = {}
-        self._sums: dict[Direction, Transfer] = {}
-        self._lock = Lock()
-
-    @contextmanager
-    def timed(self, stream: Stream, size: int, direction: Direction) -> Generator[None]:
-        """Time a block that asks for one copy of ``size`` bytes in ``stream``."""
-        begin, end = (self._xp.cuda.Event() for _ in range(2))
-        begin.record(stream)
-        yield
-        end.record(stream)
-        elapsed = partial(self._xp.cuda.get_elapsed_time, begin, end)
-        with self._lock:
-            self._asked.setdefault(stream.ptr, []).append((direction, size, elapsed))
-
-    def settle(self, stream: Stream) -> None:
-        """Count the copies of a stream, all of which are done."""
-        with self._lock:
-            for direction, size, elapsed in self._asked.pop(stream.ptr, []):
-                total = self._sums.setdefault(direction, Transfer())
-                total.bytes += size
-                total.seconds += elapsed() / 1e3
-
-    def found(self) -> dict[Direction, Transfer]:
-        """Sums of the copies that were counted."""
-        with self._lock:
-            return dict(self._sums)
 
 
 def whole_pages(size: int) -> int:
@@ -95,24 +38,17 @@ class HostMemory(AbstractContextManager):
 
     The memory is page-locked where ``xp`` is ``cupy`` and ``pinned`` is True. ``warn`` is called
     once when the host refuses to lock memory: the run goes on with ordinary memory, and ``pinned``
-    is False from then on. ``transfers`` are the copies, also from and to other memory.
+    is False from then on.
     """
 
     def __init__(
         self, xp: ModuleType, *, pinned: bool = True, warn: Callable[[str], None] = log.warning
     ) -> None:
         self.pinned = pinned and xp is not np
-        self.transfers = Transfers(xp)
         self._xp, self._warn = xp, warn
         # By their addresses: what was given out, and whether it is locked.
         self._given: dict[int, tuple[npt.NDArray[np.uint8], bool]] = {}
         self._lock = Lock()
-
-    @property
-    def size(self) -> int:
-        """Bytes that are given out."""
-        with self._lock:
-            return sum(whole_pages(memory.nbytes) for memory, _ in self._given.values())
 
     def take(self, size: int) -> npt.NDArray[np.uint8]:
         """Map memory of ``size`` bytes (at least one) that begins at a page."""

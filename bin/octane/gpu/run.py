@@ -11,9 +11,7 @@ Four things go wrong with a GPU that others use too:
 - The GPU is lost, as a kernel or its memory failed. CUDA then does no work in this process until it
   ends, on any GPU: the CPU takes over, or the work ends with an error.
 
-A GPU is left for good by releasing its primary context. As CuPy cannot return to a device whose
-context was released, that is done when there is another GPU to go to or when the CPU takes over. A
-process that waits for a better moment on its single GPU keeps the context and returns the memory.
+A GPU that is given up keeps the context of this process, and gets all other memory back.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
 from octane.gpu.inventory import GpusUnavailableError, visible
-from octane.gpu.lease import Lease, gpu_reader, lease
+from octane.gpu.lease import Lease, lease, read_gpus
 
 log = logging.getLogger(__name__)
 
@@ -148,14 +146,13 @@ def on_device(
 
 
 class _Run(Generic[Result]):
-    """Work with its tries so far, and the devices that it opened and left."""
+    """Work with its tries so far, and the GPUs that it gave up."""
 
     def __init__(self, work: Callable[[Share], Result], required: int, batch: int) -> None:
         self.work = work
         self.required = required
         self.batch = batch
         self.attempts: list[Attempt] = []
-        self.opened: dict[str, CupyDevice] = {}
         self.left: set[str] = set()
 
     def compute(self, backend: Backend, sharing: LeaseParameters, subject: str) -> Result:
@@ -198,15 +195,12 @@ class _Run(Generic[Result]):
             if outcome == "out of memory" and (
                 _others(uuid, self.left) or self._exhausted(uuid) >= MOMENTS
             ):
-                self._leave(uuid)
+                self.left.add(uuid)
                 continue
             log.info("%s: the next try comes in %.0f s", outcome, pause)
             time.sleep(pause * random.uniform(0.5, 1.5))
             waited += pause
             pause = min(2 * pause, LONGEST_PAUSE)
-        # The CPU needs no GPU that was opened and not left yet.
-        for uuid in list(self.opened):
-            self._leave(uuid)
         result = self.work(Share(np, self.batch))
         self.attempts.append(Attempt(None, self.batch, 0.0, "done"))
         return result
@@ -225,24 +219,17 @@ class _Run(Generic[Result]):
             for attempt in self.attempts
         )
 
-    def _leave(self, uuid: str) -> None:
-        """Release a GPU's context for good."""
-        self.left.add(uuid)
-        device = self.opened.pop(uuid, None)
-        if device is not None:
-            device.leave()
-
     def _under(self, held: Lease) -> list[Result]:
         """Try under one lease, with ever smaller batches; the result, or none where none fits."""
         assert held.gpu is not None
         uuid, waited, batch = held.gpu.uuid, held.waited, self.batch
         try:
-            device = self.opened[uuid] = self.opened.get(uuid) or CupyDevice(uuid)
+            device = CupyDevice(uuid)
             device.open()
         except DeviceMissingError as error:
             log.warning("%s: %s", uuid, error)
             self.attempts.append(Attempt(uuid, batch, waited, "not usable", str(error)))
-            self._leave(uuid)
+            self.left.add(uuid)
             return []
         except DeviceTakenError as error:
             self.attempts.append(Attempt(uuid, batch, waited, "taken by another", str(error)))
@@ -291,7 +278,7 @@ class _Run(Generic[Result]):
 def _others(uuid: str, left: set[str]) -> bool:
     """Return True where there is another GPU to go to."""
     try:
-        gpus = gpu_reader()()
+        gpus = read_gpus()
     except GpusUnavailableError:
         return False
     allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import resource
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from octane.core.errors import OctaneError
 from octane.gpu.admission import gigabytes, node_state
 from octane.gpu.inventory import GpusUnavailableError, named, visible
-from octane.gpu.lease import ABSENT, default_folder, gpu_reader, lease
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, Locked, identity
+from octane.gpu.lease import ABSENT, default_folder, lease, read_gpus
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
 
 if TYPE_CHECKING:
     # Leases can be used where pydantic is not installed.
@@ -26,26 +21,15 @@ if TYPE_CHECKING:
     from octane.core.arrays import Backend
 
 
-PR_SET_CHILD_SUBREAPER = 36
-
-PASSED_ON = (
-    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
-    *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
-)
-
-LOOK_AGAIN = 0.5
-"""Seconds after which a signal is noticed that a thread of a library took."""
-
-
 def status(sharing: LeaseParameters) -> str:
     """Show GPUs, slots, holders, waiters and processes without a lease, for a terminal."""
     try:
-        gpus, reason = gpu_reader()(), "there is no GPU"
+        gpus, reason = read_gpus(), "there is no GPU"
     except GpusUnavailableError as error:
         gpus, reason = (), str(error)
     if not gpus:
         return f"No GPU can be leased, because {reason}.\n"
-    with LeaseFolder(sharing.gpu_lock_dir or default_folder()) as folder, folder.mutex():
+    with LeaseFolder(sharing.gpu_lock_dir or default_folder()) as folder:
         state = node_state(folder, gpus)
     allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     lines = []
@@ -89,8 +73,11 @@ def run_on_share(
     timeout: float | None,
     subject: str,
     sharing: LeaseParameters,
-) -> NoReturn:
-    """Wait for a share of ``required`` bytes, run a command on it, and end as the command."""
+) -> None:
+    """Wait for a share of ``required`` bytes, and become a command on it.
+
+    The lease is a file that the command inherits: it lasts as long as any process has that open.
+    """
     with lease(
         required,
         backend=backend,
@@ -99,91 +86,17 @@ def run_on_share(
         folder=sharing.gpu_lock_dir,
         subject=subject or Path(words[0]).name,
     ) as held:
-        code = run_command(words, {**os.environ, **held.environment()}, held.slot)
-    end_like(code)
-
-
-def run_command(words: list[str], environment: Mapping[str, str], slot: Locked | None) -> int:
-    """Run a command on a lease and wait for all its descendants; signals are passed on to it.
-
-    Descendants whose parent has ended become children of this process, also those in a session of
-    their own. Returned is the command's exit code, or the negative number of the signal that ended
-    it.
-    """
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Ignored by the parent, it would have the kernel forget how the command ended.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    awaited = {*PASSED_ON, signal.SIGCHLD}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-    # While this thread does not wait, a library's thread may take a signal; its handler runs here.
-    taken: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _: taken.append(number))
-        for number in PASSED_ON
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    if slot is not None:
-        # On purpose: where this process is killed, the command keeps the lease.
-        os.set_inheritable(slot.fd, True)
-    command = _spawn(words, environment, before)
-    found = identity(command)
-    if slot is not None and found is not None:
-        # The memory that NVML shows is the command's.
-        with suppress(OSError):
-            slot.write(replace(slot.record, pid=found.pid, start=found.start))
-    code: int | None = None
-    while True:
+        if held.slot is not None:
+            os.set_inheritable(held.slot.fd, True)
+        # Python ignores these two, and a program that is started would go on doing so.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
         try:
-            child, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            break
-        if child == command:
-            code = os.waitstatus_to_exitcode(status)
-        if child:
-            continue
-        arrived = signal.sigtimedwait(awaited, LOOK_AGAIN)
-        # Those of a terminal (from the kernel, above 0) have reached the command already.
-        if arrived is not None and arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0:
-            taken.append(arrived.si_signo)
-        while taken:
-            number = taken.pop(0)
-            for pid in [command] if code is None else _children():
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert code is not None
-    return code
-
-
-def end_like(code: int) -> NoReturn:
-    """End this process as a command ended, by the same signal where one ended it."""
-    if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with suppress(OSError):  # SIGKILL cannot be set, and needs not
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    raise SystemExit(code if code >= 0 else 128 - code)
-
-
-def _spawn(
-    words: list[str], environment: Mapping[str, str], mask: set[signal.Signals | int]
-) -> int:
-    # Python ignores these two, and a program that is started would go on doing so.
-    ignored = (signal.SIGPIPE, signal.SIGXFSZ)
-    try:
-        return os.posix_spawnp(words[0], words, environment, setsigmask=mask, setsigdef=ignored)
-    except OSError as error:
-        failure = OctaneError(f"{words[0]} cannot be run ({error.strerror}); check the command.")
-        # As a shell does.
-        failure.code = 127 if isinstance(error, FileNotFoundError) else 126
-        raise failure from error
-
-
-def _children() -> list[int]:
-    """PIDs of this process's children, as far as the kernel lists them."""
-    with suppress(OSError):
-        listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
-        return [int(pid) for pid in listed.split()]
-    return []
+            os.execvpe(words[0], words, {**os.environ, **held.environment()})
+        except OSError as error:
+            failure = OctaneError(
+                f"{words[0]} cannot be run ({error.strerror}); check the command."
+            )
+            # As a shell does.
+            failure.code = 127 if isinstance(error, FileNotFoundError) else 126
+            raise failure from error

@@ -44,7 +44,7 @@ def figures(
     """
     mask, inside = shown.mask, shown.field[shown.mask]
     found: dict[str, object] = {
-        "levels": _levels(model.whole) if model.whole is not None else [],
+        "levels": _levels(model.whole.fit) if model.whole is not None else [],
         "sections": [
             {
                 "name": s.part.name,

@@ -124,11 +124,17 @@ def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]
     return [(part.start, part.stop) for part in found if part.stop > part.start]
 
 
+def read_beside(
+    stored: Volume, plan: Plan, metrics: Metrics, what: str, dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray:
+    """Voxels that are fitted, of a file beside the volume; ``what`` it is stands in the log."""
+    return read_strided(
+        stored, plan.keep, dtype, workers=plan.workers, metrics=metrics, label=f"N4: reading {what}"
+    )
+
+
 def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.bool_]:
-    values = read_strided(
-        stored, plan.keep, stored.dtype, workers=plan.workers, metrics=metrics,
-        label="N4: reading the mask",
-    )  # fmt: skip
+    values = read_beside(stored, plan, metrics, "the mask", stored.dtype)
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
         raise OctaneError(
@@ -141,23 +147,12 @@ def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.b
 def read_weights(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.float32]:
     """Weights of the voxels that are fitted; refuses those below 0."""
     with metrics.timed("weights"):
-        weights = read_strided(
-            stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
-            label="N4: reading the weights",
-        )  # fmt: skip
+        weights = read_beside(stored, plan, metrics, "the weights")
     if not (weights >= 0).all():
         raise OctaneError(
             f"{stored.path} holds weights below 0 or NaN; weights are 0 or more: repair it."
         )
     return weights
-
-
-def read_truth(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray:
-    """A phantom's truth on the voxels that are fitted."""
-    return read_strided(
-        stored, plan.keep, np.float32, workers=plan.workers, metrics=metrics,
-        label="N4: reading the truth",
-    )  # fmt: skip
 
 
 def block_mask(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +24,8 @@ from octane.pipeline.workers import run_tiles
 Fit = Callable[[np.ndarray, np.ndarray, np.ndarray | None, Part, int], BiasFit]
 
 
-@dataclass(frozen=True)
-class SectionFit:
-    """A section's field; the grid it is defined on is the section's own."""
+class PartFit(NamedTuple):
+    """The field of a section, or of the whole; the grid it is defined on is the part's own."""
 
     part: Part
     fit: BiasFit
@@ -48,9 +48,14 @@ class BiasModel:
     """
 
     shape: tuple[int, int, int]
-    whole: BiasFit | None
-    sections: tuple[SectionFit, ...] = ()
+    whole: PartFit | None
+    sections: tuple[PartFit, ...] = ()
     skipped: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> tuple[PartFit, ...]:
+        """All fields, the whole's first."""
+        return self.sections if self.whole is None else (self.whole, *self.sections)
 
     def pieces(self, region: Sequence[slice]) -> list[tuple[slice, list[FieldPart]]]:
         """Cut a part of the volume where sections meet: planes of the part, and their fields.
@@ -59,20 +64,15 @@ class BiasModel:
         """
         z, y, x = region
         first, last, _ = z.indices(self.shape[0])
-        inside = [(s.part.start, s.part.stop) for s in self.sections]
-        cuts = {c for borders in inside for c in borders if first < c < last}
-        borders = [first, *sorted(cuts), last]
+        ends = {end for part, _ in self.fits for end in (part.start, part.stop)}
+        borders = [first, *sorted(end for end in ends if first < end < last), last]
         cut = []
         for low, high in pairwise(borders):
             fields = []
-            if self.whole is not None:
-                fields.append(FieldPart(self.whole.lattice, self.shape, (slice(low, high), y, x)))
-            for section in self.sections:
-                start, stop = section.part.start, section.part.stop
-                if start <= low and high <= stop:
-                    own = (slice(low - start, high - start), y, x)
-                    shape = (stop - start, *self.shape[1:])
-                    fields.append(FieldPart(section.fit.lattice, shape, own))
+            for part, fit in self.fits:
+                if part.start <= low and high <= part.stop:
+                    own = (slice(low - part.start, high - part.start), y, x)
+                    fields.append(FieldPart(fit.lattice, self._shape_of(part), own))
             cut.append((slice(low - first, high - first), fields))
         return cut
 
@@ -81,14 +81,13 @@ class BiasModel:
         planes = range(self.shape[0])[keep[0]]
         across = [np.arange(n)[k] for n, k in zip(self.shape[1:], keep[1:], strict=True)]
         total = np.zeros((len(planes), *map(len, across)), np.float32)
-        if self.whole is not None:
-            total += _at(self.whole, self.shape, [np.array(planes), *across])
-        for section in self.sections:
-            part = section.part
+        for part, fit in self.fits:
             own = np.array(planes[part.kept]) - part.start
-            shape = (part.stop - part.start, *self.shape[1:])
-            total[part.kept] += _at(section.fit, shape, [own, *across])
+            total[part.kept] += _at(fit, self._shape_of(part), [own, *across])
         return total
+
+    def _shape_of(self, part: Part) -> tuple[int, int, int]:
+        return (part.stop - part.start, *self.shape[1:])
 
 
 def _at(fit: BiasFit, shape: Sequence[int], indices: Sequence[np.ndarray]) -> np.ndarray:
@@ -126,7 +125,7 @@ def fit_modes(
     """
     shape, whole = plan.volume.grid.shape, plan.whole
     if not plan.sections and whole is not None:
-        return BiasModel(shape, fit(shrunk, mask, weights, whole, workers))
+        return BiasModel(shape, PartFit(whole, fit(shrunk, mask, weights, whole, workers)))
     usable = [p for p in plan.sections if _has_contrast(shrunk[p.kept], mask[p.kept])]
     if not usable:
         raise OctaneError(
@@ -137,16 +136,16 @@ def fit_modes(
     # A section by each thread, which costs no waiting for one another; few sections share them.
     each = max(1, workers // len(usable))
 
-    def one(part: Part) -> SectionFit:
+    def one(part: Part) -> PartFit:
         own = None if weights is None else weights[part.kept]
-        return SectionFit(part, fit(shrunk[part.kept], mask[part.kept], own, part, each))
+        return PartFit(part, fit(shrunk[part.kept], mask[part.kept], own, part, each))
 
     fits = tuple(run_tiles(usable, one, workers=workers, describe=lambda part: part.name))
     model = BiasModel(shape, None, fits, skipped)
     if whole is None:
         return model
     left = shrunk / np.exp(model.on_grid(plan.keep))
-    return replace(model, whole=fit(left, mask, weights, whole, workers))
+    return replace(model, whole=PartFit(whole, fit(left, mask, weights, whole, workers)))
 
 
 def _has_contrast(values: np.ndarray, mask: np.ndarray) -> bool:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from types import ModuleType
 from typing import TypeVar
 
@@ -76,11 +75,10 @@ class Lane:
             # CUDA knows the machine's byte order alone.
             array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
             copy = self.xp.empty(array.shape, array.dtype)
-            with self.host.transfers.timed(self.stream, array.nbytes, "to_device"):
-                copy.set(array, stream=self.stream)
+            copy.set(array, stream=self.stream)
             # The array may be filled again at once. Only this lane waits, and others go on.
             self._wait()
-        self.host.transfers.settle(self.stream)
+        self.metrics.count("copy", array.nbytes)
         return copy
 
     def to_host(self, array: npt.NDArray, name: str) -> npt.NDArray:
@@ -93,11 +91,9 @@ class Lane:
             # The copy waits for the kernels; without this their time would count as its own.
             self._wait()
         with span("copy"):
-            with self.host.transfers.timed(self.stream, result.nbytes, "to_host"):
-                # A blocking copy would end before its end event is recorded.
-                array.get(stream=self.stream, out=result, blocking=False)
+            array.get(stream=self.stream, out=result, blocking=False)
             self._wait()
-        self.host.transfers.settle(self.stream)
+        self.metrics.count("copy", result.nbytes)
         return result
 
     def _wait(self) -> None:
@@ -163,12 +159,7 @@ def run_pipeline(
                 lanes.append(lane)
             advance(size)
 
-        try:
-            run_tiles(tiles, one, workers=max(1, len(lanes)), describe=describe)
-        finally:
-            # Also after a failed try, whose seconds are counted too.
-            if copied := sum(found.bytes for found in host.transfers.found().values()):
-                metrics.count("copy", copied)
+        run_tiles(tiles, one, workers=max(1, len(lanes)), describe=describe)
     wall = time.perf_counter() - start
     spent = {stage: seconds - before[stage] for stage, seconds in _seconds(tracks).items()}
     every = max(sum(spent.values()), 1e-9)
@@ -182,7 +173,6 @@ def run_pipeline(
         "workers": len(lanes),
         "seconds": wall,
         "lane_seconds": spent,
-        "transfers": {way: asdict(found) for way, found in host.transfers.found().items()},
     }
 
 

@@ -80,6 +80,10 @@ class Axes:
             f"M{a:.1f} {b:.1f}h0" if new else f"L{a:.1f} {b:.1f}" for a, b, new in pieces
         )
 
+    def points(self, x: npt.NDArray, y: npt.NDArray) -> str:
+        """Draw dots, which a NaN of y leaves out."""
+        return self.line(x[:, None], np.stack([y, np.full(len(y), np.nan)], axis=-1))
+
     @property
     def ticks(self) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
         """Places of round values of x and of y, with their labels."""
@@ -164,12 +168,9 @@ def seam_chart(
     limit *= 100
     high = 1.05 * _span(np.append(top, limit))[1]
     axes = Axes(WIDE, _span(n), (0.0, high), ("section", "mismatch at seams (%)"), step=1)
-    apart, far = np.full(len(n), np.nan), middle > limit
-    bars = axes.line(n[:, None], np.stack([middle, top, apart], axis=-1))
-    dots, odd = (
-        axes.line(n[:, None], np.stack([np.where(own, middle, np.nan), apart], axis=-1))
-        for own in (~far, far)
-    )
+    far = middle > limit
+    bars = axes.line(n[:, None], np.stack([middle, top, np.full(len(n), np.nan)], axis=-1))
+    dots, odd = (axes.points(n, np.where(own, middle, np.nan)) for own in (~far, far))
     return Chart(
         axes,
         [
@@ -187,14 +188,14 @@ def displacement_chart(sections: Sequence[SectionFigures], limits: tuple[float, 
     n = np.array([s.number for s in sections])
     values = np.array([(*(s.shift or ()), 10 * (s.rotation or 0.0)) for s in sections])
     far = np.stack([np.hypot(*values.T[:2]) > limits[0], np.abs(values[:, 2]) > 10 * limits[1]])
-    odd, apart = far.any(axis=0), np.full(len(n), np.nan)
+    odd = far.any(axis=0)
     low, high = _span(values, np.zeros(1))
     axes = Axes(
         WIDE, _span(n), (1.05 * low, 1.05 * high), ("section", "µm, tenths of a degree"), step=1
     )
     looks = (("y", "accent"), ("x", "before"), ("rotation", "muted"))
     marks = [
-        Mark(axes.line(n[:, None], np.stack([own, apart], axis=-1)), colour, 7, name, sample=DOT)
+        Mark(axes.points(n, own), colour, 7, name, sample=DOT)
         for own, (name, colour) in zip(values.T, looks, strict=True)
     ]
     most = values[np.arange(len(n)), np.abs(values).argmax(axis=1)]

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from PIL.Image import Image
 from pydantic import BaseModel, ValidationError
 
 from octane.config.validation import place_of
@@ -87,7 +88,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["command"] = shlex.join
+    environment.filters |= {"command": shlex.join, "uri": pictures.uri}
     return environment
 
 
@@ -217,15 +218,16 @@ def _sections(
     voxel = tiles.voxel_size if tiles else (1.0, 1.0, 1.0)
     limit = outliers([s.seam_median for _, s in stitched])[0]
     grey = pictures.grey_scale(entry.previews["thumbnail"] for entry, _ in stitched)
-    drawn: dict[str, pictures.Picture] = {}
+    drawn: dict[str, Image] = {}
     for entry, figures in stitched:
         thumbnail = entry.previews["thumbnail"]
         sides = zip(voxel, figures.shape, (1, *thumbnail.shape), strict=True)
         pixel = [spacing * n / shown for spacing, n, shown in sides][1:]
         draw = partial(pictures.panel, thumbnail, pixel, grey, bar=tiles is not None)
+        large = draw(longest=384)
+        gallery.files[f"{entry.name}.png"] = pictures.png(large)
         title = title_of(entry.name, figures.section)
-        drawn[title] = draw(longest=384 if len(stitched) <= ROOMY else 216)
-        gallery.files[f"{entry.name}.png"] = draw(longest=384, png=True).data
+        drawn[title] = large if len(stitched) <= ROOMY else draw(longest=216)
     known = [
         (s.section, s.seam_median, s.seam_max)
         for _, s in stitched
@@ -252,10 +254,10 @@ def _flat_field(stitched: list[tuple[Entry, StitchFigures]], gallery: _Gallery) 
         return None
     mean = np.mean([flat for flat in shown if flat.shape == shown[0].shape], axis=0)
     scale = pictures.field_scale([mean])
-    draw = partial(pictures.panel, mean, (1, 1), scale, bar=False, longest=216)
-    gallery.files["flat_field.png"] = draw(png=True).data
+    picture = pictures.panel(mean, (1, 1), scale, bar=False, longest=216)
+    gallery.files["flat_field.png"] = pictures.png(picture)
     applied = any(s.shading_after is not None for _, s in stitched)
-    return {"picture": draw(), "scale": scale, "applied": applied}
+    return {"picture": picture, "scale": scale, "applied": applied}
 
 
 def _aligned(
@@ -265,15 +267,14 @@ def _aligned(
     if stack is None or not any(section.shift for section in stack.sections):
         return None
     previews = next(entry.previews for entry in entries if entry.record.step == "stack")
-    drawn: list[tuple[str, pictures.Picture]] = []
+    drawn: list[tuple[str, Image]] = []
     if {"unaligned_y", "slice_y", "slice_spacing"} <= previews.keys():
         cuts = {"before": previews["unaligned_y"], "after": previews["slice_y"]}
         spacing = vector(*previews["slice_spacing"])
         grey = pictures.grey_scale(cuts.values())
         for name, cut in cuts.items():
-            draw = partial(pictures.panel, cut, (spacing[0], spacing[2]), grey)
-            gallery.files[f"alignment_{name}.png"] = draw(png=True).data
-            drawn.append((name, draw()))
+            drawn.append((name, pictures.panel(cut, (spacing[0], spacing[2]), grey)))
+            gallery.files[f"alignment_{name}.png"] = pictures.png(drawn[-1][1])
     known = [section for section in stack.sections if section.shift]
     alt = "Shifts and rotations of the sections; outliers are named."
     chart = charts.displacement_chart(known, (DISPLACED * stack.voxel_size[1], TURNED))
@@ -332,7 +333,7 @@ def build(
         arrays = {f"volume_{axis}": cut for axis, cut in cuts.items()}
         slices = gallery.cuts("volume", spacing, {"volume": ("volume", grey)}, arrays)
         small = pictures.panel(cuts["z"], spacing[1:], grey, bar=False, longest=THUMBNAIL)
-        thumbnail = small.uri
+        thumbnail = pictures.uri(small)
     quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
     notices = _notices(entries)
     checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold)

@@ -21,20 +21,6 @@ COLUMN, GAP, LETTERS = 288, 12, 15
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An encoded picture and its size in pixels."""
-
-    data: bytes
-    width: int
-    height: int
-
-    @property
-    def uri(self) -> str:
-        """The picture as a data URI."""
-        return "data:image/webp;base64," + base64.b64encode(self.data).decode("ascii")
-
-
-@dataclass(frozen=True)
 class Scale:
     """Colours of values; pictures that are compared share one scale.
 
@@ -114,19 +100,36 @@ def _letters(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-def _encode(image: Image.Image, *, png: bool = False) -> Picture:
+def _encoded(image: Image.Image, kind: str, **options: int) -> bytes:
     stream = BytesIO()
-    if png:
-        image.save(stream, format="png", compress_level=3)
-    else:
-        image.save(stream, format="webp", quality=74, method=2)
-    return Picture(stream.getvalue(), *image.size)
+    image.save(stream, format=kind, **options)
+    return stream.getvalue()
 
 
-def _drawn(
-    array: npt.NDArray, spacing: Sequence[float], scale: Scale, longest: int, *, bar: bool = True
+def png(image: Image.Image) -> bytes:
+    """Encode a picture for a file."""
+    return _encoded(image, "png", compress_level=3)
+
+
+def uri(image: Image.Image) -> str:
+    """Encode a picture for a page, as a data URI."""
+    data = _encoded(image, "webp", quality=74, method=2)
+    return "data:image/webp;base64," + base64.b64encode(data).decode("ascii")
+
+
+def panel(
+    array: npt.NDArray,
+    spacing: Sequence[float],
+    scale: Scale,
+    *,
+    longest: int = 512,
+    bar: bool = True,
 ) -> Image.Image:
-    """Draw a slice in its physical aspect, with a scale bar in the lower left corner."""
+    """Draw a slice in its physical aspect, with a scale bar in the lower left corner.
+
+    ``spacing`` is the distance of the pixels down and across, micrometres, ``longest`` the longest
+    edge of the picture, pixels. Leave out the scale ``bar`` where the spacing is not known.
+    """
     height, width = (n * s for n, s in zip(array.shape, spacing, strict=True))
     unit = longest / max(height, width)
     size = (max(2, round(width * unit)), max(2, round(height * unit)))
@@ -156,29 +159,15 @@ def _drawn(
     return image
 
 
-def panel(
-    array: npt.NDArray,
-    spacing: Sequence[float],
-    scale: Scale,
-    *,
-    longest: int = 512,
-    bar: bool = True,
-    png: bool = False,
-) -> Picture:
-    """Fill a picture with one slice in its physical aspect, as WebP or PNG.
-
-    ``spacing`` is the distance of the pixels down and across, micrometres, ``longest`` the longest
-    edge of the picture, pixels. Leave out the scale ``bar`` where the spacing is not known.
-    """
-    return _encode(_drawn(array, spacing, scale, longest, bar=bar), png=png)
-
-
 def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes:
     """Draw rows of slices, each row with its spacing, as a PNG that stands alone.
 
     Titles stand over the first row, and below the last one a colour bar for each scale.
     """
-    drawn = [[_drawn(a, spacing, scale, COLUMN) for _, a, scale in row] for row, spacing in rows]
+    drawn = [
+        [panel(array, spacing, scale, longest=COLUMN) for _, array, scale in row]
+        for row, spacing in rows
+    ]
     titles, _, scales = zip(*rows[0][0], strict=True)
     left = [GAP + k * (COLUMN + GAP) for k in range(len(titles))]
     heights = [max(image.height for image in row) + GAP for row in drawn]
@@ -195,7 +184,7 @@ def comparison(rows: Sequence[tuple[Sequence[Slice], Sequence[float]]]) -> bytes
     for scale in dict.fromkeys(scales):
         own = [x for x, other in zip(left, scales, strict=True) if other == scale]
         _colour_bar(page, scale, own[0], own[-1] + COLUMN, y)
-    return _encode(page, png=True).data
+    return png(page)
 
 
 def _colour_bar(page: Image.Image, scale: Scale, begin: int, end: int, y: int) -> None:

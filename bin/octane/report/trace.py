@@ -12,11 +12,11 @@ from operator import itemgetter
 from octane.core.records import Recorded
 
 
-def trace_events(timelines: Mapping[str, Recorded]) -> list[dict[str, object]]:
-    """Make the events of a trace from timelines by the names of their tasks.
+def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
+    """Make the file that ui.perfetto.dev and chrome://tracing open: JSON, compressed by gzip.
 
-    Metadata come first, then complete events in the order of their start, in microseconds since the
-    first of all timelines began.
+    ``timelines`` have the names of their tasks. Metadata come first, then complete events in the
+    order of their start, in microseconds since the first of all timelines began.
     """
     named: list[dict[str, object]] = []
     events: list[dict[str, object]] = []
@@ -37,11 +37,7 @@ def trace_events(timelines: Mapping[str, Recorded]) -> list[dict[str, object]]:
                 {"name": stage, "ts": origin + start, "dur": length, **place}
                 for start, length, stage in track.pieces()
             ]
-    return [*named, *sorted(events, key=itemgetter("ts"))]
-
-
-def trace_content(timelines: Mapping[str, Recorded]) -> bytes:
-    """Make the file that ui.perfetto.dev and chrome://tracing open: JSON, compressed by gzip."""
-    trace = {"displayTimeUnit": "ms", "traceEvents": trace_events(timelines)}
+    every = [*named, *sorted(events, key=itemgetter("ts"))]
+    content = json.dumps({"displayTimeUnit": "ms", "traceEvents": every}, separators=(",", ":"))
     # Without a time stamp, so that the same timelines give the same file.
-    return gzip.compress(json.dumps(trace, separators=(",", ":")).encode(), mtime=0)
+    return gzip.compress(content.encode(), mtime=0)

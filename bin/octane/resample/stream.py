@@ -71,12 +71,11 @@ class StreamPlan:
             operator.identity(n) for operator, n in zip(self.operators, shape, strict=True)
         )
 
-    def parts(self, region: Region) -> tuple[list[AxisOperator], Region]:
-        """The operators of a block, and the source's voxels that it takes."""
-        return _parts(self.operators, region)
 
-
-def _parts(operators: Sequence[AxisOperator], region: Region) -> tuple[list[AxisOperator], Region]:
+def parts_of(
+    operators: Sequence[AxisOperator], region: Region
+) -> tuple[list[AxisOperator], Region]:
+    """The operators of a block, and the source's voxels that it takes."""
     parts = [o.part(r) for o, r in zip(operators, region, strict=True)]
     return [operator for operator, _ in parts], tuple(needed for _, needed in parts)
 
@@ -99,7 +98,7 @@ def plan_stream(
     """
     regions = blocks(level.grid.shape, level.owned)
     # The first block is as large as any, and takes as much of the source, except at borders.
-    parts, needed = _parts(operators, regions[0])
+    parts, needed = parts_of(operators, regions[0])
     nz, ny, nx = (n.stop - n.start for n in needed)
     block = [r.stop - r.start for r in regions[0]]
     dtype = np.dtype(dtype)
@@ -170,7 +169,7 @@ def stream_resample(
         return size
 
     def work(region: Region, lane: Lane) -> int:
-        operators, needed = plan.parts(region)
+        operators, needed = parts_of(plan.operators, region)
         resampler = lane.keep("resampler", lambda: make_resampler(lane))
         planes, *across = needed
         shape = (across[0].stop - across[0].start, across[1].stop - across[1].start)

@@ -26,8 +26,8 @@ from octane.n4.inputs import (
     TISSUE,
     block_mask,
     fit_mask,
+    read_beside,
     read_strided,
-    read_truth,
     read_weights,
     shrunk_sections,
 )
@@ -292,7 +292,9 @@ def _record(
     field /= gain.astype(np.float32)[:, None, None]
     known = None
     if "tissue" in run.beside:
-        known = [read_truth(run.beside[name], plan, metrics) for name in ("tissue", "bias")]
+        known = [
+            read_beside(run.beside[name], plan, metrics, "the truth") for name in ("tissue", "bias")
+        ]
     spacing = [s * k.step for s, k in zip(volume.grid.spacing, plan.keep, strict=True)]
     shown = Shown(before, after, field, mask, spacing, known)
     found = {

@@ -10,7 +10,7 @@ import io
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import join
 from typing import NamedTuple, cast
@@ -27,8 +27,8 @@ from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.records import SHADING
 from octane.core.units import format_bytes
-from octane.gpu.inventory import GpuReader, GpusUnavailableError, visible
-from octane.gpu.lease import gpu_reader
+from octane.gpu.inventory import Gpu, GpusUnavailableError, visible
+from octane.gpu.lease import read_gpus
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
 from octane.store.sections import gaps, listed, number_of
@@ -90,7 +90,7 @@ def write_subject(
         raise OctaneError(problem)
     found = survey(source, wishes)
     outdir = results_folder(source, wishes.outdir)
-    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(gpu_reader())
+    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(read_gpus)
     about = _about(found)
     words = ["nextflow", "run", project / "main.nf"]
     if samplesheet is None:
@@ -289,7 +289,7 @@ def _missing(found: Survey) -> Setting:
     return Setting(len(found.missing), [sentence], False)
 
 
-def gpu_settings(read: GpuReader) -> dict[str, Setting]:
+def gpu_settings(read: Callable[[], Sequence[Gpu]]) -> dict[str, Setting]:
     """Number of usable GPUs of this machine, through NVML, which makes no CUDA context."""
     try:
         found = visible(read(), os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -13,7 +13,6 @@ from octane.gpu.admission import (
     Held,
     Holder,
     Load,
-    Request,
     decide,
     node_state,
 )
@@ -32,7 +31,7 @@ def gpu(index=0, total=40, free=None, **other):
 
 
 def request(required, *uuids, slots=1):
-    return Request(round(required * GB), slots, uuids or ("GPU-0",))
+    return LeaseRecord(round(required * GB), slots, 0.0, uuids=uuids or ("GPU-0",))
 
 
 def holder(reserved, allocated=None, slots=1):
@@ -56,7 +55,7 @@ def account(tmp_path, monkeypatch):
     monkeypatch.setattr(admission, "own_identity", lambda: Identity(os.getpid(), 1, os.getuid()))
 
     def look(gpu, *records, waiters=()):
-        with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
+        with LeaseFolder(tmp_path / "leases") as folder:
             taken.extend(folder.take(SLOT, record) for record in records)
             taken.extend(folder.take(QUEUE, record) for record in waiters)
             return node_state(folder, [gpu])
@@ -93,7 +92,7 @@ def test_the_account_of_a_gpu(account, processes, records, allocated, others, av
 
 
 def test_a_lease_without_a_readable_record_is_closed_to_others(account):
-    (load,) = account(shown(), LeaseRecord(30, 3, 1.0, boot="another")).loads
+    (load,) = account(shown(), LeaseRecord(-1, 3, 1.0)).loads
     assert [holder.slots for holder in load.holders] == [1]
 
 

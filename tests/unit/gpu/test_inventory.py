@@ -1,13 +1,10 @@
-"""Which GPUs CUDA_VISIBLE_DEVICES leaves, and simulated ones, which are read at every look."""
-
-import json
+"""Which GPUs CUDA_VISIBLE_DEVICES leaves, and simulated ones."""
 
 import pytest
 
 from octane.gpu.inventory import (
     VARIABLE,
     Gpu,
-    GpuProcess,
     GpusUnavailableError,
     named,
     simulated_gpus,
@@ -70,24 +67,7 @@ def test_a_number_and_a_size_are_idle_gpus():
     assert (first.uuid, second.uuid) == (simulated_uuid(0), simulated_uuid(1))
 
 
-def test_a_file_gives_a_load_that_can_change(tmp_path):
-    path = tmp_path / "gpus.json"
-    path.write_text(json.dumps([{"total": 40, "free": 10, "processes": [[7, 30]]}]))
-    (gpu,) = simulated_gpus(str(path))
-    assert (gpu.free, gpu.processes) == (10, (GpuProcess(7, 30),))
-    path.write_text(json.dumps([{"total": 40, "fault": "lost"}]))
-    assert simulated_gpus(str(path))[0].fault == "lost"
-
-
 @pytest.mark.parametrize("description", ["two", "2x", "2xmany", "/nowhere.json", "x40GB"])
 def test_what_cannot_be_understood_is_said(description):
     with pytest.raises(GpusUnavailableError, match=VARIABLE):
         simulated_gpus(description)
-
-
-@pytest.mark.parametrize("content", ["{", "[1]", '{"a": 1}', '[{"free": 1}]'])
-def test_a_file_that_is_no_list_of_gpus_is_said(tmp_path, content):
-    path = tmp_path / "gpus.json"
-    path.write_text(content)
-    with pytest.raises(GpusUnavailableError, match=VARIABLE):
-        simulated_gpus(str(path))

@@ -23,7 +23,6 @@ from octane.gpu.lease_folder import (
     LeaseFolderBusyError,
     LeaseFolderError,
     LeaseRecord,
-    boot_id,
     identity,
     own_identity,
 )
@@ -40,51 +39,42 @@ def unpacked(content):
 
 
 @pytest.fixture
-def path(tmp_path):
+def folder(tmp_path):
     return tmp_path / "leases"
 
 
-@pytest.fixture
-def folder(path):
-    with LeaseFolder(path) as opened:
-        yield opened
-
-
 def take(folder, kind="GPU-0", **other):
-    with folder.mutex():
-        return folder.take(kind, record(**other))
+    with LeaseFolder(folder) as opened:
+        return opened.take(kind, record(**other))
 
 
 def names(folder, kind="GPU-0"):
-    with folder.mutex():
-        return [name for name, _ in folder.held(kind)]
+    with LeaseFolder(folder) as opened:
+        return [name for name, _ in opened.held(kind)]
 
 
-def test_the_folder_is_for_all_users_and_a_file_for_its_holder_whatever_the_umask(path):
+def test_the_folder_is_for_all_users_and_a_file_for_its_holder_whatever_the_umask(folder):
     before = os.umask(0o077)
     try:
-        with LeaseFolder(path) as folder:
-            take(folder).release()
+        take(folder).release()
     finally:
         os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o1777
-    assert stat.S_IMODE((path / "GPU-0.0").stat().st_mode) == 0o644
-    assert list(path.parent.rglob("*")) == [path, path / "GPU-0.0"]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    assert stat.S_IMODE((folder / "GPU-0.0").stat().st_mode) == 0o644
+    assert list(folder.parent.rglob("*")) == [folder, folder / "GPU-0.0"]
 
 
-def test_a_process_that_makes_the_folder_too_late_uses_that_of_another(path, monkeypatch):
-    with LeaseFolder(path) as first:
-        take(first)
-        monkeypatch.setattr(Path, "exists", lambda _: False)
-        with LeaseFolder(path) as second:
-            assert names(second) == ["GPU-0.0"]
+def test_a_process_that_makes_the_folder_too_late_uses_that_of_another(folder, monkeypatch):
+    take(folder)
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert names(folder) == ["GPU-0.0"]
 
 
 def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
     one, two = take(folder, subject="sub-01"), take(folder)
     assert names(folder) == ["GPU-0.0", "GPU-0.1"]
-    with folder.mutex():
-        assert folder.held("GPU-0")[0][1] == record(subject="sub-01")
+    with LeaseFolder(folder) as opened:
+        assert opened.held("GPU-0")[0][1] == record(subject="sub-01")
     one.release()
     one.release()
     assert names(folder) == ["GPU-0.1"]
@@ -96,14 +86,13 @@ def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
     for slot in held:
         slot.release()
     # Written whole when it was made, and over itself ever since: a full disk does not matter.
-    assert (folder.path / "GPU-0.0").stat().st_size == RECORD_SIZE
+    assert (folder / "GPU-0.0").stat().st_size == RECORD_SIZE
 
 
 def test_a_record_that_is_sound_is_believed_except_for_its_user():
     assert unpacked(record().packed()) == record()
     assert LeaseRecord.unpacked(record().packed(), 4_000_000_000) == record(uid=4_000_000_000)
     assert record(uid=4_000_000_000).user == "4000000000"
-    assert record().boot == boot_id()
     assert len(record(uuids=("MIG-" + "0" * 36,) * 100).packed()) == RECORD_SIZE
     long = record(subject="\N{GRINNING FACE}" * RECORD_SIZE).packed()
     assert len(long) == RECORD_SIZE
@@ -113,7 +102,7 @@ def test_a_record_that_is_sound_is_believed_except_for_its_user():
 
 
 @pytest.fixture
-def hold(path):
+def hold(folder):
     """Hold a lease in a process that goes on with some code."""
     with ExitStack() as stack:
 
@@ -122,14 +111,13 @@ def hold(path):
 import os, sys
 from pathlib import Path
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
-folder = LeaseFolder(Path(sys.argv[1]))
-with folder.mutex():
+with LeaseFolder(Path(sys.argv[1])) as folder:
     slot = folder.take("GPU-0", LeaseRecord(10, 1, 1.0))
 print("holds", flush=True)
 {textwrap.dedent(code)}
 """
             process = subprocess.Popen(
-                [sys.executable, "-c", code, path],
+                [sys.executable, "-c", code, folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -171,52 +159,22 @@ def test_neither_a_forked_child_nor_a_program_ends_or_keeps_the_lease(folder):
 
 
 def test_a_folder_that_stays_locked_is_one_clear_sentence(folder):
-    with folder.mutex(), LeaseFolder(folder.path) as other:
+    with LeaseFolder(folder):
         started = time.monotonic()
         with pytest.raises(LeaseFolderBusyError, match=r"stopped or hangs.*fuser"):
-            other.mutex(0.05).__enter__()
+            LeaseFolder(folder, 0.05).__enter__()
         assert 0.05 <= time.monotonic() - started < 5
-
-
-def test_a_file_that_a_cleaner_removed_is_made_again_for_the_next_taker_to_see(folder, caplog):
-    slot = take(folder, subject="sub-01")
-    os.set_inheritable(slot.fd, True)
-    slot.restore()
-    assert not slot.lost()
-    assert caplog.text == ""
-    (folder.path / "GPU-0.0").unlink()
-    assert slot.lost()
-    stranger = take(folder)
-    assert stranger.held.name == "GPU-0.0"
-    assert slot.lost()  # another file has the name
-    slot.restore()
-    assert "made again; another process may have got the same share" in caplog.text
-    assert names(folder) == ["GPU-0.0", "GPU-0.1"]
-    assert os.get_inheritable(slot.fd)
-    slot.release()
-    assert names(folder) == ["GPU-0.0"]
-    stranger.release()
-
-
-def test_a_folder_that_was_removed_is_made_again_by_whoever_notices(folder):
-    slot = take(folder)
-    folder.path.rename(folder.path.with_name("removed"))
-    assert names(folder) == []
-    slot.restore()
-    assert names(folder) == ["GPU-0.0"]
-    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o1777
-    slot.release()
 
 
 def test_a_file_that_another_locks_or_makes_is_not_taken(folder, monkeypatch):
     take(folder).release()
-    with (folder.path / "GPU-0.0").open() as stranger:
+    with (folder / "GPU-0.0").open() as stranger:
         fcntl.flock(stranger, fcntl.LOCK_EX)
         slot = take(folder)
         assert slot.held.name == "GPU-0.1"
         slot.release()
-    (folder.path / "wait.0").touch()
-    monkeypatch.setattr(folder, "_names", lambda kind: [])  # made after the look
+    (folder / "wait.0").touch()
+    monkeypatch.setattr(LeaseFolder, "_names", lambda *_: [])  # made after the look
     assert take(folder, "wait").held.name == "wait.1"
 
 
@@ -229,10 +187,10 @@ def test_a_file_that_another_locks_or_makes_is_not_taken(folder, monkeypatch):
         (lambda path: path.mkdir() or path.chmod(0o777), r"no sticky bit.*chmod 1777"),
     ],
 )
-def test_a_folder_in_which_leases_are_not_safe_is_refused(path, make, words):
-    make(path)
+def test_a_folder_in_which_leases_are_not_safe_is_refused(folder, make, words):
+    make(folder)
     with pytest.raises(LeaseFolderError, match=words):
-        LeaseFolder(path)
+        LeaseFolder(folder).__enter__()
 
 
 @pytest.mark.parametrize("call", ["open", "pwrite", "scandir"])
@@ -240,11 +198,11 @@ def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, c
     def refuse(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch, folder.mutex():
+    with monkeypatch.context() as patch, LeaseFolder(folder) as opened:
         patch.setattr(lease_folder.os, call, refuse)
         with pytest.raises(OctaneError, match=r"No space left.*free space") as caught:
-            folder.take("GPU-0", record())
-    assert str(folder.path) in str(caught.value)
+            opened.take("GPU-0", record())
+    assert str(folder) in str(caught.value)
     assert "--gpu-lock-dir" in str(caught.value)
     assert names(folder) == []
 
@@ -259,7 +217,7 @@ def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch):
 
     monkeypatch.setattr(lease_folder.fcntl, "flock", refuse)
     with pytest.raises(LeaseFolderError, match="must be a folder of this node"):
-        folder.mutex().__enter__()
+        LeaseFolder(folder).__enter__()
 
 
 def test_a_process_knows_itself_and_one_that_is_gone_has_no_identity():
@@ -284,12 +242,9 @@ def test_a_process_in_a_container_is_known_by_its_number_there(
     assert identity(4000) == Identity(pid, 77, os.getuid())
 
 
-def test_without_proc_the_answers_are_empty(tmp_path, monkeypatch):
+def test_without_proc_a_process_has_no_start(tmp_path, monkeypatch):
     monkeypatch.setattr(lease_folder, "PROC", tmp_path / "none")
     assert own_identity() == Identity(os.getpid(), 0, os.getuid())
-    boot_id.cache_clear()
-    assert boot_id() == ""
-    boot_id.cache_clear()
 
 
 def test_a_forked_child_of_a_killed_parent_keeps_the_lease(folder, hold):

@@ -1,6 +1,8 @@
 """Every way in which NVML fails has an answer; figures that it lacks are None."""
 
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pynvml
 import pytest
@@ -15,24 +17,29 @@ def error(code):
     return pynvml.NVMLError(code)
 
 
-class Fake:
-    """NVML with GPUs that are dicts; a value that is an error is raised."""
+UNSUPPORTED = error(pynvml.NVML_ERROR_NOT_SUPPORTED)
+GIVEN = {
+    "UUID": ("uuid", None),
+    "Name": ("name", "A40"),
+    "MigMode": ("mig", UNSUPPORTED),
+    "MemoryInfo": ("memory", None),
+    "UtilizationRates": ("rates", UNSUPPORTED),
+}
+"""By the ends of the names of NVML's functions: the key of a GPU, and its default."""
 
-    def __init__(self, *gpus):
-        self.gpus = list(gpus)
-        self.starts = 0
-        self.count: pynvml.NVMLError | None = None
-        self.init: pynvml.NVMLError | None = None
 
-    def install(self, monkeypatch):
-        def start():
-            self.starts += 1
-            if self.init is not None:
-                raise self.init
+def given(gpu, key, default):
+    value = gpu.get(key, default)
+    if isinstance(value, pynvml.NVMLError):
+        raise value
+    return value
 
-        def handle(index):
-            return self._given(self.gpus[index], "handle", self.gpus[index])
 
+@pytest.fixture
+def node(monkeypatch):
+    """Have NVML show GPUs that are dicts; a value that is an error is raised."""
+
+    def install(*gpus):
         def instance(gpu, place):
             if place >= len(gpu["instances"]):
                 raise error(pynvml.NVML_ERROR_NOT_FOUND)
@@ -40,40 +47,24 @@ class Fake:
 
         def processes(key):
             return lambda gpu: [
-                SimpleNamespace(pid=pid, usedGpuMemory=used)
-                for pid, used in self._given(gpu, key, [])
+                SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in given(gpu, key, [])
             ]
 
-        unsupported = error(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        for name, (key, default) in GIVEN.items():
+            fake = partial(given, key=key, default=default)
+            monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", fake)
         fakes = {
-            "nvmlInit": start,
-            "nvmlDeviceGetCount": lambda: (
-                self._given({"count": self.count}, "count", None) or len(self.gpus)
-            ),
-            "nvmlDeviceGetHandleByIndex": handle,
-            "nvmlDeviceGetUUID": lambda gpu: self._given(gpu, "uuid", None),
-            "nvmlDeviceGetName": lambda gpu: self._given(gpu, "name", "A40"),
-            "nvmlDeviceGetMigMode": lambda gpu: self._given(gpu, "mig", unsupported),
+            "nvmlInit": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(gpus),
+            "nvmlDeviceGetHandleByIndex": lambda index: given(gpus[index], "handle", gpus[index]),
             "nvmlDeviceGetMaxMigDeviceCount": lambda gpu: 7,
             "nvmlDeviceGetMigDeviceHandleByIndex": instance,
-            "nvmlDeviceGetMemoryInfo": lambda gpu: self._given(gpu, "memory", None),
-            "nvmlDeviceGetUtilizationRates": lambda gpu: self._given(gpu, "rates", unsupported),
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(pynvml, name, fake)
-        monkeypatch.setattr(
-            nvml,
-            "PROCESS_LISTS",
-            (processes("compute"), processes("graphics")),
-        )
-        return self
+        monkeypatch.setattr(nvml, "PROCESS_LISTS", (processes("compute"), processes("graphics")))
 
-    @staticmethod
-    def _given(gpu, key, default):
-        value = gpu.get(key, default)
-        if isinstance(value, pynvml.NVMLError):
-            raise value
-        return value
+    return install
 
 
 def a40(index, **other):
@@ -85,9 +76,9 @@ def a40(index, **other):
     }
 
 
-def test_a_gpu_is_read_with_all_its_processes(monkeypatch):
-    Fake(a40(0, compute=[(7, 2 * GB), (8, None)], graphics=[(9, 1), (7, GB)])).install(monkeypatch)
-    assert nvml.Nvml().read() == (
+def test_a_gpu_is_read_with_all_its_processes(node):
+    node(a40(0, compute=[(7, 2 * GB), (8, None)], graphics=[(9, 1), (7, GB)]))
+    assert nvml.read() == (
         Gpu(
             0, "GPU-0", "A40", 48 * GB, 40 * GB, utilisation=30,
             processes=(GpuProcess(7, 2 * GB), GpuProcess(8, None), GpuProcess(9, 1)),
@@ -107,54 +98,35 @@ def test_a_gpu_is_read_with_all_its_processes(monkeypatch):
     ],
 )
 def test_without_nvml_there_is_a_reason(monkeypatch, code, words):
-    Fake(a40(0)).install(monkeypatch).init = error(code)
+    monkeypatch.setattr(pynvml, "nvmlInit", Mock(side_effect=error(code)))
     with pytest.raises(GpusUnavailableError, match=words):
-        nvml.Nvml().read()
-
-
-def test_nvml_is_started_once_and_again_after_it_failed(monkeypatch):
-    fake = Fake(a40(0)).install(monkeypatch)
-    source = nvml.Nvml()
-    assert [len(source.read()) for _ in range(2)] == [1, 1]
-    assert fake.starts == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(fake, "count", error(pynvml.NVML_ERROR_UNINITIALIZED))
-        with pytest.raises(GpusUnavailableError, match="NVML fails"):
-            source.read()
-    assert len(source.read()) == 1
-    assert fake.starts == 2
-    # Where not one GPU answers, NVML itself may be at fault.
-    fake.gpus = [a40(0, memory=error(pynvml.NVML_ERROR_UNINITIALIZED))]
-    assert source.read()[0].fault is not None
-    source.read()
-    assert fake.starts == 3
+        nvml.read()
 
 
 @pytest.mark.parametrize("where", ["handle", "uuid", "memory", "rates", "compute"])
-def test_a_gpu_that_is_lost_has_a_fault_and_the_others_count(monkeypatch, where):
-    Fake(a40(0, **{where: error(pynvml.NVML_ERROR_GPU_IS_LOST)}), a40(1)).install(monkeypatch)
-    lost, sound = nvml.Nvml().read()
+def test_a_gpu_that_is_lost_has_a_fault_and_the_others_count(node, where):
+    node(a40(0, **{where: error(pynvml.NVML_ERROR_GPU_IS_LOST)}), a40(1))
+    lost, sound = nvml.read()
     assert lost.fault is not None
     assert "lost" in lost.fault
     assert (lost.total, lost.free, lost.index) == (0, 0, 0)
     assert sound.fault is None
 
 
-def test_figures_that_a_gpu_does_not_have_are_none(monkeypatch):
-    unsupported = error(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    Fake(a40(0, rates=unsupported, compute=unsupported, graphics=unsupported)).install(monkeypatch)
-    (gpu,) = nvml.Nvml().read()
+def test_figures_that_a_gpu_does_not_have_are_none(node):
+    node(a40(0, rates=UNSUPPORTED, compute=UNSUPPORTED, graphics=UNSUPPORTED))
+    (gpu,) = nvml.read()
     assert (gpu.utilisation, gpu.processes, gpu.fault) == (None, None, None)
 
 
-def test_a_gpu_split_by_mig_is_its_instances(monkeypatch):
+def test_a_gpu_split_by_mig_is_its_instances(node):
     instances = [
         {"uuid": f"MIG-{n}", "memory": SimpleNamespace(total=20 * GB, free=19 * GB)}
         for n in range(2)
     ]
     split = a40(0, mig=(pynvml.NVML_DEVICE_MIG_ENABLE, 1), instances=instances)
-    Fake(split, a40(1, mig=(0, 0))).install(monkeypatch)
-    first, second, whole = nvml.Nvml().read()
+    node(split, a40(1, mig=(0, 0)))
+    first, second, whole = nvml.read()
     assert (first.uuid, first.parent, first.index) == ("MIG-0", "GPU-0", 0)
     assert (second.uuid, second.total, second.utilisation) == ("MIG-1", 20 * GB, None)
     assert (whole.uuid, whole.parent, whole.index) == ("GPU-1", None, 1)

@@ -1,10 +1,11 @@
 """The one retry loop, on devices that compute with NumPy and fail on demand."""
 
 import gc
+import importlib.util
 import logging
 import sys
 import weakref
-from contextlib import contextmanager
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from octane.config.params import LeaseParameters
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run
-from octane.gpu.device import DeviceMissingError, DeviceTakenError
+from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError
 from octane.gpu.inventory import VARIABLE, simulated_uuid
 from octane.gpu.lease_folder import LeaseFolder
 
@@ -32,7 +33,6 @@ class FakeDevices:
     def __init__(self, unusable=(), taken=0, missing=None):
         self.log = []
         self.unusable, self.taken, self.missing = unusable, taken, lambda: missing
-        self.depth = 0
 
     def __call__(self, uuid):
         if uuid in self.unusable:
@@ -44,22 +44,15 @@ class FakeDevices:
                 self.taken -= 1
                 raise DeviceTakenError("cudaErrorDevicesUnavailable")
 
-        @contextmanager
-        def active():
-            self.depth += 1
-            yield
-            self.depth -= 1
-
         return SimpleNamespace(
             uuid=uuid,
             xp=np,
             open=open_it,
-            active=active,
+            active=nullcontext,
             is_out_of_memory=lambda error: isinstance(error, NoMemoryError),
             is_lost=lambda: False,
             errors=(),
             empty=lambda: self.log.append(("empty", uuid)),
-            leave=lambda: self.log.append(("leave", uuid)),
         )
 
 
@@ -112,7 +105,7 @@ def fitting(limit):
 
 def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_returned(on_gpu, tmp_path):
     def held():
-        with LeaseFolder(tmp_path / "leases") as folder, folder.mutex():
+        with LeaseFolder(tmp_path / "leases") as folder:
             return [(name, found and found.required) for name, found in folder.held(FIRST)]
 
     done = on_gpu(lambda share: (where(share), held()), batch=3)
@@ -161,11 +154,9 @@ def test_a_gpu_whose_smallest_batch_does_not_fit_is_left_for_another(on_gpu):
     done = on_gpu(work, batch=2)
     assert done.result == SECOND
     assert done.tries == [("out of memory", 2), ("out of memory", 1), ("done", 2)]
-    assert ("leave", FIRST) in done.log
-    assert ("leave", SECOND) not in done.log
 
 
-def test_a_single_gpu_is_tried_again_at_a_better_moment_in_the_same_context(on_gpu):
+def test_a_single_gpu_is_tried_again_at_a_better_moment(on_gpu):
     failures = iter([True, True, False])
 
     def work(share):
@@ -176,7 +167,6 @@ def test_a_single_gpu_is_tried_again_at_a_better_moment_in_the_same_context(on_g
     done = on_gpu(work, gpus="1x40GB")
     assert done.result == "done"
     assert done.tries == [("out of memory", 1)] * 2 + [("done", 1)]
-    assert ("leave", FIRST) not in done.log
 
 
 def test_in_the_end_auto_takes_the_cpu_with_the_whole_batch_and_gpu_is_an_error(on_gpu):
@@ -184,7 +174,6 @@ def test_in_the_end_auto_takes_the_cpu_with_the_whole_batch_and_gpu_is_an_error(
     assert done.result == 2
     in_vain = [("out of memory", 2), ("out of memory", 1)] * run.MOMENTS
     assert done.tries == [*in_vain, ("no GPU", 2), ("done", 2)]
-    assert done.log[-1] == ("leave", FIRST)
     figures = done.figures
     assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("cpu", None, True)
     assert done.metrics.device["backend"] == "cpu"
@@ -196,11 +185,9 @@ def test_in_the_end_auto_takes_the_cpu_with_the_whole_batch_and_gpu_is_an_error(
 def test_a_lost_race_at_the_context_is_tried_again_until_the_timeout(on_gpu):
     done = on_gpu(lambda share: 5, backend="gpu", gpus="1x40GB", devices=FakeDevices(taken=2))
     assert [outcome for outcome, _ in done.tries] == ["taken by another"] * 2 + ["done"]
-    assert ("leave", FIRST) not in done.log
     done = on_gpu(where, timeout=0.05, devices=FakeDevices(taken=10**9))
     assert done.result is None
     assert [outcome for outcome, _ in done.tries][-2:] == ["no GPU", "done"]
-    assert done.log[-1] == ("leave", FIRST)
     with pytest.raises(OctaneError, match=r"no GPU could be used within 0\.05 s.*--gpu-timeout"):
         on_gpu(where, backend="gpu", timeout=0.05, devices=FakeDevices(taken=10**9))
 
@@ -221,6 +208,13 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
     with pytest.raises(OctaneError, match="CuPy is not installed; install CuPy"):
         on_gpu(where, backend="gpu", devices=devices)
     assert not (tmp_path / "leases").exists()
+
+
+def test_whether_cupy_is_there_is_told_without_loading_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert str(CupyDevice.missing()).startswith("CuPy is not installed; install CuPy 13")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: sys)
+    assert CupyDevice.missing() is None
 
 
 def test_another_error_is_the_works_own(on_gpu):

@@ -1,5 +1,8 @@
 """What a run will take is decided before it, and the memory is not exceeded by what is chosen."""
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
-from octane.n4.plan import plan_n4
+from octane.n4.plan import Mesh, plan_mesh, plan_n4, shrink_factors
 from octane.store.sections import Section
 from octane.store.volumes import ArrayVolume
 
@@ -51,3 +54,80 @@ def test_thin_sections_keep_their_planes_and_their_mesh_is_not_refined_along_the
 @pytest.mark.parametrize("settings", [{"z_profile_gain": True}, {"histogram_matching": "plane"}])
 def test_planes_that_are_levelled_are_all_seen(tmp_path, settings):
     assert plan(tmp_path, (800, 900, 900), **settings).keep[0].step == 1
+
+
+# Meshes and shrink factors: as given, or as the volume carries them
+
+PATH = Path("volume.ome.zarr")
+
+
+def mesh(shape, spacing=(10.0, 10.0, 10.0), *, section=False, **settings):
+    parameters = N4Parameters.model_validate({"iterations": "auto", **settings})
+    return plan_mesh(shape, spacing, parameters, PATH, section=section)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing", "levels"),
+    [
+        # A head of 1 mm voxels has ITK's four levels.
+        ((200, 240, 220), (1000.0, 1000.0, 1000.0), (4, 4, 4)),
+        # A mouse brain at 10 um too, an axis of half a millimetre one.
+        ((50, 1100, 1000), (10.0, 10.0, 10.0), (1, 4, 4)),
+        ((1, 123, 123), (10.0, 10.0, 10.0), (1, 2, 2)),
+        # Anisotropic: the finer axis carries no finer mesh in micrometres.
+        ((20, 400, 400), (100.0, 10.0, 10.0), (1, 4, 4)),
+    ],
+)
+def test_levels_follow_from_extent_and_voxel_size(shape, spacing, levels):
+    found = mesh(shape, spacing)
+    assert found.fitting_levels == levels
+    assert found.iterations == (50,) * max(levels)
+
+
+def test_a_spline_distance_sets_the_spans_of_each_axis():
+    # 0.6, 1 and 2 mm along z, y and x.
+    found = mesh((61, 101, 201), spline_distance_mm=(0.5, 0.3, 0.2), iterations=(5,))
+    assert found.control_points == (3 + 3, 4 + 3, 4 + 3)
+
+
+def test_a_spline_distance_beyond_the_volume_is_refused_but_for_a_thin_section():
+    with pytest.raises(OctaneError, match=r"volume\.ome\.zarr.*1 mm along z.*0\.6 mm"):
+        mesh((61, 201, 201), spline_distance_mm=1)
+    assert mesh((61, 201, 201), spline_distance_mm=1, section=True).control_points == (4, 5, 5)
+    assert mesh((1, 201, 201), spline_distance_mm=1).control_points == (4, 5, 5)
+
+
+COARSE = Mesh((4, 4, 4), (50,), (1, 1, 1))
+FINE = Mesh((4, 4, 4), (50,) * 4, (4, 4, 4))
+MUCH = 10**12
+
+
+@pytest.mark.parametrize(
+    ("shape", "mesh", "depth", "most", "given", "factors"),
+    [
+        ((10, 10, 10), FINE, 10, 1, (5, 6, 7), (5, 6, 7)),
+        ((800, 900, 1000), FINE, 800, MUCH, None, (4, 4, 4)),
+        ((20, 30, 30), COARSE, 20, MUCH, None, (1, 1, 1)),
+        # Small volumes are shrunk less: of this one, factors of 2 would leave 113,460 voxels.
+        ((60, 123, 123), COARSE, 60, MUCH, None, (1, 1, 1)),
+        # Thin sections keep their planes.
+        ((1000, 900, 900), COARSE, 20, MUCH, None, (1, 4, 4)),
+    ],
+)
+def test_factors_are_as_given_or_follow_from_size_and_mesh(
+    shape, mesh, depth, most, given, factors
+):
+    assert shrink_factors(shape, [mesh], depth, most, given) == factors
+
+
+@given(st.integers(1_000, 10**9), st.tuples(*[st.integers(50, 3000)] * 3))
+def test_memory_limits_what_is_kept(most, shape):
+    factors = shrink_factors(shape, [COARSE], shape[0], most, None)
+    assert math.prod(max(1, n // f) for n, f in zip(shape, factors, strict=True)) <= most
+
+
+@pytest.mark.parametrize(
+    ("n", "s", "levels"), [(99, 100, 2), (100, 100, 3), (199, 10, 2), (200, 10, 3)]
+)
+def test_knots_of_a_derived_mesh_are_25_voxels_and_half_a_millimetre_apart(n, s, levels):
+    assert mesh((n,) * 3, (float(s),) * 3).fitting_levels == (levels,) * 3

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
 from urllib.parse import unquote, urlsplit
@@ -61,9 +62,8 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
-    """A subject whose pictures are drawn and not rendered, which takes less time."""
-    drawn = Mock(return_value=pictures.Picture(b"", 512, 512))
-    monkeypatch.setattr(pictures, "_encode", drawn)
+    """A subject whose pictures are drawn and not encoded, which takes less time."""
+    monkeypatch.setattr(pictures, "_encoded", Mock(return_value=b""))
     return Subject(tmp_path)
 
 
@@ -83,6 +83,11 @@ def test_the_page_is_well_formed(whole: Path) -> None:
     page = Page(whole)
     assert all(image["alt"].strip() for image in page.of("img"))
     assert all(cell.get("scope") in ("row", "col") for cell in page.of("th"))
+    # What scrolls is a stop of the keyboard with a name, and headings leave out no level.
+    assert all(a.get("aria-label") and a["role"] for _, a in page.tags if "tabindex" in a)
+    headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert (headings[0], headings.count(1)) == (1, 1)
+    assert all(below - above <= 1 for above, below in pairwise(headings))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     named = {a["href"].removeprefix("#") for a in page.of("a") if a["href"].startswith("#")}
@@ -151,8 +156,9 @@ def test_before_and_after_share_one_scale_and_fields_another(
     monkeypatch.setattr(pictures, "panel", panel)
     subject.n4(truth=True)
     subject.report()
-    # The cuts of the volume and its small picture come first.
-    scales = [call.args[2] for call in panel.call_args_list][4:]
+    # Those of the page; the cuts of the volume come first.
+    shown = [call for call in panel.call_args_list if "longest" not in call.kwargs]
+    scales = [call.args[2] for call in shown][3:]
     rows = [scales[k : k + 4] for k in range(0, 12, 4)]
     grey, field = rows[0][0], rows[0][2]
     assert rows == [[grey, grey, field, field]] * 3
