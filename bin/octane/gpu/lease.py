@@ -236,8 +236,10 @@ class Taker:
             own = "" if self.place is None else self.place.held.name
             earlier = [
                 record
-                for name, record in state.waiters
-                if name != own and record.since <= self.request.since and now - record.seen < ABSENT
+                for place, record in state.waiters
+                if place.name != own
+                and record.since <= self.request.since
+                and now - record.seen < ABSENT
             ]
             request = replace(self.request, seen=now, uuids=allowed)
             decision = decide(state.loads, request, earlier)
