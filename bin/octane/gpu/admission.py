@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from octane.gpu.inventory import Gpu
+from octane.gpu.inventory import Gpu, named
 from octane.gpu.lease_folder import Held, LeaseFolder, LeaseRecord
 
 CROWDED = 1.5
@@ -80,7 +80,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Decision:
-    """Outcome for a request: the GPU to take, and by UUID the obstacles on others.
+    """Outcome for a request: the GPU to take, and the obstacles on others by their names.
 
     ``possible`` is False where waiting cannot help, as no GPU that it may use is large enough.
     """
@@ -107,7 +107,7 @@ def decide(
         if obstacle is None:
             fitting.append(load)
         else:
-            reasons[load.gpu.uuid] = obstacle
+            reasons[named(load.gpu)] = obstacle
     # Spread first; then leave the GPU with more memory to those who need it.
     fitting.sort(key=lambda one: (len(one.holders), one.others, one.available, one.gpu.index))
     return Decision(

@@ -124,25 +124,25 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
         pytest.param([Load(gpu())], request(40), 0, {}, True, id="idle"),
         pytest.param(
             [Load(gpu()), Load(gpu(1, 24))], request(41, *ALL), None,
-            {"GPU-0": "has 40.0 GB in all", "GPU-1": "has 24.0 GB in all"}, False, id="too large",
+            {"GPU 0": "has 40.0 GB in all", "GPU 1": "has 24.0 GB in all"}, False, id="too large",
         ),
         pytest.param(
             [Load(gpu()), Load(gpu(1))], request(4, "GPU-7"), None, {}, False, id="not allowed",
         ),
         pytest.param(
-            [FULL], request(4, slots=2), None, {"GPU-0": "2 of 2 slots taken"}, True, id="full",
+            [FULL], request(4, slots=2), None, {"GPU 0": "2 of 2 slots taken"}, True, id="full",
         ),
         pytest.param(
-            [FULL], request(4), None, {"GPU-0": "2 leases there, 1 allowed"}, True, id="alone",
+            [FULL], request(4), None, {"GPU 0": "2 leases there, 1 allowed"}, True, id="alone",
         ),
         pytest.param(
             [Load(gpu(), (holder(4),))], request(4, slots=2), None,
-            {"GPU-0": "1 of 1 slots taken"}, True, id="alone there",
+            {"GPU 0": "1 of 1 slots taken"}, True, id="alone there",
         ),
-        pytest.param([LOST], request(4), None, {"GPU-0": "NVML reports: GPU is lost"}, True,
+        pytest.param([LOST], request(4), None, {"GPU 0": "NVML reports: GPU is lost"}, True,
                      id="a fault may pass"),
         pytest.param([LOST, Load(gpu(1))], request(4, *ALL), 1,
-                     {"GPU-0": "NVML reports: GPU is lost"}, True, id="beside a fault"),
+                     {"GPU 0": "NVML reports: GPU is lost"}, True, id="beside a fault"),
         pytest.param([Load(gpu()), Load(gpu(1))], request(4, *ALL), 0,
                      {}, True, id="first"),
         pytest.param([Load(gpu(0, 80)), Load(gpu(1, 40))], request(4, *ALL), 1,
@@ -156,7 +156,7 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
         pytest.param([Load(gpu(free=35), (holder(20, 5, slots=2),))], request(20, slots=2), 0, {},
                      True, id="as much as is to give"),
         pytest.param([Load(gpu(free=35), (holder(20, 5, slots=2),))], request(20.1, slots=2), None,
-                     {"GPU-0": "20.0 GB to give; needs 20.1 GB"}, True, id="more than is to give"),
+                     {"GPU 0": "20.0 GB to give; needs 20.1 GB"}, True, id="more than is to give"),
     ],
 )  # fmt: skip
 def test_a_decision_and_its_reasons(loads, wanted, granted, reasons, possible):
