@@ -44,7 +44,7 @@ def folder(monkeypatch):
 
 def held_names(folder):
     with LeaseFolder(folder) as opened:
-        return [name for kind in (FIRST, SECOND, "wait") for name, _ in opened.held(kind)]
+        return [held.name for kind in (FIRST, SECOND, "wait") for held in opened.held(kind)]
 
 
 def given():
@@ -59,7 +59,7 @@ HOSTILE = [
     *(
         replace(RECORD, **changed).packed()
         for changed in (
-            *({"slots": 0}, {"slots": 10**400}, {"pid": 10**400}),
+            *({"slots": 0}, {"slots": 10**400}),
             *({"required": -1}, {"required": 10**400}, {"required": 2**63}),
             *({"since": float("nan")}, {"since": 1e300}, {"seen": float("-inf")}),
         )
@@ -81,8 +81,8 @@ def test_another_users_records_are_hostile(folder):
                 os.chown(path, OTHER_USER, -1)
                 fcntl.flock(stack.enter_context(path.open()), fcntl.LOCK_EX)
             with LeaseFolder(folder) as opened:
-                assert opened.held(FIRST) == [(f"{FIRST}.0", None)]
-            assert "slot 0  unknown  pid unknown" in status(LeaseParameters())
+                assert opened.held(FIRST) == [(f"{FIRST}.0", None, os.getpid())]
+            assert f"slot 0  unknown  pid {os.getpid()}" in status(LeaseParameters())
             # His GPU is his own, and he stands before nobody in the queue.
             assert given() == f"{SECOND}.0"
 

@@ -156,17 +156,6 @@ def test_smaller_volumes_take_no_more_memory(cupy):
     assert len(set(held)) == 1
 
 
-def test_blocks_have_the_bits_of_the_whole(resampler_):
-    array = voxels(SHAPE, "f4")
-    operators = operators_of(SHAPE, FACTORS["10 over 3.5"])
-    whole = pushed(resampler_, array, operators)
-    outputs = (slice(3, 9), slice(0, 11), slice(5, whole.shape[2]))
-    parts = [axis.part(part) for axis, part in zip(operators, outputs, strict=True)]
-    block = array[tuple(taken for _, taken in parts)]
-    result = pushed(resampler_, block, [axis for axis, _ in parts], batch=2)
-    np.testing.assert_array_equal(result, whole[outputs])
-
-
 @pytest.mark.parametrize("dtype", ["f4", ">f4"])
 def test_planes_from_other_arrays_are_copied_and_stay_as_they_are(resampler_, dtype):
     array = voxels((9, 11, 13), dtype)

@@ -21,15 +21,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from octane.gpu.inventory import Gpu
-from octane.gpu.lease_folder import (
-    Held,
-    Identity,
-    LeaseFolder,
-    LeaseRecord,
-    identity,
-    own_identity,
-)
+from octane.gpu.inventory import Gpu, named
+from octane.gpu.lease_folder import Held, LeaseFolder, LeaseRecord
 
 CROWDED = 1.5
 """Free memory over the request that is asked for beside processes without a lease."""
@@ -87,7 +80,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Decision:
-    """Outcome for a request: the GPU to take, and by UUID the obstacles on others.
+    """Outcome for a request: the GPU to take, and the obstacles on others by their names.
 
     ``possible`` is False where waiting cannot help, as no GPU that it may use is large enough.
     """
@@ -114,7 +107,7 @@ def decide(
         if obstacle is None:
             fitting.append(load)
         else:
-            reasons[load.gpu.uuid] = obstacle
+            reasons[named(load.gpu)] = obstacle
     # Spread first; then leave the GPU with more memory to those who need it.
     fitting.sort(key=lambda one: (len(one.holders), one.others, one.available, one.gpu.index))
     return Decision(
@@ -169,7 +162,7 @@ class NodeState:
     """
 
     held: Mapping[str, Sequence[Held]]
-    waiters: Sequence[tuple[str, LeaseRecord]]
+    waiters: Sequence[tuple[Held, LeaseRecord]]
     loads: Sequence[Load]
     others: Mapping[str, tuple[int, ...]]
 
@@ -199,30 +192,22 @@ def node_state(folder: LeaseFolder, gpus: Sequence[Gpu]) -> NodeState:
             if slot.mark not in under
         )
         loads.append(Load(gpu, holders, len(others[gpu.uuid])))
-    queue = [(name, record) for name, record in folder.held(QUEUE) if record is not None]
+    queue = [(place, place.record) for place in folder.held(QUEUE) if place.record is not None]
     queue.sort(key=lambda place: place[1].since)
     return NodeState(held, queue, loads, others)
 
 
 def _memory(gpu: Gpu, taken: Sequence[Held]) -> tuple[dict[str, int], tuple[int, ...]]:
     """Bytes that each slot's holder uses, as far as NVML shows them, and processes without one."""
-    used: dict[Identity, int] = {}
-    strangers: list[int] = []
-    me = own_identity()
-    holders = {slot.record.identity for slot in taken if slot.record is not None}
-    for process in gpu.processes or ():
-        known = identity(process.pid)
-        if known is not None and known in holders:
-            if process.used is not None:
-                used[known] = used.get(known, 0) + process.used
-        elif known != me:
-            strangers.append(process.pid)
+    used = {process.pid: process.used for process in gpu.processes or ()}
+    holders = {os.getpid(), *(slot.pid for slot in taken)}
+    strangers = tuple(pid for pid in used if pid not in holders)
     allocated: dict[str, int] = {}
     for slot in taken:
-        if slot.record is None or slot.record.identity not in used:
+        left = used.get(slot.pid) if slot.pid is not None else None
+        if slot.pid is None or slot.record is None or left is None:
             continue
         # One process may hold several: what it uses fills them one after another.
-        left = used[slot.record.identity]
         allocated[slot.name] = min(left, slot.record.required)
-        used[slot.record.identity] = left - allocated[slot.name]
-    return allocated, tuple(strangers)
+        used[slot.pid] = left - allocated[slot.name]
+    return allocated, strangers

@@ -211,11 +211,7 @@ class Taker:
             else:
                 if decision.gpu is not None:
                     return self._lease(decision.gpu)
-                reason = "; ".join(
-                    f"{named(gpu)}: {decision.reasons[gpu.uuid]}"
-                    for gpu in gpus
-                    if gpu.uuid in decision.reasons
-                )
+                reason = "; ".join(f"{name}: {why}" for name, why in decision.reasons.items())
                 if not decision.possible:
                     large = f"no GPU has the {gigabytes(self.request.required)} required ({reason})"
                     return self._lease(None, large, fallback=True)
@@ -236,8 +232,10 @@ class Taker:
             own = "" if self.place is None else self.place.held.name
             earlier = [
                 record
-                for name, record in state.waiters
-                if name != own and record.since <= self.request.since and now - record.seen < ABSENT
+                for place, record in state.waiters
+                if place.name != own
+                and record.since <= self.request.since
+                and now - record.seen < ABSENT
             ]
             request = replace(self.request, seen=now, uuids=allowed)
             decision = decide(state.loads, request, earlier)

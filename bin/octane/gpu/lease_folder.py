@@ -32,6 +32,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ from octane.core.errors import OctaneError
 
 log = logging.getLogger(__name__)
 
-PROC = Path("/proc")
+LOCKS = Path("/proc/locks")
 SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OWN_FILE = 0o644
@@ -67,38 +68,6 @@ class LeaseFolderBusyError(LeaseFolderError):
     """Another process keeps the lease folder locked."""
 
 
-class Identity(NamedTuple):
-    """Process: PID in its own PID namespace, start in clock ticks since boot, and user.
-
-    PIDs are used again and differ between containers. The start is the same in every namespace, so
-    a lease that was taken in a container is matched with the process that NVML shows on the host.
-    """
-
-    pid: int
-    start: int
-    uid: int
-
-
-def identity(pid: int) -> Identity | None:
-    """Identity of a process by its PID as this process sees it; None where /proc has none."""
-    folder = PROC / str(pid)
-    try:
-        stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        status = (folder / "status").read_text(encoding="utf-8", errors="replace")
-        uid = folder.stat().st_uid
-    except OSError:
-        return None
-    # The name stands in brackets and may hold brackets and blanks itself.
-    start = stat.rpartition(")")[2].split()[19]
-    inner = re.search(r"^NSpid:.*?(\d+)\s*$", status, re.MULTILINE)
-    return Identity(int(inner[1]) if inner else pid, int(start), uid)
-
-
-def own_identity() -> Identity:
-    """Identity of the running process; its start is 0 where /proc has none."""
-    return identity(os.getpid()) or Identity(os.getpid(), 0, os.getuid())
-
-
 @dataclass(frozen=True)
 class LeaseRecord:
     """Content of a lease or of a place in the queue.
@@ -115,14 +84,7 @@ class LeaseRecord:
     subject: str = ""
     seen: float = 0.0
     uuids: tuple[str, ...] = ()
-    pid: int = field(default_factory=lambda: own_identity().pid)
-    start: int = field(default_factory=lambda: own_identity().start)
     uid: int = field(default_factory=os.getuid)
-
-    @property
-    def identity(self) -> Identity:
-        """Process that uses the GPU."""
-        return Identity(self.pid, self.start, self.uid)
 
     @property
     def user(self) -> str:
@@ -151,23 +113,25 @@ class LeaseRecord:
                 subject="".join(c if c.isprintable() else "?" for c in subject[:LONGEST_SUBJECT]),
                 seen=float(found["seen"]),
                 uuids=tuple(str(uuid) for uuid in found["uuids"]),
-                pid=int(found["pid"]),
-                start=int(found["start"]),
                 uid=uid,
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
-        counts = (record.required, record.slots - 1, record.pid, record.start)
+        counts = (record.required, record.slots - 1)
         moments = (abs(record.since), abs(record.seen))
         sound = all(0 <= n < MOST for n in counts) and all(t < LATEST for t in moments)
         return record if sound else None
 
 
 class Held(NamedTuple):
-    """Name of a locked file, and its content; None where it is unreadable."""
+    """Name of a locked file, its content, and the PID of the process that locked it.
+
+    The content is None where it is unreadable, the PID where the kernel does not show it.
+    """
 
     name: str
     record: LeaseRecord | None
+    pid: int | None
 
     @property
     def mark(self) -> str:
@@ -191,7 +155,7 @@ class Locked:
     @property
     def held(self) -> Held:
         """Lease as others see it."""
-        return Held(self.name, self.record)
+        return Held(self.name, self.record, self.owner)
 
     def write(self, record: LeaseRecord) -> None:
         """Write the content, in one piece."""
@@ -256,8 +220,20 @@ class LeaseFolder:
                 if fd is not None and not _lock(fd):
                     status, content = os.fstat(fd), os.pread(fd, RECORD_SIZE, 0)
                     record = LeaseRecord.unpacked(content, status.st_uid)
-                    found.setdefault(status.st_ino, Held(name, record))
+                    pid = self._lockers.get(status.st_ino)
+                    found.setdefault(status.st_ino, Held(name, record, pid))
         return list(found.values())
+
+    @cached_property
+    def _lockers(self) -> dict[int, int]:
+        """PIDs, as this process sees them, of all that locked files, by the files' inodes."""
+        try:
+            rows = [row.split() for row in LOCKS.read_text(encoding="utf-8").splitlines()]
+        except OSError:
+            return {}
+        # Number, kind, two words on it, PID, and two numbers of a device with the inode.
+        locks = [row for row in rows if row[1] == "FLOCK"]
+        return {int(row[5].rpartition(":")[2]): int(row[4]) for row in locks}
 
     def take(self, kind: str, record: LeaseRecord) -> Locked:
         """Lock the first own file of a kind that is free, or a new one."""

@@ -13,7 +13,7 @@ from octane.core.errors import OctaneError
 from octane.gpu.admission import gigabytes, node_state
 from octane.gpu.inventory import GpusUnavailableError, named, visible
 from octane.gpu.lease import ABSENT, default_folder, lease, read_gpus
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
+from octane.gpu.lease_folder import Held, LeaseFolder
 
 if TYPE_CHECKING:
     # Leases can be used where pydantic is not installed.
@@ -42,8 +42,7 @@ def status(sharing: LeaseParameters) -> str:
         hidden = "" if gpu in allowed else ", hidden by CUDA_VISIBLE_DEVICES"
         lines += [f"{named(gpu)}  {gpu.name}  {gpu.uuid}", f"  {shown}{busy}{hidden}"]
         lines += [
-            f"  slot {held.name.rpartition('.')[2]}  {_who(held.record)}"
-            for held in state.held[gpu.uuid]
+            f"  slot {held.name.rpartition('.')[2]}  {_who(held)}" for held in state.held[gpu.uuid]
         ]
         lines += [
             f"  other   pid {process.pid}  "
@@ -51,19 +50,20 @@ def status(sharing: LeaseParameters) -> str:
             for process in gpu.processes or ()
             if process.pid in state.others[gpu.uuid]
         ]
-    for place, (_, record) in enumerate(state.waiters, start=1):
+    for number, (place, record) in enumerate(state.waiters, start=1):
         stopped = ", stopped" if time.monotonic() - record.seen >= ABSENT else ""
-        lines.append(f"waiting {place}  {_who(record)}{stopped}")
+        lines.append(f"waiting {number}  {_who(place)}{stopped}")
     return "\n".join([*lines, ""])
 
 
-def _who(record: LeaseRecord | None) -> str:
-    """Describe a holder or a waiter; None where its file cannot be read."""
+def _who(held: Held) -> str:
+    """Describe a holder or a waiter."""
+    record, pid = held.record, f"pid {'unknown' if held.pid is None else held.pid}"
     if record is None:
-        return "unknown  pid unknown"
+        return f"unknown  {pid}"
     subject = f"  {record.subject}" if record.subject else ""
     waited = timedelta(seconds=round(time.monotonic() - record.since))
-    return f"{record.user}  pid {record.pid}{subject}  {gigabytes(record.required)}  {waited}"
+    return f"{record.user}  {pid}{subject}  {gigabytes(record.required)}  {waited}"
 
 
 def run_on_share(

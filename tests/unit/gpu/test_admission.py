@@ -4,7 +4,6 @@ import os
 
 import pytest
 
-from octane.gpu import admission
 from octane.gpu.admission import (
     BUSY,
     CROWDED,
@@ -17,7 +16,7 @@ from octane.gpu.admission import (
     node_state,
 )
 from octane.gpu.inventory import Gpu, GpuProcess
-from octane.gpu.lease_folder import Identity, LeaseFolder, LeaseRecord
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
 
 GB = 10**9
 MIG, SLOT = "MIG-GPU-1/2/0", "MIG-GPU-1_2_0"  # as old drivers name it
@@ -43,21 +42,22 @@ def shown(processes=()):
     return Gpu(0, MIG, "A40", 100, 50, processes=listed)
 
 
-def held_by(pid, start=1, required=30, since=1.0, slots=3):
-    return LeaseRecord(required, slots, since, pid=pid, start=start)
+def held_by(pid, required=30, since=1.0):
+    return pid, LeaseRecord(required, 3, since)
 
 
 @pytest.fixture
 def account(tmp_path, monkeypatch):
-    """State of a node with leases and waiters; all processes have started at 1."""
-    taken = []
-    monkeypatch.setattr(admission, "identity", lambda pid: Identity(pid, 1, os.getuid()))
-    monkeypatch.setattr(admission, "own_identity", lambda: Identity(os.getpid(), 1, os.getuid()))
+    """State of a node with leases and waiters, each the record of a process."""
+    taken, pids = [], {}
+    monkeypatch.setattr(LeaseFolder, "_lockers", pids)
 
-    def look(gpu, *records, waiters=()):
+    def look(gpu, *leases, waiters=()):
         with LeaseFolder(tmp_path / "leases") as folder:
-            taken.extend(folder.take(SLOT, record) for record in records)
-            taken.extend(folder.take(QUEUE, record) for record in waiters)
+            for kind, owned in ((SLOT, leases), (QUEUE, waiters)):
+                for pid, record in owned:
+                    taken.append(folder.take(kind, record))
+                    pids[os.fstat(taken[-1].fd).st_ino] = pid
             return node_state(folder, [gpu])
 
     yield look
@@ -69,8 +69,8 @@ def account(tmp_path, monkeypatch):
     ("processes", "records", "allocated", "others", "available"),
     [
         ([(50, 10)], [held_by(50)], [10], (), 30),
-        # The PID is used again.
-        ([(50, 10)], [held_by(50, start=0)], [None], (50,), 20),
+        # The kernel does not show who it is.
+        ([(50, 10)], [held_by(None)], [None], (50,), 20),
         # No credit beyond the promise.
         ([(50, 45)], [held_by(50), held_by(51)], [30, None], (), 20),
         # One process with two leases.
@@ -92,31 +92,25 @@ def test_the_account_of_a_gpu(account, processes, records, allocated, others, av
 
 
 def test_a_lease_without_a_readable_record_is_closed_to_others(account):
-    (load,) = account(shown(), LeaseRecord(-1, 3, 1.0)).loads
+    (load,) = account(shown(), held_by(50, required=-1)).loads
     assert [holder.slots for holder in load.holders] == [1]
-
-
-def test_a_record_that_names_another_users_process_gets_nothing_of_it(account, monkeypatch):
-    monkeypatch.setattr(admission, "identity", lambda pid: Identity(pid, 1, os.getuid() + 1))
-    state = account(shown([(50, 10)]), held_by(50, required=0))
-    assert state.others[MIG] == (50,)
 
 
 def test_the_lease_that_a_command_runs_under_does_not_stand_in_its_way(account, monkeypatch):
     outer = held_by(50)
     assert len(account(shown(), outer, held_by(51)).loads[0].holders) == 2
-    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{Held(f'{SLOT}.0', outer).mark}")
+    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{Held(f'{SLOT}.0', *outer[::-1]).mark}")
     state = account(shown())
     assert len(state.loads[0].holders) == 1
     assert len(state.held[MIG]) == 2
     # An earlier lease of the same file gives nothing.
-    monkeypatch.setenv(HELD, Held(f"{SLOT}.0", held_by(50, since=0.5)).mark)
+    monkeypatch.setenv(HELD, Held(f"{SLOT}.0", *held_by(50, since=0.5)[::-1]).mark)
     assert len(account(shown()).loads[0].holders) == 2
 
 
 def test_waiters_come_in_the_order_of_their_arrival(account):
     state = account(shown(), waiters=[held_by(5, since=3.0), held_by(6, since=1.0)])
-    assert [record.pid for _, record in state.waiters] == [6, 5]
+    assert [place.pid for place, _ in state.waiters] == [6, 5]
 
 
 ALL = ("GPU-0", "GPU-1")
@@ -130,25 +124,25 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
         pytest.param([Load(gpu())], request(40), 0, {}, True, id="idle"),
         pytest.param(
             [Load(gpu()), Load(gpu(1, 24))], request(41, *ALL), None,
-            {"GPU-0": "has 40.0 GB in all", "GPU-1": "has 24.0 GB in all"}, False, id="too large",
+            {"GPU 0": "has 40.0 GB in all", "GPU 1": "has 24.0 GB in all"}, False, id="too large",
         ),
         pytest.param(
             [Load(gpu()), Load(gpu(1))], request(4, "GPU-7"), None, {}, False, id="not allowed",
         ),
         pytest.param(
-            [FULL], request(4, slots=2), None, {"GPU-0": "2 of 2 slots taken"}, True, id="full",
+            [FULL], request(4, slots=2), None, {"GPU 0": "2 of 2 slots taken"}, True, id="full",
         ),
         pytest.param(
-            [FULL], request(4), None, {"GPU-0": "2 leases there, 1 allowed"}, True, id="alone",
+            [FULL], request(4), None, {"GPU 0": "2 leases there, 1 allowed"}, True, id="alone",
         ),
         pytest.param(
             [Load(gpu(), (holder(4),))], request(4, slots=2), None,
-            {"GPU-0": "1 of 1 slots taken"}, True, id="alone there",
+            {"GPU 0": "1 of 1 slots taken"}, True, id="alone there",
         ),
-        pytest.param([LOST], request(4), None, {"GPU-0": "NVML reports: GPU is lost"}, True,
+        pytest.param([LOST], request(4), None, {"GPU 0": "NVML reports: GPU is lost"}, True,
                      id="a fault may pass"),
         pytest.param([LOST, Load(gpu(1))], request(4, *ALL), 1,
-                     {"GPU-0": "NVML reports: GPU is lost"}, True, id="beside a fault"),
+                     {"GPU 0": "NVML reports: GPU is lost"}, True, id="beside a fault"),
         pytest.param([Load(gpu()), Load(gpu(1))], request(4, *ALL), 0,
                      {}, True, id="first"),
         pytest.param([Load(gpu(0, 80)), Load(gpu(1, 40))], request(4, *ALL), 1,
@@ -162,7 +156,7 @@ LOST = Load(Gpu(0, "GPU-0", "?", 0, 0, fault="GPU is lost"))
         pytest.param([Load(gpu(free=35), (holder(20, 5, slots=2),))], request(20, slots=2), 0, {},
                      True, id="as much as is to give"),
         pytest.param([Load(gpu(free=35), (holder(20, 5, slots=2),))], request(20.1, slots=2), None,
-                     {"GPU-0": "20.0 GB to give; needs 20.1 GB"}, True, id="more than is to give"),
+                     {"GPU 0": "20.0 GB to give; needs 20.1 GB"}, True, id="more than is to give"),
     ],
 )  # fmt: skip
 def test_a_decision_and_its_reasons(loads, wanted, granted, reasons, possible):

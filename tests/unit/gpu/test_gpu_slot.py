@@ -73,7 +73,7 @@ def ended(slot):
 
 def held(tmp_path):
     with LeaseFolder(tmp_path / "leases") as folder:
-        return [name for kind in (FIRST, SECOND) for name, _ in folder.held(kind)]
+        return [held.name for kind in (FIRST, SECOND) for held in folder.held(kind)]
 
 
 def test_a_command_runs_with_the_gpu_and_its_exit_code_is_passed_on(ended, tmp_path):

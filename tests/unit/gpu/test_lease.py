@@ -69,7 +69,7 @@ def a40(free=40, **other):
 def held_names(folder):
     with LeaseFolder(folder) as opened:
         kinds = (FIRST, SECOND, "wait")
-        return [name for kind in kinds for name, _ in opened.held(kind)]
+        return [held.name for kind in kinds for held in opened.held(kind)]
 
 
 def refused(words, *arguments, **more):

@@ -18,13 +18,10 @@ from octane.core.errors import OctaneError
 from octane.gpu import lease_folder
 from octane.gpu.lease_folder import (
     RECORD_SIZE,
-    Identity,
     LeaseFolder,
     LeaseFolderBusyError,
     LeaseFolderError,
     LeaseRecord,
-    identity,
-    own_identity,
 )
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -50,7 +47,7 @@ def take(folder, kind="GPU-0", **other):
 
 def names(folder, kind="GPU-0"):
     with LeaseFolder(folder) as opened:
-        return [name for name, _ in opened.held(kind)]
+        return [held.name for held in opened.held(kind)]
 
 
 def test_the_folder_is_for_all_users_and_a_file_for_its_holder_whatever_the_umask(folder):
@@ -207,10 +204,6 @@ def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, c
     assert names(folder) == []
 
 
-# A name that no parser by blanks survives.
-STAT = "{pid} (a) b (c) S {parent} 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 {start} 1 1 1\n"
-
-
 def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -220,31 +213,13 @@ def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch):
         LeaseFolder(folder).__enter__()
 
 
-def test_a_process_knows_itself_and_one_that_is_gone_has_no_identity():
-    assert identity(os.getpid()) == own_identity()
-    assert (own_identity().pid, own_identity().uid) == (os.getpid(), os.getuid())
-    assert own_identity().start > 0
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    assert identity(child.pid) is None
-
-
-@pytest.mark.parametrize(("namespaces", "pid"), [("4000\t12\t5", 5), ("4000", 4000), (None, 4000)])
-def test_a_process_in_a_container_is_known_by_its_number_there(
-    tmp_path, monkeypatch, namespaces, pid
-):
-    process = tmp_path / "4000"
-    process.mkdir()
-    (process / "stat").write_text(STAT.format(pid=4000, parent=1, start=77))
-    inner = "" if namespaces is None else f"NSpid:\t{namespaces}\n"
-    (process / "status").write_text(f"Name:\ta\n{inner}Threads:\t1\n")
-    monkeypatch.setattr(lease_folder, "PROC", tmp_path)
-    assert identity(4000) == Identity(pid, 77, os.getuid())
-
-
-def test_without_proc_a_process_has_no_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(lease_folder, "PROC", tmp_path / "none")
-    assert own_identity() == Identity(os.getpid(), 0, os.getuid())
+def test_the_kernel_says_who_holds_a_lease_as_far_as_it_shows_it(folder, hold, monkeypatch):
+    holder = hold("sys.stdin.readline()")
+    with LeaseFolder(folder) as opened:
+        assert [held.pid for held in opened.held("GPU-0")] == [holder.pid]
+    monkeypatch.setattr(lease_folder, "LOCKS", folder / "none")
+    with LeaseFolder(folder) as opened:
+        assert [held.pid for held in opened.held("GPU-0")] == [None]
 
 
 def test_a_forked_child_of_a_killed_parent_keeps_the_lease(folder, hold):

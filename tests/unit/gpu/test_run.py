@@ -106,7 +106,9 @@ def fitting(limit):
 def test_work_runs_on_the_gpu_with_a_lease_and_the_pool_is_returned(on_gpu, tmp_path):
     def held():
         with LeaseFolder(tmp_path / "leases") as folder:
-            return [(name, found and found.required) for name, found in folder.held(FIRST)]
+            return [
+                (held.name, held.record and held.record.required) for held in folder.held(FIRST)
+            ]
 
     done = on_gpu(lambda share: (where(share), held()), batch=3)
     assert done.result == (FIRST, [(f"{FIRST}.0", run.CONTEXT_BYTES + 3 * GB)])
