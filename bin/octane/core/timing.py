@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from heapq import heappush, heappushpop
 from threading import Lock, current_thread, local, main_thread
-from types import ModuleType
 from typing import NamedTuple
 
 MOST = 512
@@ -62,18 +61,10 @@ BOUNDS_ON_GPU = {
 """Those that differ where a GPU computes."""
 
 _here = local()
-
-
-def _load_nvtx() -> ModuleType | None:
-    """Load NVTX where a profiler listens; elsewhere loading it would only cost time."""
-    if not os.environ.get(PROFILED):
-        return None
-    import nvtx
-
-    return nvtx
-
-
-_nvtx = _load_nvtx()
+_nvtx = None
+if os.environ.get(PROFILED):
+    # A profiler listens; elsewhere loading it would only cost time.
+    import nvtx as _nvtx
 
 
 def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
