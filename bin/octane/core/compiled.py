@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import cache, partial, update_wrapper
 from itertools import count
 from pathlib import Path
+from struct import Struct
 from types import FunctionType
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
 
@@ -46,12 +47,12 @@ _registrations: list[Callable[[], object]] = []
 _modules: set[str] = set()
 
 NUMBERS = {
-    "void": ("", ctypes.c_void_p),
-    "int64": ("i64", ctypes.c_int64),
-    "float32": ("float", ctypes.c_float),
-    "float64": ("double", ctypes.c_double),
+    "void": (ctypes.c_void_p, "ptr", "q"),
+    "int64": (ctypes.c_int64, "i64", "q"),
+    "float32": (ctypes.c_float, "float", "f4x"),
+    "float64": (ctypes.c_double, "double", "d"),
 }
-"""Numbers that kernels take and return: the type's name in LLVM's language, and C's type."""
+"""Numbers that kernels take and return: types of C and LLVM, and eight bytes as of struct."""
 
 # float32 numbers of a vector: a row of a small grid has few, and a loop costs more than such work.
 LANES = 16
@@ -132,27 +133,43 @@ class Kernel(Generic[P, R]):
         # "void", "int64" or "UniTuple(float64, 5)".
         several = self._result.startswith("UniTuple")
         words = re.findall(r"\w+", self._result)
-        result = NUMBERS[words[several]][1] * int(words[2] if several else 1)
-        taken = [ctypes.py_object if axes else NUMBERS[name][1] for name, axes in self._types]
-        entry = ctypes.CFUNCTYPE(ctypes.c_int, result, *taken)(self._library[ENTRY])
-        arrays = [(i, np.dtype(name), axes) for i, (name, axes) in enumerate(self._types) if axes]
+        result = NUMBERS[words[several]][0] * int(words[2] if several else 1)
+        entry = ctypes.CFUNCTYPE(ctypes.c_int, result, ctypes.c_char_p)(self._library[ENTRY])
+        types = [(np.dtype(name), axes) for name, axes in self._types]
+        pack = Struct("=" + "".join(NUMBERS[name][2] for name in self._words())).pack
 
         def bind(*args):
-            for i, dtype, axes in arrays:
-                array = args[i]
-                if array.dtype != dtype or array.ndim != axes or not array.flags.carray:
+            found, given = result(), []
+            for i, (value, (dtype, axes)) in enumerate(zip(args, types, strict=True)):
+                if not axes:
+                    given.append(value)
+                    continue
+                if value.dtype != dtype or value.ndim != axes or not value.flags.carray:
                     raise TypeError(f"{self.name} takes {self.signature}; see argument {i}.")
-            found = result()
+                data = value.__array_interface__["data"][0]
+                given += (0, 0, value.size, value.itemsize, data)
+                given += value.shape + value.strides
+            packed = pack(*given)
 
-            def run():
+            def run(_in_use=args):
                 # The one error that a kernel can have.
-                if entry(found, *args):
+                if entry(found, packed):
                     raise MemoryError
                 return tuple(found) if several else found[0]
 
             return run
 
         return cast("Callable[P, Callable[[], R]]", bind)
+
+    def _words(self) -> list[str]:
+        """Types of what numba's function takes, each in eight bytes.
+
+        Of an array these are owner and parent (none), the number of its elements, their bytes, the
+        data, and each axis' length and step.
+        """
+        whole = ["void", "void", "int64", "int64", "void"]
+        taken = ((*whole, *["int64"] * 2 * axes) if axes else [name] for name, axes in self._types)
+        return [name for names in taken for name in names]
 
     def _sources(self) -> list[bytes]:
         """Contents of the files that the loops' functions stand in."""
@@ -214,7 +231,7 @@ class Kernel(Generic[P, R]):
         made.compile(self.signature)
         [(types, compiled)] = made.overloads.items()
         module = llvm.parse_assembly(made.inspect_llvm(types))
-        entry = _entry(compiled.fndesc.llvm_func_name, self._types)  # ty: ignore
+        entry = _entry(compiled.fndesc.llvm_func_name, self._words())  # ty: ignore
         module.link_in(llvm.parse_assembly(MEMORY + entry))
         triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()
         target = llvm.Target.from_triple(triple)
@@ -222,46 +239,24 @@ class Kernel(Generic[P, R]):
         return machine.emit_object(module)
 
 
-def _entry(kernel: str, types: list[tuple[str, int]]) -> str:
-    """A function in LLVM's language that calls numba's function with arrays of NumPy.
-
-    numba passes owner and parent of an array (none), number and bytes of its elements, the data,
-    and each axis' length and step. They are read from the array's struct, which NumPy has made
-    public: the data stand at byte 16, pointers to the lengths and steps at 32 and 40.
-    """
-    taken, given, lines = ["ptr %result"], ["ptr %result", "ptr %error"], []
-
-    def load(kind: str, base: str, offset: int) -> str:
-        value = f"{base}.{offset}"
-        lines.append(f"{value}.place = getelementptr i8, ptr {base}, i64 {offset}")
-        lines.append(f"{value} = load {kind}, ptr {value}.place")
-        return value
-
-    for i, (name, axes) in enumerate(types):
-        own, count = f"%argument{i}", "1"
-        if not axes:
-            taken.append(f"{NUMBERS[name][0]} {own}")
-            given.append(taken[-1])
-            continue
-        taken.append(f"ptr {own}")
-        data, *pointers = (load("ptr", own, offset) for offset in (16, 32, 40))
-        lengths, steps = ([load("i64", p, 8 * axis) for axis in range(axes)] for p in pointers)
-        for length in lengths:
-            lines.append(f"{length}.count = mul i64 {count}, {length}")
-            count = f"{length}.count"
-        size = int(re.sub(r"\D", "", name)) // 8
-        given += ["ptr null", "ptr null", f"i64 {count}", f"i64 {size}", f"ptr {data}"]
-        given += [f"i64 {word}" for word in lengths + steps]
-    body = "\n".join(lines)
-    return f"""
-declare i32 @{kernel}({", ".join(word.split()[0] for word in given)})
-define i32 @{ENTRY}({", ".join(taken)}) {{
-%error = alloca ptr
-{body}
-%status = call i32 @{kernel}({", ".join(given)})
-ret i32 %status
-}}
-"""
+def _entry(kernel: str, words: list[str]) -> str:
+    """A function in LLVM's language that calls numba's with what stands in memory."""
+    types = [NUMBERS[name][1] for name in words]
+    loads = [
+        f"%p{i} = getelementptr i64, ptr %given, i64 {i}\n%v{i} = load {kind}, ptr %p{i}"
+        for i, kind in enumerate(types)
+    ]
+    taken = ", ".join(f"{kind} %v{i}" for i, kind in enumerate(types))
+    return "\n".join(
+        [
+            f"declare i32 @{kernel}({', '.join(['ptr', 'ptr', *types])})",
+            f"define i32 @{ENTRY}(ptr %result, ptr %given) {{",
+            "%error = alloca ptr",
+            *loads,
+            f"%status = call i32 @{kernel}(ptr %result, ptr %error, {taken})",
+            "ret i32 %status\n}",
+        ]
+    )
 
 
 @cache
