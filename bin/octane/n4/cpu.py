@@ -24,7 +24,7 @@ from octane.core.compiled import LANES
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Moments, Steps
-from octane.n4.sharpening import Sharpening
+from octane.n4.sharpening import Sharpener, Sharpening
 
 NONE = np.empty(0, np.int32)
 NO_WEIGHTS = np.empty(0, np.float32)
@@ -47,6 +47,8 @@ class CompiledSteps(Steps):
         self._range = super()._extrema()
         self._cut()
         self._histogram_cells = np.empty(2 * (sharpening.bins + 1), np.int64)
+        counted, shares = self._histogram_cells.reshape(2, -1)[:, : sharpening.bins]
+        self._sharpener = Sharpener(counted, shares, sharpening)
         self._scale = np.empty(2, np.float32)
         self._table = np.empty((sharpening.bins, 2), np.float32)
         self._team = np.zeros(24, np.int64)
@@ -167,6 +169,12 @@ class CompiledSteps(Steps):
         self._work(kernels.COUNT)
         counted, shares = self._histogram_cells.reshape(2, -1)
         return counted, shares
+
+    def _sharpen(
+        self, counted: np.ndarray, shares: np.ndarray, low: float, slope: float
+    ) -> np.ndarray:
+        # In the memory of the last histogram.
+        return self._sharpener(low, slope)
 
     def _fit(self, table: np.ndarray) -> np.ndarray:
         # Value and step of a bin side by side, to be looked up as one number.

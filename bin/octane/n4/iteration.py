@@ -148,7 +148,12 @@ class Steps:
         # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
         stray = bool(min(rest, first) < low or (high - low) / slope > np.float32(bins - 1))
         counted, shares = self._histogram(low, slope, stray)
-        return sharpen(counted[:bins], shares[:bins], float(low), float(slope), self.sharpening)
+        return self._sharpen(counted[:bins], shares[:bins], float(low), float(slope))
+
+    def _sharpen(
+        self, counted: np.ndarray, shares: np.ndarray, low: float, slope: float
+    ) -> np.ndarray:
+        return sharpen(counted, shares, low, slope, self.sharpening)
 
     def _extrema(self) -> tuple[np.float32, np.float32]:
         """Smallest u, the first left out (infinite if it is the only one), and the largest."""

@@ -46,13 +46,29 @@ def sharpen(
     ndarray, float32, (bins, 2)
         The value, and the difference to the next one; on the host.
     """
-    squares, roots = _padded(options.bins)
-    width = options.fwhm / slope
-    gaussian = np.exp((-4 * math.log(2) / width**2) * squares)
-    gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
-    work, table = np.empty((4, 2 * len(squares) - 2)), np.empty((options.bins, 2), np.float32)
-    _expect(counted, shares, gaussian, low, slope, options.noise, roots, work, table)
-    return table
+    return Sharpener(counted, shares, options)(low, slope)
+
+
+class Sharpener:
+    """:func:`sharpen` for histograms that come one after the other in the same memory."""
+
+    def __init__(self, counted: np.ndarray, shares: np.ndarray, options: Sharpening) -> None:
+        self._fwhm = options.fwhm
+        self._squares, roots = _padded(options.bins)
+        self._gaussian, self._scale = np.empty_like(self._squares), np.empty(2)
+        self._table = np.empty((options.bins, 2), np.float32)
+        work = np.empty((4, 2 * len(self._squares) - 2))
+        histogram = counted, shares, self._gaussian, self._scale, options.noise
+        self._fill = _expect.bound(*histogram, roots, work, self._table)
+
+    def __call__(self, low: float, slope: float) -> np.ndarray:
+        """Return the table, which the next call fills again."""
+        width = self._fwhm / slope
+        np.exp((-4 * math.log(2) / width**2) * self._squares, out=self._gaussian)
+        self._gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
+        self._scale[:] = low, slope
+        self._fill()
+        return self._table
 
 
 def padded_size(bins: int) -> int:
@@ -207,7 +223,7 @@ def backward(work: np.ndarray, row: int, spare: int, roots: np.ndarray) -> int:
 
 
 @compiled(
-    "void(int64[::1], int64[::1], float64[::1], float64, float64, float64, float64[:, ::1],"
+    "void(int64[::1], int64[::1], float64[::1], float64[::1], float64, float64[:, ::1],"
     " float64[:, ::1], float32[:, ::1])",
     allocates=False,
 )
@@ -215,14 +231,14 @@ def _expect(
     counted: np.ndarray,
     shares: np.ndarray,
     gaussian: np.ndarray,
-    low: float,
-    slope: float,
+    scale: np.ndarray,
     noise: float,
     roots: np.ndarray,
     work: np.ndarray,
     table: np.ndarray,
 ) -> None:
     """Fill the table of :func:`sharpen`; `work` is scratch, (4, padded bins)."""
+    low, slope = scale[0], scale[1]
     size, bins = work.shape[1], len(table)
     half, offset = size // 2, (size - bins) // 2
     work[0, 0], work[0, half] = gaussian[0], gaussian[half]
