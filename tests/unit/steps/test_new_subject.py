@@ -46,7 +46,7 @@ def known(write_mosaic, tmp_path):
 
 def settings(source, **given):
     wishes = Wishes.model_validate(given)
-    return settings_of("sub", source, Path("/results"), survey(source, wishes), wishes)
+    return settings_of("sub", source, *survey(source, wishes), wishes)
 
 
 def test_what_the_data_do_not_tell_is_asked_for(data):
@@ -287,7 +287,7 @@ def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
         survey(tmp_path / "data", Wishes())
     lines = str(caught.value).splitlines()
     assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
-    first = survey(tmp_path / "data", Wishes(input_unit="millimeter")).volumes[0]
+    first = survey(tmp_path / "data", Wishes(input_unit="millimeter"))[1][0]
     assert first.grid.spacing == (1e4, 1e4, 1e4)
 
 
