@@ -1,6 +1,7 @@
-"""Errors of pydantic as sentences for the person who gave the parameters."""
+"""What a person gave: errors of pydantic as sentences, names and paths that cannot be used."""
 
 import re
+import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -43,6 +44,12 @@ def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag
             lines.append(f"{flag} is {shown!r}: {words}.")
     # Each wrong member of a list is a separate problem with the same words.
     return list(dict.fromkeys(lines))
+
+
+def is_subject_name(name: str) -> bool:
+    """Tell whether a name can be a folder and part of file names, also in a shell's command."""
+    signs = all(unicodedata.category(sign)[0] in "LMN" or sign in " ._()-" for sign in name)
+    return bool(name) and signs and name[0] not in ".-"
 
 
 def place_of(error: ValidationError) -> str:

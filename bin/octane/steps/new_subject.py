@@ -18,10 +18,9 @@ from typing import cast
 import numpy as np
 
 from octane.config.params import ESTIMATE, StitchParameters, Wishes
-from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
-from octane.config.validation import unlinkable
+from octane.config.validation import is_subject_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
@@ -29,6 +28,7 @@ from octane.core.records import SHADING
 from octane.core.units import format_bytes
 from octane.gpu.inventory import GpuReader, GpusUnavailableError, visible
 from octane.gpu.lease import gpu_reader
+from octane.steps.cohort import read_samplesheet, separator_of
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
 from octane.store.sections import gaps, listed, number_of
@@ -319,20 +319,21 @@ def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
 
 def _before(sheet: Path, row: Mapping[str, str]) -> tuple[str, list[str]]:
     """Text and columns of the sheet, if the row fits it; no columns where it is still empty."""
-    found = read_samplesheet(sheet, may_be_empty=True)
-    if found.problems:
-        raise OctaneError("\n".join(found.problems))
-    for other in found.rows:
-        if other.cells.get("subject", "").casefold() == row["subject"].casefold():
-            raise OctaneError(
-                f"{found.where(other.line)}: the subject {row['subject']} is there already; "
-                "correct that row, or give another --name."
+    found = read_samplesheet(sheet, str(sheet))
+    for line, other in found.rows:
+        if other.get("subject", "").casefold() == row["subject"].casefold():
+            found.problem(
+                line,
+                f"the subject {row['subject']} is there already; correct that row, or give another "
+                "--name.",
             )
     lacking = [name for name in row if name not in found.columns]
     if found.columns and lacking:
-        raise OctaneError(
+        found.problems.append(
             f"{sheet} has no column {', '.join(lacking)}; add it to the first line, and a "
             "separator to the others."
         )
+    if found.problems:
+        raise OctaneError("\n".join(found.problems))
     # With its byte order mark, if it has one.
     return sheet.read_bytes().decode(), list(found.columns)

@@ -28,10 +28,9 @@ from octane.config.params import (
     StackParameters,
     StitchParameters,
 )
-from octane.config.samplesheet import is_subject_name
 from octane.config.schema import WorkflowModel, entries, split
 from octane.config.scratch import read_scratch, require_scratch
-from octane.config.validation import spelled, unlinkable
+from octane.config.validation import is_subject_name, spelled, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import samples, vector

@@ -8,10 +8,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from octane.config.samplesheet import read_samplesheet
 from octane.config.subject import Setting
 from octane.core.errors import OctaneError
 from octane.gpu.inventory import Gpu, GpusUnavailableError
+from octane.steps.cohort import read_samplesheet
 from octane.steps.new_subject import (
     TO_DECIDE,
     Wishes,
@@ -217,8 +217,8 @@ def test_a_sheet_without_a_row_gets_its_first(tmp_path, before, after):
     sheet.write_bytes(before.encode())
     add_row(sheet, ROW)
     assert sheet.read_bytes().decode().startswith(after)
-    (row,) = read_samplesheet(sheet).rows
-    assert row.cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
+    ((_, cells),) = read_samplesheet(sheet, "cohort.csv").rows
+    assert cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
 
 
 def test_a_sheet_goes_on_with_its_own_separator_and_mark(tmp_path):
@@ -228,9 +228,9 @@ def test_a_sheet_goes_on_with_its_own_separator_and_mark(tmp_path):
     add_row(sheet, ROW)
     add_row(sheet, {**ROW, "subject": Setting("02")})
     assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n/data/a, b;02;10\n"
-    found = read_samplesheet(sheet)
+    found = read_samplesheet(sheet, "cohort.csv")
     assert found.problems == []
-    assert found.rows[1].cells["input"] == "/data/a, b"
+    assert found.rows[1][1]["input"] == "/data/a, b"
 
 
 @pytest.mark.parametrize(
