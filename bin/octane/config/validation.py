@@ -46,10 +46,15 @@ def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag
     return list(dict.fromkeys(lines))
 
 
-def is_subject_name(name: str) -> bool:
-    """Tell whether a name can be a folder and part of file names, also in a shell's command."""
+def unfit_name(name: str) -> str | None:
+    """Sentence on a name that can be no folder or part of a shell's command; None for any other."""
     signs = all(unicodedata.category(sign)[0] in "LMN" or sign in " ._()-" for sign in name)
-    return bool(name) and signs and name[0] not in ".-"
+    if name and signs and name[0] not in ".-":
+        return None
+    return (
+        f"'{name}' is no name for a subject; use letters, digits, blanks and ._()-, with no . or - "
+        "first."
+    )
 
 
 def place_of(error: ValidationError) -> str:

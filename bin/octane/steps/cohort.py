@@ -15,7 +15,7 @@ import yaml
 
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.schema import entries, is_path
-from octane.config.validation import is_subject_name, misspelt, unlinkable
+from octane.config.validation import misspelt, unfit_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
@@ -208,12 +208,8 @@ def _check_names(sheet: Sheet) -> None:
         name = cells.get("subject")
         if name is None:
             continue
-        if not is_subject_name(name):
-            sheet.problem(
-                line,
-                f"'{name}' is no name for a subject; use letters, digits, blanks and ._()-, with "
-                "no . or - first.",
-            )
+        if problem := unfit_name(name):
+            sheet.problem(line, problem)
         # Their results are folders, and some file systems know no capitals.
         before = first.setdefault(name.casefold(), line)
         if before != line:

@@ -20,7 +20,7 @@ import numpy as np
 from octane.config.params import ESTIMATE, StitchParameters, Wishes
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
-from octane.config.validation import is_subject_name, unlinkable
+from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
@@ -67,18 +67,13 @@ def write_subject(
     # Links stay as they are given: a folder of links may be moved to other data later.
     source = Path(os.path.abspath(data))  # noqa: PTH100
     name = name or source.name.split(".")[0]
-    if not is_subject_name(name) or name == "template":
-        raise OctaneError(
-            f"'{name}' is no name for a subject; give --name of letters, digits, blanks and "
-            "._()-, with no . or - first, and not 'template'."
-        )
     if config is not None and samplesheet is not None:
         raise OctaneError("--config and --samplesheet exclude each other; give one.")
     written = samplesheet or config or project / "conf" / "subjects" / f"{name}.config"
+    if problem := unfit_name(name) or unlinkable(source):
+        raise OctaneError(problem)
     if samplesheet is None:
         require_free(written, overwrite=overwrite)
-    if problem := unlinkable(source):
-        raise OctaneError(problem)
     kind, volumes = survey(source, wishes)
     settings = settings_of(name, source, kind, volumes, wishes) | gpu_settings(gpu_reader())
     about = _about(kind, volumes)

@@ -30,7 +30,7 @@ from octane.config.params import (
 )
 from octane.config.schema import WorkflowModel, entries, split
 from octane.config.scratch import read_scratch, require_scratch
-from octane.config.validation import is_subject_name, spelled, unlinkable
+from octane.config.validation import spelled, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import samples, vector
@@ -259,11 +259,7 @@ def plan_of(
             _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
     subject = str(workflow["subject"])
-    if not is_subject_name(subject):
-        problems.append(
-            f"'{subject}' is no name for a subject: use letters, digits, blanks and ._()-, with no "
-            ". or - first; give another --subject."
-        )
+    problems += filter(None, [unfit_name(subject)])
     for path in files:
         problems += filter(None, [unlinkable(path)])
         # It becomes a word in task scripts, in single quotes.
