@@ -15,7 +15,7 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.config.params import SHARED, STEPS
+from octane.config.params import SHARED, STEPS, Settings
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
@@ -71,13 +71,13 @@ WorkflowModel = _model()
 """All parameters of the workflow, flat; unknown names are errors."""
 
 
-def split(values: BaseModel) -> dict[str, dict[str, object]]:
-    """Settings of each step under its own field names, from a validated :data:`WorkflowModel`."""
+def settings_of(values: BaseModel) -> Settings:
+    """Settings of each step, from a validated :data:`WorkflowModel`."""
     flat = values.model_dump(mode="json")
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
     for entry in entries():
         steps[entry.step][entry.field] = flat[entry.name]
-    return steps
+    return Settings.model_validate(steps)
 
 
 def plain(default: object) -> object:
@@ -104,10 +104,9 @@ def as_groovy(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    units = escaped.encode("utf-16-be")
-    pairs = (int.from_bytes(units[k : k + 2], "big") for k in range(0, len(units), 2))
-    return "'" + "".join(chr(u) if 32 <= u < 127 else f"\\u{u:04x}" for u in pairs) + "'"
+    # JSON's escapes are Groovy's.
+    escaped = json.dumps(str(value))[1:-1].replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def nextflow_config() -> str:

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from platform import node
@@ -17,19 +17,9 @@ from typing import cast
 import numpy as np
 from pydantic import ValidationError
 
-from octane.config.params import (
-    FLAT_FIELD_WORDS,
-    MASK_WORDS,
-    STEPS,
-    InputParameters,
-    N4Parameters,
-    PyramidParameters,
-    ResampleParameters,
-    StackParameters,
-    StitchParameters,
-)
-from octane.config.schema import WorkflowModel, entries, split
-from octane.config.scratch import read_scratch, require_scratch
+from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
+from octane.config.schema import WorkflowModel, entries, settings_of
+from octane.config.scratch import require_scratch
 from octane.config.validation import spelled, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
@@ -37,7 +27,7 @@ from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
-from octane.steps.space import Step, check_space, predict, require_links
+from octane.steps.space import Step, check_space, predict
 from octane.steps.stack import blank_below
 from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
@@ -55,9 +45,6 @@ from octane.store.volumes import (
     open_beside,
     open_volume,
 )
-
-Settings = dict[str, dict[str, object]]
-"""Parameters of each step, under the step's own names."""
 
 MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
@@ -85,26 +72,23 @@ class Plan:
         # The first step reads the input; what it writes has one channel and one time point.
         first = [step.name.lower() for step in self.steps[:1]]
         flags = {step: shlex.join(_flags(step, self.settings, step in first)) for step in MODELS}
-        steps = [asdict(step) for step in self.steps]
-        return {"kind": self.kind, "items": self.items, "flags": flags, "steps": steps}
+        return {"kind": self.kind, "items": self.items, "flags": flags}
 
 
 def _flags(step: str, settings: Settings, first: bool) -> list[str]:
-    words: list[str] = []
-    for name in MODELS[step]:
-        values = dict(settings[name])
-        if name == "input" and not first:
-            values |= {"channel": None, "timepoint": None, "voxel_size": None}
-        # Only these two have the label gpu_slot, without which a task is given no GPU.
-        if name == "execution" and step not in ("resample", "n4"):
-            values["backend"] = "cpu"
-        # Files are staged by the workflow, which gives their places.
-        if name == "n4" and str(values["mask"]).lower() not in MASK_WORDS:
-            del values["mask"]
-        if name == "stitch" and values["flat_field"] not in FLAT_FIELD_WORDS:
-            del values["flat_field"]
-        words += STEPS[name].model_validate(values).flags()
-    return words
+    changes: dict[str, dict[str, object]] = {}
+    if not first:
+        changes["input"] = {"channel": None, "timepoint": None, "voxel_size": None}
+    # Only these two have the label gpu_slot, without which a task is given no GPU.
+    if step not in ("resample", "n4"):
+        changes["execution"] = {"backend": "cpu"}
+    # Files are staged by the workflow, which gives their places.
+    if str(settings.n4.mask).lower() not in MASK_WORDS:
+        changes["n4"] = {"mask": None}
+    if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
+        changes["stitch"] = {"flat_field": "none"}
+    models = [getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]]
+    return [word for model in models for word in model.flags()]
 
 
 def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside: Path) -> None:
@@ -232,33 +216,37 @@ def plan_of(
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
         raise OctaneError("\n".join(spelled(error, WorkflowModel, "parameter"))) from error
-    settings = split(values)
-    workflow = settings["workflow"]
+    settings = settings_of(values)
+    workflow = settings.workflow
     problems: list[str] = []
     with _noted(problems):
-        require_scratch(read_scratch(workflow["scratch_dir"]))
+        require_scratch(workflow.scratch_dir)
     volumes: list[Volume] = []
     files: list[Path] = []
     paths: list[Path] = []
     kind = "volume"
-    reading = InputParameters.model_validate(settings["input"])
     with _noted(problems):
         files = find_inputs(source)
         paths = [as_given(source, path) for path in files]
         for path in paths:
             with _noted(problems):
-                volumes.append(open_volume(path, reading))
+                volumes.append(open_volume(path, settings.input))
         if volumes:
-            kind = kind_of(volumes, str(workflow["input_kind"]))
-            placed = positions is not None or settings["stitch"]["overlap"] is not None
-            if kind == "volume" and placed and workflow["input_kind"] == "auto":
+            kind = kind_of(volumes, workflow.input_kind)
+            placed = positions is not None or settings.stitch.overlap is not None
+            if kind == "volume" and placed and workflow.input_kind == "auto":
                 _require_no_mosaic(volumes[0])
+            resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
+            if workflow.skip_resample:
+                resampled["resolution"] = None
+            own = settings.resample.model_copy(update=resampled)
+            settings = settings.model_copy(update={"resample": own})
             flat = (beside or {}).get("flat_field")
             _check_volumes(volumes, kind, settings, (positions, flat), problems)
-        if volumes and beside and kind == "volume" and not workflow["skip_n4"]:
+        if volumes and beside and kind == "volume" and not workflow.skip_n4:
             _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
-    subject = str(workflow["subject"])
+    subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
     for path in files:
         problems += filter(None, [unlinkable(path)])
@@ -266,12 +254,11 @@ def plan_of(
         if set(path.name) & set("'\\"):
             problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
     _raise(problems, paths)
-    settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
     steps: list[Step] = []
     with _noted(problems):
         steps = predict(volumes, kind, settings, positions)
     _raise(problems, paths)
-    is_noted = kind != "volume" and settings["stack"]["section_thickness"] is None
+    is_noted = kind != "volume" and settings.stack.section_thickness is None
     notes = blank_below([v for v in volumes if isinstance(v, Image)]) if is_noted else []
     notes += [
         f"{v.path.name} has axes that are turned in its space, and OME-Zarr keeps no directions: "
@@ -294,18 +281,10 @@ def check_places(plans: Sequence[Plan], work: Path) -> list[str]:
 
     ``work`` is a folder on the work directory's file system.
     """
-    workflow = plans[0].settings["workflow"]
-    work, outdir = work.resolve(), Path(str(workflow["outdir"]))
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     steps = [step for plan in plans for step in plan.steps]
     try:
-        if workflow["publish_dir_mode"] == "link":
-            require_links(work, outdir)
-        return check_space(
-            *(steps, name, work, outdir, read_scratch(workflow["scratch_dir"])),
-            copied=workflow["publish_dir_mode"] == "copy",
-            stop=workflow["check_space"] is True,
-        )
+        return check_space(steps, name, work.resolve(), plans[0].settings.workflow)
     except OctaneError as error:
         raise OctaneError(_in_workflow(str(error))) from error
 
@@ -331,23 +310,17 @@ def _check_volumes(
     problems: list[str],
 ) -> None:
     """Everything that metadata alone can tell about the inputs of a subject."""
-    resample = ResampleParameters.model_validate(
-        settings["resample"]
-        | {"layout": "volume" if kind == "volume" else "mosaic"}
-        | ({"resolution": None} if settings["workflow"]["skip_resample"] else {})
-    )
     for volume in volumes:
         with _noted(problems):
-            _check_volume(volume, kind, settings, resample, *tables)
+            _check_volume(volume, kind, settings, *tables)
     if kind == "volume":
         return
     with _noted(problems):
-        stack = StackParameters.model_validate(settings["stack"])
-        numbered(volumes, stack.allow_missing_sections)
+        numbered(volumes, settings.stack.allow_missing_sections)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # By the time that STACK gets them.
-    if kind == "mosaic" and resample.resolution is not None:
-        target, dtype = vector(*resample.resolution), resample.dtype
+    if kind == "mosaic" and settings.resample.resolution is not None:
+        target, dtype = vector(*settings.resample.resolution), settings.resample.dtype
         voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
     with _noted(problems):
         require_alike(voxels)
@@ -357,11 +330,10 @@ def _check_volume(
     volume: Volume,
     kind: str,
     settings: Settings,
-    resample: ResampleParameters,
     positions: Path | None,
     flat_field: Path | None,
 ) -> None:
-    workflow = settings["workflow"]
+    workflow, resample = settings.workflow, settings.resample
     grid = volume.grid
     # A stored spacing that went through millimetres may be off in its last digits.
     if kind == "section" and resample.resolution is not None:
@@ -375,8 +347,8 @@ def _check_volume(
     if isinstance(volume, Image):
         if kind == "mosaic":
             tiling = MosaicGrid.of(volume)
-            if not workflow["skip_stitch"]:
-                stitch = StitchParameters.model_validate(settings["stitch"])
+            if not workflow.skip_stitch:
+                stitch = settings.stitch
                 places = nominal_positions(volume, tiling, stitch, positions)
                 if flat_field is not None:
                     stitch = stitch.model_copy(update={"flat_field": str(flat_field)})
@@ -391,24 +363,23 @@ def _check_volume(
                 f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
                 "--missing_chunks fill if empty chunks were left out on purpose."
             )
-    if not workflow["skip_n4"] and volume.dtype.kind not in "fiu":
+    if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
         raise OctaneError(
             f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; "
             "give --skip_n4."
         )
     # The sections of others are stacked first, which notes where they begin.
-    if kind == "volume" and not workflow["skip_n4"]:
+    if kind == "volume" and not workflow.skip_n4:
         planes = samples(volume.grid.extent[0], grid.spacing[0])
-        sections_of(volume, N4Parameters.model_validate(settings["n4"]), planes)
-    if not workflow["skip_pyramid"]:
-        plan_levels(grid, PyramidParameters.model_validate(settings["pyramid"]).resolutions)
+        sections_of(volume, settings.n4, planes)
+    if not workflow.skip_pyramid:
+        plan_levels(grid, settings.pyramid.resolutions)
 
 
 def _check_beside(beside: Mapping[str, Path], volume: Volume, settings: Settings) -> None:
     """Mask and truth must lie on the grid of the volume that N4 gets."""
-    resample = ResampleParameters.model_validate(settings["resample"])
-    if resample.resolution is not None and not settings["workflow"]["skip_resample"]:
-        grid, _ = resampled(volume.grid, target_of(volume, resample))
+    if settings.resample.resolution is not None:
+        grid, _ = resampled(volume.grid, target_of(volume, settings.resample))
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
         volume = ArrayVolume(Path(f"{volume.path} after RESAMPLE"), voxels, grid, {})
     given = {name: as_given(path, path) for name, path in beside.items()}
