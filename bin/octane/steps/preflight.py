@@ -91,7 +91,7 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     return [word for model in models for word in model.flags()]
 
 
-def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside: Path) -> None:
+def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None:
     """Check all subjects of a run before any work on one of them, and write their plans.
 
     Parameters
@@ -99,11 +99,11 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
     request
         JSON: ``parameters`` of the run and ``subjects``, each with its name (``id``), and where it
         is from a samplesheet its own parameters (``given``) and its place there (``row``), size and
-        time of its parts as the launch saw them (``marks``), and what it has of ``mask`` and
-        ``truth`` (``beside``).
-    sources, tables, beside
-        Folders of the staged inputs, of the positions tables of those subjects that have one, and
-        of masks and truths, each in a folder of its number from 1.
+        time of its parts as the launch saw them (``marks``), and what it has of
+        ``positions``, ``mask``, ``truth`` and ``flat_field`` (``beside``).
+    sources, beside
+        Folders of the staged inputs and of the files beside them, each in a folder of its number
+        from 1.
     output
         Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes`` on the
         space that they take together, and warnings.
@@ -120,17 +120,15 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
     plans: list[Plan] = []
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
-    staged = (_staged(tables, number) for number in range(1, len(subjects) + 1))
     others = (_staged(beside, number) for number in count(1))
     for number, subject in enumerate(subjects, start=1):
         own = cast("dict[str, object]", subject.get("given") or {})
         given = {**run, **own, "subject": subject["id"]}
-        table = next(staged) if given.get("positions") else None
         has = {name: next(others) for name in cast("list[str]", subject.get("beside") or [])}
         try:
             source = _staged(sources, number)
             _require_same(cast("dict[str, list[int] | None]", subject.get("marks") or {}), source)
-            plans.append(plan_of(given, source, table, has))
+            plans.append(plan_of(given, source, has))
         except OctaneError as error:
             row = f" ({subject['row']})" if subject.get("row") else ""
             for line in dict.fromkeys(str(error).splitlines()):
@@ -145,7 +143,10 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
         ]
         raise OctaneError("\n".join(lines))
     warned = [f"Warning: {plan.subject}: {note}" for plan in plans for note in plan.notes]
-    notes = [*check_places(plans, output.parent), *warned]
+    name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
+    steps = [step for plan in plans for step in plan.steps]
+    work, workflow = output.parent.resolve(), plans[0].settings.workflow
+    notes = [*check_space(steps, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
 
@@ -202,8 +203,7 @@ def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
 def plan_of(
     given: Mapping[str, object],
     source: Path,
-    positions: Path | None = None,
-    beside: Mapping[str, Path] | None = None,
+    beside: Mapping[str, Path],
 ) -> Plan:
     """Plan of one subject, from all workflow parameters, its staged input and files beside it.
 
@@ -233,7 +233,7 @@ def plan_of(
                 volumes.append(open_volume(path, settings.input))
         if volumes:
             kind = kind_of(volumes, workflow.input_kind)
-            placed = positions is not None or settings.stitch.overlap is not None
+            placed = "positions" in beside or settings.stitch.overlap is not None
             if kind == "volume" and placed and workflow.input_kind == "auto":
                 _require_no_mosaic(volumes[0])
             resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
@@ -241,9 +241,8 @@ def plan_of(
                 resampled["resolution"] = None
             own = settings.resample.model_copy(update=resampled)
             settings = settings.model_copy(update={"resample": own})
-            flat = (beside or {}).get("flat_field")
-            _check_volumes(volumes, kind, settings, (positions, flat), problems)
-        if volumes and beside and kind == "volume" and not workflow.skip_n4:
+            _check_volumes(volumes, kind, settings, beside, problems)
+        if volumes and kind == "volume" and not workflow.skip_n4:
             _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
     subject = str(workflow.subject)
@@ -256,7 +255,7 @@ def plan_of(
     _raise(problems, paths)
     steps: list[Step] = []
     with _noted(problems):
-        steps = predict(volumes, kind, settings, positions)
+        steps = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
     is_noted = kind != "volume" and settings.stack.section_thickness is None
     notes = blank_below([v for v in volumes if isinstance(v, Image)]) if is_noted else []
@@ -276,19 +275,6 @@ def _stem(path: Path) -> str:
     return name.removesuffix(".ome")
 
 
-def check_places(plans: Sequence[Plan], work: Path) -> list[str]:
-    """Notes on what all subjects of a run will write, compared with what is free.
-
-    ``work`` is a folder on the work directory's file system.
-    """
-    name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
-    steps = [step for plan in plans for step in plan.steps]
-    try:
-        return check_space(steps, name, work.resolve(), plans[0].settings.workflow)
-    except OctaneError as error:
-        raise OctaneError(_in_workflow(str(error))) from error
-
-
 def _in_workflow(problem: str) -> str:
     """A command's flags in a sentence written as the workflow's parameters."""
     names: dict[str, list[str]] = {}
@@ -306,13 +292,13 @@ def _check_volumes(
     volumes: list[Volume],
     kind: str,
     settings: Settings,
-    tables: tuple[Path | None, Path | None],
+    beside: Mapping[str, Path],
     problems: list[str],
 ) -> None:
     """Everything that metadata alone can tell about the inputs of a subject."""
     for volume in volumes:
         with _noted(problems):
-            _check_volume(volume, kind, settings, *tables)
+            _check_volume(volume, kind, settings, beside)
     if kind == "volume":
         return
     with _noted(problems):
@@ -327,11 +313,7 @@ def _check_volumes(
 
 
 def _check_volume(
-    volume: Volume,
-    kind: str,
-    settings: Settings,
-    positions: Path | None,
-    flat_field: Path | None,
+    volume: Volume, kind: str, settings: Settings, beside: Mapping[str, Path]
 ) -> None:
     workflow, resample = settings.workflow, settings.resample
     grid = volume.grid
@@ -349,9 +331,9 @@ def _check_volume(
             tiling = MosaicGrid.of(volume)
             if not workflow.skip_stitch:
                 stitch = settings.stitch
-                places = nominal_positions(volume, tiling, stitch, positions)
-                if flat_field is not None:
-                    stitch = stitch.model_copy(update={"flat_field": str(flat_field)})
+                places = nominal_positions(volume, tiling, stitch, beside.get("positions"))
+                if "flat_field" in beside:
+                    stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
                 placement = TilePlacement(tiling, places, subpixel=stitch.subpixel)
                 given_flat_field(volume, tiling, placement, stitch)
         # Where they may be missing, it still finds those that are no files.

@@ -11,7 +11,7 @@ import SimpleITK as sitk
 import tifffile
 
 from octane.core.errors import OctaneError
-from octane.steps.preflight import check_places, make_plans, plan_of
+from octane.steps.preflight import make_plans, plan_of
 
 ONES = np.ones((4, 20, 30), np.float32)
 TILE = (4, 10, 10)
@@ -21,10 +21,9 @@ TILE = (4, 10, 10)
 def plan(tmp_path):
     """Check a subject; gives its plan as the workflow takes it, with its settings."""
 
-    def run(source, positions=None, beside=None, **parameters):
+    def run(source, beside=None, **parameters):
         given = {"outdir": str(tmp_path / "results"), "subject": "brain", **parameters}
-        made = plan_of(given, source, positions, beside)
-        check_places([made], tmp_path)
+        made = plan_of(given, source, beside or {})
         return {**made.as_json(), "settings": made.settings, "notes": made.notes}
 
     return run
@@ -34,9 +33,9 @@ def plan(tmp_path):
 def problems(plan):
     """The lines of what is wrong with a run."""
 
-    def run(source, positions=None, beside=None, **parameters):
+    def run(source, beside=None, **parameters):
         with pytest.raises(OctaneError) as caught:
-            plan(source, positions, beside, **parameters)
+            plan(source, beside, **parameters)
         return str(caught.value).splitlines()
 
     return run
@@ -210,9 +209,9 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
         }
         write_image(f"sections/section_{number}.ome.zarr", ONES, attributes=noted)
     given = {"outdir": "results", "subject": "brain"}
-    (note,) = plan_of(given, tmp_path / "sections").notes
+    (note,) = plan_of(given, tmp_path / "sections", {}).notes
     assert note.startswith("section_2.ome.zarr (and 1 more) is 45 micrometre thick by its metadata")
-    assert plan_of({**given, "section_thickness": 40}, tmp_path / "sections").notes == []
+    assert plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).notes == []
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_a_volume_without_sections_is_not_corrected_section_by_section(
 def test_a_table_without_a_tile_is_refused(problems, mosaics, tmp_path):
     table = tmp_path / "positions.csv"
     table.write_text("section,row,column,y,x\n1,0,0,0,0\n")
-    lines = problems(mosaics, positions=table)
+    lines = problems(mosaics, {"positions": table})
     assert [re.findall(r"section \d", line) for line in lines] == [["section 1"], ["section 2"]]
 
 
@@ -361,7 +360,7 @@ def plans(tmp_path, write_json, write_mosaic):
         ]
         given = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
         request = write_json("request.json", {"parameters": given, "subjects": subjects})
-        places = (tmp_path / name for name in ("input", "plans.json", "positions", "beside"))
+        places = (tmp_path / name for name in ("input", "plans.json", "beside"))
         make_plans(request, *places)
         return json.loads((tmp_path / "plans.json").read_text())
 
@@ -371,10 +370,10 @@ def plans(tmp_path, write_json, write_mosaic):
 def test_each_subject_of_a_cohort_has_a_plan_of_its_own(plans, tmp_path):
     # The only table is the second subject's.
     rows = "".join(f"1,{r},{c},{r * 100},{c * 100}\n" for r in range(2) for c in range(3))
-    table = tmp_path / "positions" / "1" / "p.csv"
+    table = tmp_path / "beside" / "1" / "p.csv"
     table.parent.mkdir(parents=True)
     table.write_text(f"section,row,column,y,x\n{rows}")
-    found = plans({"overlap": "0"}, {"n4_strength": "0.5", "positions": "p.csv"})
+    found = plans({"overlap": "0"}, {"n4_strength": "0.5"}, beside=["positions"])
     first, second = (subject["flags"] for subject in found["plans"])
     assert first["stitch"] == "--backend cpu --overlap 0 0"
     assert second["stitch"] == "--backend cpu"
@@ -409,7 +408,7 @@ def test_a_node_with_other_files_behind_the_path_is_noticed(
     subjects = [{"id": "a", "marks": marks}]
     given = {"outdir": str(tmp_path / "results"), "overlap": 0}
     request = write_json("request.json", {"parameters": given, "subjects": subjects})
-    places = (tmp_path / name for name in ("input", "plans.json", "positions", "beside"))
+    places = (tmp_path / name for name in ("input", "plans.json", "beside"))
     with pytest.raises(OctaneError, match="other files") if refused else nullcontext():
         make_plans(request, *places)
 
