@@ -530,13 +530,6 @@ class PyramidParameters(StepParameters):
     codec: Codec = parameter("zstd", "Compression of the pyramid.")
 
 
-class ReportParameters(StepParameters):
-    """REPORT: one HTML file per subject."""
-
-    title: ClassVar[str] = "Report"
-    heading: str | None = parameter(None, "Heading of the report; unset: the subject's name.")
-
-
 class PhantomParameters(StepParameters):
     """PHANTOM: a synthetic serial-section OCT subject with its truth."""
 
@@ -717,7 +710,6 @@ class Settings(BaseModel):
     stack: StackParameters
     n4: N4Parameters
     pyramid: PyramidParameters
-    report: ReportParameters
     phantom: PhantomParameters
 
 

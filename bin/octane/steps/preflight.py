@@ -48,7 +48,7 @@ from octane.store.volumes import (
 
 MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
-} | {"report": ("execution", "report")}
+} | {"report": ("execution",)}
 """Models whose fields are flags of each step's command in the workflow."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from octane.config.params import ESTIMATE, ExecutionParameters, ReportParameters
+from octane.config.params import ESTIMATE, ExecutionParameters
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.metrics import as_json
@@ -126,7 +126,6 @@ def write_report(
     records: list[Path],
     previews: list[Path],
     destination: Path,
-    parameters: ReportParameters,
     *,
     subject: str,
     run: Mapping[str, str] | None,
@@ -140,8 +139,6 @@ def write_report(
         The ``*_metrics.json`` and ``*_preview.npz`` files; those of one task begin alike.
     destination
         HTML file to be written.
-    parameters, execution
-        See :mod:`octane.config.params`.
     subject
         Name of the subject.
     run
@@ -157,8 +154,7 @@ def write_report(
         raise OctaneError(f"{destination} does not end in .html; name the report so.")
     entries = _load(records, previews)
     files = _files(destination, subject, entries, workflow=run is not None)
-    heading = parameters.heading or subject
-    report = build(entries, heading=heading, subject=subject, run=run, files=files)
+    report = build(entries, subject=subject, run=run, files=files)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
     if run is not None:

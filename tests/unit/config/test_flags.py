@@ -15,7 +15,6 @@ from octane.config.params import (
     N4Parameters,
     PhantomParameters,
     PyramidParameters,
-    ReportParameters,
     ResampleParameters,
     StackParameters,
     StitchParameters,
@@ -30,7 +29,7 @@ CHANGED = {
         "overlap": [0.2, 0.25],
         "subpixel": False,
         "refine": True,
-        "flat_field": "a flat.tif",
+        "flat_field": "a flat; $(date) 'of mine'.tif",
         "dark_offset": 100,
     },
     StackParameters: {"section_thickness": 150.25, "allow_missing_sections": 3},
@@ -44,7 +43,6 @@ CHANGED = {
         "z_profile_gain": True,
     },
     PyramidParameters: {"resolutions": [10, 25, 50]},
-    ReportParameters: {"heading": "a brain; $(date) 'of mine'"},
     PhantomParameters: {"tiles": [2, 3], "sharded": True, "seed": 7},
 }
 
