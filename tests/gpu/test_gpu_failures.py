@@ -12,11 +12,12 @@ from gpu_process import printed
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
+    LeaseParameters,
     N4Parameters,
     ResampleParameters,
 )
 from octane.core.geometry import Grid, vector
-from octane.steps.n4 import correct_bias
+from octane.steps.n4 import correct_bias, prepare
 from octane.steps.resample import resample_image
 from octane.store.image import open_image
 from octane.store.writer import Level, create_image
@@ -33,11 +34,14 @@ STEPS = {"RESAMPLE": RESAMPLE, "N4": N4}
 STEP = """
 from octane.config.params import *
 from octane.core.errors import OctaneError
-from octane.steps.n4 import correct_bias
+from octane.steps.n4 import correct_bias, prepare
 from octane.steps.resample import resample_image
 import cupy
 
-step = {"RESAMPLE": resample_image, "N4": correct_bias}[sys.argv[2]]
+def n4(*given):
+    return correct_bias(prepare(*given[:5]), given[5])
+
+step = {"RESAMPLE": resample_image, "N4": n4}[sys.argv[2]]
 model = {"RESAMPLE": ResampleParameters, "N4": N4Parameters}[sys.argv[2]]
 parameters = model.model_validate_json(sys.argv[3])
 """
@@ -131,7 +135,7 @@ def on_cpu(write_input, tmp_path):
         execution = ExecutionParameters(backend="cpu", workers=2)
         more = InputParameters(), execution
         if step == "N4":
-            correct_bias(write_input, tmp_path / "cpu.zarr", N4, *more)
+            correct_bias(prepare(write_input, tmp_path / "cpu.zarr", N4, *more), LeaseParameters())
         else:
             resample_image(write_input, tmp_path / "cpu.zarr", RESAMPLE, *more)
         return voxels(tmp_path / "cpu.zarr")

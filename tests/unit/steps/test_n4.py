@@ -7,7 +7,7 @@ import pytest
 import tifffile
 from n4_volumes import simpleitk
 
-from octane.config.params import ExecutionParameters, N4Parameters
+from octane.config.params import ExecutionParameters, LeaseParameters, N4Parameters
 from octane.core.errors import OctaneError
 from octane.n4 import inputs, plan
 from octane.n4.fit import shrink_slices
@@ -70,7 +70,8 @@ def correct(tmp_path, reading, execution):
         destination = tmp_path / "out" / name
         parameters = N4Parameters.model_validate({**QUICK, **settings})
         more = {"save_bias_field": field, "truth": truth}
-        metrics = correct_bias(source, destination, parameters, reading, execution, **more)
+        prepared = prepare(source, destination, parameters, reading, execution, **more)
+        metrics = correct_bias(prepared, LeaseParameters())
         return destination, metrics
 
     return run

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from octane.config.params import (
+    LeaseParameters,
     N4Parameters,
     PyramidParameters,
     ResampleParameters,
@@ -15,7 +16,7 @@ from octane.config.schema import WorkflowModel, settings_of
 from octane.core.errors import OctaneError
 from octane.core.units import format_bytes
 from octane.steps import space
-from octane.steps.n4 import correct_bias
+from octane.steps.n4 import correct_bias, prepare
 from octane.steps.pyramid import build_pyramid
 from octane.steps.resample import resample_image
 from octane.steps.space import LEAST, Step, check_space, predict
@@ -61,10 +62,8 @@ def test_every_step_writes_what_lies_between_its_bounds(
         stitch_section(whole, sections[-1], StitchParameters(), reading, execution)
     stack, n4, bias, pyramid = (tmp_path / f"{name}.ome.zarr" for name in "snbp")
     stack_sections(sections, stack, StackParameters(), reading, execution)
-    correct_bias(
-        stack, n4, N4Parameters(shrink_factor=(2, 2, 2), iterations=(50, 50)), reading, execution,
-        save_bias_field=bias,
-    )  # fmt: skip
+    parameters = N4Parameters(shrink_factor=(2, 2, 2), iterations=(50, 50))
+    correct_bias(prepare(stack, n4, parameters, reading, execution, bias), LeaseParameters())
     written = {
         "RESAMPLE": held(tmp_path / "resampled"),
         "STITCH": held(tmp_path / "stitched"),
