@@ -142,14 +142,6 @@ def test_a_finer_target_is_made_where_allowed(ones, run, layout):
     assert image.grid.shape == (4, 40, 80)
 
 
-def test_a_lost_tile_is_named_and_nothing_is_left(ones, run, tmp_path):
-    (ones / "0/c/0/1/0").unlink()
-    with pytest.raises(OctaneError, match="chunk 0/c/0/1/0 is missing") as caught:
-        run(ones, 20.0)
-    assert "tile row 1, column 0" in "".join(caught.value.__notes__)
-    assert [p.name for p in tmp_path.iterdir()] == ["a.zarr"]
-
-
 def test_a_missing_tile_is_filled_and_a_missing_unit_taken_where_given(write_foreign, run):
     voxels = np.ones((4, 40, 40), np.float32)
     source = write_foreign("a.zarr", voxels, unit=None, chunks=(4, 20, 20))
