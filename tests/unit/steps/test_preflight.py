@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from contextlib import nullcontext
 
 import numpy as np
@@ -318,21 +317,6 @@ def test_what_a_step_cannot_do_is_refused_unless_it_is_skipped(
     plan(source, skip_stitch=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("none.ome.zarr", "none.ome.zarr does not exist"),
-        ("empty", "empty holds no OME-Zarr"),
-        ("broken.ome.zarr", "broken.ome.zarr is not an OME-Zarr image"),
-    ],
-)
-def test_an_input_without_an_image_is_refused(problems, tmp_path, name, words):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "broken.ome.zarr").mkdir()
-    (line,) = problems(tmp_path / name)
-    assert words in line
-
-
 def test_a_scratch_folder_must_be_there(problems, plan, volume, tmp_path):
     for scratch in ("relative/folder", "/nowhere/at/all"):
         (line,) = problems(volume, scratch_dir=scratch)
@@ -440,13 +424,3 @@ def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
     (line,) = problems(volume, beside={name: link}, **given)
     assert re.search(words, line)
     assert line.startswith(f"{own} lies on another grid than {volume}")
-
-
-def test_files_beside_belong_to_their_subject(plans, tmp_path, write_image):
-    write_image("beside/1/m.ome.zarr", ONES[:, :5])
-    for number in (1, 2):
-        shutil.rmtree(tmp_path / "input" / str(number) / "brain")
-        write_image(f"input/{number}/v.ome.zarr", ONES, attributes={"kind": "volume"})
-    with pytest.raises(OctaneError, match=r"^b: .*m\.ome\.zarr lies on another grid") as caught:
-        plans({}, {}, beside=["mask"])
-    assert len(str(caught.value).splitlines()) == 1
