@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import cast
 
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.config.params import SHARED, STEPS, Settings
+from octane.config.params import SHARED, STEPS, Settings, StepParameters
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
@@ -54,6 +55,12 @@ def entries() -> Iterator[Entry]:
                 default = stated.get("workflow_default", info.default)
                 per_subject = bool(stated.get("per_subject", model.per_subject))
                 yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
+
+
+def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:
+    """Every step with its model and its parameters, in order."""
+    for step, own in groupby(entries(), key=lambda entry: entry.step):
+        yield step, STEPS[step], [*own]
 
 
 def _model() -> type[BaseModel]:
@@ -98,13 +105,9 @@ def as_groovy(value: object) -> str:
 
     Characters beyond ASCII are escaped: the encoding of a file depends on the machine's settings.
     """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    # JSON's escapes are Groovy's.
+    # JSON's words, numbers and escapes are Groovy's.
+    if value is None or isinstance(value, int | float):
+        return json.dumps(value)
     escaped = json.dumps(str(value))[1:-1].replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -116,12 +119,10 @@ def nextflow_config() -> str:
         "",
         "params {",
     ]
-    step = None
-    for entry in entries():
-        if entry.step != step:
-            lines += ([""] if step else []) + [f"    // {STEPS[entry.step].title}"]
-            step = entry.step
-        lines.append(f"    {entry.name} = {as_groovy(plain(entry.default))}")
+    for _, model, own in by_step():
+        lines += [f"    // {model.title}"]
+        lines += [*(f"    {e.name} = {as_groovy(plain(e.default))}" for e in own), ""]
+    lines.pop()
     return "\n".join([*lines, "}", ""])
 
 
@@ -153,16 +154,15 @@ def _json_type(entry: Entry) -> dict[str, object]:
 def nextflow_schema() -> str:
     """Write ``nextflow_schema.json`` in nf-core's form (JSON schema, draft 2020-12)."""
     definitions: dict[str, dict[str, object]] = {}
-    for step, model in STEPS.items():
+    for step, model, own in by_step():
         properties = {}
-        for entry in entries():
-            if entry.step == step:
-                default, unit = plain(entry.default), f" [{entry.unit}]" if entry.unit else ""
-                properties[entry.name] = {
-                    **_json_type(entry),
-                    "description": f"{entry.info.description}{unit}",
-                    **({} if default is None else {"default": default}),
-                }
+        for entry in own:
+            default, unit = plain(entry.default), f" [{entry.unit}]" if entry.unit else ""
+            properties[entry.name] = {
+                **_json_type(entry),
+                "description": f"{entry.info.description}{unit}",
+                **({} if default is None else {"default": default}),
+            }
         definitions[f"{step}_options"] = {
             "title": model.title,
             "type": "object",
@@ -192,14 +192,13 @@ def parameter_table() -> str:
         "",
         LISTS,
     ]
-    for step, model in STEPS.items():
-        rows = [entry for entry in entries() if entry.step == step]
+    for step, model, own in by_step():
         lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
         lines += [
             "| parameter | flag | default | unit | values | column | meaning |",
             "|---|---|---|---|---|---|---|",
         ]
-        for entry in rows:
+        for entry in own:
             default = plain(entry.default)
             kind = _json_type(entry)
             values = kind.get("enum") or kind["type"]
@@ -223,16 +222,14 @@ def help_text() -> str:
     """Write ``lib/help.txt``: what ``nextflow run main.nf --help`` prints."""
     call = "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
     lines = [call, LISTS.replace("`", "'")]
-    step = None
-    for entry in entries():
-        if entry.step != step:
-            step = entry.step
-            lines += ["", STEPS[step].title]
-        choices, default = _json_type(entry).get("enum"), plain(entry.default)
-        notes = [f"[{entry.unit}]"] if entry.unit else []
-        notes += [f"[{'|'.join(choices)}]"] if isinstance(choices, list) else []
-        notes += [] if default is None else [f"[default: {as_groovy(default).strip(chr(39))}]"]
-        lines.append(" ".join([f"  --{entry.name:<28} {entry.info.description}", *notes]))
+    for _, model, own in by_step():
+        lines += ["", model.title]
+        for entry in own:
+            choices, default = _json_type(entry).get("enum"), plain(entry.default)
+            notes = [f"[{entry.unit}]"] if entry.unit else []
+            notes += [f"[{'|'.join(choices)}]"] if isinstance(choices, list) else []
+            notes += [] if default is None else [f"[default: {as_groovy(default).strip(chr(39))}]"]
+            lines.append(" ".join([f"  --{entry.name:<28} {entry.info.description}", *notes]))
     return "\n".join(lines) + "\n"
 
 
