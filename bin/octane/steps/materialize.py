@@ -42,7 +42,8 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     if task_folder(outdir) is not None:
         raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
     total = 0
-    paths = map(_named_again, list(_below(outdir, _is_outside)))
+    below = _below(outdir, lambda folder: task_folder(folder) is None)
+    paths = map(_named_again, list(below))
     found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
     links = [link for link in found if link.exists()]
     advance = Progress("Copying", len(links), "links")
@@ -115,10 +116,6 @@ def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
         known.add(folder.resolve())
         yield from (folder / inner for inner in sorted([*folders, *files]))
         folders[:] = sorted(inner for inner in folders if enter(folder / inner))
-
-
-def _is_outside(folder: Path) -> bool:
-    return task_folder(folder) is None
 
 
 def _is_searched(folder: Path) -> bool:
