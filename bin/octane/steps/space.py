@@ -1,8 +1,8 @@
 """Bounds of what a run writes, from the grids alone, compared with the free space.
 
-At most the voxels are stored without compression; at least with :data:`LEAST` of that. Work,
-scratch and output folders on one file system are added up. A quota that the file system does not
-count is not seen.
+At most the voxels are stored without compression; at least with :data:`LEAST` of that. Work
+and output folders on one file system are added up. A scratch folder is not looked at: a task that
+fills it is tried again without. A quota that the file system does not count is not seen.
 """
 
 import math
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from octane.config.params import ExecutionParameters, Settings, WorkflowParameters
-from octane.config.scratch import known_folder
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
@@ -34,20 +33,18 @@ LEAST = 0.4
 REMEDIES = {
     "work": "give Nextflow a -work-dir with more space",
     "output": "give an --outdir with more space, or --publish_dir_mode symlink",
-    "scratch": "give --scratch_dir false, or a path with more space",
 }
 
 
 @dataclass(frozen=True)
 class Step:
-    """Bytes that one step writes in all its tasks, without compression.
+    """Bytes that one step writes, without compression.
 
     ``linked`` are hard links into the step before, where both are on one file system; they are no
     part of ``voxels``. ``published`` is a result.
     """
 
     name: str
-    tasks: int
     voxels: int
     linked: int = 0
     published: int = 0
@@ -92,7 +89,7 @@ def predict(
             ]
         else:
             grids = [resampled(v.grid, target_of(v, p))[0] for v in volumes]
-        steps.append(Step("RESAMPLE", len(volumes), _bytes(grids, dtype)))
+        steps.append(Step("RESAMPLE", _bytes(grids, dtype)))
     if kind == "volume":
         return _of_volume(steps, grids[0], dtype, settings)
     boxes = [(grid.edge, grid.extent) for grid in grids]
@@ -107,9 +104,9 @@ def predict(
         ]
         boxes = [(placement.edge, placement.extent) for placement in placed]
         written = _bytes([placement.grid for placement in placed], dtype)
-        steps.append(Step("STITCH", len(volumes), written))
+        steps.append(Step("STITCH", written))
     grid, _ = lay_out(images, boxes, settings.stack, grids[0].spacing)
-    steps.append(Step("STACK", 1, _bytes([grid], dtype)))
+    steps.append(Step("STACK", _bytes([grid], dtype)))
     return _of_volume(steps, grid, dtype, settings, "zstd")
 
 
@@ -123,13 +120,13 @@ def _of_volume(
         dtype, codec = output_type(n4.dtype, dtype), n4.codec
         last = _bytes([grid], dtype)
         bias = _bytes([grid], np.dtype(np.float32)) if workflow.save_bias_field else 0
-        steps.append(Step("N4", 1, last + bias, published=bias))
+        steps.append(Step("N4", last + bias, published=bias))
     if not workflow.skip_pyramid:
         grids = [level for level, _ in plan_levels(grid, pyramid.resolutions)]
         voxels = _bytes(grids, dtype)
         is_linked = grids[0].shape == grid.shape and codec == pyramid.codec
         linked = _bytes(grids[:1], dtype) if is_linked else 0
-        steps.append(Step("PYRAMID", 1, voxels - linked, linked, voxels))
+        steps.append(Step("PYRAMID", voxels - linked, linked, voxels))
     elif steps:
         # Without it, the last volume is the result.
         steps[-1] = replace(steps[-1], published=steps[-1].published + last)
@@ -161,9 +158,10 @@ def check_space(
     file system, when not even the least fits and ``check_space`` is on, or where results are to be
     hard links to another file system.
     """
-    scratch, copied = workflow.scratch_dir, workflow.publish_dir_mode == "copy"
+    copied = workflow.publish_dir_mode == "copy"
     # A link does not survive the copy out of a scratch folder.
-    voxels = sum(step.voxels + step.linked * (scratch is not False) for step in steps)
+    is_linked = workflow.scratch_dir is False
+    voxels = sum(step.voxels + (0 if is_linked else step.linked) for step in steps)
     needs = {"work": voxels, "output": copied * sum(step.published for step in steps)}
     folders = {"work": work, "output": _existing(workflow.outdir)}
     if workflow.publish_dir_mode == "link" and len(set(map(_device, folders.values()))) > 1:
@@ -172,10 +170,6 @@ def check_space(
             "directory, on another file system; give symlink, rellink or copy, or an --outdir on "
             "the work directory's file system."
         )
-    if scratch is not False:
-        needs["scratch"] = max(((s.voxels + s.linked) // s.tasks for s in steps), default=0)
-        if (known := known_folder(scratch)) is not None:
-            folders["scratch"] = _existing(known)
     problems: list[str] = []
     warnings: list[str] = []
     for device in dict.fromkeys(map(_device, folders.values())):
@@ -198,7 +192,6 @@ def check_space(
     if problems and workflow.check_space:
         raise OctaneError("\n".join(problems))
     parts = [f"{_range(need)} in the {name} folder" for name, need in needs.items()]
-    parts = [f"{part} at a time" if "scratch" in part else part for part in parts]
     written = f"{subject} will write {', '.join(parts)}."
     return [written, *(f"Warning: {line}" for line in warnings + problems)]
 

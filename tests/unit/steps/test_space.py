@@ -110,9 +110,9 @@ def test_a_file_that_is_no_store_is_no_mosaic(steps, write_file):
 
 
 STEPS = [
-    Step("RESAMPLE", 4, 40_000_000),
-    Step("N4", 1, 30_000_000, published=5_000_000),
-    Step("PYRAMID", 1, 10_000_000, linked=20_000_000, published=30_000_000),
+    Step("RESAMPLE", 40_000_000),
+    Step("N4", 30_000_000, published=5_000_000),
+    Step("PYRAMID", 10_000_000, linked=20_000_000, published=30_000_000),
 ]
 
 
@@ -135,23 +135,17 @@ def disks(monkeypatch, tmp_path):
     return disk
 
 
-def check(work, outdir, scratch=False, **more):
-    given = WorkflowParameters.model_validate({"outdir": outdir, "scratch_dir": scratch, **more})
+def check(work, outdir, **more):
+    given = WorkflowParameters.model_validate({"outdir": outdir, **more})
     return check_space(STEPS, "a", work, given)
 
 
-def test_links_are_counted_where_they_are_copied(disks, monkeypatch):
-    work, outdir, scratch = (disks(name, 10**9) for name in ("w", "o", "s"))
+def test_links_are_counted_where_they_are_copied(disks):
+    work, outdir = disks("w", 10**9), disks("o", 10**9)
     (made,) = check(work, outdir)
     assert made.startswith("a will write 32 MB to 80 MB in the work folder, 0 kB to 0 kB")
     assert "14 MB to 35 MB in the output" in check(work, outdir, publish_dir_mode="copy")[0]
-    monkeypatch.delenv("NODE_DISK", raising=False)
-    # A folder that only nodes know is not looked at.
-    for given in (str(scratch), "$NODE_DISK"):
-        (made,) = check(work, outdir, given)
-        # One task at a time: N4 at least; PYRAMID at most, which cannot link to another disk.
-        assert "40 MB to 100 MB in the work folder" in made
-        assert "12 MB to 30 MB in the scratch folder" in made
+    assert "40 MB to 100 MB in the work folder" in check(work, outdir, scratch_dir=True)[0]
 
 
 def test_what_is_on_one_file_system_is_added_up(disks):
@@ -181,9 +175,8 @@ def test_what_fits_only_with_compression_is_a_warning(disks, free):
 
 def test_each_file_system_that_is_too_small_has_a_line(disks):
     with pytest.raises(OctaneError) as caught:
-        check(disks("w", 10), disks("o", 10), str(disks("s", 10)), publish_dir_mode="copy")
-    assert len(str(caught.value).splitlines()) == 3
-    assert "give --scratch_dir false" in str(caught.value)
+        check(disks("w", 10), disks("o", 10), publish_dir_mode="copy")
+    assert len(str(caught.value).splitlines()) == 2
 
 
 @pytest.mark.parametrize(
