@@ -41,7 +41,7 @@ class Sheet:
 
 
 def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = True) -> None:
-    """Check a run's samplesheet, and write the subjects.
+    """Check a run's samplesheet, and write the subjects; an OctaneError has a line a problem.
 
     Parameters
     ----------
@@ -53,11 +53,6 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
         subject's own parameters, as text) and ``row`` (where they were read).
     look
         Whether to see that the paths of the rows are there; a container sees only what is staged.
-
-    Raises
-    ------
-    OctaneError
-        With one line for each problem.
     """
     run: dict[str, object] = json.loads(request.read_text(encoding="utf-8"))["parameters"]
     shown = Path(str(run["samplesheet"]))

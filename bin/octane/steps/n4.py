@@ -70,10 +70,7 @@ class Run:
 def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
     """Correct the bias field of a volume, as prepared.
 
-    Raises
-    ------
-    OctaneError
-        For voxels or output that are not usable; nothing is left half-written.
+    An OctaneError names what is not usable; nothing is left half-written.
     """
     plan, metrics = run.plan, run.metrics
     for line in plan.lines():

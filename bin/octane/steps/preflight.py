@@ -108,11 +108,8 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
         Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes`` on the
         space that they take together, and warnings.
 
-    Raises
-    ------
-    OctaneError
-        With one line per problem of any subject; a problem of all subjects that is not in the cells
-        of their rows is given once.
+    An OctaneError has a line for each problem of any subject; a problem of all subjects that is not
+    in the cells of their rows is given once.
     """
     asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
@@ -207,10 +204,7 @@ def plan_of(
 ) -> Plan:
     """Plan of one subject, from all workflow parameters, its staged input and files beside it.
 
-    Raises
-    ------
-    OctaneError
-        With one line per problem; problems name the real files behind links.
+    An OctaneError has a line for each problem, which names the real files behind links.
     """
     try:
         values = WorkflowModel.model_validate(given)

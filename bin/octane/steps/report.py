@@ -133,22 +133,9 @@ def write_report(
 ) -> None:
     """Write the report of one subject, and the files that go with it.
 
-    Parameters
-    ----------
-    records, previews
-        The ``*_metrics.json`` and ``*_preview.npz`` files; those of one task begin alike.
-    destination
-        HTML file to be written.
-    subject
-        Name of the subject.
-    run
-        Facts of the run as a whole, such as its command line; None without a workflow.
-
-    Raises
-    ------
-    OctaneError
-        For a record or preview that is missing or not usable, and output that exists or cannot be
-        written; nothing is left half-written.
+    ``records`` and ``previews`` of one task begin alike. ``run`` has facts of the run as a whole,
+    such as its command line; None without a workflow. An OctaneError names what is not usable;
+    nothing is left half-written.
     """
     if destination.suffix.lower() not in (".html", ".htm"):
         raise OctaneError(f"{destination} does not end in .html; name the report so.")
