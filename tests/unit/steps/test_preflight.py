@@ -233,13 +233,6 @@ def test_a_volume_without_sections_is_not_corrected_section_by_section(
     plan(write_image("stack.ome.zarr", ONES, attributes=attributes), **settings)
 
 
-def test_a_table_without_a_tile_is_refused(problems, mosaics, tmp_path):
-    table = tmp_path / "positions.csv"
-    table.write_text("section,row,column,y,x\n1,0,0,0,0\n")
-    lines = problems(mosaics, {"positions": table})
-    assert [re.findall(r"section \d", line) for line in lines] == [["section 1"], ["section 2"]]
-
-
 def test_a_number_may_stand_in_the_name_of_a_link(plan, problems, write_mosaic, tmp_path):
     # As Nextflow stages it: a link to a folder, in which the links have the numbers.
     (tmp_path / "mosaics").mkdir()
