@@ -11,7 +11,6 @@ def main(
     /,
     *,
     reports: list[Path],
-    heading: str | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write the page over several subjects from the JSON twins of their reports.
@@ -22,14 +21,12 @@ def main(
         HTML file to be made; it links to SUBJECT/SUBJECT_report.html beside it.
     reports
         The subjects' SUBJECT_report.json files.
-    heading
-        Heading of the page; unset: how many subjects there are.
     overwrite
         Replace a page that exists.
     """
     from octane.report.cohort import write_cohort_report
 
-    write_cohort_report(reports, destination, heading=heading, overwrite=overwrite)
+    write_cohort_report(reports, destination, overwrite=overwrite)
 
 
 if __name__ == "__main__":

@@ -55,12 +55,11 @@ def main(
     from octane.steps.n4 import correct_bias, prepare
 
     given = (source, destination, parameters, reading, execution)
+    prepared = prepare(*given, save_bias_field=files.save_bias_field, truth=files.truth)
     if dry_run:
-        planned = prepare(*given, save_bias_field=files.save_bias_field, truth=files.truth)
-        sys.stdout.write("\n".join(planned.plan.lines()) + "\n")
+        sys.stdout.write("\n".join(prepared.plan.lines()) + "\n")
         return
-    made = correct_bias(*given, sharing, save_bias_field=files.save_bias_field, truth=files.truth)
-    made.save(files.metrics, files.preview)
+    correct_bias(prepared, sharing).save(files.metrics, files.preview)
 
 
 if __name__ == "__main__":

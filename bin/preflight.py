@@ -6,7 +6,7 @@ from pathlib import Path
 from octane.config.cli import run
 
 
-def main(sources: Path, output: Path, /, *, request: Path, positions: Path, beside: Path) -> None:
+def main(sources: Path, output: Path, /, *, request: Path, beside: Path) -> None:
     """Check a run's parameters and inputs before any work is queued, and write its plans.
 
     Parameters
@@ -17,14 +17,12 @@ def main(sources: Path, output: Path, /, *, request: Path, positions: Path, besi
         The plans to be made, JSON, or the problems that stand against them.
     request
         JSON: the run's parameters and its subjects.
-    positions
-        A folder with the tables of tile positions, each in a folder of its number from 1.
     beside
-        A folder with the masks and truths, in the same way.
+        A folder with tables of tile positions, masks, truths and flat fields, in the same way.
     """
     from octane.steps.preflight import make_plans
 
-    make_plans(request, sources, output, positions, beside)
+    make_plans(request, sources, output, beside)
 
 
 if __name__ == "__main__":

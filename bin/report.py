@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import ExecutionParameters, ReportParameters
+from octane.config.params import ExecutionParameters
 
 
 def main(
@@ -16,7 +16,6 @@ def main(
     records: list[Path],
     previews: list[Path] | None = None,
     run: Path | None = None,
-    parameters: ReportParameters,
     execution: ExecutionParameters,
 ) -> None:
     """Write the report of a subject from the records and previews of its steps.
@@ -40,7 +39,6 @@ def main(
         records,
         previews or [],
         destination,
-        parameters,
         subject=subject,
         run=json.loads(run.read_text(encoding="utf-8")) if run is not None else None,
         execution=execution,

@@ -5,7 +5,7 @@ process PREFLIGHT {
     scratch false
 
     input:
-    tuple val(subjects), path(inputs, stageAs: 'input/?/*'), path(tables, stageAs: 'positions/?/*'), path(beside, stageAs: 'beside/?/*')
+    tuple val(subjects), path(inputs, stageAs: 'input/?/*'), path(beside, stageAs: 'beside/?/*')
     // The request by stdin, so that a message of Nextflow's does not drown in all parameters.
     stdin
     val code
@@ -15,7 +15,7 @@ process PREFLIGHT {
 
     script:
     """
-    preflight.py input plans.json --request /dev/stdin --positions positions --beside beside
+    preflight.py input plans.json --request /dev/stdin --beside beside
     """
 
     stub:

@@ -40,7 +40,7 @@ workflow PREPARE {
     // One task for all subjects, so that all their problems are named at once.
     all = watched.toSortedList { a, b -> a.meta.id <=> b.meta.id }.filter { list -> list }
     requests = all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input), beside: subject.beside.keySet()] }) }
-    PREFLIGHT(all.map { list -> [list, list*.input, list*.positions.findAll { table -> table }, list.collectMany { subject -> subject.beside.values() }] }, requests, code)
+    PREFLIGHT(all.map { list -> [list, list*.input, list.collectMany { subject -> subject.beside.values() }] }, requests, code)
     planned = PREFLIGHT.out.plans
         .map { list, found -> [list, passed(found).plans] }
         .flatMap { list, plans -> [list, plans].transpose() }
@@ -133,7 +133,7 @@ def subjectOf(meta, input, truth) {
     if (lost) {
         error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.")
     }
-    return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('mask', 'truth', 'flat_field').findAll { _name, file -> file }]
+    return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('positions', 'mask', 'truth', 'flat_field').findAll { _name, file -> file }]
 }
 
 // PREFLIGHT's and COHORT's request: all parameters, except those that name the one subject, as JSON. Paths

@@ -1,6 +1,5 @@
 """SIGKILL of any part of a run, of a step and of a command, at any moment: what is left."""
 
-import fcntl
 import os
 import random
 import re
@@ -130,25 +129,17 @@ def contents(folder):
     }
 
 
-def ended_copying(outdir):
-    """Wait for the ``cp`` that a killed call left: it holds the folder's lock."""
-    descriptor = os.open(outdir, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.close(descriptor)
-
-
 def test_killed_again_and_again_nothing_is_lost_or_half_made(project, tmp_path):
     outdir = published(tmp_path)
     command = [sys.executable, project / "bin" / "materialize.py", outdir]
     expected, chance, kills = {p: contents(p) for p in outdir.iterdir()}, random.Random(5), 0
     while kills < 6:
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as call:
-            while call.poll() is None and not list(outdir.glob(".octane-copying-*")):
+            while call.poll() is None and not list(outdir.glob(".partial-*")):
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.1))
             ended = call.poll() is not None
             call.send_signal(signal.SIGKILL)
-        ended_copying(outdir)
         if ended:
             break
         kills += 1

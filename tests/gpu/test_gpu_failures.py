@@ -26,11 +26,14 @@ STEPS = {"RESAMPLE": RESAMPLE, "N4": N4}
 STEP = """
 from octane.config.params import *
 from octane.core.errors import OctaneError
-from octane.steps.n4 import correct_bias
+from octane.steps.n4 import correct_bias, prepare
 from octane.steps.resample import resample_image
 import cupy
 
-step = {"RESAMPLE": resample_image, "N4": correct_bias}[sys.argv[2]]
+def n4(*given):
+    return correct_bias(prepare(*given[:5]), given[5])
+
+step = {"RESAMPLE": resample_image, "N4": n4}[sys.argv[2]]
 model = {"RESAMPLE": ResampleParameters, "N4": N4Parameters}[sys.argv[2]]
 parameters = model.model_validate_json(sys.argv[3])
 """

@@ -14,7 +14,7 @@ from octane.config.params import (
 )
 from octane.n4.plan import BLOCK_BYTES, PROCESS_BYTES
 from octane.pipeline.lanes import Lane
-from octane.steps.n4 import correct_bias
+from octane.steps.n4 import correct_bias, prepare
 from octane.store.volumes import open_volume
 
 SHAPE = (24, 36, 40)
@@ -27,14 +27,15 @@ def correct(cupy, tmp_path):
     def run(source, backend, workers=2, memory="2GB", **parameters):
         destination = tmp_path / f"{backend}.ome.zarr"
         more = {"shrink_factor": 2, "iterations": (4, 4), **parameters}
-        metrics = correct_bias(
+        prepared = prepare(
             source,
             destination,
             N4Parameters.model_validate(more),
             InputParameters(),
             ExecutionParameters(backend=backend, workers=workers, memory=memory, overwrite=True),
-            LeaseParameters(gpu_lock_dir=tmp_path / "leases", gpu_timeout=60),
         )
+        sharing = LeaseParameters(gpu_lock_dir=tmp_path / "leases", gpu_timeout=60)
+        metrics = correct_bias(prepared, sharing)
         corrected = open_volume(destination)
         return corrected.read(tuple(slice(0, n) for n in corrected.grid.shape)), metrics
 

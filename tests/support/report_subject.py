@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octane.config.params import STEPS, ExecutionParameters, ReportParameters
+from octane.config.params import STEPS, ExecutionParameters
 from octane.core.metrics import Metrics, write_json
 from octane.steps.report import write_report
 
@@ -210,14 +210,12 @@ class Subject:
         subject: str = "sub-01",
         run: Mapping[str, str] | None = None,
         overwrite: bool = False,
-        **parameters: str,
     ) -> Path:
         destination = self.folder / "out" / "report.html"
         write_report(
             self.records,
             self.previews,
             destination,
-            ReportParameters(**parameters),
             subject=subject,
             run=run,
             execution=ExecutionParameters(overwrite=overwrite),

@@ -119,8 +119,8 @@ CASES = [
     (
         "resample",
         broken(None, *TARGET),
-        "in.zarr: chunk 0/0.1.2 is missing",
-        "--missing-chunks fill",
+        "in.zarr: chunk 0/0.1.2 is missing; restore it, or give --missing-chunks fill",
+        "tile row 1, column 2",
     ),
     ("stitch", broken(None, "--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("pyramid", plain("--resolutions", "25", "10"), "--resolutions", "do not ascend"),

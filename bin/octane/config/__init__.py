@@ -1,4 +1,4 @@
-"""Parameters, command line and samplesheets."""
+"""Parameters and the command line."""
 
 # Here, and not in params: leases need it where pydantic is not installed.
 AUTO_TIMEOUT = 300.0

@@ -113,10 +113,7 @@ def _replaces(output: Path, other: Path) -> bool:
 
 
 def _prepare() -> None:
-    """Set up standard error, logging, signals, and the environment of libraries."""
-    if sys.stderr is None:
-        # It takes the number 2, on which libraries would write into the next file that is opened.
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    """Set up logging, signals, and the environment of libraries."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )

@@ -530,13 +530,6 @@ class PyramidParameters(StepParameters):
     codec: Codec = parameter("zstd", "Compression of the pyramid.")
 
 
-class ReportParameters(StepParameters):
-    """REPORT: one HTML file per subject."""
-
-    title: ClassVar[str] = "Report"
-    heading: str | None = parameter(None, "Heading of the report; unset: the subject's name.")
-
-
 class PhantomParameters(StepParameters):
     """PHANTOM: a synthetic serial-section OCT subject with its truth."""
 
@@ -704,21 +697,25 @@ class WorkflowParameters(StepParameters):
     help: Switch = parameter(False, "Print the parameters and stop.")
 
 
-SHARED: dict[str, type[StepParameters]] = {
-    "workflow": WorkflowParameters,
-    "input": InputParameters,
-    "execution": ExecutionParameters,
-    "lease": LeaseParameters,
-}
-"""Parameters whose names in the workflow have no step before them."""
+class Settings(BaseModel):
+    """Parameters of all steps."""
 
-STEPS: dict[str, type[StepParameters]] = {
-    **SHARED,
-    "resample": ResampleParameters,
-    "stitch": StitchParameters,
-    "stack": StackParameters,
-    "n4": N4Parameters,
-    "pyramid": PyramidParameters,
-    "report": ReportParameters,
-    "phantom": PhantomParameters,
-}
+    model_config = ConfigDict(frozen=True, defer_build=True)
+    workflow: WorkflowParameters
+    input: InputParameters
+    execution: ExecutionParameters
+    lease: LeaseParameters
+    resample: ResampleParameters
+    stitch: StitchParameters
+    stack: StackParameters
+    n4: N4Parameters
+    pyramid: PyramidParameters
+    phantom: PhantomParameters
+
+
+STEPS = cast(
+    "dict[str, type[StepParameters]]",
+    {name: info.annotation for name, info in Settings.model_fields.items()},
+)
+SHARED = ("workflow", "input", "execution", "lease")
+"""Those whose names in the workflow have no step before them."""

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import cast
 
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from octane.config.params import SHARED, STEPS
+from octane.config.params import SHARED, STEPS, Settings, StepParameters
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
@@ -56,6 +57,12 @@ def entries() -> Iterator[Entry]:
                 yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
 
 
+def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:
+    """Every step with its model and its parameters, in order."""
+    for step, own in groupby(entries(), key=lambda entry: entry.step):
+        yield step, STEPS[step], [*own]
+
+
 def _model() -> type[BaseModel]:
     fields = {}
     for entry in entries():
@@ -71,13 +78,13 @@ WorkflowModel = _model()
 """All parameters of the workflow, flat; unknown names are errors."""
 
 
-def split(values: BaseModel) -> dict[str, dict[str, object]]:
-    """Settings of each step under its own field names, from a validated :data:`WorkflowModel`."""
+def settings_of(values: BaseModel) -> Settings:
+    """Settings of each step, from a validated :data:`WorkflowModel`."""
     flat = values.model_dump(mode="json")
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
     for entry in entries():
         steps[entry.step][entry.field] = flat[entry.name]
-    return steps
+    return Settings.model_validate(steps)
 
 
 def plain(default: object) -> object:
@@ -98,16 +105,11 @@ def as_groovy(value: object) -> str:
 
     Characters beyond ASCII are escaped: the encoding of a file depends on the machine's settings.
     """
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    escaped = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    units = escaped.encode("utf-16-be")
-    pairs = (int.from_bytes(units[k : k + 2], "big") for k in range(0, len(units), 2))
-    return "'" + "".join(chr(u) if 32 <= u < 127 else f"\\u{u:04x}" for u in pairs) + "'"
+    # JSON's words, numbers and escapes are Groovy's.
+    if value is None or isinstance(value, int | float):
+        return json.dumps(value)
+    escaped = json.dumps(str(value))[1:-1].replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def nextflow_config() -> str:
@@ -117,12 +119,10 @@ def nextflow_config() -> str:
         "",
         "params {",
     ]
-    step = None
-    for entry in entries():
-        if entry.step != step:
-            lines += ([""] if step else []) + [f"    // {STEPS[entry.step].title}"]
-            step = entry.step
-        lines.append(f"    {entry.name} = {as_groovy(plain(entry.default))}")
+    for _, model, own in by_step():
+        lines += [f"    // {model.title}"]
+        lines += [*(f"    {e.name} = {as_groovy(plain(e.default))}" for e in own), ""]
+    lines.pop()
     return "\n".join([*lines, "}", ""])
 
 
@@ -154,16 +154,15 @@ def _json_type(entry: Entry) -> dict[str, object]:
 def nextflow_schema() -> str:
     """Write ``nextflow_schema.json`` in nf-core's form (JSON schema, draft 2020-12)."""
     definitions: dict[str, dict[str, object]] = {}
-    for step, model in STEPS.items():
+    for step, model, own in by_step():
         properties = {}
-        for entry in entries():
-            if entry.step == step:
-                default, unit = plain(entry.default), f" [{entry.unit}]" if entry.unit else ""
-                properties[entry.name] = {
-                    **_json_type(entry),
-                    "description": f"{entry.info.description}{unit}",
-                    **({} if default is None else {"default": default}),
-                }
+        for entry in own:
+            default, unit = plain(entry.default), f" [{entry.unit}]" if entry.unit else ""
+            properties[entry.name] = {
+                **_json_type(entry),
+                "description": f"{entry.info.description}{unit}",
+                **({} if default is None else {"default": default}),
+            }
         definitions[f"{step}_options"] = {
             "title": model.title,
             "type": "object",
@@ -193,14 +192,13 @@ def parameter_table() -> str:
         "",
         LISTS,
     ]
-    for step, model in STEPS.items():
-        rows = [entry for entry in entries() if entry.step == step]
+    for step, model, own in by_step():
         lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
         lines += [
             "| parameter | flag | default | unit | values | column | meaning |",
             "|---|---|---|---|---|---|---|",
         ]
-        for entry in rows:
+        for entry in own:
             default = plain(entry.default)
             kind = _json_type(entry)
             values = kind.get("enum") or kind["type"]
@@ -224,16 +222,14 @@ def help_text() -> str:
     """Write ``lib/help.txt``: what ``nextflow run main.nf --help`` prints."""
     call = "nextflow run main.nf --input MOSAICS_OR_VOLUME [--outdir DIR] [parameters]"
     lines = [call, LISTS.replace("`", "'")]
-    step = None
-    for entry in entries():
-        if entry.step != step:
-            step = entry.step
-            lines += ["", STEPS[step].title]
-        choices, default = _json_type(entry).get("enum"), plain(entry.default)
-        notes = [f"[{entry.unit}]"] if entry.unit else []
-        notes += [f"[{'|'.join(choices)}]"] if isinstance(choices, list) else []
-        notes += [] if default is None else [f"[default: {as_groovy(default).strip(chr(39))}]"]
-        lines.append(" ".join([f"  --{entry.name:<28} {entry.info.description}", *notes]))
+    for _, model, own in by_step():
+        lines += ["", model.title]
+        for entry in own:
+            choices, default = _json_type(entry).get("enum"), plain(entry.default)
+            notes = [f"[{entry.unit}]"] if entry.unit else []
+            notes += [f"[{'|'.join(choices)}]"] if isinstance(choices, list) else []
+            notes += [] if default is None else [f"[default: {as_groovy(default).strip(chr(39))}]"]
+            lines.append(" ".join([f"  --{entry.name:<28} {entry.info.description}", *notes]))
     return "\n".join(lines) + "\n"
 
 

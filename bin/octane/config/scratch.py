@@ -28,44 +28,35 @@ def read_scratch(value: object) -> bool | str:
     return True if text.lower() in ON else text
 
 
-def known_folder(scratch: bool | str) -> Path | None:
-    """Find the folder on this machine; None where there is none, or only a node knows it.
-
-    A folder that does not exist yet is represented by its parent.
-    """
-    if scratch is False:
-        return None
-    if scratch is True:
-        return Path(os.environ.get("TMPDIR") or "/tmp")
-    unset = [v for v in VARIABLE.findall(scratch) if not os.environ.get(v.strip("${}"))]
-    if unset:
-        return None
-    folder = Path(os.path.expandvars(scratch))
-    return folder if folder.exists() else folder.parent
-
-
 def require_scratch(scratch: bool | str) -> None:
     """Raise an OctaneError where tasks cannot work in the scratch folder, as far as is known here.
 
     Nextflow makes a missing folder, which would hide a typing error: a folder must exist, or end in
     ``/`` as the sign that tasks make it.
     """
-    if isinstance(scratch, str):
+    if scratch is False:
+        return
+    if scratch is True:
+        folder = Path(os.environ.get("TMPDIR") or "/tmp")
+        shown = f"true (TMPDIR, {folder})"
+    else:
         plain = VARIABLE.sub("", scratch)
         if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
             raise OctaneError(
                 f"--scratch_dir {scratch} is no full path of letters, digits and ._,:+@%=- (with "
                 "$NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or false."
             )
-    folder = known_folder(scratch)
-    if folder is None:
-        return
-    shown = f"true (TMPDIR, {folder})" if scratch is True else str(scratch)
-    if scratch is not True and shown[-1] != "/" and not Path(os.path.expandvars(shown)).exists():
-        raise OctaneError(
-            f"--scratch_dir {shown} does not exist; make it, or end it in / to have tasks make it "
-            f"({shown}/), or give true for the node's TMPDIR, or false."
-        )
+        if not all(os.environ.get(v.strip("${}")) for v in VARIABLE.findall(scratch)):
+            # Only a node knows the folder.
+            return
+        folder, shown = Path(os.path.expandvars(scratch)), scratch
+        if not folder.exists():
+            if scratch[-1] != "/":
+                raise OctaneError(
+                    f"--scratch_dir {scratch} does not exist; make it, or end it in / to have "
+                    f"tasks make it ({scratch}/), or give true for the node's TMPDIR, or false."
+                )
+            folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise OctaneError(
             f"--scratch_dir {shown} is no folder that tasks can write to; give another one, true "

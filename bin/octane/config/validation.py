@@ -1,6 +1,7 @@
-"""Errors of pydantic as sentences for the person who gave the parameters."""
+"""What a person gave: errors of pydantic as sentences, names and paths that cannot be used."""
 
 import re
+import unicodedata
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -43,6 +44,17 @@ def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag
             lines.append(f"{flag} is {shown!r}: {words}.")
     # Each wrong member of a list is a separate problem with the same words.
     return list(dict.fromkeys(lines))
+
+
+def unfit_name(name: str) -> str | None:
+    """Sentence on a name that can be no folder or part of a shell's command; None for any other."""
+    signs = all(unicodedata.category(sign)[0] in "LMN" or sign in " ._()-" for sign in name)
+    if name and signs and name[0] not in ".-":
+        return None
+    return (
+        f"'{name}' is no name for a subject; use letters, digits, blanks and ._()-, with no . or - "
+        "first."
+    )
 
 
 def place_of(error: ValidationError) -> str:

@@ -1,7 +1,6 @@
-"""Outputs that are whole once they have their name, results on the disk, and locks."""
+"""Outputs that are whole once they have their name, and results on the disk."""
 
 import errno
-import fcntl
 import logging
 import os
 import re
@@ -221,21 +220,3 @@ def bring_to_disk(result: Path) -> None:
                 ) from error
         finally:
             os.close(fd)
-
-
-def locked(descriptor: int, path: Path, *, posix: bool = False) -> bool:
-    """Lock an open file or folder; gives False where another process has it.
-
-    ``path`` names it in the log. With ``posix`` it is locked as Java does; neither kind of lock
-    sees the other.
-    """
-    # POSIX leaves open which of the two it is.
-    taken = (BlockingIOError, PermissionError) if posix else (BlockingIOError,)
-    try:
-        (fcntl.lockf if posix else fcntl.flock)(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except taken:
-        return False
-    except OSError as error:
-        # Some network file systems have no locks; only then two processes would go unnoticed.
-        logger.warning("%s cannot be locked (%s)", path, error.strerror)
-    return True

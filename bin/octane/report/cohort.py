@@ -61,17 +61,13 @@ def _read(path: Path) -> SubjectSummary:
 
 
 def write_cohort_report(
-    reports: Sequence[Path],
-    destination: Path,
-    *,
-    heading: str | None = None,
-    overwrite: bool = False,
+    reports: Sequence[Path], destination: Path, *, overwrite: bool = False
 ) -> None:
     """Write the page over several subjects from their ``SUBJECT_report.json`` files.
 
-    It links to ``SUBJECT/SUBJECT_report.html`` beside it. Its heading is, when unset, the number of
-    subjects. A file that is not usable, a subject given twice, and output that exists or cannot be
-    written raise an OctaneError; nothing is left half-written.
+    It links to ``SUBJECT/SUBJECT_report.html`` beside it. A file that is not usable, a subject
+    given twice, and output that exists or cannot be written raise an OctaneError; nothing is left
+    half-written.
     """
     found: dict[str, SubjectSummary] = {}
     for path in reports:
@@ -80,7 +76,7 @@ def write_cohort_report(
             raise OctaneError(f"{path} is of {one.subject}, as another is; give each one once.")
         found[one.subject] = one
     rows = _rows([found[subject] for subject in sorted(found)])
-    html = rendered("cohort.html.j2", heading=heading or f"{len(found)} subjects", rows=rows)
+    html = rendered("cohort.html.j2", rows=rows)
     with writing(destination, overwrite=overwrite) as page:
         page.write_text(html, encoding="utf-8")
     logger.info("Page of %d subjects: %s", len(found), destination)

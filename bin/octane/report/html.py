@@ -306,7 +306,6 @@ def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
 def build(
     entries: Sequence[Entry],
     *,
-    heading: str,
     subject: str,
     run: Mapping[str, str] | None,
     files: Mapping[str, str],
@@ -344,7 +343,6 @@ def build(
     records = [entry.record for entry in entries]
     html = rendered(
         "report.html.j2",
-        heading=heading,
         subject=subject,
         run={"input": "", "command": "", **(run or {})},
         when=_when(records),

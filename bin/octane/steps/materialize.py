@@ -4,23 +4,17 @@ A copy is made under a temporary name beside the link and takes the link's place
 The work directory is only read.
 """
 
+import fcntl
 import logging
 import os
-import subprocess
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+import re
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from platform import node
 
-from octane.core.errors import NoSpaceError, OctaneError, unreadable
-from octane.core.files import (
-    OLD,
-    bring_to_disk,
-    is_task_folder,
-    locked,
-    put,
-    remove,
-    task_folder,
-)
+from octane.core.errors import OctaneError, unreadable
+from octane.core.files import OLD, PARTIAL, bring_to_disk, is_task_folder, task_folder, writing
 from octane.core.geometry import Region
 from octane.core.progress import Progress
 from octane.pipeline.workers import run_tiles
@@ -29,13 +23,11 @@ from octane.store.image import Image, open_levels
 
 logger = logging.getLogger(__name__)
 
-COPYING = ".octane-copying-"
-"""Prefix of a copy that is being made."""
-
 READERS = 4
 """Chunks decoded at once: enough for a disk or a network, and no burden on a shared machine."""
 
-NO_SPACE_WORDS = ("No space left on device", "Disk quota exceeded")
+FICLONE = 0x40049409
+"""Linux's request to share the blocks of a file."""
 
 
 def materialize(outdir: Path, *, dry_run: bool = False) -> int:
@@ -50,21 +42,19 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     if task_folder(outdir) is not None:
         raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
     total = 0
-    with nullcontext(-1) if dry_run else _alone(outdir) as lock:
+    below = _below(outdir, lambda folder: task_folder(folder) is None)
+    paths = map(_named_again, list(below))
+    found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
+    links = [link for link in found if link.exists()]
+    advance = Progress("Copying", len(links), "links")
+    for link in links:
+        sizes = _sizes(link)
+        size = sum(sizes.values())
+        logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
         if not dry_run:
-            _tidy(list(_below(outdir, _is_outside)))
-        paths = _below(outdir, _is_outside)
-        found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
-        links = [link for link in found if link.exists()]
-        advance = Progress("Copying", len(links), "links")
-        for link in links:
-            sizes = _sizes(link)
-            size = sum(sizes.values())
-            logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
-            if not dry_run:
-                _make_real(link, sizes, lock)
-                advance(size)
-            total += size
+            _make_real(link, sizes)
+            advance(size)
+        total += size
     if len(links) < len(found):
         raise OctaneError("\n".join(_gone(link) for link in found if not link.exists()))
     what = "to be made real" if dry_run else "made real"
@@ -110,24 +100,6 @@ def verify(folder: Path) -> int:
     return len(stores)
 
 
-@contextmanager
-def _alone(outdir: Path) -> Generator[int]:
-    """Lock a folder against a second call and a run; gives the descriptor that holds the lock."""
-    with ExitStack() as stack:
-        descriptor = os.open(outdir, os.O_RDONLY)
-        stack.callback(os.close, descriptor)
-        if not locked(descriptor, outdir):
-            raise OctaneError(f"{outdir} is being made real by another process; wait for its end.")
-        # Without the file no run has written here; a user who may not open it holds nothing.
-        with suppress(OSError):
-            run = stack.enter_context((outdir / "pipeline_info" / ".lock").open("r+b"))
-            if not locked(run.fileno(), Path(run.name), posix=True):
-                raise OctaneError(
-                    f"{outdir} is being written by a run of the workflow; wait for its end."
-                )
-        yield descriptor
-
-
 def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
     """Everything below a folder; links to folders are followed and each folder is read once."""
 
@@ -144,10 +116,6 @@ def _below(top: Path, enter: Callable[[Path], bool]) -> Iterator[Path]:
         known.add(folder.resolve())
         yield from (folder / inner for inner in sorted([*folders, *files]))
         folders[:] = sorted(inner for inner in folders if enter(folder / inner))
-
-
-def _is_outside(folder: Path) -> bool:
-    return task_folder(folder) is None
 
 
 def _is_searched(folder: Path) -> bool:
@@ -167,46 +135,38 @@ def _gone(link: Path) -> str:
     )
 
 
-def _tidy(paths: list[Path]) -> None:
-    """Remove what a killed call left; a link that stepped aside gets its name again."""
-    for path in (p for p in paths if p.name.startswith((COPYING, OLD + COPYING))):
-        link = path.with_name(path.name.removeprefix(OLD).removeprefix(COPYING))
-        if path.is_symlink() and not os.path.lexists(link):
-            path.rename(link)
-        else:
-            remove(path)
+def _named_again(path: Path) -> Path:
+    """Give a link its name again, if it stepped aside for its copy when a call was killed."""
+    aside = re.fullmatch(rf"{re.escape(f'{OLD}{PARTIAL}{node()}')}-\d+-(.+)", path.name)
+    named = path.with_name(aside[1]) if aside else path
+    return path.rename(named) if path.is_symlink() and not os.path.lexists(named) else path
 
 
-def _make_real(link: Path, sizes: dict[str, int], lock: int) -> None:
+def _make_real(link: Path, sizes: dict[str, int]) -> None:
     """Put a copy of its target in the place of a link."""
-    copying = link.with_name(COPYING + link.name)
-    command = ["cp", "-RLT", "--reflink=auto", "--preserve=mode,timestamps", "--", link, copying]
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "LC_ALL": "C"},
-            # A copy that outlives this process keeps the lock.
-            pass_fds=[lock],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            full = any(words in done.stderr for words in NO_SPACE_WORDS)
-            raise (NoSpaceError if full else OctaneError)(
-                f"{link} cannot be made real ({done.stderr.strip().splitlines()[-1]}); check "
-                "space, rights and the work directory, and call this command again."
-            )
-        if _sizes(copying) != sizes:
+    with writing(link, overwrite=True, remedy="check its rights") as partial:
+        if link.is_dir():
+            partial.mkdir()
+        for name in sizes:
+            file = partial / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _copy(link / name, file)
+        if _sizes(partial) != sizes:
             raise OctaneError(
                 f"{link}: the copy has other sizes than its files in the work directory; check the "
                 "file system, and call this command again."
             )
-        bring_to_disk(copying)
-        put(copying, link)
-    except BaseException:
-        remove(copying)
-        raise
+        bring_to_disk(partial)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file, by reflink where the file system can."""
+    try:
+        with source.open("rb") as found, target.open("wb") as made:
+            fcntl.ioctl(made, FICLONE, found.fileno())
+    except OSError:
+        shutil.copyfile(source, target)
+    shutil.copystat(source, target)
 
 
 def _sizes(path: Path) -> dict[str, int]:

@@ -67,37 +67,11 @@ class Run:
     beside: dict[str, Volume]
 
 
-def correct_bias(
-    source: Path,
-    destination: Path,
-    parameters: N4Parameters,
-    reading: InputParameters,
-    execution: ExecutionParameters,
-    sharing: LeaseParameters | None = None,
-    *,
-    save_bias_field: Path | None = None,
-    truth: Path | None = None,
-) -> Metrics:
-    """Correct the bias field of a volume.
+def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
+    """Correct the bias field of a volume, as prepared.
 
-    Parameters
-    ----------
-    source, destination
-        OME-Zarr, NIfTI, MHA, NRRD or TIFF.
-    parameters, reading, execution, sharing
-        See :mod:`octane.config.params`.
-    save_bias_field
-        Path of the multiplicative bias field at full resolution, float32: the divisor of the
-        volume, gains of planes included, histogram matching left out.
-    truth
-        Truth folder of a phantom, for figures against it.
-
-    Raises
-    ------
-    OctaneError
-        For a volume, mask or output that is not usable; nothing is left half-written.
+    An OctaneError names what is not usable; nothing is left half-written.
     """
-    run = prepare(source, destination, parameters, reading, execution, save_bias_field, truth)
     plan, metrics = run.plan, run.metrics
     for line in plan.lines():
         logger.info("N4: %s", line)
@@ -126,13 +100,13 @@ def correct_bias(
         work,
         plan.device_bytes,
         batch=plan.workers,
-        backend=execution.backend,
-        sharing=LeaseParameters() if sharing is None else sharing,
+        backend=run.execution.backend,
+        sharing=sharing,
         metrics=metrics,
-        subject=f"{source.name} N4",
+        subject=f"{run.volume.path.name} N4",
     )
     with metrics.timed("to disk"):
-        for result in (destination, save_bias_field):
+        for result in (run.destination, run.field_path):
             if result is not None:
                 bring_to_disk(result)
     return metrics
@@ -147,7 +121,18 @@ def prepare(
     save_bias_field: Path | None = None,
     truth: Path | None = None,
 ) -> Run:
-    """Check the input and plan the run, before any voxel is read; as :func:`correct_bias`."""
+    """Check the input and plan the run, before any voxel is read.
+
+    Parameters
+    ----------
+    source, destination
+        OME-Zarr, NIfTI, MHA, NRRD or TIFF.
+    save_bias_field
+        Path of the multiplicative bias field at full resolution, float32: the divisor of the
+        volume, gains of planes included, histogram matching left out.
+    truth
+        Truth folder of a phantom, for figures against it.
+    """
     p = parameters
     volume = open_volume(source, reading)
     if volume.dtype.kind not in "fiu":

@@ -13,15 +13,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import join
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 
 from octane.config.params import ESTIMATE, StitchParameters, Wishes
-from octane.config.samplesheet import is_subject_name, read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
-from octane.config.validation import unlinkable
+from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
@@ -29,6 +28,7 @@ from octane.core.records import SHADING
 from octane.core.units import format_bytes
 from octane.gpu.inventory import Gpu, GpusUnavailableError, visible
 from octane.gpu.lease import read_gpus
+from octane.steps.cohort import read_samplesheet, separator_of
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
 from octane.store.sections import gaps, listed, number_of
@@ -46,15 +46,6 @@ MEASURED_BYTES = 1e9
 """Most that is read to measure the shading."""
 COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
 """Columns of a new samplesheet; others where a subject needs them."""
-
-
-class Survey(NamedTuple):
-    """Contents of an input: its kind, volumes by name, lacking numbers, a table of positions."""
-
-    kind: str
-    volumes: list[Volume]
-    missing: list[int]
-    positions: Path | None
 
 
 def write_subject(
@@ -76,22 +67,16 @@ def write_subject(
     # Links stay as they are given: a folder of links may be moved to other data later.
     source = Path(os.path.abspath(data))  # noqa: PTH100
     name = name or source.name.split(".")[0]
-    if not is_subject_name(name) or name == "template":
-        raise OctaneError(
-            f"'{name}' is no name for a subject; give --name of letters, digits, blanks and "
-            "._()-, with no . or - first, and not 'template'."
-        )
     if config is not None and samplesheet is not None:
         raise OctaneError("--config and --samplesheet exclude each other; give one.")
     written = samplesheet or config or project / "conf" / "subjects" / f"{name}.config"
+    if problem := unfit_name(name) or unlinkable(source):
+        raise OctaneError(problem)
     if samplesheet is None:
         require_free(written, overwrite=overwrite)
-    if problem := unlinkable(source):
-        raise OctaneError(problem)
-    found = survey(source, wishes)
-    outdir = results_folder(source, wishes.outdir)
-    settings = settings_of(name, source, outdir, found, wishes) | gpu_settings(read_gpus)
-    about = _about(found)
+    kind, volumes = survey(source, wishes)
+    settings = settings_of(name, source, kind, volumes, wishes) | gpu_settings(read_gpus)
+    about = _about(kind, volumes)
     words = ["nextflow", "run", project / "main.nf"]
     if samplesheet is None:
         call = join(map(str, [*words, "-c", written.absolute()]))
@@ -100,6 +85,7 @@ def write_subject(
             head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
             partial.write_text(config_text(head, settings), encoding="utf-8")
     else:
+        outdir = settings["outdir"].value
         call = join(map(str, [*words, "--samplesheet", written.absolute(), "--outdir", outdir]))
         add_row(samplesheet, settings)
     for line in about:
@@ -110,8 +96,8 @@ def write_subject(
     return written, call
 
 
-def survey(source: Path, wishes: Wishes) -> Survey:
-    """Look at an input; an OctaneError names each store that cannot be used or does not fit."""
+def survey(source: Path, wishes: Wishes) -> tuple[str, list[Volume]]:
+    """Kind and volumes of an input; an OctaneError names each store that cannot be used."""
     problems: list[str] = []
     volumes: list[Volume] = []
     # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
@@ -123,24 +109,11 @@ def survey(source: Path, wishes: Wishes) -> Survey:
             problems.append(str(error))
     if problems:
         raise OctaneError("\n".join(problems))
-    kind = kind_of(volumes, wishes.input_kind)
-    missing = gaps(_numbers(volumes)) if kind != "volume" else []
-    # A table of positions would win over an overlap.
-    asked = kind == "mosaic" and wishes.overlap is None
-    return Survey(kind, volumes, missing, _table(source) if asked else None)
+    return kind_of(volumes, wishes.input_kind), volumes
 
 
 def _numbers(volumes: Iterable[Volume]) -> list[int]:
     return [number for volume in volumes if (number := number_of(volume)) is not None]
-
-
-def _table(source: Path) -> Path | None:
-    """Find a table of positions in the folder of the data, or beside it."""
-    tables = (folder / "positions.csv" for folder in (source, source.parent))
-    found = next((table for table in tables if table.is_file()), None)
-    if found is not None:
-        position_rows(found)
-    return found
 
 
 def results_folder(data: Path, wished: Path | None = None) -> Path:
@@ -153,38 +126,50 @@ def results_folder(data: Path, wished: Path | None = None) -> Path:
 
 
 def settings_of(
-    name: str, source: Path, outdir: Path, found: Survey, wishes: Wishes
+    name: str, source: Path, kind: str, volumes: list[Volume], wishes: Wishes
 ) -> dict[str, Setting]:
     """Settings that the data and a person's wishes determine, by parameter."""
+    outdir = results_folder(source, wishes.outdir)
     settings = {
         "subject": Setting(name),
         "input": Setting(str(source)),
         "outdir": Setting(str(outdir), [f"The results are in {outdir / name}."]),
-        "resolution": _resolution(found),
+        "resolution": _resolution(kind, volumes),
     }
-    if found.kind == "mosaic":
-        settings |= _tiles(found) | _light(found, wishes)
-    if found.kind != "volume":
-        settings["section_thickness"] = _thickness(found)
-        settings["allow_missing_sections"] = _missing(found)
+    if kind == "mosaic":
+        # A table of positions would win over an overlap.
+        table = _table(source) if wishes.overlap is None else None
+        settings |= _tiles(volumes, table) | _light(volumes, table, wishes)
+    if kind != "volume":
+        settings["section_thickness"] = _thickness(volumes)
+        settings["allow_missing_sections"] = _missing(volumes)
     stated = wishes.model_dump(exclude={"outdir"}, exclude_defaults=True)
     return settings | {parameter: Setting(value) for parameter, value in stated.items()}
 
 
-def _about(found: Survey) -> list[str]:
+def _table(source: Path) -> Path | None:
+    """Find a table of positions in the folder of the data, or beside it."""
+    for table in (source / "positions.csv", source.parent / "positions.csv"):
+        if table.is_file():
+            position_rows(table)
+            return table
+    return None
+
+
+def _about(kind: str, volumes: list[Volume]) -> list[str]:
     """Describe the data, a sentence a line."""
-    volumes, numbers = found.volumes, _numbers(found.volumes)
+    numbers = _numbers(volumes)
     what = {"mosaic": "mosaic grid(s)", "section": "whole section(s)", "volume": "volume"}
     several = numbers and len(volumes) > 1
     span = f", numbered {min(numbers)} to {max(numbers)}" if several else ""
     decoded = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
     lines = [
-        f"Found: {len(volumes)} {what[found.kind]}{span}; {format_bytes(decoded)} decoded.",
+        f"Found: {len(volumes)} {what[kind]}{span}; {format_bytes(decoded)} decoded.",
         f"Voxels: {_spread(f'{spelled(v.grid.spacing)} micrometre' for v in volumes)} (z y x), "
         f"{_spread(str(v.dtype) for v in volumes)}.",
         f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}.",
     ]
-    if found.kind == "mosaic":
+    if kind == "mosaic":
         grids = [MosaicGrid.of(cast("Image", v)) for v in volumes]
         cut = _spread(spelled((grid.rows, grid.columns)) for grid in grids)
         lines[-1] = f"Tiles, rows x columns: {cut}."
@@ -197,27 +182,31 @@ def _spread(values: Iterable[str]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{' or '.join(kinds[:3])} (they differ)"
 
 
-def _resolution(found: Survey) -> Setting:
-    sizes = [volume.grid.spacing for volume in found.volumes]
+def _resolution(kind: str, volumes: list[Volume]) -> Setting:
+    sizes = [volume.grid.spacing for volume in volumes]
     have = f"The voxels are {_spread(f'{spelled(size)} micrometre' for size in sizes)}."
     suggested = next((level for level in LEVELS if level >= max(map(max, sizes))), None)
-    if found.kind != "mosaic" or suggested is None:
+    if kind != "mosaic" or suggested is None:
         return Setting(suggested, [f"{have} They stay as they are unless you set this."], False)
     reason = "the first of the pyramid's sizes that is no finer"
     return Setting(suggested, [f"{have} Suggested: {suggested}, {reason}."])
 
 
-def _tiles(found: Survey) -> dict[str, Setting]:
-    """Overlap of tiles, which is never guessed."""
-    grids = [MosaicGrid.of(cast("Image", volume)) for volume in found.volumes]
+def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
+    """Overlap of tiles, which is never guessed, or the table of their positions."""
+    if table is not None:
+        sentence = "Not needed: the table of positions says it."
+        return {
+            "overlap": Setting(None, [sentence], False),
+            "positions": Setting(str(table), ["Found beside the data."]),
+        }
+    grids = [MosaicGrid.of(cast("Image", volume)) for volume in volumes]
     overlaps = {
         g.pitch
         and tuple(round(1 - p / n, 4) for p, n in zip(g.pitch, g.tile_extent[1:], strict=True))
         for g in grids
     }
-    if found.positions is not None:
-        value, sentence = None, "Not needed: the table of positions says it."
-    elif None in overlaps:
+    if None in overlaps:
         value = "0.2"
         sentence = (
             "TO BE DECIDED: the data do not say how their tiles overlap, and it is never guessed. "
@@ -228,19 +217,16 @@ def _tiles(found: Survey) -> dict[str, Setting]:
         value, sentence = None, "Each mosaic's own metadata say it; they differ."
     else:
         value, sentence = overlaps.pop(), "The mosaics' own metadata say this; set it to overrule."
-    settings = {"overlap": Setting(value, [sentence], False)}
-    if found.positions is not None:
-        settings["positions"] = Setting(str(found.positions), ["Found beside the data."])
-    return settings
+    return {"overlap": Setting(value, [sentence], False)}
 
 
-def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
+def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[str, Setting]:
     """Flat field, where the tiles in the middle of the data are seen to be shaded."""
     from octane.steps.stitch import nominal_positions
     from octane.stitch.flat_field import estimate, shading_of
     from octane.stitch.placement import TilePlacement
 
-    image = cast("Image", found.volumes[len(found.volumes) // 2])
+    image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
     middle = (tiling.rows // 2, tiling.columns // 2)
     tiles = [t for t in tiling.tiles if max(map(abs, np.subtract(t, middle))) <= 1]
@@ -248,7 +234,7 @@ def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
         return {}
     try:
         given = StitchParameters(overlap=wishes.overlap)
-        places = nominal_positions(image, tiling, given, found.positions)
+        places = nominal_positions(image, tiling, given, table)
         seen = {t: np.abs(image.read(tiling.region(t))).mean(0, np.float32) for t in tiles}
     except OctaneError:
         # PREFLIGHT names what is missing.
@@ -264,11 +250,11 @@ def _light(found: Survey, wishes: Wishes) -> dict[str, Setting]:
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 
 
-def _thickness(found: Survey) -> Setting:
-    noted = [cast("Mapping", v.attributes.get("section") or {}) for v in found.volumes]
+def _thickness(volumes: list[Volume]) -> Setting:
+    noted = [cast("Mapping", v.attributes.get("section") or {}) for v in volumes]
     stated = {section["thickness"] for section in noted if "thickness" in section}
     if not all("thickness" in section for section in noted):
-        depth = max(volume.grid.extent[0] for volume in found.volumes)
+        depth = max(volume.grid.extent[0] for volume in volumes)
         sentence = (
             f"The data do not say; without it the full imaged depth is taken ({depth:g} micrometre "
             "at most). Set what was cut from one section to the next."
@@ -279,14 +265,15 @@ def _thickness(found: Survey) -> Setting:
     return Setting(float(stated.pop()), ["From the sections' own metadata."])
 
 
-def _missing(found: Survey) -> Setting:
-    if not found.missing:
+def _missing(volumes: list[Volume]) -> Setting:
+    missing = gaps(_numbers(volumes))
+    if not missing:
         return Setting(0, ["The numbering has no gap."], False)
     sentence = (
-        f"MISSING: section {listed(found.missing)}. As it is, the run stops there. Without the "
+        f"MISSING: section {listed(missing)}. As it is, the run stops there. Without the "
         "slashes a blank slab takes the place of each, and the report lists them."
     )
-    return Setting(len(found.missing), [sentence], False)
+    return Setting(len(missing), [sentence], False)
 
 
 def gpu_settings(read: Callable[[], Sequence[Gpu]]) -> dict[str, Setting]:
@@ -327,20 +314,21 @@ def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
 
 def _before(sheet: Path, row: Mapping[str, str]) -> tuple[str, list[str]]:
     """Text and columns of the sheet, if the row fits it; no columns where it is still empty."""
-    found = read_samplesheet(sheet, may_be_empty=True)
-    if found.problems:
-        raise OctaneError("\n".join(found.problems))
-    for other in found.rows:
-        if other.cells.get("subject", "").casefold() == row["subject"].casefold():
-            raise OctaneError(
-                f"{found.where(other.line)}: the subject {row['subject']} is there already; "
-                "correct that row, or give another --name."
+    found = read_samplesheet(sheet, str(sheet))
+    for line, other in found.rows:
+        if other.get("subject", "").casefold() == row["subject"].casefold():
+            found.problem(
+                line,
+                f"the subject {row['subject']} is there already; correct that row, or give another "
+                "--name.",
             )
     lacking = [name for name in row if name not in found.columns]
     if found.columns and lacking:
-        raise OctaneError(
+        found.problems.append(
             f"{sheet} has no column {', '.join(lacking)}; add it to the first line, and a "
             "separator to the others."
         )
+    if found.problems:
+        raise OctaneError("\n".join(found.problems))
     # With its byte order mark, if it has one.
     return sheet.read_bytes().decode(), list(found.columns)

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from platform import node
@@ -17,28 +17,17 @@ from typing import cast
 import numpy as np
 from pydantic import ValidationError
 
-from octane.config.params import (
-    FLAT_FIELD_WORDS,
-    MASK_WORDS,
-    STEPS,
-    InputParameters,
-    N4Parameters,
-    PyramidParameters,
-    ResampleParameters,
-    StackParameters,
-    StitchParameters,
-)
-from octane.config.samplesheet import is_subject_name
-from octane.config.schema import WorkflowModel, entries, split
-from octane.config.scratch import read_scratch, require_scratch
-from octane.config.validation import spelled, unlinkable
+from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
+from octane.config.schema import WorkflowModel, entries, settings_of
+from octane.config.scratch import require_scratch
+from octane.config.validation import spelled, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
-from octane.steps.space import Step, check_space, predict, require_links
+from octane.steps.space import Step, check_space, predict
 from octane.steps.stack import blank_below
 from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
@@ -57,12 +46,9 @@ from octane.store.volumes import (
     open_volume,
 )
 
-Settings = dict[str, dict[str, object]]
-"""Parameters of each step, under the step's own names."""
-
 MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
-} | {"report": ("execution", "report")}
+} | {"report": ("execution",)}
 """Models whose fields are flags of each step's command in the workflow."""
 
 
@@ -86,29 +72,26 @@ class Plan:
         # The first step reads the input; what it writes has one channel and one time point.
         first = [step.name.lower() for step in self.steps[:1]]
         flags = {step: shlex.join(_flags(step, self.settings, step in first)) for step in MODELS}
-        steps = [asdict(step) for step in self.steps]
-        return {"kind": self.kind, "items": self.items, "flags": flags, "steps": steps}
+        return {"kind": self.kind, "items": self.items, "flags": flags}
 
 
 def _flags(step: str, settings: Settings, first: bool) -> list[str]:
-    words: list[str] = []
-    for name in MODELS[step]:
-        values = dict(settings[name])
-        if name == "input" and not first:
-            values |= {"channel": None, "timepoint": None, "voxel_size": None}
-        # Only these two have the label gpu_slot, without which a task is given no GPU.
-        if name == "execution" and step not in ("resample", "n4"):
-            values["backend"] = "cpu"
-        # Files are staged by the workflow, which gives their places.
-        if name == "n4" and str(values["mask"]).lower() not in MASK_WORDS:
-            del values["mask"]
-        if name == "stitch" and values["flat_field"] not in FLAT_FIELD_WORDS:
-            del values["flat_field"]
-        words += STEPS[name].model_validate(values).flags()
-    return words
+    changes: dict[str, dict[str, object]] = {}
+    if not first:
+        changes["input"] = {"channel": None, "timepoint": None, "voxel_size": None}
+    # Only these two have the label gpu_slot, without which a task is given no GPU.
+    if step not in ("resample", "n4"):
+        changes["execution"] = {"backend": "cpu"}
+    # Files are staged by the workflow, which gives their places.
+    if str(settings.n4.mask).lower() not in MASK_WORDS:
+        changes["n4"] = {"mask": None}
+    if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
+        changes["stitch"] = {"flat_field": "none"}
+    models = [getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]]
+    return [word for model in models for word in model.flags()]
 
 
-def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside: Path) -> None:
+def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None:
     """Check all subjects of a run before any work on one of them, and write their plans.
 
     Parameters
@@ -116,20 +99,17 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
     request
         JSON: ``parameters`` of the run and ``subjects``, each with its name (``id``), and where it
         is from a samplesheet its own parameters (``given``) and its place there (``row``), size and
-        time of its parts as the launch saw them (``marks``), and what it has of ``mask`` and
-        ``truth`` (``beside``).
-    sources, tables, beside
-        Folders of the staged inputs, of the positions tables of those subjects that have one, and
-        of masks and truths, each in a folder of its number from 1.
+        time of its parts as the launch saw them (``marks``), and what it has of
+        ``positions``, ``mask``, ``truth`` and ``flat_field`` (``beside``).
+    sources, beside
+        Folders of the staged inputs and of the files beside them, each in a folder of its number
+        from 1.
     output
         Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes`` on the
         space that they take together, and warnings.
 
-    Raises
-    ------
-    OctaneError
-        With one line per problem of any subject; a problem of all subjects that is not in the cells
-        of their rows is given once.
+    An OctaneError has a line for each problem of any subject; a problem of all subjects that is not
+    in the cells of their rows is given once.
     """
     asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
@@ -137,17 +117,15 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
     plans: list[Plan] = []
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
-    staged = (_staged(tables, number) for number in range(1, len(subjects) + 1))
     others = (_staged(beside, number) for number in count(1))
     for number, subject in enumerate(subjects, start=1):
         own = cast("dict[str, object]", subject.get("given") or {})
         given = {**run, **own, "subject": subject["id"]}
-        table = next(staged) if given.get("positions") else None
         has = {name: next(others) for name in cast("list[str]", subject.get("beside") or [])}
         try:
             source = _staged(sources, number)
             _require_same(cast("dict[str, list[int] | None]", subject.get("marks") or {}), source)
-            plans.append(plan_of(given, source, table, has))
+            plans.append(plan_of(given, source, has))
         except OctaneError as error:
             row = f" ({subject['row']})" if subject.get("row") else ""
             for line in dict.fromkeys(str(error).splitlines()):
@@ -162,7 +140,10 @@ def make_plans(request: Path, sources: Path, output: Path, tables: Path, beside:
         ]
         raise OctaneError("\n".join(lines))
     warned = [f"Warning: {plan.subject}: {note}" for plan in plans for note in plan.notes]
-    notes = [*check_places(plans, output.parent), *warned]
+    name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
+    steps = [step for plan in plans for step in plan.steps]
+    work, workflow = output.parent.resolve(), plans[0].settings.workflow
+    notes = [*check_space(steps, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
 
@@ -219,64 +200,58 @@ def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
 def plan_of(
     given: Mapping[str, object],
     source: Path,
-    positions: Path | None = None,
-    beside: Mapping[str, Path] | None = None,
+    beside: Mapping[str, Path],
 ) -> Plan:
     """Plan of one subject, from all workflow parameters, its staged input and files beside it.
 
-    Raises
-    ------
-    OctaneError
-        With one line per problem; problems name the real files behind links.
+    An OctaneError has a line for each problem, which names the real files behind links.
     """
     try:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
         raise OctaneError("\n".join(spelled(error, WorkflowModel, "parameter"))) from error
-    settings = split(values)
-    workflow = settings["workflow"]
+    settings = settings_of(values)
+    workflow = settings.workflow
     problems: list[str] = []
     with _noted(problems):
-        require_scratch(read_scratch(workflow["scratch_dir"]))
+        require_scratch(workflow.scratch_dir)
     volumes: list[Volume] = []
     files: list[Path] = []
     paths: list[Path] = []
     kind = "volume"
-    reading = InputParameters.model_validate(settings["input"])
     with _noted(problems):
         files = find_inputs(source)
         paths = [as_given(source, path) for path in files]
         for path in paths:
             with _noted(problems):
-                volumes.append(open_volume(path, reading))
+                volumes.append(open_volume(path, settings.input))
         if volumes:
-            kind = kind_of(volumes, str(workflow["input_kind"]))
-            placed = positions is not None or settings["stitch"]["overlap"] is not None
-            if kind == "volume" and placed and workflow["input_kind"] == "auto":
+            kind = kind_of(volumes, workflow.input_kind)
+            placed = "positions" in beside or settings.stitch.overlap is not None
+            if kind == "volume" and placed and workflow.input_kind == "auto":
                 _require_no_mosaic(volumes[0])
-            flat = (beside or {}).get("flat_field")
-            _check_volumes(volumes, kind, settings, (positions, flat), problems)
-        if volumes and beside and kind == "volume" and not workflow["skip_n4"]:
+            resampled = {"layout": "volume" if kind == "volume" else "mosaic"}
+            if workflow.skip_resample:
+                resampled["resolution"] = None
+            own = settings.resample.model_copy(update=resampled)
+            settings = settings.model_copy(update={"resample": own})
+            _check_volumes(volumes, kind, settings, beside, problems)
+        if volumes and kind == "volume" and not workflow.skip_n4:
             _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
-    subject = str(workflow["subject"])
-    if not is_subject_name(subject):
-        problems.append(
-            f"'{subject}' is no name for a subject: use letters, digits, blanks and ._()-, with no "
-            ". or - first; give another --subject."
-        )
+    subject = str(workflow.subject)
+    problems += filter(None, [unfit_name(subject)])
     for path in files:
         problems += filter(None, [unlinkable(path)])
         # It becomes a word in task scripts, in single quotes.
         if set(path.name) & set("'\\"):
             problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
     _raise(problems, paths)
-    settings["resample"]["layout"] = "volume" if kind == "volume" else "mosaic"
     steps: list[Step] = []
     with _noted(problems):
-        steps = predict(volumes, kind, settings, positions)
+        steps = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
-    is_noted = kind != "volume" and settings["stack"]["section_thickness"] is None
+    is_noted = kind != "volume" and settings.stack.section_thickness is None
     notes = blank_below([v for v in volumes if isinstance(v, Image)]) if is_noted else []
     notes += [
         f"{v.path.name} has axes that are turned in its space, and OME-Zarr keeps no directions: "
@@ -292,27 +267,6 @@ def _stem(path: Path) -> str:
     endings = (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True))
     name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
     return name.removesuffix(".ome")
-
-
-def check_places(plans: Sequence[Plan], work: Path) -> list[str]:
-    """Notes on what all subjects of a run will write, compared with what is free.
-
-    ``work`` is a folder on the work directory's file system.
-    """
-    workflow = plans[0].settings["workflow"]
-    work, outdir = work.resolve(), Path(str(workflow["outdir"]))
-    name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
-    steps = [step for plan in plans for step in plan.steps]
-    try:
-        if workflow["publish_dir_mode"] == "link":
-            require_links(work, outdir)
-        return check_space(
-            *(steps, name, work, outdir, read_scratch(workflow["scratch_dir"])),
-            copied=workflow["publish_dir_mode"] == "copy",
-            stop=workflow["check_space"] is True,
-        )
-    except OctaneError as error:
-        raise OctaneError(_in_workflow(str(error))) from error
 
 
 def _in_workflow(problem: str) -> str:
@@ -332,41 +286,30 @@ def _check_volumes(
     volumes: list[Volume],
     kind: str,
     settings: Settings,
-    tables: tuple[Path | None, Path | None],
+    beside: Mapping[str, Path],
     problems: list[str],
 ) -> None:
     """Everything that metadata alone can tell about the inputs of a subject."""
-    resample = ResampleParameters.model_validate(
-        settings["resample"]
-        | {"layout": "volume" if kind == "volume" else "mosaic"}
-        | ({"resolution": None} if settings["workflow"]["skip_resample"] else {})
-    )
     for volume in volumes:
         with _noted(problems):
-            _check_volume(volume, kind, settings, resample, *tables)
+            _check_volume(volume, kind, settings, beside)
     if kind == "volume":
         return
     with _noted(problems):
-        stack = StackParameters.model_validate(settings["stack"])
-        numbered(volumes, stack.allow_missing_sections)
+        numbered(volumes, settings.stack.allow_missing_sections)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # By the time that STACK gets them.
-    if kind == "mosaic" and resample.resolution is not None:
-        target, dtype = vector(*resample.resolution), resample.dtype
+    if kind == "mosaic" and settings.resample.resolution is not None:
+        target, dtype = vector(*settings.resample.resolution), settings.resample.dtype
         voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
     with _noted(problems):
         require_alike(voxels)
 
 
 def _check_volume(
-    volume: Volume,
-    kind: str,
-    settings: Settings,
-    resample: ResampleParameters,
-    positions: Path | None,
-    flat_field: Path | None,
+    volume: Volume, kind: str, settings: Settings, beside: Mapping[str, Path]
 ) -> None:
-    workflow = settings["workflow"]
+    workflow, resample = settings.workflow, settings.resample
     grid = volume.grid
     # A stored spacing that went through millimetres may be off in its last digits.
     if kind == "section" and resample.resolution is not None:
@@ -380,11 +323,11 @@ def _check_volume(
     if isinstance(volume, Image):
         if kind == "mosaic":
             tiling = MosaicGrid.of(volume)
-            if not workflow["skip_stitch"]:
-                stitch = StitchParameters.model_validate(settings["stitch"])
-                places = nominal_positions(volume, tiling, stitch, positions)
-                if flat_field is not None:
-                    stitch = stitch.model_copy(update={"flat_field": str(flat_field)})
+            if not workflow.skip_stitch:
+                stitch = settings.stitch
+                places = nominal_positions(volume, tiling, stitch, beside.get("positions"))
+                if "flat_field" in beside:
+                    stitch = stitch.model_copy(update={"flat_field": str(beside["flat_field"])})
                 placement = TilePlacement(tiling, places, subpixel=stitch.subpixel)
                 given_flat_field(volume, tiling, placement, stitch)
         # Where they may be missing, it still finds those that are no files.
@@ -396,24 +339,23 @@ def _check_volume(
                 f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
                 "--missing_chunks fill if empty chunks were left out on purpose."
             )
-    if not workflow["skip_n4"] and volume.dtype.kind not in "fiu":
+    if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
         raise OctaneError(
             f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; "
             "give --skip_n4."
         )
     # The sections of others are stacked first, which notes where they begin.
-    if kind == "volume" and not workflow["skip_n4"]:
+    if kind == "volume" and not workflow.skip_n4:
         planes = samples(volume.grid.extent[0], grid.spacing[0])
-        sections_of(volume, N4Parameters.model_validate(settings["n4"]), planes)
-    if not workflow["skip_pyramid"]:
-        plan_levels(grid, PyramidParameters.model_validate(settings["pyramid"]).resolutions)
+        sections_of(volume, settings.n4, planes)
+    if not workflow.skip_pyramid:
+        plan_levels(grid, settings.pyramid.resolutions)
 
 
 def _check_beside(beside: Mapping[str, Path], volume: Volume, settings: Settings) -> None:
     """Mask and truth must lie on the grid of the volume that N4 gets."""
-    resample = ResampleParameters.model_validate(settings["resample"])
-    if resample.resolution is not None and not settings["workflow"]["skip_resample"]:
-        grid, _ = resampled(volume.grid, target_of(volume, resample))
+    if settings.resample.resolution is not None:
+        grid, _ = resampled(volume.grid, target_of(volume, settings.resample))
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
         volume = ArrayVolume(Path(f"{volume.path} after RESAMPLE"), voxels, grid, {})
     given = {name: as_given(path, path) for name, path in beside.items()}

@@ -42,15 +42,7 @@ def build_pyramid(
     A first level that equals a volume of octane's own is hard-linked, so that no byte of it is
     written twice; across file systems it is copied.
 
-    Parameters
-    ----------
-    source, destination
-        A volume of any format that octane reads, and the OME-Zarr image to be written.
-
-    Raises
-    ------
-    OctaneError
-        For input, resolutions or output that is not usable; nothing is left half-written.
+    An OctaneError names what is not usable; nothing is left half-written.
     """
     image = open_volume(source, reading)
     planned = plan_levels(image.grid, parameters.resolutions)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from octane.config.params import ESTIMATE, ExecutionParameters, ReportParameters
+from octane.config.params import ESTIMATE, ExecutionParameters
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.metrics import as_json
@@ -126,7 +126,6 @@ def write_report(
     records: list[Path],
     previews: list[Path],
     destination: Path,
-    parameters: ReportParameters,
     *,
     subject: str,
     run: Mapping[str, str] | None,
@@ -134,31 +133,15 @@ def write_report(
 ) -> None:
     """Write the report of one subject, and the files that go with it.
 
-    Parameters
-    ----------
-    records, previews
-        The ``*_metrics.json`` and ``*_preview.npz`` files; those of one task begin alike.
-    destination
-        HTML file to be written.
-    parameters, execution
-        See :mod:`octane.config.params`.
-    subject
-        Name of the subject.
-    run
-        Facts of the run as a whole, such as its command line; None without a workflow.
-
-    Raises
-    ------
-    OctaneError
-        For a record or preview that is missing or not usable, and output that exists or cannot be
-        written; nothing is left half-written.
+    ``records`` and ``previews`` of one task begin alike. ``run`` has facts of the run as a whole,
+    such as its command line; None without a workflow. An OctaneError names what is not usable;
+    nothing is left half-written.
     """
     if destination.suffix.lower() not in (".html", ".htm"):
         raise OctaneError(f"{destination} does not end in .html; name the report so.")
     entries = _load(records, previews)
     files = _files(destination, subject, entries, workflow=run is not None)
-    heading = parameters.heading or subject
-    report = build(entries, heading=heading, subject=subject, run=run, files=files)
+    report = build(entries, subject=subject, run=run, files=files)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
     if run is not None:

@@ -49,19 +49,10 @@ def resample_image(
     *,
     dry_run: bool = False,
 ) -> Metrics:
-    """Resample one image.
+    """Resample a mosaic grid tile by tile, or a volume.
 
-    Parameters
-    ----------
-    source, destination
-        A mosaic grid or volume, and the OME-Zarr image to be written.
-    dry_run
-        Write the plan to the standard output, and do nothing.
-
-    Raises
-    ------
-    OctaneError
-        For input, target or output that is not usable; nothing is left half-written.
+    With ``dry_run`` the plan is written to the standard output, and nothing is done. An OctaneError
+    names what is not usable; nothing is left half-written.
     """
     image = open_volume(source, reading)
     target = target_of(image, parameters)

@@ -398,21 +398,10 @@ def stitch_section(
     positions_table: Path | None = None,
     save_flat_field: Path | None = None,
 ) -> Metrics:
-    """Stitch one section's mosaic grid.
+    """Stitch one section's mosaic grid, its tiles placed by a CSV table or an overlap.
 
-    Parameters
-    ----------
-    source, destination
-        OME-Zarr stores: a mosaic grid, and the section to be written.
-    positions_table
-        CSV of tile positions in place of an overlap.
-    save_flat_field
-        TIFF to be written with the flat field where one is estimated.
-
-    Raises
-    ------
-    OctaneError
-        For input or output that is not usable; nothing is left half-written.
+    ``save_flat_field`` names a TIFF that is written where a flat field is estimated. An OctaneError
+    names what is not usable; nothing is left half-written.
     """
     metrics = Metrics("stitch", settings=parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")

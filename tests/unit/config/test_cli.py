@@ -11,7 +11,6 @@ import pytest
 from octane.config import cli
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.pipeline.workers import cores
-from octane.store.image import open_image
 
 
 @pytest.fixture
@@ -108,13 +107,6 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
     assert process.returncode == (143 if number == signal.SIGTERM else 130)
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in written
-
-
-def test_a_step_needs_no_standard_error(command, tmp_path):
-    small = ("--sections", 1, "--tiles", 1, "--tile-shape", 8)
-    done = command("phantom", tmp_path / "p", *small, preexec_fn=lambda: os.close(2))
-    assert done.returncode == 0
-    assert open_image(tmp_path / "p/mosaics/section_01.ome.zarr").missing_chunks() == []
 
 
 @pytest.mark.skipif(

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from octane.config.scratch import known_folder, read_scratch, require_scratch
+from octane.config.scratch import read_scratch, require_scratch
 from octane.core.errors import OctaneError
 
 
@@ -20,23 +20,18 @@ def test_many_words_mean_the_nodes_tmpdir(value):
     assert read_scratch(value) is True
 
 
-def test_the_folder_of_a_value_is_known_where_it_can_be(monkeypatch, tmp_path):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert known_folder(True) == tmp_path
-    monkeypatch.delenv("TMPDIR")
-    assert str(known_folder(True)) == "/tmp"
-    assert known_folder(False) is None
-    # One that ends in a slash is made by the tasks.
+def test_a_folder_that_tasks_make_is_let_pass_and_not_made(monkeypatch, tmp_path):
+    require_scratch(False)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    require_scratch(True)
     require_scratch(f"{tmp_path}/new/")
-    assert known_folder(f"{tmp_path}/new/") == tmp_path
     assert not (tmp_path / "new").exists()
 
 
 def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
     monkeypatch.setenv("NODE_DISK", str(tmp_path))
     (tmp_path / "own").mkdir()
-    assert known_folder("${NODE_DISK}/own") == tmp_path / "own"
-    require_scratch("$NODE_DISK/own")
+    require_scratch("${NODE_DISK}/own")
     with pytest.raises(OctaneError, match="does not exist"):
         require_scratch("$NODE_DISK/other")
 
@@ -46,7 +41,6 @@ def test_a_variable_that_only_a_node_has_is_let_pass(monkeypatch, value):
     monkeypatch.delenv("NODE_DISK", raising=False)
     if value is not None:
         monkeypatch.setenv("NODE_DISK", value)
-    assert known_folder("$NODE_DISK/a") is None
     require_scratch("$NODE_DISK/a")
 
 

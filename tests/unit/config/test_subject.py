@@ -27,7 +27,7 @@ def test_no_text_can_leave_its_quotes_or_its_comment():
         line.lstrip().startswith("//") for line in text.splitlines() if not line.isascii()
     )
     assert (
-        r"""    subject = 'it\'s \\ ${x} "\u00e9"\u000a} process { \ud83d\ude00'"""
+        r"""    subject = 'it\'s \\ ${x} \"\u00e9\"\n} process { \ud83d\ude00'"""
         in text.splitlines()
     )
     lines = [line.strip() for line in text.splitlines()]

@@ -8,10 +8,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from octane.config.samplesheet import read_samplesheet
 from octane.config.subject import Setting
 from octane.core.errors import OctaneError
 from octane.gpu.inventory import Gpu, GpusUnavailableError
+from octane.steps.cohort import read_samplesheet
 from octane.steps.new_subject import (
     TO_DECIDE,
     Wishes,
@@ -46,7 +46,7 @@ def known(write_mosaic, tmp_path):
 
 def settings(source, **given):
     wishes = Wishes.model_validate(given)
-    return settings_of("sub", source, Path("/results"), survey(source, wishes), wishes)
+    return settings_of("sub", source, *survey(source, wishes), wishes)
 
 
 def test_what_the_data_do_not_tell_is_asked_for(data):
@@ -179,7 +179,7 @@ def test_where_configs_cannot_be_written_another_place_can_be_given(known, made,
 @pytest.mark.parametrize(
     ("source", "name", "words"),
     [
-        *(("known", name, f"'{name}' is no name") for name in ("../x", "a'b", ".x", "template")),
+        *(("known", name, f"'{name}' is no name") for name in ("../x", "a'b", ".x")),
         ("a $b", "sub", "in its path, which Nextflow cannot hand to tasks"),
         ("empty", "sub", "holds no OME-Zarr store"),
         ("nowhere", "sub", "does not exist"),
@@ -217,8 +217,8 @@ def test_a_sheet_without_a_row_gets_its_first(tmp_path, before, after):
     sheet.write_bytes(before.encode())
     add_row(sheet, ROW)
     assert sheet.read_bytes().decode().startswith(after)
-    (row,) = read_samplesheet(sheet).rows
-    assert row.cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
+    ((_, cells),) = read_samplesheet(sheet, "cohort.csv").rows
+    assert cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
 
 
 def test_a_sheet_goes_on_with_its_own_separator_and_mark(tmp_path):
@@ -228,9 +228,9 @@ def test_a_sheet_goes_on_with_its_own_separator_and_mark(tmp_path):
     add_row(sheet, ROW)
     add_row(sheet, {**ROW, "subject": Setting("02")})
     assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n/data/a, b;02;10\n"
-    found = read_samplesheet(sheet)
+    found = read_samplesheet(sheet, "cohort.csv")
     assert found.problems == []
-    assert found.rows[1].cells["input"] == "/data/a, b"
+    assert found.rows[1][1]["input"] == "/data/a, b"
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
         survey(tmp_path / "data", Wishes())
     lines = str(caught.value).splitlines()
     assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
-    first = survey(tmp_path / "data", Wishes(input_unit="millimeter")).volumes[0]
+    first = survey(tmp_path / "data", Wishes(input_unit="millimeter"))[1][0]
     assert first.grid.spacing == (1e4, 1e4, 1e4)
 
 

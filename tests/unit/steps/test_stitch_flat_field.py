@@ -137,11 +137,6 @@ def test_a_blank_section_is_left_as_it_is(write_mosaic, stitch):
     assert "fewer than two pairs of tiles" in made.warnings[0]
 
 
-def array(folder, shape=(20, 20), name="flat.npy", fill=1.0):
-    np.save(folder / name, np.full(shape, fill))
-    return folder / name
-
-
 def text(folder):
     (folder / "flat.tif").write_text("no picture")
     return folder / "flat.tif"
@@ -159,9 +154,6 @@ def several(folder):
         (lambda folder: folder / "none.tif", "none.tif cannot be .* or estimate"),
         (text, "flat.tif cannot be read as a flat field; give"),
         (several, "flat.npy cannot be read as a flat field; give"),
-        (lambda folder: array(folder, (20, 30)), "flat.npy has 20 x 30 pixels and a tile 20 x 20"),
-        (lambda folder: array(folder, fill=np.nan), "flat.npy has pixels that are not above 0"),
-        (lambda folder: array(folder, fill=-1), "flat.npy has pixels that are not above 0"),
     ],
 )
 def test_a_file_that_is_no_flat_field_is_refused(write_mosaic, stitch, tmp_path, made, sentence):
