@@ -43,7 +43,7 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
         raise OctaneError(f"{outdir} lies in a work directory; give the --outdir of a run.")
     total = 0
     below = _below(outdir, lambda folder: task_folder(folder) is None)
-    paths = map(_named_again, list(below))
+    paths = below if dry_run else map(_named_again, list(below))
     found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
     links = [link for link in found if link.exists()]
     advance = Progress("Copying", len(links), "links")

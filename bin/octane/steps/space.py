@@ -105,27 +105,38 @@ def predict(
         boxes = [(placement.edge, placement.extent) for placement in placed]
         written = _bytes([placement.grid for placement in placed], dtype)
         steps.append(Step("STITCH", written))
-    grid, _ = lay_out(images, boxes, settings.stack, grids[0].spacing)
-    steps.append(Step("STACK", _bytes([grid], dtype)))
-    return _of_volume(steps, grid, dtype, settings, "zstd")
+    grid, slabs = lay_out(images, boxes, settings.stack, grids[0].spacing)
+    imaged = sum(min(slab.thickness, slab.extent[0]) for slab in slabs if slab.image is not None)
+    content = imaged / sum(slab.thickness for slab in slabs)
+    steps.append(Step("STACK", round(content * _bytes([grid], dtype))))
+    return _of_volume(steps, grid, dtype, settings, "zstd", content)
 
 
 def _of_volume(
-    steps: list[Step], grid: Grid, dtype: np.dtype, settings: Settings, codec: str | None = None
+    steps: list[Step],
+    grid: Grid,
+    dtype: np.dtype,
+    settings: Settings,
+    codec: str | None = None,
+    content: float = 1.0,
 ) -> list[Step]:
-    """Add the steps from the whole volume on; ``codec`` None is for input, which is not linked."""
+    """Add the steps from the whole volume on.
+
+    ``codec`` None is for input, which is not linked. ``content`` is the part of the voxels outside
+    blank slabs, which take no space.
+    """
     workflow, n4, pyramid = settings.workflow, settings.n4, settings.pyramid
     last = steps[-1].voxels if steps else 0
     if not workflow.skip_n4:
         dtype, codec = output_type(n4.dtype, dtype), n4.codec
-        last = _bytes([grid], dtype)
+        last = round(content * _bytes([grid], dtype))
         bias = _bytes([grid], np.dtype(np.float32)) if workflow.save_bias_field else 0
         steps.append(Step("N4", last + bias, published=bias))
     if not workflow.skip_pyramid:
         grids = [level for level, _ in plan_levels(grid, pyramid.resolutions)]
-        voxels = _bytes(grids, dtype)
+        voxels = round(content * _bytes(grids, dtype))
         is_linked = grids[0].shape == grid.shape and codec == pyramid.codec
-        linked = _bytes(grids[:1], dtype) if is_linked else 0
+        linked = round(content * _bytes(grids[:1], dtype)) if is_linked else 0
         steps.append(Step("PYRAMID", voxels - linked, linked, voxels))
     elif steps:
         # Without it, the last volume is the result.

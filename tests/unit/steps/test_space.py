@@ -80,6 +80,22 @@ def test_every_step_writes_what_lies_between_its_bounds(
     assert predicted["PYRAMID"].published == linked + predicted["PYRAMID"].voxels
 
 
+def test_blank_slabs_take_nothing(write_image, steps):
+    sections = {
+        number: write_image(
+            f"section_{number}.ome.zarr",
+            np.ones((10, 64, 64), np.float32),
+            attributes={"kind": "section"},
+        )
+        for number in (1, 2, 3, 5)
+    }
+    whole, with_gap = (
+        steps([sections[n] for n in numbers], "section", allow_missing_sections=2)
+        for numbers in ((1, 2, 3), (1, 2, 5))
+    )
+    assert {n: s.voxels for n, s in with_gap.items()} == {n: s.voxels for n, s in whole.items()}
+
+
 @pytest.fixture
 def mosaics(write_phantom):
     return sorted((write_phantom()[0] / "mosaics").iterdir())

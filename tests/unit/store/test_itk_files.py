@@ -211,7 +211,7 @@ def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_pa
         "from octane.core.metrics import peak_memory\n"
         "from octane.steps.preflight import plan_of\n"
         "for path in map(Path, sys.argv[2:]):\n"
-        "    plan_of({'outdir': sys.argv[1], 'resolution': 2000}, path)\n"
+        "    plan_of({'outdir': sys.argv[1], 'resolution': 2000}, path, {})\n"
         "print(peak_memory())\n"
     )
     assert int(run_python(code, tmp_path, *paths)) < 600e6
