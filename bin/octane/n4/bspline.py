@@ -111,7 +111,7 @@ def fit_basis(basis_: np.ndarray) -> FitBasis:
 def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return the matrix product ``left @ right``, on a CPU in parts that stay on one thread."""
     step = max(1, BLAS_SERIAL // max(1, right.size))
-    if namespace(left, right) is not np or step >= len(left):
+    if step >= len(left) or namespace(left, right) is not np:
         return left @ right
     out = np.empty((len(left), right.shape[1]), np.result_type(left, right))
     for row in range(0, len(left), step):

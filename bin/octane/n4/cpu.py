@@ -191,6 +191,6 @@ class CompiledSteps(Steps):
         # In the order of groups within a slab, whatever a sum's usual order.
         by_slab = self._sums[:2].reshape(2, len(self.grid.slabs), -1)
         totals, squares = np.add.accumulate(by_slab, axis=2)[:, :, -1].tolist()
-        largest, low, high = self._sums[2:].max(axis=1).tolist()
+        largest, low, high = np.maximum.reduce(self._sums[2:], axis=1).tolist()
         self._range = np.float32(-low), np.float32(max(high, float(self.u[0])))
         return Moments(math.fsum(totals), math.fsum(squares), largest)
