@@ -454,6 +454,7 @@ TABLES: dict[str, Table] = {
     "where": _where,
     "n4-agreement": of_part("n4", "agreement", _agreement),
     "n4-speed": of_part("n4", "speed", _speed),
+    "n4-speed-xeon": of_part("n4", "speed_xeon", _speed),
     "n4-memory": of_cases("n4", "memory", MEMORY),
     "n4-modes": of_part("n4", "modes", lambda r: _against_truth("mode", r["cases"])),
     "n4-levels": of_part(
