@@ -1,4 +1,4 @@
-"""Parameters and the command line."""
+"""Parameters, command line and samplesheets."""
 
 # Here, and not in params: leases need it where pydantic is not installed.
 AUTO_TIMEOUT = 300.0

@@ -18,6 +18,7 @@ from typing import cast
 import numpy as np
 
 from octane.config.params import ESTIMATE, StitchParameters, Wishes
+from octane.config.samplesheet import read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
@@ -28,7 +29,6 @@ from octane.core.records import SHADING
 from octane.core.units import format_bytes
 from octane.gpu.inventory import Gpu, GpusUnavailableError, visible
 from octane.gpu.lease import read_gpus
-from octane.steps.cohort import read_samplesheet, separator_of
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
 from octane.store.sections import gaps, listed, number_of

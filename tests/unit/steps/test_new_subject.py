@@ -8,10 +8,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from octane.config.samplesheet import read_samplesheet
 from octane.config.subject import Setting
 from octane.core.errors import OctaneError
 from octane.gpu.inventory import Gpu, GpusUnavailableError
-from octane.steps.cohort import read_samplesheet
 from octane.steps.new_subject import (
     TO_DECIDE,
     Wishes,
