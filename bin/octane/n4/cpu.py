@@ -41,14 +41,13 @@ class CompiledSteps(Steps):
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         self.grid, self.sharpening = grid, sharpening
+        self.sharpen = Sharpener(sharpening)
         self.log = grid.values
         np.log(self.log, out=self.log, where=self.log > 0)
         self.u = self.log.copy()
         self._range = super()._extrema()
         self._cut()
         self._histogram_cells = np.empty(2 * (sharpening.bins + 1), np.int64)
-        counted, shares = self._histogram_cells.reshape(2, -1)[:, : sharpening.bins]
-        self._sharpener = Sharpener(counted, shares, sharpening)
         self._scale = np.empty(2, np.float32)
         self._table = np.empty((sharpening.bins, 2), np.float32)
         self._team = np.zeros(24, np.int64)
@@ -169,12 +168,6 @@ class CompiledSteps(Steps):
         self._work(kernels.COUNT)
         counted, shares = self._histogram_cells.reshape(2, -1)
         return counted, shares
-
-    def _sharpen(
-        self, counted: np.ndarray, shares: np.ndarray, low: float, slope: float
-    ) -> np.ndarray:
-        # In the memory of the last histogram.
-        return self._sharpener(low, slope)
 
     def _fit(self, table: np.ndarray) -> np.ndarray:
         # Value and step of a bin side by side, to be looked up as one number.

@@ -233,7 +233,7 @@ __device__ inline void inverse(double *re, double *im, const double2 *roots) {
     }
 }
 
-// Deconvolve the histogram (octane.n4.sharpening.sharpen) and leave it empty for the next iteration.
+// Deconvolve the histogram (octane.n4.sharpening) and leave it empty for the next iteration.
 // `table` has the expected value of each bin and the difference to that of the next.
 //
 // Real sequences are transformed in pairs: histogram and Gaussian forth, then the sharpened

@@ -29,40 +29,41 @@ class Sharpening(NamedTuple):
     noise: float
 
 
-def sharpen(
-    counted: np.ndarray, shares: np.ndarray, low: float, slope: float, options: Sharpening
-) -> np.ndarray:
-    """Return the expected true value for every bin of a log histogram (Sled 1998).
-
-    Parameters
-    ----------
-    counted, shares : ndarray, int64, (bins,)
-        Voxels per bin, and what of them belongs to the next bin, times 2**24.
-    low, slope : float
-        Value of the first bin, and the distance of bins.
-
-    Returns
-    -------
-    ndarray, float32, (bins, 2)
-        The value, and the difference to the next one; on the host.
-    """
-    return Sharpener(counted, shares, options)(low, slope)
-
-
 class Sharpener:
-    """:func:`sharpen` for histograms that come one after the other in the same memory."""
+    """Expected true value for every bin of a log histogram (Sled 1998).
 
-    def __init__(self, counted: np.ndarray, shares: np.ndarray, options: Sharpening) -> None:
+    It takes one histogram after the other, in memory of its own.
+    """
+
+    def __init__(self, options: Sharpening) -> None:
         self._fwhm = options.fwhm
         self._squares, roots = _padded(options.bins)
         self._gaussian, self._scale = np.empty_like(self._squares), np.empty(2)
         self._table = np.empty((options.bins, 2), np.float32)
+        self._counted, self._shares = np.empty((2, options.bins), np.int64)
         work = np.empty((4, 2 * len(self._squares) - 2))
-        histogram = counted, shares, self._gaussian, self._scale, options.noise
+        histogram = self._counted, self._shares, self._gaussian, self._scale, options.noise
         self._fill = _expect.bound(*histogram, roots, work, self._table)
 
-    def __call__(self, low: float, slope: float) -> np.ndarray:
-        """Return the table, which the next call fills again."""
+    def __call__(
+        self, counted: np.ndarray, shares: np.ndarray, low: float, slope: float
+    ) -> np.ndarray:
+        """Sharpen a histogram.
+
+        Parameters
+        ----------
+        counted, shares : ndarray, int64, (bins,)
+            Voxels per bin, and what of them belongs to the next bin, times 2**24.
+        low, slope : float
+            Value of the first bin, and the distance of bins.
+
+        Returns
+        -------
+        ndarray, float32, (bins, 2)
+            The value, and the difference to the next one; on the host. The next call fills it
+            again.
+        """
+        self._counted[:], self._shares[:] = counted, shares
         width = self._fwhm / slope
         np.exp((-4 * math.log(2) / width**2) * self._squares, out=self._gaussian)
         self._gaussian *= 2 * math.sqrt(math.log(2) / math.pi) / width
@@ -237,7 +238,7 @@ def _expect(
     work: np.ndarray,
     table: np.ndarray,
 ) -> None:
-    """Fill the table of :func:`sharpen`; `work` is scratch, (4, padded bins)."""
+    """Fill the table of :class:`Sharpener`; `work` is scratch, (4, padded bins)."""
     low, slope = scale[0], scale[1]
     size, bins = work.shape[1], len(table)
     half, offset = size // 2, (size - bins) // 2
