@@ -5,7 +5,7 @@ nor shading. Correlations are compared as Fisher's z, whose spread is the same f
 ones. One pair of tiles proves nothing: a finding needs several that agree.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -126,6 +126,12 @@ class Pair:
         return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
+def _without(pairs: Iterable[Pair], odd: Iterable[Tile]) -> list[Pair]:
+    """Pairs with none of these tiles."""
+    left_out = {*odd}
+    return [p for p in pairs if p.first not in left_out and p.second not in left_out]
+
+
 class Neighbours:
     """Neighbouring tiles of a section, compared.
 
@@ -203,14 +209,12 @@ class Neighbours:
         ratios: dict[tuple[Tile, Tile], float] = {}
         for pairs in self.pairs:
             seen = {}
-            for first, second in ((p.first, p.second) for p in pairs):
-                if {first, second} & {*odd}:
-                    continue
-                offset = self.starts[second] - self.starts[first]
-                shared = _shared(self.coarse[first], self.coarse[second], offset)
+            for p in _without(pairs, odd):
+                offset = self.starts[p.second] - self.starts[p.first]
+                shared = _shared(self.coarse[p.first], self.coarse[p.second], offset)
                 sums = [float(part.sum()) for part in shared or ()]
                 if sums and min(sums) > 0:
-                    seen[first, second] = float(np.log(sums[0] / sums[1]))
+                    seen[p.first, p.second] = float(np.log(sums[0] / sums[1]))
             # Light that falls off over a tile gives all pairs along an axis the same ratio. Of two
             # pairs, one may be wrong.
             order, n = sorted(seen.values()), len(seen)
@@ -219,11 +223,11 @@ class Neighbours:
         found: dict[Tile, float] = {}
         while True:
             marked: dict[Tile, float] = {}
-            for tile in self.of:
+            for tile, pairs in self.of.items():
                 own = [
-                    ratio if pair[0] == tile else -ratio
-                    for pair, ratio in ratios.items()
-                    if tile in pair and not found.keys() & {*pair}
+                    ratios[p.first, p.second] * (1 if p.first == tile else -1)
+                    for p in _without(pairs, found)
+                    if (p.first, p.second) in ratios
                 ]
                 middle = float(np.median(own)) if len(own) > 1 else 0.0
                 far = sum(ratio * np.sign(middle) > np.log(EXPOSED) for ratio in own)
@@ -285,7 +289,7 @@ class Neighbours:
         pitches = [positions[p.second][axis] - positions[p.first][axis] for p in pairs]
         given = 1 - float(np.median(pitches)) / extent[axis]
         found = OverlapFigures(axis="yx"[axis], given=round(given, 3))
-        even = [p for p in pairs if not {p.first, p.second} & {*odd}]
+        even = _without(pairs, odd)
         own = [p for p in even if p.moved and p.best >= LIKELY]
         if len(own) < 3:
             own = [p for p in own if p.best >= SURE]
@@ -340,7 +344,7 @@ class Neighbours:
         while True:
             moved: dict[Tile, tuple[int, Position]] = {}
             for tile, pairs in self.of.items():
-                own = [p for p in pairs if not {p.first, p.second} & {*found}]
+                own = _without(pairs, found)
                 moves = [
                     np.multiply(p.moved, 1 if p.second == tile else -1)
                     for p in own
