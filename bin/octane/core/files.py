@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from ctypes import CDLL, c_int64
 from pathlib import Path
 from platform import node
+from typing import NamedTuple
 
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 
@@ -66,19 +67,33 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         )
 
 
+class Left(NamedTuple):
+    """What a process of this machine left of an output, or what stepped ``aside`` for it."""
+
+    destination: Path
+    process: int
+    aside: bool
+
+
+def left_by(path: Path) -> Left | None:
+    """Read a name that :func:`writing` gives; None for any other."""
+    name = rf"({re.escape(OLD)})?{re.escape(PARTIAL + node())}-(\d{{1,9}})-(.+)"
+    found = re.fullmatch(name, path.name, re.DOTALL)
+    return found and Left(path.with_name(found[3]), int(found[2]), bool(found[1]))
+
+
 def _clean(destination: Path) -> None:
     """Remove what killed processes left of an output.
 
     An output that stepped aside gets its name again where its successor did not get it.
     """
-    name = rf"([.]old)?[.]partial-{re.escape(node())}-(\d{{1,9}})-{re.escape(destination.name)}"
     # Two that clean at once may take a path from each other.
     with suppress(OSError):
         for path in list(destination.parent.iterdir()):
-            found = re.fullmatch(name, path.name)
-            if found is None or _is_running(int(found[2])):
+            found = left_by(path)
+            if found is None or found.destination != destination or _is_running(found.process):
                 continue
-            if found[1] and not _is_there(destination):
+            if found.aside and not _is_there(destination):
                 path.rename(destination)
             else:
                 remove(path)

@@ -7,14 +7,12 @@ The work directory is only read.
 import fcntl
 import logging
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from platform import node
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.files import OLD, PARTIAL, bring_to_disk, is_task_folder, task_folder, writing
+from octane.core.files import bring_to_disk, is_task_folder, left_by, task_folder, writing
 from octane.core.geometry import Region
 from octane.core.progress import Progress
 from octane.pipeline.workers import run_tiles
@@ -137,9 +135,10 @@ def _gone(link: Path) -> str:
 
 def _named_again(path: Path) -> Path:
     """Give a link its name again, if it stepped aside for its copy when a call was killed."""
-    aside = re.fullmatch(rf"{re.escape(f'{OLD}{PARTIAL}{node()}')}-\d+-(.+)", path.name)
-    named = path.with_name(aside[1]) if aside else path
-    return path.rename(named) if path.is_symlink() and not os.path.lexists(named) else path
+    left = left_by(path)
+    if left is None or not left.aside or not path.is_symlink() or os.path.lexists(left.destination):
+        return path
+    return path.rename(left.destination)
 
 
 def _make_real(link: Path, sizes: dict[str, int]) -> None:
