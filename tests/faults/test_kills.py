@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from runs import checksums, partial_files, waited, whole
+from runs import checksums, contents, partial_files, waited, whole
 
 pytestmark = pytest.mark.fault
 
@@ -119,14 +118,6 @@ def published(folder):
             (store / "0" / "c" / str(number)).write_bytes(random.Random(number).randbytes(20_000))
         (folder / "out" / name).symlink_to(store)
     return folder / "out"
-
-
-def contents(folder):
-    return {
-        Path(root, name).relative_to(folder).as_posix(): Path(root, name).read_bytes()
-        for root, _, names in os.walk(folder, followlinks=True)
-        for name in names
-    }
 
 
 def test_killed_again_and_again_nothing_is_lost_or_half_made(project, tmp_path):

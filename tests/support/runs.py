@@ -36,6 +36,15 @@ def voxels(store: Path, level: str = "0") -> np.ndarray:
     return np.asarray(zarr.open_array(store, path=level, mode="r")[:])
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, links followed."""
+    return {
+        Path(root, name).relative_to(folder).as_posix(): Path(root, name).read_bytes()
+        for root, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    }
+
+
 def checksums(outdir: Path, subject: str = "*") -> dict[str, str]:
     """Of the decoded voxels of every level of every volume that is a result."""
     found = {}

@@ -4,11 +4,11 @@ import errno
 import fcntl
 import os
 import shutil
-from pathlib import Path
 from platform import node
 
 import numpy as np
 import pytest
+from runs import contents
 
 from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import OLD, PARTIAL
@@ -45,22 +45,13 @@ def outdir(tmp_path, task, write_image):
     return tmp_path / "out"
 
 
-def content(folder):
-    """All files below a folder, links followed."""
-    return {
-        Path(root, name).relative_to(folder).as_posix(): Path(root, name).read_bytes()
-        for root, _, names in os.walk(folder, followlinks=True)
-        for name in names
-    }
-
-
 def links(folder):
     return [p for p in folder.rglob("*") if p.is_symlink()]
 
 
 def test_links_become_files_that_need_no_work_directory(outdir, task, caplog):
     caplog.set_level("INFO")
-    before, work = content(outdir), content(task)
+    before, work = contents(outdir), contents(task)
     os.utime(task / "metrics.json", ns=(10**18, 10**18))
     assert materialize(outdir, dry_run=True) == 3
     assert "3 links to be made real" in caplog.messages[-1]
@@ -68,13 +59,13 @@ def test_links_become_files_that_need_no_work_directory(outdir, task, caplog):
     assert materialize(outdir) == 3
     assert "3 links made real" in caplog.messages[-1]
     assert not links(outdir)
-    assert content(task) == work
+    assert contents(task) == work
     inodes = {p: p.stat().st_ino for p in outdir.rglob("*")}
     assert materialize(outdir) == 0
     assert {p: p.stat().st_ino for p in outdir.rglob("*")} == inodes
     assert (outdir / "s/metrics/metrics.json").stat().st_mtime_ns == 10**18
     shutil.rmtree(task)
-    assert content(outdir) == before
+    assert contents(outdir) == before
     assert verify(outdir) == 1
 
 
@@ -169,10 +160,10 @@ def test_a_copy_that_fails_leaves_the_link(outdir, monkeypatch, copy, error, wor
     (outdir / "s/metrics/metrics.json").unlink()
     monkeypatch.setattr(fcntl, "ioctl", no_reflink)
     monkeypatch.setattr(shutil, "copyfile", copy)
-    before = content(outdir)
+    before = contents(outdir)
     with pytest.raises(error, match=words):
         materialize(outdir)
-    assert content(outdir) == before
+    assert contents(outdir) == before
     assert len(links(outdir)) == 2
 
 
