@@ -292,9 +292,11 @@ def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:
 
 
 def test_displacements_have_a_table_and_a_cut_before_and_after(subject: Subject) -> None:
-    subject.stack(4, shifts={1: 0.0, 2: -23.4, 3: 12.0})
+    subject.stack(4, shifts={1: -0.04, 2: -23.4, 3: 12.0})
     page = subject.report().read_text(encoding="utf-8")
     assert "-23.4 µm" in page
+    assert "+0.0 µm" in page
+    assert "-0.0 µm" not in page
     assert "+0.50°" in page
     assert page.count("no match") == 1
     chart = page[page.index('aria-label="Shifts and rotations of the sections') :]
