@@ -169,18 +169,19 @@ def check_space(
     file system, when not even the least fits and ``check_space`` is on, or where results are to be
     hard links to another file system.
     """
-    copied = workflow.publish_dir_mode == "copy"
+    output = _existing(workflow.outdir)
+    if workflow.publish_dir_mode == "link" and _device(output) != _device(work):
+        raise OctaneError(
+            f"--publish_dir_mode link: no hard link can lead from {output} to the work directory, "
+            "on another file system; give symlink, rellink or copy, or an --outdir on the work "
+            "directory's file system."
+        )
     # A link does not survive the copy out of a scratch folder.
     is_linked = workflow.scratch_dir is False
     voxels = sum(step.voxels + (0 if is_linked else step.linked) for step in steps)
-    needs = {"work": voxels, "output": copied * sum(step.published for step in steps)}
-    folders = {"work": work, "output": _existing(workflow.outdir)}
-    if workflow.publish_dir_mode == "link" and len(set(map(_device, folders.values()))) > 1:
-        raise OctaneError(
-            f"--publish_dir_mode link: no hard link can lead from {folders['output']} to the work "
-            "directory, on another file system; give symlink, rellink or copy, or an --outdir on "
-            "the work directory's file system."
-        )
+    needs, folders = {"work": voxels}, {"work": work}
+    if workflow.publish_dir_mode == "copy":
+        needs["output"], folders["output"] = sum(step.published for step in steps), output
     problems: list[str] = []
     warnings: list[str] = []
     for device in dict.fromkeys(map(_device, folders.values())):
