@@ -135,6 +135,8 @@ def _noted(info: FieldInfo, key: str) -> str:
 
 def _described(info: FieldInfo) -> str:
     text, default = info.description or "", info.default
+    if unit := _noted(info, "unit"):
+        text += f" [{unit}]"
     if variable := _noted(info, "variable"):
         text += f" [environment: {variable}]"
     if default is not None and default is not False and default not in ("", ()):

@@ -139,13 +139,16 @@ def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
         parsed(ResampleParameters, words.split())
 
 
-def test_the_help_says_where_words_stand_and_shows_a_default_of_0():
+def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
     def main(source: Path, command: list[str] | None = None, /, *, parameters: PhantomParameters):
         """Run a command."""
 
     text = Parser(main).format_help()
     assert text.splitlines()[0].endswith(" SOURCE [OPTIONS] [-- COMMAND]")
     assert re.search(r"--lost-tiles INT\s+Tiles of each section .*\[default: 0\]", text)
+    assert re.search(
+        r"--shift FLOAT\s+Largest displacement .*\[micrometer\] \[default: 0", text, re.DOTALL
+    )
     assert "[default: False]" not in text
     with pytest.raises(
         OctaneError, match=r"--sed; did you .* A command's own flags come after --\.$"
