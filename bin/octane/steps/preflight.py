@@ -295,6 +295,12 @@ def _check_volumes(
             _check_volume(volume, kind, settings, beside)
     if kind == "volume":
         return
+    workflow = settings.workflow
+    if workflow.truth and settings.stack.align != "none" and not workflow.skip_n4:
+        problems.append(
+            "--truth has the sections where they are imaged, and --stack_align moves them; leave "
+            "one of the two out."
+        )
     with _noted(problems):
         numbered(volumes, settings.stack.allow_missing_sections)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]

@@ -295,6 +295,13 @@ def test_a_missing_chunk_is_named_unless_it_is_filled(problems, plan, mosaics):
     plan(mosaics, missing_chunks="fill")
 
 
+def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
+    (line,) = problems(mosaics, truth="truth", stack_align="rigid")
+    assert line.startswith("--truth has the sections where they are imaged")
+    for given in ({"skip_n4": True}, {"stack_align": "none"}):
+        plan(mosaics, **{"truth": "truth", "stack_align": "rigid", **given})
+
+
 def test_what_a_step_cannot_do_is_refused_unless_it_is_skipped(
     problems, plan, write_sections, write_foreign, volume
 ):
