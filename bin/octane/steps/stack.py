@@ -249,6 +249,30 @@ def _workers(
     return plan_workers(need, memory, execution.workers, count, fixed=fixed)
 
 
+def _comparable(slab: Slab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
+    """Whole pixels of ``step`` voxels on what was imaged, without tiles that are unlike others."""
+    cells = [
+        grid.edge[axis] + step * grid.spacing[axis] * np.arange(grid.shape[axis] // step + 1)
+        for axis in (1, 2)
+    ]
+    tiny = 1e-6 * step * grid.spacing[1]
+    far = np.add(slab.edge, slab.extent)
+    inside = np.logical_and.outer(
+        *(
+            (cell[:-1] >= first - tiny) & (cell[1:] <= last + tiny)
+            for cell, first, last in zip(cells, slab.edge[1:], far[1:], strict=True)
+        )
+    )
+    assert slab.image is not None
+    for box in cast("list[list[float]]", _noted(slab.image).get("not_compared", [])):
+        met = [
+            (cell[1:] > first) & (cell[:-1] < last)
+            for cell, first, last in zip(cells, box[:2], box[2:], strict=True)
+        ]
+        inside[np.ix_(*met)] = False
+    return inside
+
+
 def _measured(
     facing: Faces,
     slabs: Sequence[Slab],
@@ -260,13 +284,7 @@ def _measured(
     """Displacements by number, of sections that fit a neighbour; a warning names the others."""
     tops, bottoms, within = faces = [], [], []
     for slab in (slab for slab in slabs if slab.number in facing.sums):
-        seen = []
-        for axis in (1, 2):
-            cell = facing.step * grid.spacing[axis]
-            edges = grid.edge[axis] + cell * np.arange(grid.shape[axis] // facing.step + 1)
-            last = slab.edge[axis] + slab.extent[axis] + 1e-6 * cell
-            seen.append((edges[:-1] >= slab.edge[axis] - 1e-6 * cell) & (edges[1:] <= last))
-        inside = seen[0][:, None] & seen[1]
+        inside = _comparable(slab, grid, facing.step)
         for sums, gathered in zip(facing.sums[slab.number], faces, strict=True):
             whole = sums[: len(inside), : inside.shape[1]]
             gathered.append(np.where(inside, whole, np.nan).astype(np.float32))

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -296,8 +297,11 @@ class Section:
             left = shading_of(rest.profile) if rest else None
         return shading_of(measured.profile), left
 
-    def write(self, destination: Path) -> None:
-        """Blend the section block by block, and its thumbnail."""
+    def write(self, destination: Path, odd: Collection[Tile]) -> None:
+        """Blend the section block by block, and its thumbnail.
+
+        The ``odd`` tiles are noted, by which sections are not to be compared.
+        """
         image, placement, grid = self.image, self.placement, self.placement.grid
         attributes = {k: v for k, v in image.attributes.items() if k != "mosaic"}
         noted = attributes.get("section")
@@ -307,6 +311,7 @@ class Section:
             **(noted if isinstance(noted, dict) else {}),
             "edge": list(placement.edge),
             "extent": list(placement.extent),
+            **({"not_compared": [placement.box(tile) for tile in sorted(odd)]} if odd else {}),
         }
         level = Level.volume(grid)
         step = max(1, -(-max(grid.shape[1:]) // THUMBNAIL))
@@ -427,7 +432,7 @@ def stitch_section(
         with writing(save_flat_field, overwrite=execution.overwrite) as partial:
             imwrite(partial, section.flat.profile)
     del evened
-    section.write(destination)
+    section.write(destination, section.empty | {(tile.row, tile.column) for tile in uneven})
     if uncovered := section.placement.uncovered():
         metrics.warn(
             f"{source.name}: {uncovered} pixels lie between tiles and are zero; "

@@ -74,6 +74,13 @@ class TilePlacement:
 
         self.places = {tile: (place(tile, 0), place(tile, 1)) for tile in positions}
 
+    def box(self, tile: Tile) -> list[float]:
+        """Corners of a tile, micrometres: first y and x, last y and x."""
+        y, x = self.places[tile]
+        (_, top, left), (_, high, wide) = self.grid.edge, self.grid.spacing
+        ends = (y.first * high, x.first * wide, y.last * high, x.last * wide)
+        return [end + edge for end, edge in zip(ends, (top, left) * 2, strict=True)]
+
     def uncovered(self) -> int:
         """Count pixels between the tiles that no tile covers.
 

@@ -20,6 +20,7 @@ from octane.store.sections import read_sections
 SHAPE = (150, 180)
 PLANES, DEEP = 5, 7
 MOVES = [IN_PLACE, Displacement(6.4, -7.3, 1.5), IN_PLACE, Displacement(-4, 9, 0), IN_PLACE]
+LOST = [(0, 0), (50, 60), (100, 0), (0, 120)]
 SHIFTS = [Displacement(move.y, move.x, 0) for move in MOVES]
 
 
@@ -29,12 +30,19 @@ def write_sections(write_image):
 
     calls = count()
 
-    def write(moves, *, dtype="float32", spacing=(10.0, 10.0, 10.0), odd=(), scale=1000):
+    def write(moves, *, dtype="float32", spacing=(10.0, 10.0, 10.0), odd=(), scale=1000, lost=None):
         sources, folder = [], f"subject_{next(calls)}"
         for number, move in enumerate(moves, start=1):
             tissue = texture(SHAPE, 7 if number in odd else 0)
             voxels = np.broadcast_to(scale * seen(tissue, move), (DEEP, *SHAPE)).astype(dtype)
             noted = {"number": number, "thickness": PLANES * spacing[0]}
+            if lost is not None:
+                # Of little contrast, beside which the border of a tile without light is strong.
+                voxels = voxels + np.float32(20 * scale)
+                y, x = LOST[number % len(LOST)]
+                voxels[:, y : y + 50, x : x + 60] = 0
+                box = [10.0 * y, 10.0 * x, 10.0 * (y + 50), 10.0 * (x + 60)]
+                noted |= {"not_compared": [box]} if lost == "noted" else {}
             attributes = {"kind": "section", "section": noted}
             name = f"{folder}/section_{number:02d}.ome.zarr"
             sources.append(write_image(name, voxels, spacing=spacing, attributes=attributes))
@@ -105,6 +113,18 @@ def test_the_volume_holds_what_was_moved_and_is_zero_beyond(write_sections, stac
     assert (section[:, 5:154, :171] > 0).all()
     assert (section[:, :, 172:] == 0).all()
     assert ((edge[1] / 10) % 1, (edge[2] / 10) % 1) == (0, 0)
+
+
+def test_tiles_that_were_not_imaged_well_move_no_section(write_sections, stack):
+    errors = {}
+    for lost in ("noted", "not noted"):
+        _, _, metrics = stack(write_sections(MOVES, lost=lost), "rigid", name=lost)
+        errors[lost] = [
+            abs((section["rotation"] or 0) - move.rotation)
+            for section, move in zip(metrics.figures["sections"], MOVES, strict=True)
+        ]
+    assert max(errors["noted"]) < 0.03
+    assert max(errors["not noted"]) > 0.3
 
 
 @pytest.mark.parametrize("align", ["none", "translation", "rigid"])

@@ -194,6 +194,22 @@ def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost)
     image, metrics = stitch(source)
     np.testing.assert_array_equal(image.array.opened[0, 5], [100] * 20 + [0] * 10)
     assert "1 tiles hold nothing but 0 or NaN" in metrics.warnings[0]
+    # STACK leaves it out: y and x in micrometres.
+    assert image.attributes["section"]["not_compared"] == [[0, 100, 120, 300]]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_tile_without_light_is_noted_for_stack(reconstruct, count):
+    image, _, parameters, folder = reconstruct(
+        tiles=(3, 3), tile_shape=(8, 96, 96), dark_offset=50, lost_tiles=count
+    )
+    boxes = image.attributes["section"].get("not_compared", [])
+    assert len(boxes) == count
+    if boxes:
+        with (folder / "truth" / "lost_tiles.csv").open(newline="") as stream:
+            lost = next(csv.DictReader(stream))
+        first = np.multiply([int(lost["row"]), int(lost["column"])], Subject.of(parameters).pitch)
+        np.testing.assert_allclose(boxes[0][:2], first, atol=parameters.voxel_size[1])
 
 
 def test_without_blending_a_mismatch_shows(two_tiles, stitch):
