@@ -21,6 +21,7 @@ SHOWN_CASES = 4
 """Cases of the agreement in the table, those of the largest differences."""
 
 Case = TypeVar("Case")
+Key = TypeVar("Key")
 Table = Callable[[Path], str]
 """Makes a table from the folder of the results."""
 
@@ -63,53 +64,86 @@ def of_cases(
 
 
 def of_part(subject: str, part: str, make: Callable[[dict], str]) -> Table:
-    """Return the table of one part of a benchmark, which says so where there is no record."""
+    """Return the table of one part of a benchmark, which is empty where there is no record."""
+    return of_parts((subject, part), make=make)
+
+
+def of_parts(*parts: tuple[str, str], make: Callable[..., str]) -> Table:
+    """Return the table of several parts, each the name of a benchmark and that of its part."""
 
     def made(results: Path) -> str:
-        path = results / f"{subject}.json"
-        records = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return make(records[part]) if part in records else "Not measured yet.\n"
+        records = [_parts(results, subject).get(part) for subject, part in parts]
+        return make(*records) if all(records) else ""
 
     return made
 
 
+def _parts(results: Path, subject: str) -> dict[str, dict]:
+    """Return the records of a benchmark's parts; none where it was not run."""
+    path = results / f"{subject}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def grouped(cases: Iterable[Case], key: Callable[[Case], Key]) -> dict[Key, list[Case]]:
+    """Return the cases of each key, in their order."""
+    groups: dict[Key, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(key(case), []).append(case)
+    return groups
+
+
+def _range(values: Iterable[float], digits: int = 0) -> str:
+    """Return the smallest and the largest of some values."""
+    found = sorted(values)
+    return " to ".join(dict.fromkeys(f"{v:.{digits}f}" for v in (*found[:1], *found[-1:])))
+
+
 def _where(results: Path) -> str:
-    rows: dict[tuple[str, ...], list[str]] = {}
+    rows: dict[tuple[str, str], list[str]] = {}
+    versions: set[str] = set()
     for path in sorted(results.glob("*.json")):
-        for part, record in json.loads(path.read_text(encoding="utf-8")).items():
-            origin = (f"`{path.stem}.py`", *_origin(record))
-            rows.setdefault(origin, []).append(f"{part} {record['commit']}")
+        for part, record in _parts(results, path.stem).items():
+            device = record.get("device")
+            gpu = f", {device['device']}, driver {device['driver']}" if device else ""
+            machine = f"{record['cores']} cores of {record['processor']}{gpu}"
+            made = f"{part} {record['date']} {record['commit']}"
+            rows.setdefault((f"`{path.stem}.py`", machine), []).append(made)
+            versions |= {f"{name} {number}" for name, number in record["versions"].items()}
+    lines = [(*origin, ", ".join(parts)) for origin, parts in rows.items()]
     return table(
-        ("script", "date", "machine", "versions", "parts, each with its commit"),
-        [(*origin, ", ".join(parts)) for origin, parts in rows.items()],
+        ("script", "machine", "parts, each with its date and commit"),
+        [*lines, ("versions", "", ", ".join(sorted(versions)))],
     )
 
 
-def _origin(record: dict) -> tuple[str, ...]:
-    """Return date, machine and the versions of the packages that matter."""
-    names = ("numpy", "numba", "scipy", "zarr", "numcodecs", "SimpleITK")
-    versions = ((name, record["versions"].get(name)) for name in names)
-    device = record.get("device")
-    gpu = f", {device['device']}, driver {device['driver']}" if device else ""
-    return (
-        record["date"],
-        f"{record['cores']} cores of {record['processor']}{gpu}",
-        ", ".join(f"{name} {number}" for name, number in versions if number),
+def _truth(case: dict) -> tuple[str, str]:
+    """Return the variation over the true tissue, and the correlation with the true field."""
+    truth = case["truth"]
+    return f"{truth['cv_against_truth_after']:.3f}", f"{truth['field_correlation']:.3f}"
+
+
+def _before(cases: Mapping[str, dict]) -> str:
+    return f"{next(iter(cases.values()))['truth']['cv_against_truth_before']:.3f}"
+
+
+def _modes(record: dict) -> str:
+    """Return a line for each mode, and a column for each treatment before the fit."""
+    cells = {
+        tuple(name.partition(", ")[::2]): " / ".join(_truth(case))
+        for name, case in record["cases"].items()
+    }
+    modes, treatments = ([*dict.fromkeys(names)] for names in zip(*cells, strict=True))
+    return table(
+        (f"before: {_before(record['cases'])}", *(name or "N4 alone" for name in treatments)),
+        [[mode, *(cells.get((mode, name), "") for name in treatments)] for mode in modes],
     )
 
 
-def _against_truth(kind: str, cases: Mapping[str, dict]) -> str:
-    truths = {name: case["truth"] for name, case in cases.items()}
-    before = next(iter(truths.values()))["cv_against_truth_before"]
+def _levels(record: dict) -> str:
+    cases = record["n4_by_fitting_levels"]
     return table(
-        (kind, "variation over the true tissue", "correlation with the true field"),
-        [
-            ("(before)", f"{before:.3f}", ""),
-            *(
-                (name, f"{t['cv_against_truth_after']:.3f}", f"{t['field_correlation']:.3f}")
-                for name, t in truths.items()
-            ),
-        ],
+        ("levels of 50", "variation over the true tissue", "correlation with the true field"),
+        [("(before)", _before(cases), ""), *((name, *_truth(c)) for name, c in cases.items())],
     )
 
 
@@ -125,29 +159,23 @@ def _agreement(record: dict) -> str:
     bounds = [f"{record['bounds'][figure]:.0e}" for figure in DIFFERENCES[:3]]
     largest = [f"{max(abs(case[figure]) for case in cases):.1e}" for figure in DIFFERENCES]
 
-    def holds(some: Sequence[dict]) -> str:
-        return "yes" if all(case["holds"] for case in some) else "**no**"
-
     def line(case: dict) -> Sequence[str]:
-        itk = case["itk_iterations"][str(case["nearest_threads"])]
-        done = _joined(case["iterations"])
         return (
             case["name"],
             f"{' x '.join(map(str, case['fit_shape']))} ({case['included']})",
-            done if itk == case["iterations"] else f"{done} (ITK {_joined(itk)})",
+            _joined(case["iterations"]),
             f"{abs(case['one_minus_r']):.0e}",
             *(f"{case[figure]:.1e}" for figure in DIFFERENCES[1:]),
-            holds([case]),
         )
 
     return table(
         (
             *("case", "grid of the fit (voxels fitted)", "iterations by level", "1 - r", "median"),
-            *("maximum", "ITK itself, median", "ITK itself, maximum", "holds"),
+            *("maximum", "ITK itself, median", "ITK itself, maximum"),
         ),
         [
-            ("*bound*", "", "equal", *bounds, "", "", ""),
-            (f"*all {len(cases)} cases, largest*", "", "", *largest, holds(cases)),
+            ("*bound*", "", "equal", *bounds, "", ""),
+            (f"*all {len(cases)} cases, largest*", "", "", *largest),
             *map(line, cases[:SHOWN_CASES]),
         ],
     )
@@ -195,11 +223,11 @@ def _kernel(record: dict) -> str:
         found = case["methods"].get(method)
         if found is None:
             return MISSING, "", ""
-        times = f"{found['octane_times_faster']:.1f}"
-        return f"{found['seconds'] * 1e3:.1f}", times, f"{found['error']:.0e}"
+        figures = (found["seconds"] * 1e3, found["octane_times_faster"])
+        return *(f"{figure:.1f}" for figure in figures), f"{found['error']:.0e}"
 
     cases = record["cases"]
-    heads = ([f"{_size(case['tile'])}, ms", "times octane's", "largest error"] for case in cases)
+    heads = ([f"{_size(c['tile'])}, ms", "times octane's", "largest error"] for c in cases)
     return table(
         ["method", *chain(*heads)],
         [[name, *chain(*(cells(c, method) for c in cases))] for method, name in METHODS.items()],
@@ -225,46 +253,31 @@ def _end_to_end(record: dict) -> str:
     return table(("mosaic", "reading alone", *PROGRAMS.values()), rows)
 
 
-def _cold_start(record: dict) -> str:
-    return table(
-        ("command", "kernels not compiled yet, s", "compiled, s"),
-        [
-            (f"`bin/{name}.py`", *(f"{median(found[state]):.1f}" for state in ("empty", "warm")))
-            for name, found in record["command_seconds"].items()
-        ],
-    )
-
-
-def _startup(record: dict) -> str:
-    def row(state: str, cache: str, part: str) -> Sequence[str]:
-        added = record[part.lower()][cache]["added_by_kernels"]
-        return state, part, f"{added['median']:.2f}", f"{added['smallest']:.2f}"
-
-    states = (("cached", "full_cache"), ("not yet", "empty_cache"))
-    return table(
-        ("compiled code", "part", "CPU seconds added to the first call", "smallest of the repeats"),
-        [row(*state, part) for part in ("N4", "RESAMPLE") for state in states],
-    )
-
-
 def _commands(record: dict) -> str:
+    """Return CPU seconds of commands, and what compiled loops add to the first call."""
     found = record["commands"]
     base = next(iter(found.values()))["new"]
+    helps = [c for name, c in found.items() if name.endswith(" --help")]
+    lines = {f"`{name}`": [c] for name, c in found.items() if c not in helps}
+    lines[f"`--help` of {len(helps)} commands"] = helps
+    for part in ("N4", "RESAMPLE"):
+        for state, cache in (("cached", "full_cache"), ("not yet compiled", "empty_cache")):
+            added = record[part.lower()][cache]["added_by_kernels"]["median"]
+            lines[f"added to the first call of {part}, loops {state}"] = [{"new": added}]
     return listed(
-        found.items(),
+        lines.items(),
         {
-            "command": lambda c: f"`{c[0]}`",
-            "before": lambda c: f"{c[1]['old']:.2f}" if "old" in c[1] else "",
-            "CPU seconds": lambda c: f"{c[1]['new']:.2f}",
-            "over the first": lambda c: f"{c[1]['new'] / base:.1f}",
+            "command": lambda line: line[0],
+            "before": lambda line: _range((c["old"] for c in line[1] if "old" in c), 2),
+            "CPU seconds": lambda line: _range((c["new"] for c in line[1]), 2),
+            "over the first": lambda line: _range((c["new"] / base for c in line[1]), 1),
         },
     )
 
 
 def _demo(record: dict) -> str:
     """The run of each checkout: when its steps began and ended."""
-    labels = [label for label in ("old", "new") if label in record]
-    names = {"old": "before", "new": "now"}
+    labels = {key: name for key, name in (("old", "before"), ("new", "now")) if key in record}
     rows = [
         [
             step,
@@ -278,7 +291,7 @@ def _demo(record: dict) -> str:
     ]
     for name, key in (("whole", "first"), ("`-resume`", "resumed")):
         rows.append([name, "", *(f"{record[label]['seconds'][key]:.1f}" for label in labels)])
-    return table(["step", "tasks", *(f"{names[label]}, s" for label in labels)], rows)
+    return table(["step", "tasks", *(f"{name}, s" for name in labels.values())], rows)
 
 
 def _steps(record: dict) -> str:
@@ -313,10 +326,11 @@ def _nifti(record: dict) -> str:
 def _verdict(record: dict) -> str:
     rows = record["rows"]
     header = [f"{row['tile']} px, looks: {row['looks']}" for row in rows]
-    lines = [
-        [fault, *(f"{row['found'][fault]} of {row['of']}" for row in rows)]
-        for fault in rows[0]["found"]
-    ]
+
+    alike = grouped(
+        rows[0]["found"], lambda fault: tuple(f"{r['found'][fault]} of {r['of']}" for r in rows)
+    )
+    lines = [["; ".join(faults), *found] for found, faults in alike.items()]
     false = [f"{sum(row['other'].values())} of {row['of'] * len(row['other'])}" for row in rows]
     passed = [f"{sum(row['passed'].values())} of {row['of'] * len(row['passed'])}" for row in rows]
     lines += [
@@ -336,75 +350,83 @@ def _alignment(record: dict) -> str:
             return MISSING
         return f"{found['shift']:.2f} / {found['rotation']:.2f} / {found['seconds']:.2f}"
 
-    rows = [
-        (c["name"], str(c["pairs"]), *(cell(c, name) for name in ALIGNERS)) for c in record["rows"]
-    ]
-    return table(("sections", "pairs", *ALIGNERS), rows)
+    pairs = _range(c["pairs"] for c in record["rows"])
+    rows = [(c["name"], *(cell(c, name) for name in ALIGNERS)) for c in record["rows"]]
+    return table((f"sections ({pairs} pairs)", *ALIGNERS), rows)
 
 
-def _alignment_cost(record: dict) -> str:
+def _stitch_cost(flat_field: dict, alignment: dict) -> str:
+    """Return what a flat field costs STITCH, and alignment STACK."""
+    flat = flat_field["cost"]
+    ways = {way: flat[way] for way in ("none", "estimate")}
+    costs = [("--flat-field", f"{flat['bytes'] / 1e6:.0f} MB of tiles", ways)]
+    costs += [("--align", f"{_size(c['shape'])} voxels", c["ways"]) for c in alignment["cost"]]
     return table(
-        ("`--align`", "voxels", "seconds of cores", "more than none", "peak, GB"),
+        ("option", "data", "CPU seconds", "more than none", "peak, GB"),
         [
             (
-                way,
-                _size(cost["shape"]),
+                f"`{flag} {way}`",
+                data,
                 f"{found['cpu_seconds']:.1f}",
-                f"{found['cpu_seconds'] / cost['ways']['none']['cpu_seconds'] - 1:.0%}",
+                f"{found['cpu_seconds'] / ways['none']['cpu_seconds'] - 1:.0%}",
                 f"{found['peak_bytes'] / 1e9:.2f}",
             )
-            for cost in record["cost"]
-            for way, found in cost["ways"].items()
+            for flag, data, ways in costs
+            for way, found in ways.items()
         ],
     )
 
 
 def _flat_field(record: dict) -> str:
-    rows = []
-    for case in record["rows"]:
-        others = (case["left"].get(name) for name in ("BaSiCPy", "mean"))
-        rows.append(
-            (
-                *(case["size"], str(case["looks"] or "none"), _percent(case["put_in"])),
-                *(_percent(case["left"]["octane"]), _percent(case["left_99"])),
-                *("" if own is None else _percent(own) for own in others),
-                *(_percent(case["even"]), _percent(case["measured_in_even"])),
-            )
+    """Return a line for each size of the mosaic, and a column for each amount of speckle."""
+    sizes = grouped(record["rows"], lambda case: case["size"])
+    looks = (f"left, looks: {c['looks']}" for c in next(iter(sizes.values())))
+    even = ("even light: put in", "even light: measured")
+    rows = [
+        (
+            *(size, _percent(cases[0]["put_in"])),
+            *(f"{_percent(c['left']['octane'])} / {_percent(c['left_99'])}" for c in cases),
+            *(
+                _range((100 * c["left"][name] for c in cases if name in c["left"]), 1)
+                for name in ("BaSiCPy", "mean")
+            ),
+            *(_percent(max(c[figure] for c in cases)) for figure in ("even", "measured_in_even")),
         )
-    names = ("tiles", "looks", "put in", "left", "left, 99 % of pixels", "BaSiCPy", "mean of tiles")
-    return table((*names, "even light: put in", "even light: measured"), rows)
-
-
-def _flat_field_cost(record: dict) -> str:
-    rows = []
-    for way in ("none", "estimate"):
-        own, name = record["cost"][way], f"`--flat-field {way}`"
-        rows.append((name, f"{own['cpu_seconds']:.2f}", f"{own['peak_bytes'] / 1e6:.0f}"))
-    return table(("STITCH", "CPU seconds", "peak, MB"), rows)
+        for size, cases in sizes.items()
+    ]
+    return table(("tiles", "put in", *looks, "BaSiCPy, %", "mean of tiles, %", *even), rows)
 
 
 def _percent(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-MEMORY = {
-    "volume, GB": lambda c: f"{c['bytes'] / 1e9:.1f}",
-    "voxels fitted": lambda c: " x ".join(map(str, c["fit_shape"])),
-    "predicted, GB": lambda c: f"{c['predicted_bytes'] / 1e9:.2f}",
-    "peak, GB": lambda c: f"{c['peak_bytes'] / 1e9:.2f}",
-    "peak over predicted": lambda c: f"{c['peak_over_predicted']:.2f}",
-    "seconds": lambda c: f"{c['seconds']:.0f}",
-    "ns per voxel": lambda c: f"{c['ns_per_voxel']:.0f}",
-}
+def _memory(n4: dict, resample: dict) -> str:
+    """Return the predicted and the true peaks, those of alike tiles in one line."""
 
-RESAMPLE_MEMORY = {
-    "tile": lambda c: _size(c["tile"]),
-    "tiles": lambda c: str(c["tiles"]),
-    "mosaic, MB": lambda c: f"{c['bytes'] / 1e6:.0f}",
-    "workers": lambda c: str(c["workers"]),
-    "predicted, MB": lambda c: f"{c['predicted_bytes'] / 1e6:.0f}",
-    "peak, MB": lambda c: f"{c['peak_bytes'] / 1e6:.0f}",
-    "ratio": lambda c: f"{c['peak_bytes'] / c['predicted_bytes']:.2f}",
+    def name(case: dict) -> str:
+        if "tile" in case:
+            return f"RESAMPLE: tiles of {_size(case['tile'])}"
+        return f"N4: {_size(case['fit_shape'])} voxels fitted"
+
+    return listed(
+        grouped([*n4["cases"], *resample["cases"]], name).items(),
+        {
+            "step": lambda g: g[0],
+            "data, MB": lambda g: _range(c["bytes"] / 1e6 for c in g[1]),
+            "predicted, MB": lambda g: _range(c["predicted_bytes"] / 1e6 for c in g[1]),
+            "peak, MB": lambda g: _range(c["peak_bytes"] / 1e6 for c in g[1]),
+            "peak over predicted": lambda g: _range(
+                (c["peak_bytes"] / c["predicted_bytes"] for c in g[1]), 2
+            ),
+        },
+    )
+
+
+COLD_START = {
+    "command": lambda c: f"`bin/{c[0]}.py`",
+    "kernels not compiled yet, s": lambda c: f"{median(c[1]['empty']):.1f}",
+    "compiled, s": lambda c: f"{median(c[1]['warm']):.1f}",
 }
 
 TRANSFERS = {
@@ -442,9 +464,7 @@ TASKS = {
     "ms a task": lambda c: f"{c['ms_per_task']:.0f}",
     "ms of a core a task": lambda c: f"{1000 * c['first']['cpu_seconds'] / c['tasks']:.0f}",
     "Java, MB": lambda c: f"{c['first']['java_peak_bytes'] / 1e6:.0f}",
-    "files, folders and links in work": lambda c: str(
-        sum(c["work"].get(kind, 0) for kind in ("files", "folders", "links"))
-    ),
+    "files, folders, links in work": lambda c: str(sum(c["work"].values()) - c["work"]["bytes"]),
     "MB in work": lambda c: f"{c['work']['bytes'] / 1e6:.0f}",
     "`-resume`, s": lambda c: f"{c['resumed']['seconds']:.0f}",
 }
@@ -455,28 +475,25 @@ TABLES: dict[str, Table] = {
     "n4-agreement": of_part("n4", "agreement", _agreement),
     "n4-speed": of_part("n4", "speed", _speed),
     "n4-speed-xeon": of_part("n4", "speed_xeon", _speed),
-    "n4-memory": of_cases("n4", "memory", MEMORY),
-    "n4-modes": of_part("n4", "modes", lambda r: _against_truth("mode", r["cases"])),
-    "n4-levels": of_part(
-        "n4", "levels", lambda r: _against_truth("levels of 50", r["n4_by_fitting_levels"])
-    ),
+    "n4-modes": of_part("n4", "modes", _modes),
+    "n4-levels": of_part("n4", "levels", _levels),
     "resample-kernel": of_part("resample", "kernel", _kernel),
     "resample-end-to-end": of_part("resample", "end_to_end", _end_to_end),
-    "resample-memory": of_cases("resample", "memory", RESAMPLE_MEMORY),
-    "gpu-cold-start": of_part("gpu", "cold_start", _cold_start),
+    "memory": of_parts(("n4", "memory"), ("resample", "memory"), make=_memory),
+    "gpu-cold-start": of_part(
+        "gpu", "cold_start", lambda r: listed(r["command_seconds"].items(), COLD_START)
+    ),
     "gpu-transfers": of_cases("gpu", "transfers", TRANSFERS),
     "gpu-n4": of_cases("gpu", "n4", GPU_N4),
     "gpu-resample": of_cases("gpu", "resample", GPU_RESAMPLE, "end_to_end"),
     "alignment": of_part("stitch", "alignment", _alignment),
-    "alignment-cost": of_part("stitch", "alignment", _alignment_cost),
+    "stitch-cost": of_parts(("stitch", "flat_field"), ("stitch", "alignment"), make=_stitch_cost),
     "demo": of_part("workflow", "demo", _demo),
-    "startup": of_part("workflow", "startup", _startup),
     "commands": of_part("workflow", "startup", _commands),
     "tasks": of_cases("workflow", "tasks", TASKS),
     "steps": of_part("workflow", "steps", _steps),
     "nifti": of_part("workflow", "nifti", _nifti),
     "flat-field": of_part("stitch", "flat_field", _flat_field),
-    "flat-field-cost": of_part("stitch", "flat_field", _flat_field_cost),
     "verdict": of_part("workflow", "verdict", _verdict),
 }
 """Names that pages mark, and the makers of the tables."""

@@ -30,11 +30,8 @@ SHOWN = {"text", "csv", "groovy"}
 WHY_NOT = {
     ("benchmarks.md", "source tools/env.sh"): "measures for an hour",
     ("gpu.md", ".venv/bin/pip install 'cupy-cuda12x[ctk]>=13'     # CUDA 12"): "needs a GPU",
-    ("gpu.md", "python3 -m pytest tests/gpu --ignore=tests/gpu/test_workflow_gpu.py"): (
+    ("benchmarks.md", "python3 -m pytest tests/gpu --ignore=tests/gpu/test_workflow_gpu.py"): (
         "needs a GPU: tests/gpu/test_benchmarks.py"
-    ),
-    ("gpu.md", "# where there is a network: for the Python and the machine that they go to"): (
-        "needs the network"
     ),
     ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
