@@ -15,11 +15,9 @@ from octane.config.flags import Parser
 PROJECT = Path(__file__).resolve().parents[2]
 
 OTHERS_FLAGS = {
-    *("--help", "--ignore", "--error-exitcode", "--gres", "--qos", "--tool", "--no-deps"),
-    *("--plugin", "--require-hashes", "--dest", "--no-index", "--only-binary", "--platform"),
-    *("--python-version", "--requirement", "--target", "--comment", "--constraint", "--batch"),
-    *("--cpus-per-task", "--format", "--job-name", "--me", "--mem", "--output", "--signal"),
-    "--time",
+    *("--batch", "--comment", "--constraint", "--cpus-per-task", "--error-exitcode", "--format"),
+    *("--gres", "--help", "--ignore", "--me", "--mem", "--no-deps", "--only-binary", "--output"),
+    *("--plugin", "--qos", "--require-hashes", "--signal", "--time", "--tool"),
 }
 """Flags of other programs in the documents: Slurm, Docker, pip, pytest, napari."""
 

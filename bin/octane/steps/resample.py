@@ -105,7 +105,7 @@ def resample_image(
 
 
 def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
-    """The CPU where it is the faster device and the choice is open: docs/gpu.md, by counting."""
+    """The CPU where the choice is open and a GPU would not be faster."""
     if execution.backend != "auto":
         return execution.backend
     # Not above octane.store, which lets it be loaded alone.
