@@ -27,9 +27,11 @@ ASIDE = 0.15
 """Largest displacement that is looked for, fraction of a face."""
 ANGLES = (-4, -2, 0, 2, 4)
 """Rotations that are tried, degrees: one beside them moves a coarse face by less than a pixel."""
-LIKELY, CLEAR = 0.4, 3.0
+LIKELY, CLEAR = 0.4, 3.2
 """Least correlation of coarse faces that fit, and its least multiple of what other shifts give:
-chance gives up to 0.3 and 2.7, smooth or repeated structure more than 0.4, but not 3."""
+chance gives up to 0.3 and 2.9, smooth or repeated structure more than 0.4, but rarely 3.2."""
+FEW = 0.04
+"""Least product of what faces have of structure at a shift, over the largest."""
 NARROW = 8
 """Shortest edge of a face that is compared, pixels."""
 STRAY = 3.0
@@ -106,7 +108,7 @@ def resolutions(face: Face) -> list[Face]:
 
 
 def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, float]:
-    """Displacement at which coarse faces correlate best.
+    """Displacement at which coarse faces correlate best, over the pixels that both have there.
 
     Also the root mean square of the correlations at all shifts that leave half of their edges.
     """
@@ -114,23 +116,30 @@ def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, 
     half = [np.arange(-(n // 2), n // 2 + 1) for n in size]
     reach = [max(1, int(n * ASIDE)) for n in size]
     inside = tuple(slice(n // 2 - r, n // 2 + r + 1) for n, r in zip(size, reach, strict=True))
-    # Part of the pixels that faces have in common at a shift.
-    common = np.multiply.outer(
-        *(1 - np.abs(shift) / n for shift, n in zip(half, size, strict=True))
-    )
-    one = np.fft.rfft2(np.nan_to_num(first), padded).conj()
-    power = float(np.sum(np.nan_to_num(first) ** 2, dtype=np.float64))
+
+    def transforms(face: Face) -> list[npt.NDArray[np.complexfloating]]:
+        seen = np.isfinite(face)
+        values = np.where(seen, face, 0)
+        return [np.fft.rfft2(part, padded) for part in (values, values**2, seen)]
+
+    def summed(one: npt.NDArray, other: npt.NDArray) -> npt.NDArray[np.floating]:
+        """Sums of products at each shift."""
+        return np.fft.irfft2(one.conj() * other, padded)[np.ix_(*half)]
+
+    ours, our_squares, our_seen = transforms(first)
     best, found, usual = -1.0, (0.0, 0.0, 0.0), 1.0
     for angle in np.deg2rad(angles):
-        other = np.nan_to_num(_placed(second[None], (0.0, 0.0, angle))[0] if angle else second)
-        norm = (power * float(np.sum(other**2, dtype=np.float64))) ** 0.5
-        surface = np.fft.irfft2(one * np.fft.rfft2(other, padded), padded)[np.ix_(*half)]
-        surface /= common * (norm or 1.0)
+        turned = _placed(second[None], (0.0, 0.0, angle))[0] if angle else second
+        theirs, their_squares, their_seen = transforms(turned)
+        power = summed(our_squares, their_seen).clip(0) * summed(our_seen, their_squares).clip(0)
+        # What few pixels have in common is no correlation.
+        products = summed(ours, theirs)
+        surface = products / np.sqrt(power.clip(FEW * power.max() or 1.0))
         window = surface[inside]
         y, x = np.unravel_index(int(window.argmax()), window.shape)
         if window[y, x] > best:
             best = float(window[y, x])
-            usual = float(np.sqrt(np.mean(np.square(surface))))
+            usual = float(np.sqrt(np.sum(products**2) / (np.sum(power) or 1.0)))
             dy, dx, c, s = y - reach[0], x - reach[1], np.cos(angle), np.sin(angle)
             found = (float(c * dy + s * dx), float(c * dx - s * dy), float(angle))
     return found, usual
@@ -229,7 +238,9 @@ def matched(first: Face, second: Face, *, rotate: bool) -> tuple[Move, float, fl
     start, common = searched(first, second, ANGLES if rotate else (0,))
     # By single pixels: where half of the tissue is folded, the squares would choose either half.
     found, likeness, spread = refined(first, second, start, rotate=rotate, by_square=False)
-    strayed = np.abs(np.subtract(found, start)) > (STRAY, STRAY, np.deg2rad(STRAY))
+    # A rotation of which little is known may end anywhere, and is left out.
+    most = (STRAY, STRAY, np.deg2rad(STRAY) if spread <= VAGUE else np.inf)
+    strayed = np.abs(np.subtract(found, start)) > most
     return found, 0.0 if strayed.any() or likeness < CLEAR * common else likeness, spread
 
 
