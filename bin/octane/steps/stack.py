@@ -304,6 +304,17 @@ def _measured(
             f"Sections {', '.join(odd)} do not match their neighbours and stay where they were "
             "imaged; look at the pictures."
         )
+    bridged = [range(pair.first, pair.second) for pair in pairs if pair.fits]
+    apart = [
+        f"{a} and {b}"
+        for k, (a, b) in enumerate(pairwise(numbers))
+        if {a, b} <= known and not any(k in pair for pair in bridged)
+    ]
+    if apart and parameters.align != "none":
+        metrics.warn(
+            f"Sections {', '.join(apart)} do not match: those before and after lie against each "
+            "other as they were imaged; look at the pictures."
+        )
     # Faces end with their last whole pixel; the volume may go on, and has another middle.
     rest = complex(*(n % facing.step * grid.spacing[1] / 2 for n in grid.shape[1:]))
     shifts = [complex(own.y, own.x) + (own.turn - 1) * rest for own in found]

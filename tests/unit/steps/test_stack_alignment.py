@@ -188,6 +188,14 @@ def test_a_section_that_matches_nothing_stays_and_is_named(write_sections, stack
     assert (third["shift"], third["moved"]) == (None, False)
 
 
+def test_a_stack_in_two_parts_that_do_not_match_is_named(write_sections, stack):
+    _, _, metrics = stack(write_sections([IN_PLACE] * 5, odd=(4, 5)), "rigid")
+    assert metrics.warnings == [
+        "Sections 3 and 4 do not match: those before and after lie against each other as they were "
+        "imaged; look at the pictures."
+    ]
+
+
 def test_one_section_alone_and_blank_ones_are_stacked(write_sections, stack):
     voxels, _, metrics = stack(write_sections(MOVES[1:2]), "rigid")
     assert voxels.shape == (PLANES, *SHAPE)
