@@ -52,11 +52,15 @@ class Holder:
 
 @dataclass(frozen=True)
 class Load:
-    """GPU, leases on it, and number of processes there without a lease."""
+    """GPU, leases on it, and number of processes there without a lease.
+
+    ``under`` are the leases that the asking process itself runs under, which end after it.
+    """
 
     gpu: Gpu
     holders: tuple[Holder, ...] = ()
     others: int = 0
+    under: tuple[Holder, ...] = ()
 
     @property
     def available(self) -> int:
@@ -64,18 +68,18 @@ class Load:
         return max(0, self.gpu.free - sum(holder.pending for holder in self.holders))
 
     def drained(self) -> Load:
-        """Load once all leases have ended.
+        """Load once all leases have ended, but for those that the asking process runs under.
 
         A holder that NVML does not show may have allocated all that it was promised, also by one of
         the processes without a lease: the earlier request is favoured.
         """
         if not self.holders:
-            return self
+            return replace(self, holders=self.under)
         freed = sum(h.reserved if h.allocated is None else h.allocated for h in self.holders)
         hidden = sum(holder.allocated is None for holder in self.holders)
         free = min(self.gpu.total, self.gpu.free + freed)
         gpu = replace(self.gpu, free=free, utilisation=None)
-        return Load(gpu, others=max(0, self.others - hidden))
+        return Load(gpu, self.under, others=max(0, self.others - hidden))
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def decide(
 
 
 def _could_run(load: Load, request: LeaseRecord) -> bool:
-    """Return True where a request may use a GPU and fits there once all leases have ended."""
+    """Return True where a request may use a GPU and fits there once leases have ended."""
     return load.gpu.uuid in request.uuids and _obstacle(load.drained(), request) is None
 
 
@@ -157,8 +161,7 @@ class NodeState:
     """State of all GPUs and of the queue at one moment.
 
     ``held`` are the slots that are taken, ``others`` the PIDs without a lease, by the UUID of the
-    GPU; ``waiters`` the places in the queue with their content, first come first. ``loads`` leave
-    out the leases that the asking process itself runs under.
+    GPU; ``waiters`` the places in the queue with their content, first come first.
     """
 
     held: Mapping[str, Sequence[Held]]
@@ -183,15 +186,14 @@ def node_state(folder: LeaseFolder, gpus: Sequence[Gpu]) -> NodeState:
     for gpu in gpus:
         held[gpu.uuid] = taken = folder.held(slot_kind(gpu.uuid))
         allocated, others[gpu.uuid] = _memory(gpu, taken)
-        holders = tuple(
+        outer, holders = [], []
+        for slot in taken:
             # Locked without a readable record: nobody else goes there.
-            Holder(0)
-            if slot.record is None
-            else Holder(slot.record.required, allocated.get(slot.name), slot.record.slots)
-            for slot in taken
-            if slot.mark not in under
-        )
-        loads.append(Load(gpu, holders, len(others[gpu.uuid])))
+            holder = Holder(0)
+            if slot.record is not None:
+                holder = Holder(slot.record.required, allocated.get(slot.name), slot.record.slots)
+            (outer if slot.mark in under else holders).append(holder)
+        loads.append(Load(gpu, tuple(holders), len(others[gpu.uuid]), tuple(outer)))
     queue = [(place, place.record) for place in folder.held(QUEUE) if place.record is not None]
     queue.sort(key=lambda place: place[1].since)
     return NodeState(held, queue, loads, others)

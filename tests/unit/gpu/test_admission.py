@@ -101,7 +101,7 @@ def test_the_lease_that_a_command_runs_under_does_not_stand_in_its_way(account, 
     assert len(account(shown(), outer, held_by(51)).loads[0].holders) == 2
     monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{Held(f'{SLOT}.0', *outer[::-1]).mark}")
     state = account(shown())
-    assert len(state.loads[0].holders) == 1
+    assert [len(part) for part in (state.loads[0].holders, state.loads[0].under)] == [1, 1]
     assert len(state.held[MIG]) == 2
     # An earlier lease of the same file gives nothing.
     monkeypatch.setenv(HELD, Held(f"{SLOT}.0", *held_by(50, since=0.5)[::-1]).mark)
@@ -209,6 +209,9 @@ HIDDEN = Load(gpu(free=18), (holder(20, slots=4), holder(2, allocated=2, slots=4
         ([Load(gpu())], request(4, slots=4), request(4, "GPU-1"), 0),
         ([CROWDED_OUT], request(4, slots=4), request(30, slots=4), 0),
         ([Load(gpu(), (holder(20, slots=4),), 2)], request(4, slots=4), request(30, slots=4), 0),
+        # The earlier waits for the lease that the asking process runs under: both would for ever.
+        ([Load(gpu(), under=(holder(30),))], request(4), request(4), 0),
+        ([Load(gpu(), under=(holder(30, slots=4),))], request(4), request(9, slots=4), None),
     ],
 )
 def test_an_earlier_request_goes_first_where_it_could_run(loads, wanted, earlier, granted):
@@ -221,6 +224,8 @@ def test_an_earlier_request_goes_first_where_it_could_run(loads, wanted, earlier
 def test_a_gpu_whose_leases_have_ended():
     # A holder that does not show may be the process without a lease.
     assert Load(gpu(free=20), (holder(20, slots=4),), others=1).drained() == Load(gpu())
+    outer = (holder(30),)
+    assert Load(gpu(free=20), (holder(20, 20),), under=outer).drained() == Load(gpu(), outer)
     load = Load(gpu(free=35, utilisation=100), (holder(4, allocated=4, slots=2),), others=1)
     assert load.drained().gpu.utilisation is None
     assert Load(gpu(utilisation=100), others=1).drained().gpu.utilisation == 100
