@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -87,7 +88,8 @@ def run_on_share(
         subject=subject or Path(words[0]).name,
     ) as held:
         if held.slot is not None:
-            os.set_inheritable(held.slot.fd, True)
+            # Above the numbers that scripts use, and those that tcsh closes.
+            fcntl.fcntl(held.slot.fd, fcntl.F_DUPFD, 256)
         # Python ignores these two, and a program that is started would go on doing so.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

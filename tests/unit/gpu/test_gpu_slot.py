@@ -85,6 +85,12 @@ def test_a_command_runs_with_the_gpu_and_its_exit_code_is_passed_on(ended, tmp_p
     assert held(tmp_path) == []
 
 
+def test_a_script_that_numbers_its_own_files_keeps_the_lease(there, tmp_path):
+    numbered = " ".join(f"{number}>&1" for number in range(3, 10))
+    there("--memory", "4GB", command=("sh", "-c", f"exec {numbered}; echo there; read x"))
+    assert held(tmp_path) == [f"{FIRST}.0"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_the_commands_own(there, tmp_path, number):
     process = there("--memory", "4GB")
