@@ -121,8 +121,9 @@ def _prepare() -> None:
     # one sentence that names the chunk.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     # Before NumPy is imported: workers are threads already, and the threads of OpenBLAS would wait
-    # for work on cores that these need.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # for work on cores that these need. Not in os.environ, which the command of gpu_slot.py gets.
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        os.putenv("OPENBLAS_NUM_THREADS", "1")
     # As it ends, the interpreter would look through all objects of all modules for garbage.
     atexit.register(gc.freeze)
     # A task that is cancelled still removes what it has written in part.

@@ -85,6 +85,14 @@ def test_a_command_runs_with_the_gpu_and_its_exit_code_is_passed_on(ended, tmp_p
     assert held(tmp_path) == []
 
 
+def test_a_command_has_the_environment_of_its_caller_and_the_lease(ended, monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    words = ended("--memory", "4GB", command=("env", "-0"))[1].rstrip("\0").split("\0")
+    found = dict(word.split("=", 1) for word in words)
+    assert found.pop("OCTANE_GPU_LEASE").startswith(f"{FIRST}.0@")
+    assert found == {**os.environ, "CUDA_VISIBLE_DEVICES": FIRST}
+
+
 def test_a_script_that_numbers_its_own_files_keeps_the_lease(there, tmp_path):
     numbered = " ".join(f"{number}>&1" for number in range(3, 10))
     there("--memory", "4GB", command=("sh", "-c", f"exec {numbered}; echo there; read x"))
