@@ -175,9 +175,9 @@ class Locked:
 class LeaseFolder:
     """Folder of the leases and of the queue, which the block keeps locked: the mutex.
 
-    It is made for all users where it does not exist. A :class:`LeaseFolderError` says why it cannot
-    be made or used, or is not safe to share, a :class:`LeaseFolderBusyError` that another process
-    kept it locked for ``patience`` seconds.
+    It is made for all users where it does not exist. A :class:`LeaseFolderError` of the block says
+    why the folder or its files cannot be made or used, or are not safe to share, a
+    :class:`LeaseFolderBusyError` that another process kept it locked for ``patience`` seconds.
     """
 
     def __init__(self, path: Path, patience: float = PATIENCE) -> None:
@@ -185,31 +185,34 @@ class LeaseFolder:
         self._patience = patience
 
     def __enter__(self) -> LeaseFolder:
-        self._fd = self._open()
         try:
-            self._wait()
-        except BaseException:
-            os.close(self._fd)
-            raise
+            self._fd = self._open()
+            try:
+                self._wait()
+            except BaseException:
+                os.close(self._fd)
+                raise
+        except OSError as error:
+            raise self._refused(error) from error
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         # Files that were locked stay so. A child that was forked may have the descriptor too.
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
+        # A full disk, or a folder of another machine, which locks folders alone or nothing.
+        if isinstance(error, OSError):
+            raise self._refused(error) from error
 
     def _wait(self) -> None:
         started = time.monotonic()
-        try:
-            while not _lock(self._fd):
-                if time.monotonic() - started >= self._patience:
-                    raise LeaseFolderBusyError(
-                        f"{self.path} is kept locked by a process that is stopped or hangs; find "
-                        f"it (fuser {self.path}) and end it."
-                    )
-                time.sleep(random.uniform(0.0005, 0.003))
-        except OSError as error:  # of another machine, which has no such locks
-            raise self._refused(error) from error
+        while not _lock(self._fd):
+            if time.monotonic() - started >= self._patience:
+                raise LeaseFolderBusyError(
+                    f"{self.path} is kept locked by a process that is stopped or hangs; find it "
+                    f"(fuser {self.path}) and end it."
+                )
+            time.sleep(random.uniform(0.0005, 0.003))
 
     def held(self, kind: str) -> list[Held]:
         """Locked files of a kind in the order of their numbers."""
@@ -259,8 +262,6 @@ class LeaseFolder:
             fd = os.open(name, flags, OWN_FILE, dir_fd=self._fd)
         except FileExistsError:
             return None
-        except OSError as error:
-            raise self._refused(error) from error
         if _lock(fd):
             return fd
         os.close(fd)
@@ -272,19 +273,16 @@ class LeaseFolder:
             # The umask of the maker would hide it from others.
             os.fchmod(fd, OWN_FILE)
             locked.write(record)
-        except OSError as error:
+        except OSError:
             locked.release()
-            raise self._refused(error) from error
+            raise
         return locked
 
     def _names(self, kind: str) -> list[str]:
         """Names of a kind in the order of their numbers."""
         wanted = re.compile(rf"{re.escape(kind)}\.([0-9]{{1,9}})")
-        try:
-            with os.scandir(self._fd) as entries:
-                found = [match for entry in entries if (match := wanted.fullmatch(entry.name))]
-        except OSError as error:
-            raise self._refused(error) from error
+        with os.scandir(self._fd) as entries:
+            found = [match for entry in entries if (match := wanted.fullmatch(entry.name))]
         return [match[0] for match in sorted(found, key=lambda match: int(match[1]))]
 
     @contextmanager
@@ -302,12 +300,9 @@ class LeaseFolder:
 
     def _open(self) -> int:
         """Open the folder; refuse one in which other users could replace files."""
-        try:
-            if not self.path.exists():
-                self._make()
-            fd = os.open(self.path, OPEN_FOLDER)
-        except OSError as error:
-            raise self._refused(error) from error
+        if not self.path.exists():
+            self._make()
+        fd = os.open(self.path, OPEN_FOLDER)
         mode = os.fstat(fd).st_mode
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
             os.close(fd)

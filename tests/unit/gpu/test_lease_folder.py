@@ -195,22 +195,28 @@ def test_a_full_or_read_only_folder_is_one_clear_sentence(folder, monkeypatch, c
     def refuse(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch, LeaseFolder(folder) as opened:
+    with monkeypatch.context() as patch:
         patch.setattr(lease_folder.os, call, refuse)
         with pytest.raises(OctaneError, match=r"No space left.*free space") as caught:
-            opened.take("GPU-0", record())
+            take(folder)
     assert str(folder) in str(caught.value)
     assert "--gpu-lock-dir" in str(caught.value)
     assert names(folder) == []
 
 
-def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+@pytest.mark.parametrize("refusing", [stat.S_ISDIR, stat.S_ISREG])
+def test_a_folder_without_locks_is_one_clear_sentence(folder, monkeypatch, refusing):
+    def refuse(fd, operation):
+        # NFS locks a folder, and no file that is open for reading.
+        if refusing(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(fd, operation)
 
+    take(folder).release()
+    flock = fcntl.flock
     monkeypatch.setattr(lease_folder.fcntl, "flock", refuse)
     with pytest.raises(LeaseFolderError, match="must be a folder of this node"):
-        LeaseFolder(folder).__enter__()
+        names(folder)
 
 
 def test_the_kernel_says_who_holds_a_lease_as_far_as_it_shows_it(folder, hold, monkeypatch):
