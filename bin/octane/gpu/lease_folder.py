@@ -300,6 +300,11 @@ class LeaseFolder:
 
     def _open(self) -> int:
         """Open the folder; refuse one in which other users could replace files."""
+        if not self.path.is_absolute():
+            raise LeaseFolderError(
+                f"{self.path} would be another lease folder for each program, below the folder "
+                "that it is started in; give its whole path."
+            )
         if not self.path.exists():
             self._make()
         fd = os.open(self.path, OPEN_FOLDER)

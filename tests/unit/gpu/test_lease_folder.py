@@ -155,6 +155,12 @@ def test_neither_a_forked_child_nor_a_program_ends_or_keeps_the_lease(folder):
         assert names(folder) == []
 
 
+def test_a_folder_that_each_program_would_find_elsewhere_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LeaseFolderError, match="give its whole path"):
+        names(Path("leases"))
+
+
 def test_a_folder_that_stays_locked_is_one_clear_sentence(folder):
     with LeaseFolder(folder):
         started = time.monotonic()
