@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from types import ModuleType
 
@@ -53,8 +53,9 @@ class HostMemory(AbstractContextManager):
     def take(self, size: int) -> npt.NDArray[np.uint8]:
         """Map memory of ``size`` bytes (at least one) that begins at a page."""
         mapped = mmap.mmap(-1, whole_pages(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            # As NumPy does it: a third of the time for the first touch, and for locking.
+        # As NumPy does it: a third of the time for the first touch, and for locking. Only Linux has
+        # it, and kernels without huge pages (real-time ones) refuse it.
+        with suppress(AttributeError, OSError):
             mapped.madvise(mmap.MADV_HUGEPAGE)
         memory = np.frombuffer(mapped, np.uint8, max(1, size))
         with self._lock:

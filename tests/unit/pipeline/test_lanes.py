@@ -1,5 +1,8 @@
 """The tile pipeline: lanes overlap, keep their buffers, and stop together."""
 
+import errno
+import mmap
+import os
 import re
 import threading
 import time
@@ -54,6 +57,15 @@ def test_a_lane_uses_its_buffers_and_what_it_keeps_again(run):
 
     run(list(range(50)), work, workers=2)
     assert 1 <= len(made) == len(seen) <= 2
+
+
+def test_a_kernel_without_huge_pages_gives_buffers_all_the_same(run, monkeypatch):
+    class Plain(mmap.mmap):
+        def madvise(self, *_):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(mmap, "mmap", Plain)
+    run([0], lambda _, lane: lane.buffer("in", (3,), np.uint16).size)
 
 
 def test_an_error_names_the_tile_and_stops_the_others(run):
