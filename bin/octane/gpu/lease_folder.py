@@ -220,7 +220,12 @@ class LeaseFolder:
         found: dict[int, Held] = {}
         for name in self._names(kind):
             with self._opened(name, os.O_RDONLY) as fd:
-                if fd is not None and not _lock(fd):
+                if fd is None:
+                    continue
+                if _lock(fd):
+                    # A child that was forked meanwhile would keep the lock.
+                    fcntl.flock(fd, fcntl.LOCK_UN)
+                else:
                     status, content = os.fstat(fd), os.pread(fd, RECORD_SIZE, 0)
                     record = LeaseRecord.unpacked(content, status.st_uid)
                     pid = self._lockers.get(status.st_ino)

@@ -145,6 +145,21 @@ def test_a_parent_that_releases_does_so_for_its_forked_children(folder, hold):
     holder.communicate("\n")
 
 
+def test_a_child_that_is_forked_during_a_look_keeps_nothing(folder, monkeypatch):
+    def forked(fd):
+        with_child.append(os.dup(fd))
+        return locked(fd)
+
+    with_child, locked = [], lease_folder._lock
+    take(folder).release()
+    with monkeypatch.context() as patch:
+        patch.setattr(lease_folder, "_lock", forked)
+        assert names(folder) == []
+    assert names(folder) == []
+    for fd in with_child:
+        os.close(fd)
+
+
 def test_neither_a_forked_child_nor_a_program_ends_or_keeps_the_lease(folder):
     slot = take(folder)
     # A child that runs into the end of its parent's block.
