@@ -201,13 +201,13 @@ def node_state(folder: LeaseFolder, gpus: Sequence[Gpu]) -> NodeState:
 
 def _memory(gpu: Gpu, taken: Sequence[Held]) -> tuple[dict[str, int], tuple[int, ...]]:
     """Bytes that each slot's holder uses, as far as NVML shows them, and processes without one."""
-    used = {process.pid: process.used for process in gpu.processes or ()}
+    used: dict[int | None, int | None] = {p.pid: p.used for p in gpu.processes or ()}
     holders = {os.getpid(), *(slot.pid for slot in taken)}
-    strangers = tuple(pid for pid in used if pid not in holders)
+    strangers = tuple(p.pid for p in gpu.processes or () if p.pid not in holders)
     allocated: dict[str, int] = {}
     for slot in taken:
-        left = used.get(slot.pid) if slot.pid is not None else None
-        if slot.pid is None or slot.record is None or left is None:
+        left = used.get(slot.pid)
+        if slot.record is None or left is None:
             continue
         # One process may hold several: what it uses fills them one after another.
         allocated[slot.name] = min(left, slot.record.required)

@@ -92,12 +92,11 @@ class Lease:
     """Result of a request.
 
     ``gpu`` is the GPU as it was at the grant, None for the CPU: ``reason`` then says why, and
-    ``fallback`` is True where there is a GPU all the same. ``required`` are the bytes promised,
-    ``waited`` seconds, and ``slot`` is the lock that holds it.
+    ``fallback`` is True where there is a GPU all the same. ``waited`` is in seconds, and ``slot``
+    is the lock that holds it.
     """
 
     gpu: Gpu | None
-    required: int
     waited: float = 0.0
     reason: str = ""
     fallback: bool = False
@@ -137,7 +136,7 @@ def lease(
     """
     required = parse_memory(memory)
     if backend == "cpu":
-        yield Lease(None, required, reason="backend is cpu")
+        yield Lease(None, reason="backend is cpu")
         return
     if backend not in ("auto", "gpu"):
         raise OctaneError(f"backend is {backend!r}: give one of auto, gpu, cpu.")
@@ -229,11 +228,10 @@ class Taker:
         """Look once: take what is granted, else stand in the queue."""
         with LeaseFolder(self.path, patience) as folder:
             now, state = time.monotonic(), node_state(folder, gpus)
-            own = "" if self.place is None else self.place.held.name
             earlier = [
                 record
                 for place, record in state.waiters
-                if place.name != own
+                if (self.place is None or place.name != self.place.name)
                 and record.since <= self.request.since
                 and now - record.seen < ABSENT
             ]
@@ -265,4 +263,4 @@ class Taker:
 
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
         waited = time.monotonic() - self.request.since
-        return Lease(gpu, self.request.required, waited, reason, fallback, self.slot)
+        return Lease(gpu, waited, reason, fallback, self.slot)

@@ -5,8 +5,8 @@ the lock with the last descriptor of that opening, whatever ends the process. PI
 holds a lease. A file's content is for people and for the memory account, and counts only while the
 file is locked. Files stay, and serve their user again.
 
-A process looks and takes under one lock, the mutex: that of the folder itself, held for about a
-millisecond. So what it decides on cannot change before it is recorded. Releasing needs no mutex.
+A process looks and takes under one lock, the mutex: that of the folder itself, held for some
+milliseconds. So what it decides on cannot change before it is recorded. Releasing needs no mutex.
 
 **Forks.** The lock belongs to the opening of the file, which a forked child shares. A child that
 outlives a killed parent keeps the lease, as nobody can know whether it still uses the GPU. A parent
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import pwd
 import random
@@ -37,8 +36,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from octane.core.errors import OctaneError
-
-log = logging.getLogger(__name__)
 
 LOCKS = Path("/proc/locks")
 SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

@@ -158,7 +158,7 @@ def test_the_default_of_auto_is_five_minutes_and_of_gpu_no_limit(monkeypatch):
 
     def wait(self, limit, **_):
         given.append(limit)
-        return leases.Lease(leases.read_gpus()[0], self.request.required)
+        return leases.Lease(leases.read_gpus()[0])
 
     monkeypatch.setattr(Taker, "wait", wait)
     for backend in ("auto", "gpu"):

@@ -75,7 +75,7 @@ def test_a_lease_is_held_until_it_is_released_and_its_file_serves_again(folder):
     one.release()
     one.release()
     assert names(folder) == ["GPU-0.1"]
-    assert take(folder).held.name == "GPU-0.0"
+    assert take(folder).name == "GPU-0.0"
     two.release()
     # Kinds with a common beginning are separate.
     held = [take(folder, kind) for kind in ("GPU-1", "GPU-11", "GPU-1.1")]
@@ -189,11 +189,11 @@ def test_a_file_that_another_locks_or_makes_is_not_taken(folder, monkeypatch):
     with (folder / "GPU-0.0").open() as stranger:
         fcntl.flock(stranger, fcntl.LOCK_EX)
         slot = take(folder)
-        assert slot.held.name == "GPU-0.1"
+        assert slot.name == "GPU-0.1"
         slot.release()
     (folder / "wait.0").touch()
     monkeypatch.setattr(LeaseFolder, "_names", lambda *_: [])  # made after the look
-    assert take(folder, "wait").held.name == "wait.1"
+    assert take(folder, "wait").name == "wait.1"
 
 
 @pytest.mark.parametrize(
