@@ -230,10 +230,8 @@ class Taker:
             now, state = time.monotonic(), node_state(folder, gpus)
             earlier = [
                 record
-                for place, record in state.waiters
-                if (self.place is None or place.name != self.place.name)
-                and record.since <= self.request.since
-                and now - record.seen < ABSENT
+                for _, record in state.waiters
+                if record.since < self.request.since and now - record.seen < ABSENT
             ]
             request = replace(self.request, seen=now, uuids=allowed)
             decision = decide(state.loads, request, earlier)
