@@ -39,7 +39,6 @@ from octane.core.errors import OctaneError
 
 LOCKS = Path("/proc/locks")
 SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OWN_FILE = 0o644
 SHARED_FOLDER = 0o1777
 PATIENCE = 10.0
@@ -303,13 +302,11 @@ class LeaseFolder:
     def _open(self) -> int:
         """Open the folder; refuse one in which other users could replace files."""
         if not self.path.is_absolute():
-            raise LeaseFolderError(
-                f"{self.path} would be another lease folder for each program, below the folder "
-                "that it is started in; give its whole path."
-            )
+            # Below the folder that each program is started in, it would be another one for each.
+            raise LeaseFolderError(f"{self.path} is no lease folder for all; give its whole path.")
         if not self.path.exists():
             self._make()
-        fd = os.open(self.path, OPEN_FOLDER)
+        fd = os.open(self.path, SAFELY | os.O_DIRECTORY)
         mode = os.fstat(fd).st_mode
         if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
             os.close(fd)
