@@ -11,8 +11,8 @@ memory is below 1.5 times the request or its utilisation above 90 %: such proces
 NVML does not list them, memory alone decides.
 
 **Order.** First come, first served for each GPU. A later request takes a GPU only where no earlier
-one could run at all, even after every lease there has ended. So nobody starves: what keeps the
-first request waiting only becomes less.
+one could run at all, even after every lease there has ended, but for those that the later one runs
+under. So nobody starves: what keeps the first request waiting only becomes less.
 """
 
 from __future__ import annotations
