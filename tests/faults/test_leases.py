@@ -50,7 +50,7 @@ def held_names(folder):
 def given():
     """Name of the slot that a request gets at once, or None."""
     with lease("4GB", timeout=0) as held:
-        return held.slot and held.slot.held.name
+        return held.slot and held.slot.name
 
 
 RECORD = LeaseRecord(10, 1, 1.0)
@@ -105,7 +105,7 @@ def test_odd_files_lie_in_the_folder(folder, monkeypatch):
     free = 6 if os.getuid() == 0 else 5
     with lease("4GB", timeout=0) as held, lease("4GB", timeout=0):
         assert held.slot is not None
-        assert held.slot.held.name == f"{FIRST}.{free}"
+        assert held.slot.name == f"{FIRST}.{free}"
         # A lease counts once under two names.
         (folder / f"{FIRST}.8").hardlink_to(folder / f"{FIRST}.{free}")
         assert held_names(folder) == [f"{FIRST}.{free}", f"{SECOND}.0"]

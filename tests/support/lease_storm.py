@@ -57,9 +57,9 @@ def take(folder: Path, log: int, taker: int) -> None:
             assert held.slot is not None
             # Another user could remove his file while it is held.
             assert os.fstat(held.slot.fd).st_uid == os.getuid()
-            write(log, "granted", taker, held.slot.held.name, size)
+            write(log, "granted", taker, held.slot.name, size)
             time.sleep(rng.uniform(0, HELD_FOR))
-            write(log, "released", taker, held.slot.held.name, size)
+            write(log, "released", taker, held.slot.name, size)
 
 
 def write(log: int, what: str, taker: int, slot: str, size: int) -> None:

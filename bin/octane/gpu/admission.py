@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octane.gpu.inventory import Gpu, named
-from octane.gpu.lease_folder import Held, LeaseFolder, LeaseRecord
+from octane.gpu.lease_folder import Held, LeaseFolder, LeaseRecord, mark
 
 CROWDED = 1.5
 """Free memory over the request that is asked for beside processes without a lease."""
@@ -31,7 +31,7 @@ BUSY = 90
 """Percent of utilisation above which a GPU with processes without a lease is passed over."""
 
 HELD = "OCTANE_GPU_LEASE"
-"""Environment variable with the leases (:attr:`Held.mark`) that a command runs under."""
+"""Environment variable with the leases (:func:`mark`) that a command runs under."""
 
 QUEUE = "wait"
 
@@ -192,7 +192,7 @@ def node_state(folder: LeaseFolder, gpus: Sequence[Gpu]) -> NodeState:
             holder = Holder(0)
             if slot.record is not None:
                 holder = Holder(slot.record.required, allocated.get(slot.name), slot.record.slots)
-            (outer if slot.mark in under else holders).append(holder)
+            (outer if mark(slot) in under else holders).append(holder)
         loads.append(Load(gpu, tuple(holders), len(others[gpu.uuid]), tuple(outer)))
     queue = [(place, place.record) for place in folder.held(QUEUE) if place.record is not None]
     queue.sort(key=lambda place: place[1].since)

@@ -47,6 +47,7 @@ from octane.gpu.lease_folder import (
     LeaseFolderError,
     LeaseRecord,
     Locked,
+    mark,
 )
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class Lease:
         """Variables for a program that is to use this GPU and no other, or none at all."""
         if self.gpu is None or self.slot is None:
             return {"CUDA_VISIBLE_DEVICES": ""}
-        leases = [os.environ.get(HELD), self.slot.held.mark]
+        leases = [os.environ.get(HELD), mark(self.slot)]
         return {"CUDA_VISIBLE_DEVICES": self.gpu.uuid, HELD: ",".join(filter(None, leases))}
 
 

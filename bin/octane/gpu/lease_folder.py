@@ -129,11 +129,6 @@ class Held(NamedTuple):
     record: LeaseRecord | None
     pid: int | None
 
-    @property
-    def mark(self) -> str:
-        """Text that names this lease and no later one of the same file."""
-        return f"{self.name}@{self.record.since if self.record else None}"
-
 
 @dataclass
 class Locked:
@@ -148,11 +143,6 @@ class Locked:
     owner: int
     record: LeaseRecord
 
-    @property
-    def held(self) -> Held:
-        """Lease as others see it."""
-        return Held(self.name, self.record, self.owner)
-
     def write(self, record: LeaseRecord) -> None:
         """Write the content, in one piece."""
         self.record = record
@@ -166,6 +156,11 @@ class Locked:
         if self.owner == os.getpid():
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
+
+
+def mark(lease: Held | Locked) -> str:
+    """Text that names this lease and no later one of the same file."""
+    return f"{lease.name}@{lease.record.since if lease.record else None}"
 
 
 class LeaseFolder:

@@ -16,7 +16,7 @@ from octane.gpu.admission import (
     node_state,
 )
 from octane.gpu.inventory import Gpu, GpuProcess
-from octane.gpu.lease_folder import LeaseFolder, LeaseRecord
+from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, mark
 
 GB = 10**9
 MIG, SLOT = "MIG-GPU-1/2/0", "MIG-GPU-1_2_0"  # as old drivers name it
@@ -99,12 +99,12 @@ def test_a_lease_without_a_readable_record_is_closed_to_others(account):
 def test_the_lease_that_a_command_runs_under_does_not_stand_in_its_way(account, monkeypatch):
     outer = held_by(50)
     assert len(account(shown(), outer, held_by(51)).loads[0].holders) == 2
-    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{Held(f'{SLOT}.0', *outer[::-1]).mark}")
+    monkeypatch.setenv(HELD, f"GPU-1.0@2.0,{mark(Held(f'{SLOT}.0', *outer[::-1]))}")
     state = account(shown())
     assert [len(part) for part in (state.loads[0].holders, state.loads[0].under)] == [1, 1]
     assert len(state.held[MIG]) == 2
     # An earlier lease of the same file gives nothing.
-    monkeypatch.setenv(HELD, Held(f"{SLOT}.0", *held_by(50, since=0.5)[::-1]).mark)
+    monkeypatch.setenv(HELD, mark(Held(f"{SLOT}.0", *held_by(50, since=0.5)[::-1])))
     assert len(account(shown()).loads[0].holders) == 2
 
 
