@@ -32,7 +32,7 @@ LIKELY, CLEAR = 0.4, 3.2
 chance gives up to 0.3 and 2.9, smooth or repeated structure more than 0.4, but rarely 3.2."""
 FEW = 0.04
 """Least product of what faces have of structure at a shift, over the largest."""
-NARROW = 8
+NARROW = 16
 """Shortest edge of a face that is compared, pixels."""
 STRAY = 3.0
 """Pixels and degrees by which a refinement may leave what the search found, a pixel or degree off:
