@@ -42,6 +42,8 @@ of speckle; an overlap that is wrong by 0.05 costs 0.4 and more."""
 MANY, LITTLE = 5, 0.1
 """Pairs in agreement, three quarters of all, for which this advantage is enough: in good phantoms
 so many do not agree elsewhere by chance."""
+TISSUE = 0.5
+"""Brightness over the section's mean from which an overlap shows tissue."""
 BLOCK = 4
 """Edge in pixels of the blocks by which speckle is told from a mismatch."""
 MOST_TRIED = 6
@@ -204,9 +206,13 @@ class Neighbours:
     def uneven(self, odd: Collection[Tile]) -> list[UnevenFigures]:
         """Tiles that most of their neighbours, and two at least, find of another brightness.
 
-        Pairs with one of the ``odd`` tiles, which are out of place, say nothing.
+        Also those without any light where a neighbour saw tissue. Pairs with one of the ``odd``
+        tiles, which are out of place, say nothing.
         """
         ratios: dict[tuple[Tile, Tile], float] = {}
+        means = {tile: float(image.mean()) for tile, image in self.coarse.items() if image.any()}
+        tissue = TISSUE * float(np.mean([*means.values()])) if means else 0.0
+        found: dict[Tile, float] = {}
         for pairs in self.pairs:
             seen = {}
             for p in _without(pairs, odd):
@@ -215,12 +221,14 @@ class Neighbours:
                 sums = [float(part.sum()) for part in shared or ()]
                 if sums and min(sums) > 0:
                     seen[p.first, p.second] = float(np.log(sums[0] / sums[1]))
+                for tile, other in zip((p.second, p.first), shared or (), strict=False):
+                    if tile not in means and other.mean() > tissue:
+                        found[tile] = -np.inf
             # Light that falls off over a tile gives all pairs along an axis the same ratio. Of two
             # pairs, one may be wrong.
             order, n = sorted(seen.values()), len(seen)
             usual = min(order[(n - 1) // 2 : n // 2 + 1], key=abs, default=0.0)
             ratios |= {pair: ratio - usual for pair, ratio in seen.items()}
-        found: dict[Tile, float] = {}
         while True:
             marked: dict[Tile, float] = {}
             for tile, pairs in self.of.items():

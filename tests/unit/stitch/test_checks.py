@@ -47,8 +47,9 @@ def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
         ({(0, 0): 4.0}, (3, 3)),
         ({(0, 1): 0.5, (2, 1): 2.0}, (3, 3)),
         ({(0, 0): 0.5}, (2, 2)),
+        ({(1, 1): 0.0, (2, 2): 0.0}, (3, 3)),
     ],
-    ids=["none", "one", "corner", "two", "of four"],
+    ids=["none", "one", "corner", "two", "of four", "lost"],
 )
 def test_tiles_of_another_brightness_are_named(rng, odd, shape):
     tissue = rng.gamma(1.0, 1.0, (100, 100)) * (np.indices((100, 100)).sum(axis=0) > 40)
@@ -61,6 +62,17 @@ def test_tiles_of_another_brightness_are_named(rng, odd, shape):
         tiles[y, x] = (part * light * odd.get((y, x), 1)).astype(np.float32)
     *_, found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
     assert {(t.row, t.column): t.brightness for t in found} == pytest.approx(odd, rel=0.1)
+
+
+def test_a_tile_that_was_not_imaged_beside_the_tissue_is_not_named(rng):
+    tissue = rng.gamma(4.0, 0.25, (70, 70)) * np.where(
+        np.indices((70, 70)).sum(axis=0) > 90, 1, 0.1
+    )
+    starts = {(y, x): (30 * y, 30 * x) for y, x in np.ndindex(2, 2)}
+    tiles = {t: tissue[y : y + 40, x : x + 40].astype(np.float32) for t, (y, x) in starts.items()}
+    tiles[0, 0][...] = 0
+    *_, found = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
+    assert found == []
 
 
 def test_faces_without_tissue_say_nothing():
