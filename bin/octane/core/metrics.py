@@ -68,6 +68,13 @@ class Metrics:
         logger.warning(message)
         self.warnings.append(message)
 
+    def remark(self, message: str) -> None:
+        """Warn of what no check of the report finds."""
+        self.warn(message)
+        remarks = self.figures.setdefault("remarks", [])
+        assert isinstance(remarks, list)
+        remarks.append(message)
+
     def record(self) -> dict[str, object]:
         """Return the whole record, ready for JSON."""
         walls, gpu = self.timeline.wall_seconds(), self.device.get("backend") == "gpu"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ PREVIEWED = {
 }
 """Arrays that the report needs, by the step that makes them."""
 JUDGED = ("stitch", "stack")
-"""Steps whose warnings are all about what a check finds."""
+"""Steps whose warnings are all about what a check finds, except for remarks."""
 THUMBNAIL = 160
 """Longest edge of the volume's picture for the page of a cohort, pixels."""
 ROOMY = 12
@@ -293,8 +293,9 @@ def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
             text = f"done at attempt {record.attempt}; "
             text += "Nextflow's log says what stopped those before."
             found.append((name, text))
-        if record.step not in JUDGED:
-            found += [(name, text) for text in record.warnings]
+        remarks = cast("list[str]", record.figures.get("remarks", []))
+        texts = remarks if record.step in JUDGED else record.warnings
+        found += [(name, text) for text in texts]
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:

@@ -311,7 +311,7 @@ def _measured(
         if {a, b} <= known and not any(k in pair for pair in bridged)
     ]
     if apart and parameters.align != "none":
-        metrics.warn(
+        metrics.remark(
             f"Sections {', '.join(apart)} do not match: those before and after lie against each "
             "other as they were imaged; look at the pictures."
         )
@@ -379,7 +379,7 @@ def stack_sections(
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     if beside := _beside(slabs):
-        metrics.warn(
+        metrics.remark(
             f"Sections {', '.join(map(str, beside))} lie beside those before them and not below: "
             "their stores have them at other places; correct the translations, or take them out."
         )

@@ -358,6 +358,10 @@ def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> Non
     record = json.loads(subject.records[0].read_text())
     edit(subject.records[0], figures=record["figures"] | {"odd": float("nan")})
     subject.stack(2, missing=(1,))
+    stack = json.loads(subject.records[1].read_text())
+    remark = "Sections 1 and 2 do not match."
+    changed = {"figures": stack["figures"] | {"remarks": [remark]}}
+    edit(subject.records[1], warnings=[*stack["warnings"], remark], **changed)
     text = subject.report().with_suffix(".json").read_text()
     assert "NaN" not in text
     twin = json.loads(text)
@@ -365,7 +369,8 @@ def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> Non
     assert twin["records"][0]["figures"]["odd"] is None
     assert twin["records"][0]["bytes"] == record["bytes"]
     assert twin["warnings"] == [
-        "Section 1: missing, blank slabs stand there, as --allow_missing_sections permits."
+        "Section 1: missing, blank slabs stand there, as --allow_missing_sections permits.",
+        remark,
     ]
 
 

@@ -194,6 +194,7 @@ def test_a_stack_in_two_parts_that_do_not_match_is_named(write_sections, stack):
         "Sections 3 and 4 do not match: those before and after lie against each other as they were "
         "imaged; look at the pictures."
     ]
+    assert metrics.figures["remarks"] == metrics.warnings
 
 
 def test_one_section_alone_and_blank_ones_are_stacked(write_sections, stack):
