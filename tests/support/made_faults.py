@@ -66,11 +66,15 @@ def darker(voxels: np.ndarray, *_: object) -> np.ndarray:
     return 0.3 * voxels
 
 
-def one_dark(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
-    """Take half of the light of the middle tile."""
-    changed = voxels.copy()
-    changed[grid.region((1, 1))] *= 0.5
-    return changed
+def dimmed(light: float) -> Change:
+    """Leave a part of its light to the middle tile."""
+
+    def change(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
+        changed = voxels.copy()
+        changed[grid.region((1, 1))] *= light
+        return changed
+
+    return change
 
 
 def flipped(*axes: int) -> Change:
@@ -85,7 +89,8 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "overlap wrong along both": (None, (0.25, 0.2), OVERLAPS, "give --overlap 0.2,0.25,"),
     "one tile shifted": (moved, None, ["Tiles out of place"], "Section 2, row 1, column 1 fits +"),
     "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits in the p"),
-    "one dark tile": (one_dark, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
+    "one dark tile": (dimmed(0.5), None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
+    "one tile not imaged": (dimmed(0), None, ["Tile brightness"], "2, row 1, column 1 is 0 times"),
     "dark section": (darker, None, ["Section brightness"], "Section 2 has 0.3"),
     "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
     "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),
@@ -105,7 +110,8 @@ def judged(
     """Make a phantom, change its second section, reconstruct it and judge it."""
     made = PhantomParameters.model_validate({**PHANTOM, **given})
     make_phantom(folder / "phantom", made, execution)
-    stitched, sections, reading = {}, [], InputParameters()
+    # zarr stores no chunk of zeros.
+    stitched, sections, reading = {}, [], InputParameters(missing_chunks="fill")
     for source in sorted((folder / "phantom" / "mosaics").iterdir()):
         image = open_image(source)
         if change is not None and source.name.startswith("section_02"):
