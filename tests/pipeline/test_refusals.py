@@ -20,6 +20,8 @@ LAUNCH = {
         "--subject was read as 1 and not as text, which loses the zeros before a number",
     ),
     "memory": (["--max_memory", "lots"], "--max_memory is 'lots'; give a size such as '32 GB'."),
+    # Nextflow 26.04 reads it before the launch does.
+    "gpus": (["--gpu_count", "x"], "--gpu_count is 'x'; give a whole number from 0 to 9999."),
     "nsys": (["-profile", "test,profile_gpu"], "needs the nsys command of Nsight Systems"),
 }
 """Refused at the launch: arguments and sentence."""
