@@ -27,7 +27,7 @@ process N4 {
     def known = truth ? "--truth ${truth}" : ''
     """
     ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${field} ${args} \\
-        --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} --memory '${task.memory}'
+        --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} --memory '${task.memory ?: '4 GB'}'
     versions.py '${task.process}' > versions.yml
     """
 

@@ -23,7 +23,7 @@ process RESAMPLE {
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.section}_resample'" : ''
     """
     ${profiler} resample.py ${source} '${meta.section}.ome.zarr' ${flags} --overwrite \\
-        --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} --memory '${task.memory}'
+        --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} --memory '${task.memory ?: '4 GB'}'
     versions.py '${task.process}' > versions.yml
     """
 

@@ -21,10 +21,7 @@ workflow {
 OWN = """
 params.volume = null
 params.twins = null
-process {
-    cpus = 1
-    memory = 2.GB
-}
+process.cpus = 1
 trace {
     enabled = true
     overwrite = true
