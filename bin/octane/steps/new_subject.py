@@ -244,8 +244,8 @@ def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[st
         return {}
     sentence = (
         f"SHADED, as measured on {len(tiles)} tiles of {image.path.name}: the light over a tile "
-        f"differs by {100 * shading:.0f} %. Recommended: stitch_flat_field 'estimate', which "
-        "a config has without its slashes."
+        f"differs by {100 * shading:.0f} %. Recommended: stitch_flat_field = 'estimate'; in "
+        "a config, remove the slashes before it."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 
@@ -270,8 +270,8 @@ def _missing(volumes: list[Volume]) -> Setting:
     if not missing:
         return Setting(0, ["The numbering has no gap."], False)
     sentence = (
-        f"MISSING: section {listed(missing)}. As it is, the run stops there. Without the "
-        "slashes a blank slab takes the place of each, and the report lists them."
+        f"MISSING: section {listed(missing)}. As it is, the run stops there. Remove the "
+        "slashes to put a blank slab in the place of each; the report lists them."
     )
     return Setting(len(missing), [sentence], False)
 

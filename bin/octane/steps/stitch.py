@@ -200,8 +200,8 @@ class Section:
         self.empty = {tile for tile, own in self.projections.items() if not own.any()}
         if 0 < len(self.empty) < len(found):
             self.metrics.warn(
-                f"{self.image.path.name}: {len(self.empty)} tiles hold nothing but 0 or NaN; they "
-                "are left out, as not imaged."
+                f"{self.image.path.name}: nothing but 0 or NaN in {len(self.empty)} of "
+                f"{len(found)} tiles; they are left out, as not imaged."
             )
 
     def light(self) -> None:
