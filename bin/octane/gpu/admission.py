@@ -11,8 +11,8 @@ memory is below 1.5 times the request or its utilisation above 90 %: such proces
 NVML does not list them, memory alone decides.
 
 **Order.** First come, first served for each GPU. A later request takes a GPU only where no earlier
-one could run at all, even after every lease there has ended, but for those that the later one runs
-under. So nobody starves: what keeps the first request waiting only becomes less.
+one could run at all, even after every lease there has ended, except for those that the later one
+runs under. So nobody starves: what keeps the first request waiting only becomes less.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Load:
         return max(0, self.gpu.free - sum(holder.pending for holder in self.holders))
 
     def drained(self) -> Load:
-        """Load once all leases have ended, but for those that the asking process runs under.
+        """Load once all leases have ended, except for those that the asking process runs under.
 
         A holder that NVML does not show may have allocated all that it was promised, also by one of
         the processes without a lease: the earlier request is favoured.
