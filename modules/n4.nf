@@ -25,9 +25,11 @@ process N4 {
     def field = switched('save_bias_field') ? "--save-bias-field '${meta.id}_bias.ome.zarr'" : ''
     def masked = mask ? "--mask ${mask}" : ''
     def known = truth ? "--truth ${truth}" : ''
+    // Else the command's own.
+    def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${field} ${args} \\
-        --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} --memory '${task.memory ?: '4 GB'}'
+        --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
     versions.py '${task.process}' > versions.yml
     """
 

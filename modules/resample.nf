@@ -21,9 +21,11 @@ process RESAMPLE {
     script:
     def preview = meta.kind == 'volume' ? "--preview '${meta.section}_resample_preview.npz'" : ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.section}_resample'" : ''
+    // Else the command's own.
+    def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
     ${profiler} resample.py ${source} '${meta.section}.ome.zarr' ${flags} --overwrite \\
-        --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} --memory '${task.memory ?: '4 GB'}'
+        --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} ${memory}
     versions.py '${task.process}' > versions.yml
     """
 
