@@ -1,16 +1,18 @@
 """COHORT: subjects of a samplesheet and their own parameters.
 
-A row's cells take the place of the run's parameters; PREFLIGHT checks their values. The output
-knows nothing of the data, so that a changed cell changes its subject alone.
+A row's cells take the place of the run's parameters. The output knows nothing of the data, so that
+a changed cell changes its subject alone.
 """
 
 import json
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.samplesheet import Sheet, read_samplesheet
-from octane.config.schema import entries, is_path
-from octane.config.validation import misspelt, unfit_name, unlinkable
+from octane.config.schema import WorkflowModel, entries, is_path
+from octane.config.validation import misspelt, spelled, unfit_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
@@ -45,6 +47,13 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
             elif problem := unlinkable(path):
                 sheet.problem(line, problem)
         given = {**cells, **{name: str(path) for name, path in paths.items()}}
+        try:
+            WorkflowModel.model_validate({**run, **given})
+        except ValidationError as error:
+            for problem in spelled(error, WorkflowModel, "parameter"):
+                # PREFLIGHT names those of the run.
+                if problem.partition(" ")[0].removeprefix("--") in cells:
+                    sheet.problem(line, problem)
         row = f"{sheet.name}, line {line}"
         subjects.append({"id": cells.get("subject"), "given": given, "row": row})
     if sheet.problems:

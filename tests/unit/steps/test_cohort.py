@@ -101,6 +101,18 @@ def test_names_and_inputs_are_checked(problems, tmp_path):
     ]
 
 
+def test_values_of_cells_are_checked_together_with_paths(problems):
+    sheet = "subject,input,resolution,n4_strength\na,data,10,0.5\nb,nowhere,10 x 10,2\nc,data,,y\n"
+    assert problems(sheet, overlap="none") == [
+        "cohort.csv, line 3: input nowhere does not exist; check the path.",
+        "cohort.csv, line 3: --resolution is 'x': input should be a valid number, unable to parse "
+        "string as a number.",
+        "cohort.csv, line 3: --n4_strength is '2': input should be less than or equal to 1.",
+        "cohort.csv, line 4: --n4_strength is 'y': input should be a valid number, unable to parse "
+        "string as a number.",
+    ]
+
+
 def test_unseen_paths_are_not_looked_for(cohort, tmp_path):
     (found,) = cohort("subject,input,n4_strength\n01,nowhere,0.5\n", look=False)
     assert found["given"]["input"] == f"{tmp_path}/nowhere"
