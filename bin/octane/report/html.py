@@ -286,22 +286,25 @@ def _aligned(
 
 
 def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """List the remarks of tasks that no check makes, each after its step or task."""
-    found: list[tuple[str, str]] = []
+    """List the remarks of tasks that no check makes, each after its step or the first such task."""
+    found: dict[str, list[str]] = {}
     for name, record in ((entry.name, entry.record) for entry in entries):
         if record.attempt > 1:
             text = f"done at attempt {record.attempt}; "
             text += "Nextflow's log says what stopped those before."
-            found.append((name, text))
+            found.setdefault(text, []).append(name)
         remarks = cast("list[str]", record.figures.get("remarks", []))
-        texts = remarks if record.step in JUDGED else record.warnings
-        found += [(name, text) for text in texts]
+        for text in remarks if record.step in JUDGED else record.warnings:
+            found.setdefault(text, []).append(name)
     for package in sorted({name for entry in entries for name in entry.record.versions}):
         versions = sorted({e.record.versions.get(package, "none") for e in entries})
         if len(versions) > 1:
             text = f"{package} was not the same for all tasks: {', '.join(versions)}."
-            found.append(("versions", text))
-    return found
+            found.setdefault(text, []).append("versions")
+    return [
+        (first + (f" and {len(more)} more" if more else ""), text)
+        for text, (first, *more) in found.items()
+    ]
 
 
 def build(

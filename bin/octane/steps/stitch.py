@@ -426,6 +426,12 @@ def stitch_section(
     with metrics.timed("check"):
         overlaps, misplaced, uneven = section.check(evened)
     before, after = section.shading(evened)
+    if section.flat is not None and section.given is None and None in (seam_y, seam_x):
+        one, other = ("x", "y") if seam_y is None else ("y", "x")
+        metrics.remark(
+            f"The tiles overlap along {one} alone, and shading along {other} stays; give a flat "
+            "field by --flat-field FILE if there is some."
+        )
     if save_flat_field is not None and section.given is None and section.flat is not None:
         from tifffile import imwrite
 

@@ -328,6 +328,8 @@ def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
     seconds = {"total": 3700.0}
     edit(subject.records[0], wall_seconds={"read": 3.0}, seconds=seconds, versions={"numpy": "0"})
     edit(subject.records[1], wall_seconds={"read": 1.0, "decode": 5.0}, seconds={"total": 0.0})
+    for record in subject.records[:2]:
+        edit(record, warnings=["The same of both."])
     text = Page(subject.report()).text
     assert "1 h 1 min in 2 tasks" in text
     row = text[text.index("Resample 2 3 700") :]
@@ -337,6 +339,7 @@ def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
     )
     assert "cores (decode)" in row
     assert "section_01_resample: done at attempt 2" in text
+    assert "section_01_resample and 1 more: The same of both." in text
     assert "numpy was not the same for all tasks: 0, " in text
 
 
