@@ -35,12 +35,6 @@ def fit(image, mask, weights, move=np.asarray, **options):
     return n4.fit_bias_field(image, mask, weights=weights, **options)
 
 
-def iterate(steps, lattice):
-    done = steps.iterate(lattice)
-    assert done is not None
-    return done
-
-
 def near(a, b, shape):
     fields = [n4.log_field(found, shape) for found in (a, b)]
     np.testing.assert_allclose(fields[0], fields[1], atol=1e-5)

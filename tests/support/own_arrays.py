@@ -1,6 +1,9 @@
-"""Arrays that zarr made, as octane opens them."""
+"""Arrays of any encoding that zarr makes, what they hold, and how octane opens them."""
 
+import numpy as np
 import zarr
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from octane.store.array import Array, open_array
 from octane.store.chunks import METADATA
@@ -11,3 +14,54 @@ def own(array: zarr.Array) -> Array:
     """Open an array of a store in a folder again."""
     folder = array.store_path.store.root  # ty: ignore - a folder's
     return open_array(folder, array.path, {f: read_json(folder / array.path / f) for f in METADATA})
+
+
+def create(folder, version, shape, chunks, *, dtype="f4", **more):
+    """Create an array ``a/0`` in a store of zarr, not yet written."""
+    zarr.open_group(folder, mode="w", zarr_format=version)
+    return zarr.create(
+        store=folder,
+        path="a/0",
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        zarr_format=version,
+        config={"write_empty_chunks": False},
+        **more,
+    )
+
+
+def create_v3(folder, codecs, shape, chunks, *, shards=None, **more):
+    """Create an array in a store of zarr v3.
+
+    ``shards`` are inner chunks along each axis, the place of the index and whether it is checked.
+    """
+    files = chunks
+    if not codecs or not isinstance(codecs[0], ArrayArrayCodec | ArrayBytesCodec):
+        codecs = [BytesCodec(), *codecs]
+    if shards is not None:
+        counts, location, checked = shards
+        files = tuple(c * n for c, n in zip(chunks, counts, strict=True))
+        index = [BytesCodec(), *([Crc32cCodec()] if checked else [])]
+        codecs = [
+            ShardingCodec(
+                chunk_shape=chunks, codecs=codecs, index_codecs=index, index_location=location
+            )
+        ]
+    return create(folder, 3, shape, files, codecs=codecs, **more)
+
+
+def create_v2(folder, compressor, *given, **more):
+    """Create an array in a store of zarr v2."""
+    return create(folder, 2, *given, compressor=compressor, **more)
+
+
+def any_bits(dtype, shape, seed=0):
+    """Voxels of any bits, NaN of many kinds among them, that can be compressed."""
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    size = int(np.prod(shape)) * dtype.itemsize
+    some = np.array([0, 1, 3, 17, 0x7F, 0x80, 0xC0, 0xFF], np.uint8)
+    return rng.choice(some, size).view(dtype).reshape(shape)

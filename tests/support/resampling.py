@@ -1,6 +1,7 @@
 """Voxels of every type, operators, and planes pushed, for the tests of resampling."""
 
 import numpy as np
+from scipy import ndimage
 
 from octane.core.arrays import working_type
 from octane.resample.operator import resampler
@@ -42,3 +43,17 @@ def pushed(own, array, operators, dtype=None, batch=100):
         buffer[...] = planes
         own.push(buffer)
     return own.finish().copy()
+
+
+def resampled_by_scipy(array, spacing, target, shape):
+    """Resample by definition, in float64: Gaussian, then linear interpolation, both reflecting."""
+    values = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    where = []
+    for axis, (n, s, t, m) in enumerate(zip(array.shape, spacing, target, shape, strict=True)):
+        if t > s:
+            values = ndimage.gaussian_filter1d(values, (t / s - 1) / 2, axis=axis, mode="reflect")
+        # Both grids have their centre at n * s / 2; sample k lies at (k + 0.5) * s.
+        physical = n * s / 2 + (np.arange(m) - (m - 1) / 2) * t
+        where.append(physical / s - 0.5)
+    at = np.meshgrid(*where, indexing="ij")
+    return ndimage.map_coordinates(values, at, order=1, mode="reflect")

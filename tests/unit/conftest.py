@@ -11,12 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK as sitk
-import zarr
 from foreign_images import foreign_image
 from hypothesis import settings
-from scipy import ndimage
-from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.core.geometry import Grid, vector
@@ -145,70 +141,6 @@ def write_foreign(tmp_path):
     return lambda name, voxels, **how: foreign_image(tmp_path / name, voxels, **how)
 
 
-def create(folder, version, shape, chunks, *, dtype="f4", **more):
-    """Create an array ``a/0`` in a store of zarr, not yet written."""
-    zarr.open_group(folder, mode="w", zarr_format=version)
-    return zarr.create(
-        store=folder,
-        path="a/0",
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
-        zarr_format=version,
-        config={"write_empty_chunks": False},
-        **more,
-    )
-
-
-@pytest.fixture(scope="session")
-def create_v3():
-    """Create an array in a store of zarr v3.
-
-    ``shards`` are inner chunks along each axis, the place of the index and whether it is checked.
-    """
-
-    def create_v3(folder, codecs, shape, chunks, *, shards=None, **more):
-        files = chunks
-        if not codecs or not isinstance(codecs[0], ArrayArrayCodec | ArrayBytesCodec):
-            codecs = [BytesCodec(), *codecs]
-        if shards is not None:
-            counts, location, checked = shards
-            files = tuple(c * n for c, n in zip(chunks, counts, strict=True))
-            index = [BytesCodec(), *([Crc32cCodec()] if checked else [])]
-            codecs = [
-                ShardingCodec(
-                    chunk_shape=chunks, codecs=codecs, index_codecs=index, index_location=location
-                )
-            ]
-        return create(folder, 3, shape, files, codecs=codecs, **more)
-
-    return create_v3
-
-
-@pytest.fixture(scope="session")
-def create_v2():
-    """Create an array in a store of zarr v2."""
-    return lambda folder, compressor, *given, **more: create(
-        folder, 2, *given, compressor=compressor, **more
-    )
-
-
-@pytest.fixture(scope="session")
-def any_bits():
-    """Voxels of any bits, NaN of many kinds among them, that can be compressed."""
-
-    def make(dtype, shape, seed=0):
-        rng = np.random.default_rng(seed)
-        dtype = np.dtype(dtype)
-        if dtype.kind == "b":
-            return rng.random(shape) < 0.5
-        size = int(np.prod(shape)) * dtype.itemsize
-        some = np.array([0, 1, 3, 17, 0x7F, 0x80, 0xC0, 0xFF], np.uint8)
-        return rng.choice(some, size).view(dtype).reshape(shape)
-
-    return make
-
-
 @pytest.fixture
 def write_phantom(tmp_path, execution):
     """Make a small phantom; what is not given is left out of it."""
@@ -280,25 +212,3 @@ def write_json(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture(scope="session")
-def resampled_by_scipy():
-    """Resample by definition, in float64: Gaussian, then linear interpolation, both reflecting."""
-
-    def reference(array, spacing, target, shape):
-        values = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-        where = []
-        for axis, (n, s, t, m) in enumerate(zip(array.shape, spacing, target, shape, strict=True)):
-            if t > s:
-                values = ndimage.gaussian_filter1d(
-                    values, (t / s - 1) / 2, axis=axis, mode="reflect"
-                )
-            # Both grids have their centre at n * s / 2; sample k lies at (k + 0.5) * s.
-            physical = n * s / 2 + (np.arange(m) - (m - 1) / 2) * t
-            where.append(physical / s - 0.5)
-        return ndimage.map_coordinates(
-            values, np.meshgrid(*where, indexing="ij"), order=1, mode="reflect"
-        )
-
-    return reference

@@ -28,13 +28,18 @@ def lines(caplog, monkeypatch):
     return caplog
 
 
-def test_without_a_terminal_a_line_comes_now_and_then_and_at_the_end(clock, lines):
+@pytest.mark.parametrize(("terminal", "first", "count"), [(False, 20, 5), (True, 4, 25)])
+def test_a_line_comes_now_and_then_and_at_the_end(
+    clock, lines, monkeypatch, terminal, first, count
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     advance = Progress("RESAMPLE", 100)
     for _ in range(100):
         clock.now += 0.5
         advance(4_000_000)
-    assert len(lines.messages) == 5
-    assert lines.messages[0] == "RESAMPLE: 20 of 100, 2.0 tiles/s, 8 MB/s, 40 s left"
+    assert len(lines.messages) == count
+    left = f"{(100 - first) // 2} s left"
+    assert lines.messages[0] == f"RESAMPLE: {first} of 100, 2.0 tiles/s, 8 MB/s, {left}"
     assert lines.messages[-1].startswith("RESAMPLE: 100 of 100, 2.0 tiles/s")
 
 
@@ -44,15 +49,6 @@ def test_threads_lose_no_count(lines):
         list(pool.map(advance, range(2000)))
     assert advance.done == 2000
     assert advance.bytes == sum(range(2000))
-
-
-def test_on_a_terminal_lines_come_more_often(clock, lines, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    advance = Progress("STITCH", 100)
-    for _ in range(100):
-        clock.now += 0.5
-        advance(1000)
-    assert len(lines.messages) == 25
 
 
 def test_iterations_of_parts_that_are_fitted_together_share_the_lines(clock, lines):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resampling import resampled_by_scipy
 
 from octane.core.geometry import Grid
 from octane.resample.operator import AxisOperator, interpolator, resampled, resampler
@@ -17,7 +18,7 @@ from octane.resample.resampler import apply
     factor=st.floats(0.2, 12),
     seed=st.integers(0, 2**31),
 )
-def test_any_axis_agrees_with_scipy(resampled_by_scipy, n, spacing, factor, seed):
+def test_any_axis_agrees_with_scipy(n, spacing, factor, seed):
     target = spacing * factor
     operator = resampler(n, spacing, target)
     excess = abs(operator.size * target - n * spacing)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from own_arrays import own
+from own_arrays import create_v3, own
 
 from octane.store.chunks import missing_keys, stored_objects
 
@@ -15,7 +15,7 @@ def region(*spans):
 
 
 @pytest.fixture
-def create(tmp_path, create_v3):
+def create(tmp_path):
     """An array in chunks of 10 x 10 x 10, not yet written, and its store."""
     store = tmp_path / "s.zarr"
     return lambda shards=None: (create_v3(store, [], SHAPE, (10, 10, 10), shards=shards), store)

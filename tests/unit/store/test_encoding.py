@@ -2,7 +2,7 @@
 
 import numcodecs
 import pytest
-from own_arrays import own
+from own_arrays import any_bits, create_v2, create_v3, own
 from zarr.codecs import (
     BloscCodec,
     BytesCodec,
@@ -43,7 +43,7 @@ def refused(array, words):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
-def test_other_codecs_of_version_3_are_left_to_zarr(tmp_path, create_v3, codecs, words):
+def test_other_codecs_of_version_3_are_left_to_zarr(tmp_path, codecs, words):
     refused(create_v3(tmp_path / "s.zarr", codecs, SHAPE, CHUNKS), words)
 
 
@@ -57,9 +57,7 @@ def test_other_codecs_of_version_3_are_left_to_zarr(tmp_path, create_v3, codecs,
         (None, {"dtype": "M8[s]"}, "M8"),
     ],
 )
-def test_other_encodings_of_version_2_are_left_to_zarr(
-    tmp_path, create_v2, compressor, more, words
-):
+def test_other_encodings_of_version_2_are_left_to_zarr(tmp_path, compressor, more, words):
     refused(create_v2(tmp_path / "s.zarr", compressor, SHAPE, CHUNKS, **more), words)
 
 
@@ -71,7 +69,7 @@ def unreadable(array, key, words):
 
 
 @pytest.fixture(params=["end", "start"])
-def sharded(tmp_path, request, create_v3, any_bits):
+def sharded(tmp_path, request):
     """An array of two shards of 2 x 2 chunks, and the first shard's file."""
     array = create_v3(
         tmp_path / "s.zarr", [], (4, 8, 16), (4, 4, 4), shards=((1, 2, 2), request.param, True)

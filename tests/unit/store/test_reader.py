@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_arrays import own
+from own_arrays import any_bits, create_v2, create_v3, own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.store.chunks import CorruptChunkError, MissingChunkError, UnreadableChunkError
@@ -59,7 +59,7 @@ SIZE = (SHAPE, CHUNKS)
 
 
 @pytest.fixture
-def cube(tmp_path, create_v3, any_bits):
+def cube(tmp_path):
     """An array of one zstd chunk, its voxels and the chunk's file."""
     array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], (6, 6, 6), (6, 6, 6))
     array[:] = voxels = any_bits("f4", (6, 6, 6))
@@ -67,7 +67,7 @@ def cube(tmp_path, create_v3, any_bits):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "u2", "i2", "f4", "f8", "c8", "b1"])
-def test_every_type_is_read_as_by_zarr(tmp_path, dtype, create_v3, create_v2, any_bits):
+def test_every_type_is_read_as_by_zarr(tmp_path, dtype):
     given = {"shape": SHAPE, "chunks": CHUNKS, "dtype": dtype}
     sharded = create_v3(tmp_path / "s", ENCODINGS["zstd crc32c"], shards=SHARDS["2x2"], **given)
     plain = create_v3(tmp_path / "p", [], **given)
@@ -79,9 +79,7 @@ def test_every_type_is_read_as_by_zarr(tmp_path, dtype, create_v3, create_v2, an
 
 @pytest.mark.parametrize("name", ["default", "v2", "zarr v2"])
 @pytest.mark.parametrize("separator", ["/", "."])
-def test_chunks_are_found_however_their_keys_are_encoded(
-    tmp_path, name, separator, create_v3, create_v2, any_bits
-):
+def test_chunks_are_found_however_their_keys_are_encoded(tmp_path, name, separator):
     if name == "zarr v2":
         array = create_v2(tmp_path / "s", None, SHAPE, CHUNKS, dimension_separator=separator)
     else:
@@ -92,7 +90,7 @@ def test_chunks_are_found_however_their_keys_are_encoded(
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory, create_v3, create_v2, any_bits):
+def stores(tmp_path_factory):
     """One array of each kind, with chunks and inner chunks that are missing; read with filling."""
     folder = tmp_path_factory.mktemp("stores")
     arrays = [
@@ -128,12 +126,12 @@ def test_any_region_is_read_as_by_zarr(stores, data, region, spare):
         assert (around != -1).sum() == (out != -1).sum()
 
 
-def test_a_fill_value_that_version_2_leaves_open_is_zarrs(tmp_path, create_v2):
+def test_a_fill_value_that_version_2_leaves_open_is_zarrs(tmp_path):
     array = create_v2(tmp_path / "s.zarr", None, SHAPE, CHUNKS, fill_value=None)
     same(DirectReader(own(array), fill_missing=True).read(WHOLE), array[:])
 
 
-def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path, create_v3, any_bits):
+def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path):
     array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS, shards=SHARDS["2x2"])
     voxels = any_bits("f4", SHAPE)
     voxels[8:16, 33:44, 0:10] = 0
@@ -150,7 +148,7 @@ def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path, create_v3
         assert caught.value.key == key
 
 
-def test_memory_that_does_not_fit_is_refused(tmp_path, create_v3):
+def test_memory_that_does_not_fit_is_refused(tmp_path):
     reader = DirectReader(own(create_v3(tmp_path / "s.zarr", [], SHAPE, CHUNKS)), fill_missing=True)
     region = (slice(0, 4), slice(0, 5), slice(0, 6))
     for out in (np.empty((4, 5, 7), np.float32), np.empty((4, 5, 6), np.float64)):
@@ -162,9 +160,7 @@ def test_memory_that_does_not_fit_is_refused(tmp_path, create_v3):
     ("call", "number"),
     [("open", errno.EACCES), ("fstat", errno.ESTALE), ("preadv", errno.EIO), ("pread", errno.EIO)],
 )
-def test_what_the_system_does_not_give_is_not_called_corrupt(
-    tmp_path, call, number, create_v3, any_bits, monkeypatch
-):
+def test_what_the_system_does_not_give_is_not_called_corrupt(tmp_path, call, number, monkeypatch):
     array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS, shards=SHARDS["2x2"])
     array[:] = voxels = any_bits("f4", SHAPE)
     reader = DirectReader(own(array))
@@ -183,7 +179,7 @@ def test_what_the_system_does_not_give_is_not_called_corrupt(
 
 @pytest.mark.parametrize("codecs", ENCODINGS.values(), ids=ENCODINGS)
 @pytest.mark.parametrize("batch", [3, 8])
-def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch, create_v3, any_bits):
+def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch):
     array = create_v3(tmp_path / "s.zarr", codecs, SHAPE, CHUNKS, shards=SHARDS["2x2"])
     array[:] = voxels = any_bits("f4", SHAPE)
     buffer = np.empty((batch, *CHUNKS[1:]), np.float32)
@@ -196,7 +192,7 @@ def test_a_chunk_is_streamed_in_batches(tmp_path, codecs, batch, create_v3, any_
 
 
 @pytest.mark.parametrize("codecs", [[], [ZstdCodec()]], ids=["none", "zstd"])
-def test_a_chunk_is_streamed_without_being_held(tmp_path, codecs, create_v3, any_bits):
+def test_a_chunk_is_streamed_without_being_held(tmp_path, codecs):
     shape = (64, 256, 256)
     array = create_v3(tmp_path / "s.zarr", codecs, shape, shape)
     array[:] = any_bits("f4", shape)
@@ -219,9 +215,7 @@ def broken(array, key, region=None):
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_a_chunk_that_is_cut_short_or_has_a_flipped_bit_is_found(
-    tmp_path, name, create_v3, any_bits
-):
+def test_a_chunk_that_is_cut_short_or_has_a_flipped_bit_is_found(tmp_path, name):
     array = create_v3(tmp_path / "s.zarr", ENCODINGS[name], SHAPE, CHUNKS)
     array[:] = any_bits("f4", SHAPE)
     file = tmp_path / "s.zarr/a/0/c/1/2/0"
@@ -259,7 +253,7 @@ def test_frames_cut_anywhere_are_refused(cube, checksum):
 
 @pytest.mark.parametrize("change", [-17, -16, -1, 1, 16, 17])
 @pytest.mark.parametrize("codec", ["none", "zstd", "blosc"])
-def test_a_chunk_of_another_length_is_refused(tmp_path, codec, change, create_v3):
+def test_a_chunk_of_another_length_is_refused(tmp_path, codec, change):
     codecs, encode = {
         "none": ([], lambda raw: raw),
         "zstd": ([ZstdCodec()], numcodecs.Zstd().encode),

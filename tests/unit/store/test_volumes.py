@@ -153,24 +153,14 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, suffix, dty
     assert list(tmp_path.iterdir()) == []
 
 
-STORES = ["section_01.ome.zarr", "section_02.ome.zarr"]
-
-
-@pytest.fixture
-def mosaics(tmp_path):
-    """A folder of two stores, as far as names tell."""
-    for name in STORES:
-        (tmp_path / "mosaics" / name).mkdir(parents=True)
-    return tmp_path / "mosaics"
-
-
-def test_stores_in_a_folder_are_found_in_order(mosaics):
-    (mosaics / "notes.txt").write_text("")
-    # The second is the left-over of a killed run.
-    for other in ("other", ".partial-99-section_02.ome.zarr"):
-        (mosaics / other).mkdir()
-    assert [p.name for p in find_inputs(mosaics)] == STORES
-    assert find_inputs(mosaics / STORES[0]) == [mosaics / STORES[0]]
+def test_stores_in_a_folder_are_found_in_order(tmp_path):
+    stores = ["section_01.ome.zarr", "section_02.ome.zarr"]
+    # The last is the left-over of a killed run.
+    for name in (*stores, "other", ".partial-99-section_02.ome.zarr"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "notes.txt").write_text("")
+    assert [p.name for p in find_inputs(tmp_path)] == stores
+    assert find_inputs(tmp_path / stores[0]) == [tmp_path / stores[0]]
 
 
 @pytest.mark.parametrize(("longest", "step"), [(256, 1), (16, 3)])

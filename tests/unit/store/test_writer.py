@@ -5,7 +5,7 @@ import resource
 import numpy as np
 import pytest
 import zarr
-from own_arrays import own
+from own_arrays import create_v3, own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from octane.store.chunks import missing_keys
@@ -26,7 +26,7 @@ SHARDS = {"plain": None, "2x2": ((1, 2, 2), "end", True), "4x4": ((2, 4, 4), "en
 
 
 @pytest.fixture
-def create(tmp_path, create_v3):
+def create(tmp_path):
     """Create an empty array, with any codecs."""
     return lambda name="a.zarr", codecs=(), **more: create_v3(
         tmp_path / name, codecs, SHAPE, CHUNKS, **more
