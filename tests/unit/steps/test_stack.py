@@ -1,27 +1,40 @@
-"""STACK: sections at their depth, boundaries recorded, gaps never silent."""
+"""STACK: sections at their depth, boundaries recorded, gaps never silent, displaced ones moved."""
 
-from itertools import pairwise
+import csv
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
+from tissue import seen, texture
 
 from octane.config.params import ExecutionParameters, StackParameters
 from octane.core.errors import OctaneError
+from octane.steps import stack as steps_stack
 from octane.steps.stack import stack_sections
+from octane.stitch.alignment import Pair
+from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.store import writer
 from octane.store.image import open_image
 from octane.store.sections import read_sections
 
+SHAPE = (150, 180)
+PLANES, DEEP = 5, 7
+MOVES = [IN_PLACE, Displacement(6.4, -7.3, 1.5), IN_PLACE, Displacement(-4, 9, 0), IN_PLACE]
+LOST = [(0, 0), (50, 60), (100, 0), (0, 120)]
+SHIFTS = [Displacement(move.y, move.x, 0) for move in MOVES]
+
 
 @pytest.fixture
-def stack(tmp_path, reading, execution):
-    """Stack into ``out/stack.ome.zarr``; gives the image and the metrics."""
+def stack(tmp_path, reading):
+    """Stack into ``out/NAME.ome.zarr``; gives the voxels, the image and the metrics."""
 
-    def run(sources, *, execution=execution, **settings):
-        destination = tmp_path / "out" / "stack.ome.zarr"
-        parameters = StackParameters(**settings)
-        metrics = stack_sections(sources, destination, parameters, reading, execution)
-        return open_image(destination), metrics
+    def run(sources, align="none", *, name="stack", table=None, workers=2, again=False, **settings):
+        destination = tmp_path / "out" / f"{name}.ome.zarr"
+        execution = ExecutionParameters(backend="cpu", workers=workers, overwrite=again)
+        parameters = StackParameters(align=align, **settings)
+        metrics = stack_sections(sources, destination, parameters, reading, execution, table)
+        image = open_image(destination)
+        return image.array.opened[:], image, metrics
 
     return run
 
@@ -53,7 +66,7 @@ def boundaries(image):
 
 def test_sections_lie_on_top_of_each_other_in_the_order_of_their_numbers(write_section, stack):
     sources = [write_section(n, thickness=50.0) for n in (10, 9, 11)]
-    image, metrics = stack(sources)
+    _, image, metrics = stack(sources)
     assert planes(image) == [9] * 5 + [10] * 5 + [11] * 5
     assert boundaries(image) == [(0, 5), (5, 10), (10, 15)]
     assert image.grid.origin == (5.0, 5.0, 5.0)
@@ -70,7 +83,7 @@ def test_a_thickness_need_not_be_a_multiple_of_the_voxel(write_section, stack, t
     depth = ((np.arange(8) + 0.5) * 10).astype(np.float32)
     voxels = np.broadcast_to(depth[:, None, None], (8, 4, 4))
     sources = [write_section(n, voxels, thickness=thickness) for n in range(1, count + 1)]
-    image, metrics = stack(sources)
+    _, image, metrics = stack(sources)
     total = image.grid.shape[0]
     assert abs(total * 10 - count * thickness) <= 5 + 1e-6
     found = boundaries(image)
@@ -99,7 +112,7 @@ def test_a_thickness_need_not_be_a_multiple_of_the_voxel(write_section, stack, t
 def test_the_thickness_is_the_one_given_or_noted_or_the_depth(
     write_section, stack, noted, given, expected
 ):
-    image, metrics = stack([write_section(n, **noted) for n in (1, 2)], **given)
+    _, image, metrics = stack([write_section(n, **noted) for n in (1, 2)], **given)
     assert planes(image) == expected
     assert ["--section-thickness" in warning for warning in metrics.warnings] == [True] * (
         0 in expected
@@ -108,7 +121,7 @@ def test_the_thickness_is_the_one_given_or_noted_or_the_depth(
 
 def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     sources = [write_section(n, thickness=50.0) for n in (1, 2, 4)]
-    image, metrics = stack(sources, allow_missing_sections=1)
+    _, image, metrics = stack(sources, allow_missing_sections=1)
     assert planes(image) == [1] * 5 + [2] * 5 + [0] * 5 + [4] * 5
     assert boundaries(image) == [(0, 5), (5, 10), (10, 15), (15, 20)]
     noted = read_sections(image.attributes, 20)
@@ -149,13 +162,13 @@ def test_sections_that_do_not_fit_together_are_refused(
 
 
 def test_a_section_alone_needs_no_number(write_image, stack):
-    image, _ = stack([write_image("brain.ome.zarr", np.ones((8, 6, 7), np.float32))])
+    _, image, _ = stack([write_image("brain.ome.zarr", np.ones((8, 6, 7), np.float32))])
     assert [s.number for s in read_sections(image.attributes, 8)] == [1]
 
 
 def test_sections_lie_where_they_were_imaged(write_section, stack):
     sources = [write_section(1), write_section(2, edge=(0.0, 20.0, -10.0))]
-    image, _ = stack(sources)
+    _, image, _ = stack(sources)
     assert image.grid.edge == pytest.approx((0.0, 0.0, -10.0))
     assert image.grid.shape == (16, 8, 8)
     expected = np.zeros((16, 8, 8))
@@ -167,14 +180,14 @@ def test_sections_lie_where_they_were_imaged(write_section, stack):
 @pytest.mark.parametrize(("x", "named"), [(50.0, False), (70.0, True)])
 def test_sections_beside_each_other_are_named(write_section, stack, x, named):
     sources = [write_section(1), write_section(2, edge=(0.0, 0.0, x)), write_section(3)]
-    (*warned,) = stack(sources)[1].warnings
+    (*warned,) = stack(sources)[2].warnings
     assert ["Sections 2, 3 lie beside" in line for line in warned] == [True] * named
 
 
 def test_sections_between_voxels_are_interpolated(write_section, stack):
     ramp = np.broadcast_to(((np.arange(12) + 0.5) * 10).astype(np.float32), (8, 6, 12)).copy()
     sources = [write_section(1, ramp), write_section(2, ramp + 4, edge=(0.0, 0.0, 4.0))]
-    image, _ = stack(sources)
+    _, image, _ = stack(sources)
     x = image.grid.origin[2] + np.arange(image.grid.shape[2]) * 10
     # Both sections hold their own x position as values.
     for section in (image.array.opened[3, 3], image.array.opened[12, 3]):
@@ -188,17 +201,17 @@ def test_a_stack_cut_into_blocks_gives_the_same_bits(write_section, stack, rng, 
         )
         for n in (1, 2, 3)
     ]
-    whole = stack(sources)[0].array.opened[:]
+    whole = stack(sources)[0]
     monkeypatch.setattr(writer, "CHUNK", 4)
     monkeypatch.setattr(writer, "SHARD", 8)
-    image, _ = stack(sources, execution=ExecutionParameters(backend="cpu", overwrite=True))
+    cut, image, _ = stack(sources, again=True)
     assert image.array.shards == (8, 8, 8)
-    np.testing.assert_array_equal(image.array.opened[:], whole)
+    np.testing.assert_array_equal(cut, whole)
 
 
 def test_complex_sections_are_stacked_and_compared_by_modulus(write_section, stack):
     sources = [write_section(n, np.full((8, 6, 7), n * 1j, np.complex64)) for n in (1, 2)]
-    image, metrics = stack(sources)
+    _, image, metrics = stack(sources)
     assert planes(image) == [1j] * 8 + [2j] * 8
     assert (metrics.previews["slice_x"][:, 0] == [1] * 8 + [2] * 8).all()
 
@@ -207,6 +220,204 @@ def test_a_voxel_that_is_no_number_hides_no_dark_section(write_section, stack, r
     voxels = np.repeat(rng.random((1, 6, 7), np.float32), 8, axis=0)
     lacking = voxels.copy()
     lacking[0, 0, 0] = np.nan
-    _, metrics = stack([write_section(1, lacking), write_section(2, 4 * voxels)])
+    *_, metrics = stack([write_section(1, lacking), write_section(2, 4 * voxels)])
     found = [s["brightness"] for s in metrics.figures["sections"]]
     assert found == pytest.approx([0.25, 4], rel=0.2)
+
+
+# Sections that are displaced
+
+
+@pytest.fixture
+def write_sections(write_image):
+    """Sections of 5 planes of 10 um, imaged 2 planes deeper, of one tissue that was displaced."""
+
+    calls = count()
+
+    def write(moves, *, dtype="float32", spacing=(10.0, 10.0, 10.0), odd=(), scale=1000, lost=None):
+        sources, folder = [], f"subject_{next(calls)}"
+        for number, move in enumerate(moves, start=1):
+            tissue = texture(SHAPE, 7 if number in odd else 0)
+            voxels = np.broadcast_to(scale * seen(tissue, move), (DEEP, *SHAPE)).astype(dtype)
+            noted = {"number": number, "thickness": PLANES * spacing[0]}
+            if lost is not None:
+                # Of little contrast, beside which the border of a tile without light is strong.
+                voxels = voxels + np.float32(20 * scale)
+                y, x = LOST[number % len(LOST)]
+                voxels[:, y : y + 50, x : x + 60] = 0
+                box = [10.0 * y, 10.0 * x, 10.0 * (y + 50), 10.0 * (x + 60)]
+                noted |= {"not_compared": [box]} if lost == "noted" else {}
+            attributes = {"kind": "section", "section": noted}
+            name = f"{folder}/section_{number:02d}.ome.zarr"
+            sources.append(write_image(name, voxels, spacing=spacing, attributes=attributes))
+        return sources
+
+    return write
+
+
+def inner(voxels, image):
+    """The voxels that tissue covers wherever its section was moved to, by their positions."""
+    low = [round((200 - edge) / 10) for edge in image.grid.edge[1:]]
+    return voxels[:, low[0] : low[0] + SHAPE[0] - 40, low[1] : low[1] + SHAPE[1] - 40]
+
+
+@pytest.mark.parametrize(("align", "moves"), [("translation", SHIFTS), ("rigid", MOVES)])
+def test_displaced_sections_are_moved_to_where_they_fit(write_sections, stack, align, moves):
+    clean, image, _ = stack(write_sections([IN_PLACE] * 5), "none")
+    expected = inner(clean, image)
+    sources = write_sections(moves)
+    before = inner(*stack(sources, "none", name="before")[:2])
+    voxels, image, metrics = stack(sources, align, name="after")
+    after = inner(voxels, image)
+    wrong = [float(np.abs(found - expected).mean()) for found in (before, after)]
+    assert wrong[1] < 0.05 * wrong[0]
+    assert metrics.warnings == []
+    for section, move in zip(metrics.figures["sections"], moves, strict=True):
+        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=0.6)
+        assert section["rotation"] == pytest.approx(move.rotation, abs=0.03)
+        assert section["moved"] == (move != IN_PLACE)
+
+
+def test_sections_that_fit_are_copied_bit_by_bit(write_sections, stack):
+    sources = write_sections([IN_PLACE] * 3)
+    for align in ("translation", "rigid"):
+        voxels, image, metrics = stack(sources, align, name=align)
+        np.testing.assert_array_equal(voxels, stack(sources, "none", again=True)[0])
+        assert image.grid.shape == (15, *SHAPE)
+        assert [s["moved"] for s in metrics.figures["sections"]] == [False] * 3
+    # Beside one that is moved, too, although the volume is larger.
+    voxels, image, _ = stack(write_sections(MOVES), "rigid", name="moved")
+    whole = stack(write_sections([IN_PLACE] * 5), "none", again=True)
+    np.testing.assert_array_equal(inner(voxels, image)[10:15], inner(*whole[:2])[10:15])
+
+
+def test_the_volume_holds_what_was_moved_and_is_zero_beyond(write_sections, stack):
+    voxels, image, _ = stack(write_sections(MOVES), "rigid")
+    edge, far = image.grid.edge, np.add(image.grid.edge, image.grid.extent)
+    # The fourth section lies 4 voxels too low in y and 9 too high in x.
+    assert edge[2] <= -90
+    assert far[1] >= 1540
+    section = voxels[15:20, round(-edge[1] / 10) :, round(-edge[2] / 10) :]
+    assert (section[:, :4] == 0).all()
+    assert (section[:, 5:154, :171] > 0).all()
+    assert (section[:, :, 172:] == 0).all()
+    assert ((edge[1] / 10) % 1, (edge[2] / 10) % 1) == (0, 0)
+
+
+def test_tiles_that_were_not_imaged_well_move_no_section(write_sections, stack):
+    errors = {}
+    for lost in ("noted", "not noted"):
+        _, _, metrics = stack(write_sections(MOVES, lost=lost), "rigid", name=lost)
+        errors[lost] = [
+            abs((section["rotation"] or 0) - move.rotation)
+            for section, move in zip(metrics.figures["sections"], MOVES, strict=True)
+        ]
+    assert max(errors["noted"]) < 0.03
+    assert max(errors["not noted"]) > 0.3
+
+
+@pytest.mark.parametrize("align", ["none", "translation", "rigid"])
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+def test_the_bits_are_the_same_on_any_threads_and_blocks(
+    write_sections, stack, monkeypatch, align, dtype
+):
+    sources = write_sections(MOVES, dtype=dtype)
+    whole, _, metrics = stack(sources, align, name="whole", workers=1)
+    assert whole.dtype == dtype
+    monkeypatch.setattr(writer, "CHUNK", 16)
+    monkeypatch.setattr(writer, "SHARD", 32)
+    for workers in (1, 4):
+        voxels, _, other = stack(sources, align, again=True, workers=workers)
+        np.testing.assert_array_equal(voxels, whole)
+        assert other.figures["sections"] == metrics.figures["sections"]
+
+
+@pytest.mark.parametrize("third", [0.0, 3.0])
+def test_a_rotation_that_tissue_shows_by_itself_is_not_undone(write_image, stack, third):
+    tissue, sources = texture(SHAPE), []
+    for number in range(1, 6):
+        # Half a degree from plane to plane; no plane is imaged twice.
+        turns = [0.5 * (PLANES * number + k) + third * (number == 3) for k in range(PLANES)]
+        planes = np.stack([seen(tissue, Displacement(rotation=turn)) for turn in turns])
+        attributes = {"kind": "section", "section": {"number": number, "thickness": 10.0 * PLANES}}
+        name = f"section_{number:02d}.ome.zarr"
+        sources.append(write_image(name, planes, spacing=(10.0,) * 3, attributes=attributes))
+    _, _, metrics = stack(sources, "rigid")
+    assert [s["moved"] for s in metrics.figures["sections"]] == [
+        k == 3 and third > 0 for k in range(1, 6)
+    ]
+
+
+def test_moves_stand_in_a_table_in_the_metadata_and_in_the_picture(write_sections, stack, tmp_path):
+    table = tmp_path / "moves.csv"
+    _, image, metrics = stack(write_sections(MOVES), "rigid", table=table)
+    with table.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["section"] for row in rows] == ["1", "2", "3", "4", "5"]
+    assert [row["moved"] for row in rows] == ["0", "1", "0", "1", "0"]
+    assert float(rows[1]["rotation"]) == pytest.approx(1.5, abs=0.03)
+    noted = image.attributes["sections"]
+    assert noted[1]["rotation"] == float(rows[1]["rotation"])
+    assert noted[3]["rotation"] == pytest.approx(0, abs=0.03)
+    assert noted[0]["shift"] == [0, 0]
+    assert noted[1]["shift"] == [float(rows[1]["y"]), float(rows[1]["x"])]
+    # Later steps read the sections as ever.
+    assert [s.start for s in read_sections(image.attributes, 25)] == [0, 5, 10, 15, 20]
+    assert metrics.previews["unaligned_y"].shape == (25, SHAPE[1])
+
+
+def test_a_section_that_matches_nothing_stays_and_is_named(write_sections, stack):
+    moves = [IN_PLACE, IN_PLACE, Displacement(8, 8, 0), IN_PLACE, IN_PLACE]
+    _, _, metrics = stack(write_sections(moves, odd=(3,)), "rigid")
+    assert metrics.warnings == [
+        "Sections 3 do not match their neighbours and stay where they were imaged; look at the "
+        "pictures."
+    ]
+    third = metrics.figures["sections"][2]
+    assert (third["shift"], third["moved"]) == (None, False)
+
+
+def test_a_stack_in_two_parts_that_do_not_match_is_named(write_sections, stack):
+    _, _, metrics = stack(write_sections([IN_PLACE] * 5, odd=(4, 5)), "rigid")
+    assert metrics.warnings == [
+        "Sections 3 and 4 do not match: those before and after lie against each other as they were "
+        "imaged; look at the pictures."
+    ]
+    assert metrics.figures["remarks"] == metrics.warnings
+
+
+def test_one_section_alone_and_blank_ones_are_stacked(write_sections, stack):
+    voxels, _, metrics = stack(write_sections(MOVES[1:2]), "rigid")
+    assert voxels.shape == (PLANES, *SHAPE)
+    assert metrics.figures["sections"][0]["shift"] is None
+    voxels, _, _ = stack(write_sections(MOVES, scale=0), "rigid", again=True)
+    assert not voxels.any()
+
+
+def test_pixels_that_are_not_square_are_refused_before_any_work(write_sections, stack, tmp_path):
+    sources = write_sections([IN_PLACE] * 2, spacing=(10.0, 10.0, 12.0))
+    with pytest.raises(OctaneError, match=r"--align rigid needs .* 10 x 12 .*--resolution"):
+        stack(sources, "rigid")
+    assert not (tmp_path / "out").exists()
+    assert stack(sources, "none")[2].figures["sections"][0]["shift"] is None
+
+
+def test_displacements_are_reported_where_nothing_is_moved(write_sections, stack):
+    _, _, metrics = stack(write_sections(MOVES), "none")
+    for section, move in zip(metrics.figures["sections"], MOVES, strict=True):
+        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=1)
+        assert not section["moved"]
+
+
+def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stack, monkeypatch):
+    turned = Displacement(0, 0, 5)
+    monkeypatch.setattr(steps_stack, "FACE", {"rigid": 24})  # 150 x 180 voxels in 18 x 22 pixels
+    monkeypatch.setattr(steps_stack, "solve", lambda *_: [IN_PLACE, turned])
+    monkeypatch.setattr(steps_stack, "measure", lambda *_, **__: [Pair(0, 1, turned, 0.9)])
+    _, image, _ = stack(write_sections([IN_PLACE, turned]), "rigid")
+    assert min(np.subtract(image.grid.shape[1:], SHAPE)) >= 20  # room for its corners
+    noted = image.attributes["sections"][1]
+    y, x = Displacement(*noted["shift"], noted["rotation"]).of(
+        np.array(720.0), np.array(880.0), (750, 900)
+    )
+    assert (y, x) == pytest.approx((720, 880), abs=0.01)

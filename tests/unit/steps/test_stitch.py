@@ -1,12 +1,15 @@
 """STITCH: what it makes of a phantom is the section itself; what it cannot know, it asks for."""
 
 import csv
+from functools import cache
 
 import numpy as np
 import pytest
+import tifffile
 from scipy import ndimage
 
 from octane.config.params import ExecutionParameters, ResampleParameters, StitchParameters
+from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
@@ -18,14 +21,16 @@ from octane.store.image import open_image
 
 
 @pytest.fixture
-def stitch(tmp_path, reading, execution):
-    """Stitch into ``out/section_01.ome.zarr``; gives the image and the metrics."""
+def stitch(tmp_path, reading):
+    """Stitch into ``out/NAME.ome.zarr``; gives the voxels, the image and the metrics."""
 
-    def run(source, *, positions=None, execution=execution, **settings):
-        destination = tmp_path / "out" / "section_01.ome.zarr"
-        parameters = StitchParameters(**settings)
-        metrics = stitch_section(source, destination, parameters, reading, execution, positions)
-        return open_image(destination), metrics
+    def run(source, name="section_01", *, positions=None, saved=None, workers=2, **settings):
+        destination = tmp_path / "out" / f"{name}.ome.zarr"
+        execution = ExecutionParameters(backend="cpu", workers=workers, overwrite=True)
+        given = (source, destination, StitchParameters(**settings), reading, execution, positions)
+        metrics = stitch_section(*given, save_flat_field=saved)
+        image = open_image(destination)
+        return image.array.opened[:], image, metrics
 
     return run
 
@@ -43,7 +48,7 @@ def reconstruct(tmp_path, write_phantom, reading, execution, stitch):
             resample_image(source, resampled, wanted, reading, execution)
             source = resampled
         positions = folder / "positions.csv" if table else None
-        image, metrics = stitch(source, positions=positions, **(settings or {}))
+        _, image, metrics = stitch(source, positions=positions, **(settings or {}))
         return image, metrics, parameters, folder
 
     return run
@@ -160,10 +165,10 @@ def test_the_table_of_positions_makes_good_for_the_stage(reconstruct, table):
 def test_an_overlap_given_wins_over_the_metadata(rng, write_mosaic, stitch, overlap, shape):
     voxels = rng.random((2, 40, 40), np.float32)
     source = write_mosaic("a.ome.zarr", voxels, (2, 20, 20), pitch=(150.0, 150.0))
-    image, _ = stitch(source, overlap=overlap)
+    stitched, image, _ = stitch(source, overlap=overlap)
     assert image.grid.shape[1:] == shape
     if overlap == 0:
-        np.testing.assert_allclose(image.array.opened[:], voxels, rtol=1e-6)
+        np.testing.assert_allclose(stitched, voxels, rtol=1e-6)
 
 
 @pytest.fixture
@@ -180,10 +185,10 @@ def two_tiles(write_mosaic):
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1), ("uint16", 1), ("complex64", 1 - 2j)])
 def test_weights_taper_linearly_across_an_overlap(two_tiles, stitch, dtype, unit):
-    image, _ = stitch(two_tiles(dtype, unit))
-    assert image.dtype == dtype
+    stitched, _, _ = stitch(two_tiles(dtype, unit))
+    assert stitched.dtype == dtype
     expected = unit * np.array([100] * 10 + [105 + 10 * n for n in range(10)] + [200] * 10)
-    np.testing.assert_allclose(image.array.opened[0, 5], expected, rtol=1e-5)
+    np.testing.assert_allclose(stitched[0, 5], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("lost", [0, np.nan])
@@ -191,8 +196,8 @@ def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost)
     voxels = np.full((2, 12, 40), 100, np.float32)
     voxels[:, :, 20:] = lost
     source = write_mosaic("section_01.ome.zarr", voxels, (2, 12, 20), pitch=(120.0, 100.0))
-    image, metrics = stitch(source)
-    np.testing.assert_array_equal(image.array.opened[0, 5], [100] * 20 + [0] * 10)
+    stitched, image, metrics = stitch(source)
+    np.testing.assert_array_equal(stitched[0, 5], [100] * 20 + [0] * 10)
     assert "nothing but 0 or NaN in 1 of 2 tiles" in metrics.warnings[0]
     # STACK leaves it out: y and x in micrometres.
     assert image.attributes["section"]["not_compared"] == [[0, 100, 120, 300]]
@@ -213,8 +218,8 @@ def test_a_tile_without_light_is_noted_for_stack(reconstruct, count):
 
 
 def test_without_blending_a_mismatch_shows(two_tiles, stitch):
-    image, metrics = stitch(two_tiles(), blend="none")
-    np.testing.assert_array_equal(image.array.opened[0, 5], [100] * 15 + [200] * 15)
+    stitched, _, metrics = stitch(two_tiles(), blend="none")
+    np.testing.assert_array_equal(stitched[0, 5], [100] * 15 + [200] * 15)
     # The rms difference, 100, over the mean of both, 150.
     assert metrics.figures["seam_median"] == pytest.approx(100 / 150)
     assert metrics.figures["seams"] == {"0,0-0,1": pytest.approx(100 / 150)}
@@ -223,13 +228,11 @@ def test_without_blending_a_mismatch_shows(two_tiles, stitch):
 def test_whole_voxel_placement_keeps_the_voxels_as_they_are(rng, write_mosaic, stitch):
     voxels = rng.integers(1, 1000, (2, 20, 40)).astype(np.float32)
     source = write_mosaic("a.ome.zarr", voxels, (2, 20, 20), pitch=(200.0, 136.0))
-    image, _ = stitch(source, subpixel=False, blend="none", codec="none")
+    stitched, image, _ = stitch(source, subpixel=False, blend="none", codec="none")
     assert image.array.compressor is None
-    assert np.isin(image.array.opened[:], voxels).all()
-    np.testing.assert_array_equal(image.array.opened[:, :, -13:], voxels[:, :, -13:])
-    again = ExecutionParameters(backend="cpu", overwrite=True)
-    image, _ = stitch(source, subpixel=True, blend="none", execution=again)
-    assert not np.isin(image.array.opened[:], voxels).all()
+    assert np.isin(stitched, voxels).all()
+    np.testing.assert_array_equal(stitched[:, :, -13:], voxels[:, :, -13:])
+    assert not np.isin(stitch(source, subpixel=True, blend="none")[0], voxels).all()
 
 
 @pytest.mark.parametrize(
@@ -246,10 +249,10 @@ def test_tiles_lie_where_the_table_says(
     source = write_mosaic("section_01.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
     table = tmp_path / "t.csv"
     table.write_text(f"section,row,column,y,x\n1,0,0,0,0\n1,0,1,{second[0]},{second[1]}\n")
-    image, metrics = stitch(source, positions=table)
+    stitched, image, metrics = stitch(source, positions=table)
     assert image.grid.shape == shape
     assert image.grid.edge == pytest.approx((0.0, edge, 0.0))
-    np.testing.assert_array_equal(image.array.opened[0, 7], row)
+    np.testing.assert_array_equal(stitched[0, 7], row)
     missing = row.count(0) * 20
     assert metrics.figures["uncovered_pixels"] == missing
     assert (f"{missing} pixels lie between tiles" in caplog.text) == bool(missing)
@@ -260,7 +263,7 @@ def test_a_table_numbers_a_mosaic_without_a_number_1(write_mosaic, stitch, tmp_p
     source = write_mosaic("brain.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
     table = tmp_path / "t.csv"
     table.write_text("section,row,column,y,x\n1,0,0,0,0\n1,0,1,0,150\n")
-    assert stitch(source, positions=table)[0].grid.shape == (2, 20, 35)
+    assert stitch(source, positions=table)[0].shape == (2, 20, 35)
 
 
 def position_error(positions, table, pixel):
@@ -329,9 +332,8 @@ def test_voxels_that_are_no_numbers_stay_where_they_are(rng, write_mosaic, stitc
     made = []
     for name, where in (("whole.zarr", False), ("lacking.zarr", lost)):
         source = write_mosaic(name, np.where(where, np.float32(np.nan), voxels), (4, 48, 48))
-        again = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
-        image, metrics = stitch(source, execution=again, overlap=(0.25, 0.25), refine=True)
-        made.append((image.array.opened[:], metrics))
+        stitched, _, metrics = stitch(source, overlap=(0.25, 0.25), refine=True)
+        made.append((stitched, metrics))
     (whole, metrics), (lacking, other) = made
     unknown = ~np.isfinite(lacking)
     # Interpolated between four pixels in its plane.
@@ -348,9 +350,175 @@ def test_a_section_cut_into_blocks_gives_the_same_bits(reconstruct, stitch, monk
     monkeypatch.setattr(writer, "CHUNK", 16)
     monkeypatch.setattr(writer, "SHARD", 32)
     source = folder / "mosaics" / "section_01.ome.zarr"
-    again = ExecutionParameters(backend="cpu", workers=2, overwrite=True)
-    cut, metrics = stitch(source, execution=again)
-    assert cut.array.shards == (32, 32, 32)
-    np.testing.assert_array_equal(cut.array.opened[:], whole)
+    cut, again, metrics = stitch(source)
+    assert again.array.shards == (32, 32, 32)
+    np.testing.assert_array_equal(cut, whole)
     assert metrics.previews["thumbnail"].shape == whole.shape[1:]
     np.testing.assert_allclose(metrics.previews["thumbnail"], whole.mean(axis=0), rtol=1e-5)
+
+
+# Flat fields
+
+TILES = {"tiles": (3, 3), "tile_shape": (16, 96, 96), "overlap": (0.2, 0.2), "speckle_looks": 4}
+
+
+@pytest.fixture
+def section(write_phantom):
+    """A section of a phantom of which only what is given is wrong."""
+
+    @cache
+    def make(**given):
+        name = "_".join(map(str, given.values())) or "even"
+        folder, _ = write_phantom(name, **{**TILES, **given})
+        return folder / "mosaics" / "section_01.ome.zarr"
+
+    return make
+
+
+def differing(image, even):
+    """Root mean square of the difference without speckle, over the mean; scale does not count."""
+    ratio = image.mean(axis=0, dtype=float) / even.mean(axis=0, dtype=float)
+    return ratio.std() / ratio.mean()
+
+
+def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
+    even, _, _ = stitch(section(), "even")
+    shaded = section(shading=0.3)
+    before, _, noted = stitch(shaded, "before")
+    saved = tmp_path / "flat.tif"
+    after, _, made = stitch(shaded, "after", flat_field="estimate", saved=saved)
+    assert differing(before, even) > 0.05
+    assert differing(after, even) < 0.015
+    assert noted.figures["shading_before"] == pytest.approx(0.3, abs=0.03)
+    assert made.figures["shading_before"] == noted.figures["shading_before"]
+    assert 0.001 < made.figures["shading_after"] < 0.03
+    assert made.figures["seam_x"] < noted.figures["seam_x"] / 2
+    assert made.previews["flat_field"].shape == (96, 96)
+    np.testing.assert_array_equal(tifffile.imread(saved), made.previews["flat_field"])
+    # What was written is taken back.
+    again, _, given = stitch(shaded, "again", flat_field=str(saved))
+    np.testing.assert_allclose(again, after, rtol=1e-6)
+    assert given.figures["shading_after"] < 0.01
+    # Another one leaves what it does not even out.
+    tifffile.imwrite(saved, np.ones((96, 96), np.float32))
+    _, _, given = stitch(shaded, "uneven", flat_field=str(saved))
+    assert given.figures["shading_after"] == pytest.approx(given.figures["shading_before"])
+
+
+def test_a_file_that_fits_leaves_nothing(write_mosaic, stitch, rng, tmp_path):
+    light = np.outer(np.linspace(0.8, 1.2, 20), np.linspace(1.2, 0.8, 20)).astype(np.float32)
+    np.save(tmp_path / "light.npy", light)
+    # One row of tiles, whose overlaps say little of the light along y.
+    tissue = rng.gamma(2, 300, (2, 20, 50))
+    voxels = np.concatenate([tissue[..., k : k + 20] * light for k in (0, 15, 30)], axis=2)
+    source = write_mosaic("section_01.ome.zarr", voxels.astype(np.float32), (2, 20, 20))
+    _, _, made = stitch(source, overlap=0.25, flat_field=str(tmp_path / "light.npy"))
+    assert made.figures["shading_before"] > 0.1
+    assert made.figures["shading_after"] < 1e-5
+
+
+def test_even_tiles_change_by_less_than_noise(section, stitch):
+    before, _, _ = stitch(section(), "before")
+    after, _, made = stitch(section(), "after", flat_field="estimate")
+    assert made.figures["shading_before"] < 0.03
+    assert differing(after, before) < 0.01
+
+
+def test_a_dark_offset_is_taken_away(section, stitch):
+    even, _, _ = stitch(section(), "even")
+    shaded = section(shading=0.3, dark_offset=100.0, dtype="uint16")
+    after, _, _ = stitch(shaded, "after", flat_field="estimate", dark_offset=100.0)
+    assert after.dtype == np.uint16
+    lit = even.mean(axis=0) > 300
+    assert differing(after[:, lit], even[:, lit]) < 0.02
+
+
+def test_a_lost_tile_does_no_harm(section, stitch):
+    even, _, _ = stitch(section(lost_tiles=1), "even")
+    after, _, _ = stitch(section(lost_tiles=1, shading=0.3), "after", flat_field="estimate")
+    kept = even.mean(axis=0) > 1
+    assert 0.5 < kept.mean() < 0.97
+    assert differing(after[:, kept], even[:, kept]) < 0.02
+
+
+@pytest.mark.parametrize("settings", [{}, {"refine": True}, {"blend": "none"}])
+def test_the_number_of_threads_changes_no_bit(section, stitch, settings):
+    made = [
+        stitch(section(shading=0.3), f"w{n}", workers=n, flat_field="estimate", **settings)[0]
+        for n in (1, 3)
+    ]
+    np.testing.assert_array_equal(*made)
+
+
+def test_positions_are_refined_by_evened_tiles(section, stitch):
+    given = {"shading": 0.3, "position_error": 12.0}
+    seen = {}
+    for chosen in ("none", "estimate"):
+        _, _, made = stitch(section(**given), chosen, refine=True, flat_field=chosen)
+        seen[chosen] = np.array([*made.figures["positions"].values()])
+    _, _, made = stitch(section(position_error=12.0), "even", refine=True)
+    even = np.array([*made.figures["positions"].values()])
+    errors = {name: np.abs(own - even).mean() for name, own in seen.items()}
+    assert errors["estimate"] < errors["none"]
+
+
+def test_a_blank_section_is_left_as_it_is(write_mosaic, stitch):
+    source = write_mosaic("section_01.ome.zarr", np.zeros((2, 40, 40), np.float32), (2, 20, 20))
+    image, _, made = stitch(source, overlap=0.25, flat_field="estimate")
+    assert not image.any()
+    assert made.figures["shading_before"] is None
+    assert "fewer than two pairs of tiles" in made.warnings[0]
+
+
+def text(folder):
+    (folder / "flat.tif").write_text("no picture")
+    return folder / "flat.tif"
+
+
+def several(folder):
+    with (folder / "flat.npy").open("wb") as stream:
+        np.savez(stream, flat=np.ones((20, 20)))
+    return folder / "flat.npy"
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (lambda folder: folder / "none.tif", "none.tif cannot be .* or estimate"),
+        (text, "flat.tif cannot be read as a flat field; give"),
+        (several, "flat.npy cannot be read as a flat field; give"),
+    ],
+)
+def test_a_file_that_is_no_flat_field_is_refused(write_mosaic, stitch, tmp_path, made, sentence):
+    source = write_mosaic("section_01.ome.zarr", np.ones((2, 40, 40), np.float32), (2, 20, 20))
+    with pytest.raises(OctaneError, match=sentence):
+        stitch(source, overlap=0.25, flat_field=str(made(tmp_path)))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "settings", "sentence"),
+    [
+        ("float32", {"overlap": 0, "flat_field": "estimate"}, "do not overlap.*give --flat-field"),
+        ("float32", {"overlap": 0.25, "dark_offset": 3}, "give --flat-field as well"),
+        (
+            "complex64",
+            {"overlap": 0.25, "flat_field": "estimate", "dark_offset": 3},
+            "on real voxels; give",
+        ),
+    ],
+)
+def test_what_cannot_be_evened_is_refused(write_mosaic, stitch, dtype, settings, sentence):
+    source = write_mosaic("section_01.ome.zarr", np.ones((2, 40, 40), dtype), (2, 20, 20))
+    with pytest.raises(OctaneError, match=sentence):
+        stitch(source, **settings)
+
+
+@pytest.mark.parametrize("blend", ["linear", "none"])
+def test_the_dark_offset_is_taken_away_before_the_light(write_mosaic, stitch, tmp_path, blend):
+    light = np.outer(np.linspace(0.8, 1.2, 20), np.linspace(1.2, 0.8, 20))
+    np.save(tmp_path / "light.npy", light)
+    voxels = np.tile(500 * light + 100, (2, 1, 2)).astype(np.float32)
+    source = write_mosaic("section_01.ome.zarr", voxels, (2, 20, 20))
+    given = {"flat_field": str(tmp_path / "light.npy"), "dark_offset": 100.0, "blend": blend}
+    np.testing.assert_allclose(stitch(source, overlap=0.25, **given)[0], 500, rtol=1e-5)
