@@ -1,6 +1,7 @@
-"""OME-Zarr images read and written; lost and damaged chunks found and named."""
+"""OME-Zarr images read and written, one channel of several; lost and damaged chunks named."""
 
 import io
+import itertools
 import os
 import shutil
 
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 from zarr.codecs import GzipCodec, TransposeCodec
 
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.store.image import open_image
+from octane.store.volumes import open_volume
 from octane.store.writer import Level, create_image
 
-WHOLE = (slice(0, 4),) * 3
+WHOLE = (slice(0, 20), slice(0, 30), slice(0, 25))
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def test_a_missing_or_corrupt_chunk_is_named_by_its_key(chunked):
     image = open_image(chunked)
     assert image.missing_chunks() == ["0/c/1/0/2"]
     with pytest.raises(OctaneError, match="chunk 0/c/1/0/2 is missing"):
-        image.read((slice(0, 20), slice(0, 30), slice(0, 25)))
+        image.read(WHOLE)
     # What lies elsewhere is still there.
     image.read((slice(0, 10), slice(0, 30), slice(0, 25)))
     file = chunked / "0/c/0/2/0"
@@ -63,33 +66,32 @@ def test_what_only_zarr_can_read_is_read_alike(write_foreign, voxels, others):
 
 def test_what_only_zarr_can_read_is_named_when_broken_or_missing(write_foreign, voxels, denied):
     path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **OTHERS["gzip"])
-    image, whole = open_image(path), (slice(0, 20), slice(0, 30), slice(0, 25))
+    image = open_image(path)
     with (
         denied(io, "open", "c/1/2/0"),
         pytest.raises(OctaneError, match=r"0/c/1/2/0 cannot be read \(Permission denied\);"),
     ):
-        image.read(whole)
+        image.read(WHOLE)
     file = path / "0/c/1/2/0"
     for content in (file.read_bytes()[:-30], b"no gzip at all"):
         file.write_bytes(content)
         with pytest.raises(OctaneError, match=r"chunk 0/c/1/2/0 cannot be decoded \(\w+\);"):
-            image.read(whole)
+            image.read(WHOLE)
     file.unlink()
     with pytest.raises(OctaneError, match="chunk 0/c/1/2/0 is missing"):
-        image.read(whole)
+        image.read(WHOLE)
     expected = voxels.copy()
     expected[10:, 20:, :10] = 0
-    np.testing.assert_array_equal(open_image(path, missing="fill").read(whole), expected)
+    np.testing.assert_array_equal(open_image(path, missing="fill").read(WHOLE), expected)
 
 
-def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, voxels, tmp_path, denied):
-    whole = tuple(slice(0, n) for n in voxels.shape)
+def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, tmp_path, denied):
     task = tmp_path / "work" / "ab" / "0123456789abcdef0123456789abcd"
     shutil.copytree(chunked, task / "a.ome.zarr")
     for path in (chunked, task / "a.ome.zarr"):
         image = open_image(path)
         with denied(os, "open", "c/0/0/1"), pytest.raises(OctaneError) as caught:
-            image.read(whole)
+            image.read(WHOLE)
         assert str(caught.value) == (
             f"{path}: chunk 0/c/0/0/1 cannot be read (Permission denied); check your rights, the "
             "disk and the network, and run again (a workflow with -resume)."
@@ -137,7 +139,7 @@ def test_a_chunk_that_was_not_written_is_found_and_nothing_is_left(tmp_path):
         pytest.raises(OctaneError, match=r"1 chunks were not written \(first 0/c/0/0/1"),
         create_image(tmp_path / "a.zarr", [level], "f4") as (writer,),
     ):
-        writer[WHOLE] = np.ones((4, 4, 4), np.float32)
+        writer[(slice(0, 4),) * 3] = np.ones((4, 4, 4), np.float32)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,3 +150,98 @@ def test_an_image_must_be_named_as_one(tmp_path):
         create_image(tmp_path / "out.nii.gz", [level], "f4"),
     ):
         pytest.fail("the block was entered")
+
+
+# One of several channels and time points
+
+SHAPE = (6, 10, 9)
+ALL = tuple(slice(0, n) for n in SHAPE)
+PART = (slice(1, 6), slice(3, 9), slice(4, 5))
+LABELS = ["DAPI", "GFP", "488"]
+
+STORES = {
+    "0.4 .": {"version": "0.4", "chunks": (1, 1, 4, 4, 4)},
+    "0.4 /": {"version": "0.4", "chunk_key_encoding": {"name": "v2", "separator": "/"}},
+    "0.4 uncompressed": {"version": "0.4", "chunks": (2, 2, 4, 4, 4), "compressors": None},
+    "0.5": {"chunks": (1, 1, 6, 5, 5)},
+    "0.5 v2 keys": {"chunk_key_encoding": {"name": "v2", "separator": "."}},
+    "channels together": {"chunks": (2, 3, 4, 4, 4)},
+    "shards": {"chunks": (1, 1, 3, 4, 4), "shards": (1, 2, 6, 8, 8)},
+    "channels together in shards": {"chunks": (1, 2, 3, 4, 4), "shards": (2, 4, 6, 8, 8)},
+    "by zarr": {"chunks": (2, 2, 4, 4, 4), "compressors": GzipCodec()},
+}
+"""Two time points of three channels, by the way that they are stored."""
+
+
+@pytest.fixture
+def several(write_foreign, rng):
+    """Write an image of two time points of three channels; gives its path and its voxels."""
+
+    def write(**options):
+        voxels = rng.random((2, 3, *SHAPE), np.float32)
+        given = {"version": "0.5", "axes": "tczyx", "labels": LABELS, "chunks": (1, 1, 4, 4, 4)}
+        return write_foreign("a.zarr", voxels, **{**given, **options}), voxels
+
+    return write
+
+
+def opened(path, channel=None, timepoint=None, missing="error"):
+    reading = InputParameters(channel=channel, timepoint=timepoint, missing_chunks=missing)
+    return open_volume(path, reading)
+
+
+@pytest.mark.parametrize("options", STORES.values(), ids=STORES)
+def test_each_channel_and_time_point_is_read_however_it_is_stored(several, options):
+    path, voxels = several(**options)
+    for t, c in itertools.product(range(2), range(3)):
+        image = opened(path, str(c), t)
+        assert image.grid.shape == SHAPE
+        assert image.grid.spacing == (10.0, 10.0, 10.0)
+        assert image.missing_chunks() == []
+        np.testing.assert_array_equal(image.read(ALL), voxels[t, c])
+        out = np.empty((5, 6, 1), np.float32)
+        np.testing.assert_array_equal(image.read(PART, out), voxels[t, c][PART])
+
+
+@pytest.mark.parametrize("name", ["0.5", "shards"])
+def test_only_what_is_read_must_be_there(several, name):
+    # It holds voxels of channel 1, in shards of channel 0 as well.
+    chunk = "0/c/1/1/0/0/0" if name == "0.5" else "0/c/1/0/0/0/0"
+    path, voxels = several(**STORES[name])
+    (path / chunk).unlink()
+    for channel, t in (("1", 0), ("2", 1)):
+        assert opened(path, channel, t).missing_chunks() == []
+        np.testing.assert_array_equal(opened(path, channel, t).read(ALL), voxels[t, int(channel)])
+    assert opened(path, "1", 1).missing_chunks() == [chunk]
+    with pytest.raises(OctaneError, match=f"chunk {chunk} is missing"):
+        opened(path, "1", 1).read(ALL)
+    filled = opened(path, "1", 1, missing="fill").read(ALL)
+    assert not filled[:4, :4, :4].any()
+    assert filled[:, 8:, 8:].all()
+
+
+@pytest.mark.parametrize("axes", ["tczyx", "czyx", "tzyx", "qczyx"])
+@pytest.mark.parametrize("reading", [None, InputParameters(), InputParameters(channel="0")])
+def test_axes_of_one_place_are_left_out(write_foreign, voxels, axes, reading):
+    shape = (1, 1, *voxels.shape)[-len(axes) :]
+    path = write_foreign("a.zarr", voxels.reshape(shape), axes=axes)
+    np.testing.assert_array_equal(open_image(path, reading).read(WHOLE), voxels)
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        ("czyx", "300 channels: 0, 1, .* 15 and 284 more; give one"),
+        ("qzyx", "300 qs: .*; write one of them alone"),
+        *((axes, "has the axes") for axes in ("tcyx", "cczyx", "qtczyx", "zyxc")),
+    ],
+)
+def test_other_axes_are_refused(write_foreign, axes, words):
+    path = write_foreign("a.zarr", np.zeros((300, *[1] * (len(axes) - 1)), "u1"), axes=axes)
+    with pytest.raises(OctaneError, match=words):
+        opened(path)
+
+
+def test_a_number_goes_before_a_name_of_digits(several):
+    path, voxels = several(labels=["1", "0", "c"])
+    np.testing.assert_array_equal(opened(path, "0", 0).read(ALL), voxels[0, 0])
