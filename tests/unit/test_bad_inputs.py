@@ -97,18 +97,14 @@ EMPTY = np.zeros(SHAPE)
 CONSTANT = np.repeat([3.0, 5.0], 4)[:, None, None] + EMPTY
 SECTIONS = ("--mode", "per_section", "--section-starts", "0", "4")
 TARGET = ("--resolution", "10")
+FLAT = ("--save-flat-field", "out.zarr/.zattrs")
 TABLES = ("--positions", "table.csv", "--preview", "hard.csv")
 
 CASES = [
     ("n4", plain(unit=None), "in.zarr states no unit", "--input-unit micrometer"),
     ("pyramid", plain("--timepoint", "1"), "in.zarr has no single timepoint '1'", "--timepoint"),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
-    (
-        "resample",
-        broken(b"these are no voxels", *TARGET),
-        "in.zarr: chunk 0/0.1.2 cannot be decoded",
-        "restore it",
-    ),
+    ("resample", broken(b"?", *TARGET), "in.zarr: chunk 0/0.1.2 cannot be decoded", "restore it"),
     (
         "resample",
         broken(None, *TARGET),
@@ -156,22 +152,12 @@ CASES = [
     ("n4", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
     ("n4", existing("a.nii", "--save-bias-field", "out.zarr"), "exists already", "--overwrite"),
     ("pyramid", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
-    (
-        "stitch",
-        existing("a.zarr", "--save-flat-field", "out.zarr/.zattrs"),
-        "out.zarr/.zattrs exists already",
-        "--overwrite",
-    ),
+    ("stitch", existing("a.zarr", *FLAT), "out.zarr/.zattrs exists already", "--overwrite"),
     ("n4", plain("--backend", "gpu"), "--backend", "cpu"),
     ("resample", plain(*TARGET, "--memory", "10kB"), "One block at a time needs", "give --memory"),
     ("resample", called("a", "b.zarr", "--resoluton", "10"), "", "--resolution"),
     ("resample", called("a", "b.zarr", "--resolution", "zero"), "--resolution is 'zero'", ""),
-    (
-        "resample",
-        called("a", "b.zarr", *TARGET, "10"),
-        "is '10 10': give one number, three in the order z y x, or z=4,y=4,x=4.",
-        "",
-    ),
+    ("resample", called("a", "b.zarr", *TARGET, "10"), "is '10 10': give one", "or z=4,y=4,x=4."),
     ("resample", called("a", "b.zarr", "--resolution", "0"), "--resolution is '0'", ""),
     ("resample", called("a", "b.zarr", "c"), "'c'", ""),
     ("resample", called("a"), "DESTINATION", ""),

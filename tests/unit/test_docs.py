@@ -51,7 +51,7 @@ def test_a_table_is_replaced_up_to_the_empty_line_and_follows_its_figures(tmp_pa
     assert filled(made, tmp_path) == made
 
 
-def test_the_agreement_with_itk_is_within_the_bounds_in_every_case():
+def test_figures_are_within_their_bounds_in_every_case():
     record = results("n4", "agreement")
     assert record["bounds"] == {"one_minus_r": 1e-8, "median": 1e-5, "max": 2e-4}
     for case in record["cases"]:
@@ -59,9 +59,7 @@ def test_the_agreement_with_itk_is_within_the_bounds_in_every_case():
         assert nearest == case["iterations"], case["name"]
         for figure, bound in record["bounds"].items():
             assert case[figure] <= bound, (case["name"], figure)
-
-
-def test_memory_is_near_what_was_predicted_and_within_the_limit():
+    # The memory is near what was predicted, and within the limit.
     fitted, resampled = results("n4", "memory")["cases"], results("resample", "memory")["cases"]
     assert max(case["bytes"] for case in fitted) >= 12e9
     assert {16, 64, 144, 400} <= {case["tiles"] for case in resampled}
@@ -69,9 +67,7 @@ def test_memory_is_near_what_was_predicted_and_within_the_limit():
         assert case["peak_bytes"] / case["predicted_bytes"] == pytest.approx(1, abs=0.2)
     limit = results("n4", "memory")["limit_bytes"]
     assert max(case["peak_bytes"] for case in fitted) <= limit
-
-
-def test_resampling_was_exact_and_the_same_from_every_store():
+    # Resampling was exact and the same from every store.
     for case in results("resample", "kernel")["cases"]:
         assert case["methods"]["octane"]["error"] <= 1e-6
     checksums = {}

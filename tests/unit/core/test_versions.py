@@ -10,9 +10,10 @@ from octane import __version__
 from octane.core.versions import versions
 
 
-def test_what_is_not_installed_is_left_out(monkeypatch, tmp_path):
+def test_what_is_not_installed_or_may_not_be_listed_is_left_out(monkeypatch, tmp_path, denied):
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (
+        tmp_path / "locked" / "numpy-2.0.dist-info",
         first / "zarr-3.9.dist-info",
         second / "zarr-2.0.dist-info",
         second / "cupy_cuda12x-14.2.0.dist-info",
@@ -20,23 +21,11 @@ def test_what_is_not_installed_is_left_out(monkeypatch, tmp_path):
         second / "numpy",
     ):
         folder.mkdir(parents=True)
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "gone"), str(first), str(second)])
-    found = dict([*versions().items()][2:])
+    folders = (tmp_path / "gone", tmp_path / "locked", first, second)
+    monkeypatch.setattr(sys, "path", list(map(str, folders)))
+    with denied(os, "scandir", "locked"):
+        found = dict([*versions().items()][2:])
     assert found == {"numba": "0.60", "zarr": "3.9", "cupy-cuda12x": "14.2.0"}
-
-
-def test_a_folder_that_may_not_be_listed_is_passed_over(monkeypatch, tmp_path):
-    locked, scan = str(tmp_path), os.scandir
-
-    def scandir(folder):
-        if folder == locked:
-            raise PermissionError
-        return scan(folder)
-
-    expected = versions()
-    monkeypatch.setattr(sys, "path", [locked, *sys.path])
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert versions() == expected
 
 
 def test_the_version_is_the_projects(project):

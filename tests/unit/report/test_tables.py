@@ -7,12 +7,15 @@ from octane.core.records import Record
 from octane.report.tables import performance, tables
 
 
-def test_the_bound_of_a_step_is_that_of_its_tasks_together():
+def test_the_bound_of_a_step_and_its_waiting_are_those_of_its_tasks_together():
     walls = [{"read": 5.0, "compute": 4.0}, {"compute": 4.0}]
     records = [Record(step="resample", wall_seconds=of) for of in walls]
     records.append(Record(step="resample", device={"backend": "gpu", "device": "A GPU"}))
     found: list[Any] = [performance(some)["bound"] for some in (records, records[:2], records[2:])]
     assert [bound and bound.by for bound in found] == ["GPU", "cores", None]
+    for record, seconds in zip(records, (30.0, 90.0), strict=False):
+        record.figures["gpu"] = {"backend": "gpu", "slot_wait_seconds": seconds}
+    assert performance(records)["waited"] == 120
 
 
 def test_changed_settings_come_first_and_are_marked():
@@ -28,8 +31,3 @@ def test_changed_settings_come_first_and_are_marked():
         assert marks == sorted(marks, reverse=True)
         assert [row["name"] for row in found["n4"] if row["changed"]] == changed
         assert len(marks) == len(record.settings)
-
-
-def test_seconds_of_waiting_for_a_gpu_are_summed():
-    waits = [{"gpu": {"backend": "gpu", "slot_wait_seconds": s}} for s in (30.0, 90.0)]
-    assert performance([Record(step="n4", figures=w) for w in waits])["waited"] == 120

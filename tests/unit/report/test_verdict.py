@@ -120,17 +120,14 @@ def test_displaced_sections_are_named_with_a_remedy(align, third, words):
     assert check.sections == (("Section 3",) if words else ())
 
 
-def alignment(sections, **given):
-    stack = StackFigures(
-        sections=sections, shape=(20, 50, 50), voxel_size=(10.0, 10.0, 10.0), **given
-    )
+def alignment(sections, voxel_size=(10.0, 10.0, 10.0), **given):
+    stack = StackFigures(sections=sections, shape=(20, 50, 50), voxel_size=voxel_size, **given)
     return next(c for c in checks([], {}, stack, None) if c.name == "Section alignment")
 
 
 def test_sections_of_uneven_voxels_are_said_not_to_be_compared():
     sections = [slab(k, shift=None, rotation=None) for k in (1, 2)]
-    stack = StackFigures(sections=sections, shape=(10, 50, 50), voxel_size=(10.0, 10.0, 12.0))
-    check = next(c for c in checks([], {}, stack, None) if c.name == "Section alignment")
+    check = alignment(sections, (10.0, 10.0, 12.0))
     assert check.state == "not checked"
     assert "as high as wide" in check.sentence
 

@@ -173,7 +173,7 @@ def test_every_problem_has_a_line_of_its_own_all_at_once(problems, write_mosaic,
 
 
 def test_every_wrong_parameter_has_a_line_of_its_own(problems, mosaics):
-    wrong = {"resolution": -5, "overlap": 1, "n4_iterations": "many", "input_unit": "furlong"}
+    wrong = {"resolution": -5, "overlap": 1, "n4_iterations": "-1 -1", "input_unit": "furlong"}
     more = {"gpu_slots": 0, "publish_dir_mode": "move", "blur": 1, "stitch_blend": "soft"}
     named = [re.findall(r"--(\w+)", line)[0] for line in problems(mosaics, **wrong, **more)]
     assert sorted(named) == sorted([*wrong, *more])
@@ -336,9 +336,9 @@ def plans(tmp_path, write_json, write_mosaic):
     for number in (1, 2):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", ONES, TILE)
 
-    def run(first, second, beside=(), **parameters):
+    def run(first, second, beside=(), marks=None, **parameters):
         subjects = [
-            {"id": "a", "row": "cohort.csv, line 2", "given": first},
+            {"id": "a", "row": "cohort.csv, line 2", "given": first, "marks": marks or {}},
             {"id": "b", "given": second, "beside": beside},
         ]
         given = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
@@ -374,8 +374,8 @@ def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_p
         plans({"n4_strength": "2"}, {"n4_strength": "2"}, overlap="0")
     assert [line[:2] for line in str(caught.value).splitlines()] == ["a ", "b:"]
     with pytest.raises(OctaneError) as caught:
-        plans({}, {}, overlap=0, resoluton=10)
-    assert str(caught.value) == "Unknown parameter --resoluton; did you mean --resolution?"
+        plans({}, {}, overlap=0, n4_strenght=1)
+    assert str(caught.value) == "Unknown parameter --n4_strenght; did you mean --n4_strength?"
     assert not (tmp_path / "plans.json").exists()
 
 
@@ -383,17 +383,13 @@ def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_p
     ("size", "seconds", "refused"), [(0, 0, False), (1, 0, True), (0, 7, True)]
 )
 def test_a_node_with_other_files_behind_the_path_is_noticed(
-    plans, tmp_path, write_json, size, seconds, refused
+    plans, tmp_path, size, seconds, refused
 ):
     store = tmp_path / "input" / "1" / "brain" / "section_01.ome.zarr"
     state = (store / "zarr.json").stat()
     marks = {store.name: [state.st_size + size, int(state.st_mtime) + seconds]}
-    subjects = [{"id": "a", "marks": marks}]
-    given = {"outdir": str(tmp_path / "results"), "overlap": 0}
-    request = write_json("request.json", {"parameters": given, "subjects": subjects})
-    places = (tmp_path / name for name in ("input", "plans.json", "beside"))
     with pytest.raises(OctaneError, match="other files") if refused else nullcontext():
-        make_plans(request, *places)
+        plans({}, {}, marks=marks, overlap=0)
 
 
 @pytest.mark.parametrize(

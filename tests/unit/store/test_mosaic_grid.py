@@ -73,13 +73,6 @@ def test_a_mosaic_of_others_is_taken_as_it_stands(write_foreign):
     assert (tiling.tile, tiling.tiles) == ((4, 20, 30), [(0, 0)])
 
 
-def test_chunks_that_do_not_span_the_depth_are_refused(write_image):
-    path = write_image("a.zarr", np.zeros((8, 20, 20), np.float32), chunks=(4, 10, 10))
-    with pytest.raises(OctaneError, match="full Z") as caught:
-        MosaicGrid.of(open_image(path))
-    assert str(path) in str(caught.value)
-
-
 @pytest.fixture
 def row(write_mosaic):
     """One row of two tiles."""

@@ -82,13 +82,6 @@ def test_axes_in_capitals_are_the_same(write_foreign):
     np.testing.assert_array_equal(image.read((slice(None),) * 3), VOXELS)
 
 
-def test_no_unit_stops_the_run_and_asks_for_one(change_multiscale):
-    axes = [{"name": name} for name in "zyx"]
-    path = change_multiscale(lambda multiscale: multiscale.update(axes=axes))
-    refused(path, "--input-unit")
-    assert open_image(path, input_unit="millimeter").grid.spacing == (10_000.0,) * 3
-
-
 def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_foreign):
     transforms, common = (scale(1, 2, 3), shift(1, 2, 3)), [scale(2, 2, 2), shift(5, 0, 0)]
     grid = open_image(write_foreign("a.zarr", VOXELS, transforms=transforms, common=common)).grid

@@ -43,18 +43,6 @@ def test_a_voxel_size_that_is_not_the_files_own_is_refused(write_file, write_ima
         open_image(write_image("a.ome.zarr", voxels), reading)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_is_read_in_micrometres_and_in_the_order_z_y_x(write_file, voxels, suffix):
-    volume = open_volume(write_file(f"a{suffix}", voxels))
-    assert volume.grid.shape == (7, 20, 33)
-    assert volume.grid.spacing == pytest.approx((40.0, 30.0, 25.0), rel=1e-6)
-    assert volume.grid.origin == pytest.approx((7250.0, -2000.0, 1500.0))
-    assert volume.dtype == np.float32
-    region = (slice(2, 5), slice(0, 20), slice(7, 9))
-    np.testing.assert_array_equal(volume.read(region), voxels[region])
-    assert volume.attributes == {}
-
-
 FLAT = sitk.GetImageFromArray(np.zeros((4, 5), np.float32))
 COLOURS = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=True)
 
