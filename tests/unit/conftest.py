@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -45,6 +46,15 @@ def denied(monkeypatch):
             yield
 
     return refused
+
+
+@pytest.fixture
+def own_signals():
+    """Leave the handlers of signals as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import runpy
-import signal
 import sys
 from pathlib import Path
 
@@ -185,9 +184,8 @@ def tree():
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(own_signals, monkeypatch, capsys):
     """Run a command in this process; gives its exit code and its one sentence."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def run(name, *arguments):
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
@@ -199,9 +197,7 @@ def call(monkeypatch, capsys):
         assert sentence.startswith("error: ")
         return caught.value.code, sentence
 
-    yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return run
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,6 @@ from octane.pipeline.workers import cores
 
 
 @pytest.fixture
-def own_signals():
-    """Leave the handlers of signals as they were."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
 def launched(own_signals, monkeypatch, capsys):
     """Launch a command that raises; gives the exit code and standard error."""
     monkeypatch.setattr(sys, "argv", ["n4.py"])

@@ -209,9 +209,7 @@ def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
             n4.n4_bias_field_correction(IMAGE, shrink_factor=cast("int", wrong))
         with pytest.raises(OctaneError, match=r"control_points is .*: give one whole number"):
             n4.n4_bias_field_correction(IMAGE, control_points=cast("int", wrong))
-
-
-def test_a_constant_volume_is_refused_also_where_the_mask_leaves_one_value():
+    # A constant one too, also where the mask leaves one value.
     for volume, mask in ((np.full((8, 9, 10), 7.0), None), (np.where(MASK, 7, IMAGE), MASK)):
         with pytest.raises(OctaneError, match="the one value 7 everywhere"):
             n4.n4_bias_field_correction(volume, mask)

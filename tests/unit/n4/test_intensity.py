@@ -48,9 +48,12 @@ def test_groups_with_no_voxel_in_the_mask_and_planes_of_none_stay(tissue):
     assert matched(volume, mask=np.zeros(SHAPE, bool)) is volume
 
 
-def test_equal_intensities_become_their_geometric_mean():
+def test_equal_intensities_become_their_geometric_mean_and_groups_count_by_their_voxels():
     volume = np.repeat(np.array([2, 4, 8], np.float32), 4)[:, None, None] * np.ones(SHAPE, "f4")
     np.testing.assert_allclose(matched(volume), 4, rtol=1e-6)
+    volume, mask = np.ones(SHAPE, "f4"), np.ones(SHAPE, bool)
+    volume[4:8], mask[4:8, :, 10:] = 32, False
+    np.testing.assert_allclose(matched(volume, GROUPS[:2], mask)[:8], 2, rtol=1e-6)
 
 
 def test_a_plane_without_tissue_has_the_gain_of_its_neighbours(tissue):
@@ -80,9 +83,3 @@ def test_what_differs_between_sections_stays(tissue):
     volume = tissue * (depth * steps).astype("f4")[:, None, None]
     gain = z_profile_gain(volume, volume > 0, GROUPS)
     np.testing.assert_allclose(gain * depth, np.exp(-0.15), rtol=0.02)
-
-
-def test_groups_count_by_their_voxels(tissue):
-    volume, mask = np.ones_like(tissue), np.ones(SHAPE, bool)
-    volume[4:8], mask[4:8, :, 10:] = 32, False
-    np.testing.assert_allclose(matched(volume, GROUPS[:2], mask)[:8], 2, rtol=1e-6)

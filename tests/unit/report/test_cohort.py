@@ -33,33 +33,34 @@ def text_of(page):
     return " ".join(re.sub("<[^>]+>", " ", body).replace("&nbsp;", " ").split())
 
 
-def test_every_subject_is_a_row_with_a_link_to_its_report(twin, tmp_path):
-    page = tmp_path / "cohort.html"
-    write_cohort_report([twin("sub 02"), twin("sub-01", missing=1)], page)
+def test_every_subject_is_a_row_with_a_link_to_its_report(twin, tmp_path, write_json):
+    page, bare = tmp_path / "cohort.html", {"sections": 0, "seconds": 1.0}
+    bare = write_json("a_report.json", {"subject": "a", "summary": bare})
+    write_cohort_report([twin("sub 02"), twin("sub-01", missing=1), bare], page)
     html, text = page.read_text(encoding="utf-8"), text_of(page)
     assert re.findall('<th scope="row"><a href="([^"]*)"', html) == [
+        "a/a_report.html",
         "sub%2002/sub%2002_report.html",
         "sub-01/sub-01_report.html",
     ]
-    assert text.startswith("2 subjects")
+    assert text.startswith("3 subjects")
+    # Figures that are not there are dashes.
+    assert "None" not in text
     assert "3 of 4 ▲ 1 missing" in text
     assert "✓ No report gave a warning." in text
 
 
-def test_a_subject_unlike_the_others_is_marked(twin, tmp_path):
+def test_a_subject_unlike_the_others_is_marked_and_its_warning_shown(twin, tmp_path):
     twins = [twin(f"sub-{k}", cv_after=0.1 + 0.001 * k) for k in range(5)]
-    write_cohort_report([*twins, twin("sub-9", cv_after=0.3)], tmp_path / "cohort.html")
+    odd = twin("sub-9", warnings=["<b>odd</b>"], cv_after=0.3)
+    write_cohort_report([*twins, odd], tmp_path / "cohort.html")
     text = text_of(tmp_path / "cohort.html")
     assert text.count("▲ outlier") == 1
     assert "30.0 % → 30.0 % ▲ outlier" in text
     assert "sub-9 variation after N4 above median" in text
-
-
-def test_warnings_are_shown_and_names_are_not_run(twin, tmp_path):
-    write_cohort_report([twin("a", warnings=["<b>odd</b>"]), twin("b")], tmp_path / "cohort.html")
-    html = (tmp_path / "cohort.html").read_text(encoding="utf-8")
-    assert "&lt;b&gt;odd&lt;/b&gt;" in html
-    assert "No report gave a warning" not in html
+    # Its warning is shown, and not run.
+    assert "&lt;b&gt;odd&lt;/b&gt;" in text
+    assert "No report gave a warning" not in text
 
 
 @pytest.mark.parametrize(

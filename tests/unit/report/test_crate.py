@@ -119,13 +119,11 @@ def test_tasks_in_a_container_name_its_image(image, kind):
 
 
 def test_a_setting_and_a_fact_of_one_name_and_value_are_two(entities):
-    record = RECORDS[0][1].model_copy(update={"settings": {"backend": "gpu"}})
-    found = entities_of([("n4", record)])
+    own = RECORDS[0][1].model_copy(update={"settings": {"backend": "gpu"}})
+    found = entities_of([("n4", own)])
     assert "exampleOfWork" in found["#value-backend-gpu"]
     assert found["#usage-backend-gpu"]["propertyID"] == "backend"
-
-
-def test_settings_that_differ_in_a_sign_alone_are_two():
+    # So are settings that differ in a sign alone.
     masks = ["/a/b c.tif", "/a/b_c.tif", "/a/b%20c.tif"]
     found = entities_of([(f"n4_{m}", record("n4", 0, "a.zarr", mask=m)) for m in masks])
     assert [e["value"] for e in of(found, "PropertyValue") if e["name"] == "n4_mask"] == masks

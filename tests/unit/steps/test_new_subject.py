@@ -49,7 +49,7 @@ def settings(source, **given):
     return settings_of("sub", source, *survey(source, wishes), wishes)
 
 
-def test_what_the_data_do_not_tell_is_asked_for(data):
+def test_what_the_data_do_not_tell_is_asked_for(data, write_mosaic):
     found = settings(data)
     names = ("overlap", "section_thickness", "allow_missing_sections")
     assert not any(found[name].stated for name in names)
@@ -58,9 +58,7 @@ def test_what_the_data_do_not_tell_is_asked_for(data):
     assert found["allow_missing_sections"].value == 1
     assert "14 micrometre" in found["section_thickness"].found[0]
     assert (found["resolution"].value, found["resolution"].stated) == (10, True)
-
-
-def test_every_missing_section_is_named_up_to_some(data, write_mosaic):
+    # Every missing section is named, up to some.
     for last, words in ((6, "section 2, 4, 5. As"), (40, ", 18, 19 and 20 more. As")):
         write_mosaic(f"data/section_{last:02d}.ome.zarr", VOXELS, TILE, (3.5, 4.0, 4.0))
         assert words in settings(data)["allow_missing_sections"].found[0]

@@ -112,9 +112,7 @@ def test_what_is_switched_off_is_not_counted(mosaics, steps, write_image, rng):
     assert list(made) == ["PYRAMID"]
     assert made["PYRAMID"].linked == 0
     assert made["PYRAMID"].voxels >= 20 * 30 * 40 * 4
-
-
-def test_other_codecs_or_grids_are_not_linked(mosaics, steps):
+    # Nor are other codecs or grids linked.
     for other in ({"pyramid_codec": "none"}, {"pyramid_resolutions": "20 40"}):
         assert steps(mosaics, "mosaic", resolution=10, **other)["PYRAMID"].linked == 0
 
@@ -162,6 +160,10 @@ def test_links_are_counted_where_they_are_copied(disks):
     assert made == "a will write 32 MB to 80 MB in the work folder."
     assert "14 MB to 35 MB in the output" in check(work, outdir, publish_dir_mode="copy")[0]
     assert "40 MB to 100 MB in the work folder" in check(work, outdir, scratch_dir=True)[0]
+    # Hard links lead to the same file system alone.
+    with pytest.raises(OctaneError, match=r"link: no hard link can lead from .*/o to the work"):
+        check(work, outdir, publish_dir_mode="link")
+    check(work, work / "out", publish_dir_mode="link")
 
 
 def test_what_is_on_one_file_system_is_added_up(disks):
@@ -180,6 +182,10 @@ def test_what_is_on_one_file_system_is_added_up(disks):
     assert check(disk, outdir, publish_dir_mode="copy", check_space=False)[1:] == [
         f"Warning: {line}"
     ]
+    # Each file system that is too small has a line.
+    with pytest.raises(OctaneError) as caught:
+        check(disks("small", 10), disks("o", 10), publish_dir_mode="copy")
+    assert len(str(caught.value).splitlines()) == 2
 
 
 @pytest.mark.parametrize("free", [32_000_000, 79_999_999])
@@ -189,22 +195,9 @@ def test_what_fits_only_with_compression_is_a_warning(disks, free):
     assert "give Nextflow a -work-dir with more space" in warning
 
 
-def test_each_file_system_that_is_too_small_has_a_line(disks):
-    with pytest.raises(OctaneError) as caught:
-        check(disks("w", 10), disks("o", 10), publish_dir_mode="copy")
-    assert len(str(caught.value).splitlines()) == 2
-
-
 @pytest.mark.parametrize(
     ("size", "text"),
     [(0, "0 kB"), (999, "0.999 kB"), (1000, "1 kB"), (8_123_456, "8.12 MB"), (5e12, "5 TB")],
 )
 def test_sizes_are_spelled_as_people_do(size, text):
     assert format_bytes(size) == text
-
-
-def test_hard_links_lead_to_the_same_file_system_alone(disks):
-    work, outdir = disks("w", 10**9), disks("o", 10**9)
-    with pytest.raises(OctaneError, match=r"link: no hard link can lead from .*/o to the work"):
-        check(work, outdir, publish_dir_mode="link")
-    check(work, work / "out", publish_dir_mode="link")

@@ -220,7 +220,7 @@ def test_only_what_is_read_must_be_there(several, name):
     assert filled[:, 8:, 8:].all()
 
 
-@pytest.mark.parametrize("axes", ["tczyx", "czyx", "tzyx", "qczyx"])
+@pytest.mark.parametrize("axes", ["tczyx", "TCZYX", "czyx", "tzyx", "qczyx"])
 @pytest.mark.parametrize("reading", [None, InputParameters(), InputParameters(channel="0")])
 def test_axes_of_one_place_are_left_out(write_foreign, voxels, axes, reading):
     shape = (1, 1, *voxels.shape)[-len(axes) :]

@@ -69,17 +69,10 @@ def test_a_unit_in_another_spelling_means_the_same(write_foreign, unit, micromet
 def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multiscale):
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
     assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
-
-
-def test_a_scale_without_a_unit_beside_others_is_not_trusted(change_multiscale):
+    # A scale without a unit beside others is not trusted.
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].pop("unit"))
     with pytest.raises(OctaneError, match="none for z, whose scale may be no size"):
         open_image(path, input_unit="micrometer")
-
-
-def test_axes_in_capitals_are_the_same(write_foreign):
-    image = open_image(write_foreign("a.zarr", VOXELS[None, None], axes="TCZYX"))
-    np.testing.assert_array_equal(image.read((slice(None),) * 3), VOXELS)
 
 
 def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_foreign):

@@ -22,9 +22,11 @@ from octane.store.sections import (
 )
 
 
-@pytest.mark.parametrize("attributes", [{}, {"sections": []}])
-def test_a_volume_without_boundaries_is_one_section(attributes):
-    assert read_sections(attributes, 7) == [Section("volume", 1, 0, 7)]
+def test_boundaries_follow_the_planes_and_a_volume_without_any_is_one_section():
+    stack = [Section("a", 1, 0, 15), Section("b", 2, 15, 30), Section("c", 3, 30, 44)]
+    assert [(s.start, s.stop) for s in rescaled(stack, 2.5, 18)] == [(0, 6), (6, 12), (12, 18)]
+    for attributes in ({}, {"sections": []}):
+        assert read_sections(attributes, 7) == [Section("volume", 1, 0, 7)]
 
 
 @given(
@@ -97,8 +99,3 @@ def test_others_are_refused_by_name(size, dtype, words):
 )
 def test_the_number_of_a_section_is_found_in_its_name(name, number):
     assert section_number(name) == number
-
-
-def test_boundaries_follow_the_planes():
-    stack = [Section("a", 1, 0, 15), Section("b", 2, 15, 30), Section("c", 3, 30, 44)]
-    assert [(s.start, s.stop) for s in rescaled(stack, 2.5, 18)] == [(0, 6), (6, 12), (12, 18)]
