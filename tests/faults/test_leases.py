@@ -1,6 +1,7 @@
 """What other processes and other users do to the leases of GPUs, and to their folder."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lease_storm import SIZE, Span, faults, spans_of
 
 from octane.config.params import LeaseParameters
 from octane.gpu import lease as leases
@@ -23,7 +25,8 @@ pytestmark = pytest.mark.fault
 
 FIRST, SECOND = simulated_uuid(0), simulated_uuid(1)
 OTHER_USER = 65534 if os.getuid() == 0 else os.getuid()
-COMMAND = Path(__file__).resolve().parents[2] / "bin" / "gpu_slot.py"
+PROJECT = Path(__file__).resolve().parents[2]
+COMMAND = PROJECT / "bin" / "gpu_slot.py"
 
 
 @pytest.fixture
@@ -160,3 +163,36 @@ def test_a_stopped_process_keeps_the_folder_locked(folder):
         stopped.kill()
         stopped.wait()
         assert given() == f"{FIRST}.0"
+
+
+@pytest.mark.parametrize("kills", ["100", pytest.param("2000", marks=pytest.mark.soak)])
+def test_kills_leave_nothing_and_give_nothing_twice(kills):
+    # What the storm looks for is found where it is.
+    half = SIZE // 2
+    sound = [Span("GPU-0.0", half, 0, 10), Span("GPU-0.1", half, 5, 20), Span("GPU-0.0", 5, 10, 30)]
+    assert not any(faults(sound).values())
+    for span, fault in (
+        (Span("GPU-0.0", 1, 29, 40), "double_grants"),
+        (Span("GPU-0.2", 1, 15, 16), "over_slots"),
+        (Span("GPU-0.3", half, 6, 7), "over_memory"),
+    ):
+        assert faults([*sound, span])[fault] == 1
+    # The share of one that is killed lasts until just before the kill.
+    log = "granted 5 1 GPU-0.0 30\nreleased 8 1 GPU-0.0 30\ngranted 9 1 GPU-0.1 4\n"
+    spans, holding = spans_of(log, {1: 20})
+    assert [(span.start, span.stop) for span in spans] == [(5, 8), (9, 20)]
+    assert holding == 1
+    done = subprocess.run(
+        [sys.executable, PROJECT / "tests" / "support" / "lease_storm.py", kills, "6", "7"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=500,
+    )
+    counts = json.loads(done.stdout)
+    assert counts["kills_while_holding"] > 0
+    assert counts["grants"] > 50
+    for fault in ("leaks", "double_grants", "over_slots", "over_memory"):
+        assert counts[fault] == 0, counts
+    # Of each of two users: two slots on each of two GPUs, and a place in the queue for each taker.
+    assert counts["files_left"] <= 2 * (2 * 2 + 6)

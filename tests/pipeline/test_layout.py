@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import subprocess
+import sys
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -92,3 +93,17 @@ def test_nothing_is_ignored_silently():
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"errorStrategy\s*=?\s*\{?[^\n]*'ignore'", text), path
         assert not re.search(r"mode:\s*'move'", text), path
+
+
+def test_every_fault_test_has_a_row_and_every_row_a_test():
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "fault", "tests/faults"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    page = PROJECT / "docs" / "reliability.md"
+    named = re.findall(r"\| `(test_\w+)` \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted({*re.findall(r"(?m)::(test_\w+)", collected)})

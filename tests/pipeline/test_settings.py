@@ -1,6 +1,9 @@
-"""Where parameters may be given, and how settings reach tasks. The tasks are stubs."""
+"""Where parameters may be given, and how settings reach tasks, most of which are stubs."""
 
 import re
+import shutil
+
+from runs import voxels
 
 GPU = ("RESAMPLE", "N4")
 """Processes with the label gpu_slot."""
@@ -90,6 +93,26 @@ def test_a_config_of_the_subject_over_which_the_command_line_wins(
         "from-config",
         "work",
     ]
+
+
+def test_the_config_of_a_new_subject_runs_as_it_is_written(
+    succeeding, command, project, phantom, tmp_path
+):
+    name, data = "two (b) é", tmp_path / "it's the data é"
+    shutil.copytree(phantom / "mosaics", data)
+    done = command("new_subject", data, "--name", name, cwd=tmp_path, code=project)
+    assert done.returncode == 0, done.stderr
+    assert f"nextflow run {project}/main.nf -c " in done.stdout.splitlines()[-1]
+    run = succeeding(
+        *(tmp_path, "-c", project / "conf" / "subjects" / f"{name}.config"),
+        *("--skip_n4", "--skip_report", "--skip_pyramid"),
+        outdir=tmp_path / "results",
+        give_outdir=False,
+    )
+    # 70 micrometre a section and voxels of 10, as the data and the suggestion have it.
+    assert voxels(run.outdir / name / f"{name}_stack.ome.zarr").shape[0] == 14
+    assert (run.outdir / "pipeline_info" / "report.html").is_file()
+    assert f"STACK ({name})" in run.tasks("COMPLETED")
 
 
 def test_slurm_gets_the_options_of_every_job_and_a_lost_one_is_tried_again(
