@@ -74,12 +74,6 @@ def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(prob
     assert {"max_memory", "gpu_slots", "save_bias_field", "samplesheet"} <= refused
 
 
-def test_a_misspelt_column_is_named(problems):
-    assert problems("subject,input,overlp\n01,data,0\n") == [
-        "cohort.csv, line 1: Unknown parameter overlp; did you mean overlap?"
-    ]
-
-
 @pytest.mark.parametrize("text", ["", "subject,input\n"])
 def test_a_sheet_without_a_subject_is_refused(problems, text):
     assert problems(text) == ["cohort.csv holds no subject; add a row for each."]

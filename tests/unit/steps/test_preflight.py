@@ -143,15 +143,19 @@ def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_
     assert "for a volume give the workflow --input_kind volume" in line
 
 
-def test_axes_that_are_turned_in_space_are_noted(plan, tmp_path):
+def test_axes_that_are_turned_in_space_are_noted_and_no_voxel_is_read(
+    plan, tmp_path, files_read_once, monkeypatch
+):
+    monkeypatch.setattr(sitk, "ReadImage", lambda *_: pytest.fail("voxels were read"))
     image = sitk.GetImageFromArray(ONES)
-    paths = [tmp_path / "straight.nrrd", tmp_path / "turned.nrrd"]
+    paths = [tmp_path / "straight.nrrd", tmp_path / "turned.mha"]
     for path in paths:
         sitk.WriteImage(image, path)
         image.SetDirection((-1, 0, 0, 0, -1, 0, 0, 0, 1))
     straight, turned = (plan(path)["notes"] for path in paths)
     assert not straight
     assert "give SimpleITK.DICOMOrient(image, 'LPS')" in turned[0]
+    assert files_read_once == []
 
 
 def test_every_problem_has_a_line_of_its_own_all_at_once(problems, write_mosaic, write_foreign):

@@ -148,29 +148,6 @@ def test_a_step_between_tiles_would_be_seen(reconstruct):
     assert errors_of(image, flat, 0.2)[0] > 0.05
 
 
-@pytest.mark.parametrize("table", [True, False])
-def test_the_table_of_positions_makes_good_for_the_stage(reconstruct, table):
-    given = {**PHANTOM, "overlap": 0.2, "position_error": 8.0}
-    image, _, parameters, _ = reconstruct(10.0, table=table, **given)
-    truth = untiled(parameters, image.grid)
-    largest = (np.abs(image.array.opened[:] - truth)[:, 4:-4, 4:-4] / truth.mean()).max()
-    # Measured: 0.05 with the table, which is interpolation alone, and 0.54 without.
-    assert largest < 0.06 if table else largest > 0.3
-
-
-@pytest.mark.parametrize(
-    ("overlap", "shape"),
-    [(None, (35, 35)), (0.5, (30, 30)), ((0.5, 0.1), (30, 38)), (0, (40, 40))],
-)
-def test_an_overlap_given_wins_over_the_metadata(rng, write_mosaic, stitch, overlap, shape):
-    voxels = rng.random((2, 40, 40), np.float32)
-    source = write_mosaic("a.ome.zarr", voxels, (2, 20, 20), pitch=(150.0, 150.0))
-    stitched, image, _ = stitch(source, overlap=overlap)
-    assert image.grid.shape[1:] == shape
-    if overlap == 0:
-        np.testing.assert_allclose(stitched, voxels, rtol=1e-6)
-
-
 @pytest.fixture
 def two_tiles(write_mosaic):
     """100 on the left, 200 on the right, which overlap by 10 of 20 voxels."""
@@ -431,14 +408,6 @@ def test_a_dark_offset_is_taken_away(section, stitch):
     assert after.dtype == np.uint16
     lit = even.mean(axis=0) > 300
     assert differing(after[:, lit], even[:, lit]) < 0.02
-
-
-def test_a_lost_tile_does_no_harm(section, stitch):
-    even, _, _ = stitch(section(lost_tiles=1), "even")
-    after, _, _ = stitch(section(lost_tiles=1, shading=0.3), "after", flat_field="estimate")
-    kept = even.mean(axis=0) > 1
-    assert 0.5 < kept.mean() < 0.97
-    assert differing(after[:, kept], even[:, kept]) < 0.02
 
 
 @pytest.mark.parametrize("settings", [{}, {"refine": True}, {"blend": "none"}])

@@ -143,14 +143,6 @@ def test_the_last_tiles_may_be_cut(seen):
     np.testing.assert_allclose(found.correct(tiles[2, 0]), tiles[2, 0] / found.profile[:60], 1e-5)
 
 
-@pytest.mark.parametrize(("fill", "overlap"), [(0, 0.2), (100, 0)], ids=["blank", "abutting"])
-def test_where_nothing_can_be_compared_there_is_no_flat_field(seen, fill, overlap):
-    tiles, placement = seen(np.ones((TILE, TILE)), overlap=overlap)
-    assert (
-        estimate({tile: np.full_like(own, fill) for tile, own in tiles.items()}, placement) is None
-    )
-
-
 @pytest.mark.parametrize("shape", [(96, 96), (48, 48), (37, 37), (200, 200)])
 def test_a_flat_field_of_another_resolution_is_brought_to_the_tile(shape):
     given = 7 * light(shape[0], 0.3)

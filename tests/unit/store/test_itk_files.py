@@ -22,8 +22,6 @@ REGION = (slice(2, 7), slice(3, 20), slice(5, 30))
 NAMES = ["a.nii", "a.nii.gz", "a.mha", "packed.mha", "a.nrrd", "packed.nrrd"]
 NIFTI_SCALE = 112
 """Where a NIfTI header has slope and intercept."""
-NIFTI_DIM = 40
-"""Where it has the number of axes and their lengths."""
 
 
 @pytest.fixture
@@ -186,37 +184,6 @@ def test_a_header_without_meaning_is_refused(write_file, voxels, name, told):
     path.write_bytes(content)
     with pytest.raises(OctaneError, match="cannot be read as an image"):
         open_file(path)
-
-
-def _sparse(path, planes):
-    """A volume of 1 MB planes of zeros, which take no room on the disk."""
-    sitk.WriteImage(sitk.GetImageFromArray(np.zeros((1, 500, 500), np.float32)), path)
-    content = bytearray(path.read_bytes())
-    if path.suffix == ".nii":
-        struct.pack_into("<4h", content, NIFTI_DIM, 3, 500, 500, planes)
-    else:
-        content = content.replace(b"500 500 1\n", f"500 500 {planes}\n".encode(), 1)
-    path.write_bytes(content)
-    os.truncate(path, len(content) + (planes - 1) * 1_000_000)
-    assert open_file(path).grid.shape == (planes, 500, 500)
-
-
-def test_planning_a_run_takes_no_memory_for_voxels_that_are_not_asked_for(tmp_path, run_python):
-    paths = [tmp_path / name for name in ("a.nii", "a.mha", "a.nrrd")]
-    for path in paths:
-        _sparse(path, 700)
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from octane.core.metrics import peak_memory\n"
-        "from octane.steps.preflight import plan_of\n"
-        "for path in map(Path, sys.argv[2:]):\n"
-        "    plan_of({'outdir': sys.argv[1], 'resolution': 2000}, path, {})\n"
-        "print(peak_memory())\n"
-    )
-    assert int(run_python(code, tmp_path, *paths)) < 600e6
-    for path in paths:
-        path.unlink()
 
 
 def test_a_file_that_cannot_be_read_is_not_called_no_image(write_file, voxels, denied):
