@@ -259,10 +259,11 @@ def test_sections_must_be_alike_by_the_time_they_are_stacked(problems, plan, wri
     assert "section_02.ome.zarr is uint16 and" in line
     assert line.endswith("or resample all to one type (--resample_dtype).")
     plan(source, resolution=25, resample_dtype="float32")
-    write_sections("section_01", folder="sizes")
-    source = write_sections("section_02", folder="sizes", spacing=(12.0, 12.0, 12.0))
+    # Rounding is no other size.
+    for name, size in (("section_01", 10.0), ("section_02", 10.000001), ("section_03", 12.0)):
+        source = write_sections(name, folder="sizes", spacing=(size,) * 3)
     (line,) = problems(source)
-    assert "section_02.ome.zarr has another voxel size than" in line
+    assert "section_03.ome.zarr has another voxel size than" in line
     plan(source, resolution=25)
 
 

@@ -266,7 +266,12 @@ def test_displaced_sections_are_moved_to_where_they_fit(write_sections, stack, a
     clean, image, _ = stack(write_sections([IN_PLACE] * 5), "none")
     expected = inner(clean, image)
     sources = write_sections(moves)
-    before = inner(*stack(sources, "none", name="before")[:2])
+    *own, unmoved = stack(sources, "none", name="before")
+    before = inner(*own)
+    # What is not moved is reported as well.
+    for section, move in zip(unmoved.figures["sections"], moves, strict=True):
+        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=1)
+        assert not section["moved"]
     voxels, image, metrics = stack(sources, align, name="after")
     after = inner(voxels, image)
     wrong = [float(np.abs(found - expected).mean()) for found in (before, after)]
@@ -400,13 +405,6 @@ def test_pixels_that_are_not_square_are_refused_before_any_work(write_sections, 
         stack(sources, "rigid")
     assert not (tmp_path / "out").exists()
     assert stack(sources, "none")[2].figures["sections"][0]["shift"] is None
-
-
-def test_displacements_are_reported_where_nothing_is_moved(write_sections, stack):
-    _, _, metrics = stack(write_sections(MOVES), "none")
-    for section, move in zip(metrics.figures["sections"], MOVES, strict=True):
-        assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=1)
-        assert not section["moved"]
 
 
 def test_a_rotation_is_noted_about_the_middle_of_the_volume(write_sections, stack, monkeypatch):

@@ -10,40 +10,11 @@ from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid, read_positions
 
 
-@pytest.fixture
-def cut_mosaic(write_mosaic):
-    """Three rows and two columns; the last of each is cut."""
-    return write_mosaic(
-        "section_01.ome.zarr",
-        np.zeros((6, 50, 36), np.float32),
-        (6, 20, 24),
-        (10.0, 5.0, 2.0),
-        pitch=(80.0, 40.0),
-    )
-
-
-@pytest.fixture
-def tiling(cut_mosaic):
-    return MosaicGrid.of(open_image(cut_mosaic))
-
-
-def test_more_tiles_than_a_mosaic_has_are_refused_at_once(cut_mosaic):
-    image = open_image(cut_mosaic)
+def test_more_tiles_than_a_mosaic_has_are_refused_at_once(write_mosaic):
+    image = open_image(write_mosaic("a.zarr", np.zeros((6, 50, 36), np.float32), (6, 20, 24)))
     vast = replace(image, grid=replace(image.grid, shape=(6, 10**6, 10**6)))
     with pytest.raises(OctaneError, match="has 2083350000 tiles"):
         MosaicGrid.of(vast)
-
-
-def test_the_tile_of_a_sharded_mosaic_is_the_inner_chunk_and_what_is_noted_is_read_again(
-    tiling, write_image
-):
-    path = write_image(
-        *("b.zarr", np.zeros(tiling.shape, np.float32), tiling.spacing),
-        chunks=tiling.tile,
-        shards=(6, 40, 48),
-        attributes={"mosaic": tiling.attributes()},
-    )
-    assert MosaicGrid.of(open_image(path)) == tiling
 
 
 def test_voxels_that_do_not_divide_a_tile_are_centred_on_it(write_mosaic):
@@ -61,16 +32,12 @@ def test_voxels_that_do_not_divide_a_tile_are_centred_on_it(write_mosaic):
 
 
 def test_a_mosaic_of_others_is_taken_as_it_stands(write_foreign):
-    path = write_foreign("a.zarr", np.zeros((4, 20, 30), np.float32), chunks=(4, 10, 20))
+    # Chunks may be larger than the grid.
+    path = write_foreign("a.zarr", np.zeros((4, 20, 30), np.float32), chunks=(8, 64, 20))
     tiling = MosaicGrid.of(open_image(path))
-    assert tiling.tile == (4, 10, 20)
-    assert tiling.tile_extent == (40.0, 100.0, 200.0)
+    assert (tiling.tile, tiling.tiles, tiling.pitch) == ((4, 20, 20), [(0, 0), (0, 1)], None)
+    assert tiling.tile_extent == (40.0, 200.0, 200.0)
     assert tiling.extent == (40.0, 200.0, 300.0)
-    assert tiling.pitch is None
-    # A chunk larger than the grid is one tile.
-    path = write_foreign("b.zarr", np.zeros((4, 20, 30), np.float32), chunks=(8, 64, 64))
-    tiling = MosaicGrid.of(open_image(path))
-    assert (tiling.tile, tiling.tiles) == ((4, 20, 30), [(0, 0)])
 
 
 @pytest.fixture

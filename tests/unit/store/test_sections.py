@@ -1,7 +1,6 @@
 """Section boundaries in a volume's metadata."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octane.core.errors import OctaneError
-from octane.core.geometry import vector
 from octane.store.image import open_image
 from octane.store.sections import (
     Section,
     gaps,
     number_of,
     read_sections,
-    require_alike,
     rescaled,
     section_number,
 )
@@ -66,20 +63,6 @@ def test_gaps_are_the_numbers_between():
 def test_what_is_noted_counts_before_the_name(write_image, name, noted, number):
     store = write_image(name, np.ones((4, 8, 8), np.float32), attributes=noted)
     assert number_of(open_image(store)) == number
-
-
-@pytest.mark.parametrize(
-    ("size", "dtype", "words"),
-    [
-        (20, "f4", "b has another voxel size than a; resample"),
-        (10, "u2", "b is uint16 and a is float32"),
-    ],
-)
-def test_others_are_refused_by_name(size, dtype, words):
-    first = (Path("a"), vector(10, 10, 10), np.dtype("f4"))
-    require_alike([first, (Path("b"), vector(10, 10, 10.000001), np.dtype("f4"))])
-    with pytest.raises(OctaneError, match=words):
-        require_alike([first, (Path("b"), vector(10, 10, size), np.dtype(dtype))])
 
 
 @pytest.mark.parametrize(
