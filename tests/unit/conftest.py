@@ -200,9 +200,10 @@ def write_file(tmp_path):
 def run_python():
     """Run a program, with octane to import and variables as given; gives what it prints."""
 
-    def run(program, *arguments, check=True, **variables):
+    def run(program, *arguments, check=True, cwd=None, **variables):
         return subprocess.run(
             [sys.executable, "-c", program, *map(str, arguments)],
+            cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(PROJECT / "bin"), **variables},
             stdout=subprocess.PIPE,
             text=True,

@@ -76,6 +76,11 @@ def mesh(shape, spacing=(10.0, 10.0, 10.0), *, section=False, **settings):
         ((1, 123, 123), (10.0, 10.0, 10.0), (1, 2, 2)),
         # Anisotropic: the finer axis carries no finer mesh in micrometres.
         ((20, 400, 400), (100.0, 10.0, 10.0), (1, 4, 4)),
+        # Knots are 25 voxels and half a millimetre apart.
+        ((99,) * 3, (100.0,) * 3, (2, 2, 2)),
+        ((100,) * 3, (100.0,) * 3, (3, 3, 3)),
+        ((199,) * 3, (10.0,) * 3, (2, 2, 2)),
+        ((200,) * 3, (10.0,) * 3, (3, 3, 3)),
     ],
 )
 def test_levels_follow_from_extent_and_voxel_size(shape, spacing, levels):
@@ -124,10 +129,3 @@ def test_factors_are_as_given_or_follow_from_size_and_mesh(
 def test_memory_limits_what_is_kept(most, shape):
     factors = shrink_factors(shape, [COARSE], shape[0], most, None)
     assert math.prod(max(1, n // f) for n, f in zip(shape, factors, strict=True)) <= most
-
-
-@pytest.mark.parametrize(
-    ("n", "s", "levels"), [(99, 100, 2), (100, 100, 3), (199, 10, 2), (200, 10, 3)]
-)
-def test_knots_of_a_derived_mesh_are_25_voxels_and_half_a_millimetre_apart(n, s, levels):
-    assert mesh((n,) * 3, (float(s),) * 3).fitting_levels == (levels,) * 3

@@ -18,7 +18,6 @@ from octane.steps.phantom import (
     bias_field,
     displacements,
     make_phantom,
-    shading,
     speckle,
     stage_errors,
     tissue,
@@ -86,14 +85,6 @@ def test_the_truth_is_tissue_and_bias_on_the_volumes_grid(write_phantom):
     assert 0.48 < logarithm.max() - logarithm.min() <= 0.8
     noted = json.loads((folder / "truth/truth.json").read_text())
     assert PhantomParameters(**noted) == parameters
-
-
-def test_shading_falls_from_the_centre_to_the_corners():
-    y, x = np.array([0.0, 50.0, 100.0]), np.array([0.0, 100.0, 200.0])
-    shade = shading(0.2, (100.0, 200.0), y, x)
-    assert shade[1, 1] == 1
-    np.testing.assert_allclose(shade[[0, 0, 2, 2], [0, 2, 0, 2]], 0.8, rtol=1e-6)
-    np.testing.assert_allclose(shade[0, 1], 0.9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("looks", [1, 4, 16])
@@ -175,8 +166,10 @@ def test_a_dark_offset_stays_where_light_is_lost(write_phantom, tmp_path):
 
 
 def test_the_truth_has_the_flat_field(write_phantom):
-    folder, _ = write_phantom(shading=0.3, edge_fraction=0.0, tiles=(1, 1))
-    even, _ = write_phantom("even", shading=0.0, edge_fraction=0.0, tiles=(1, 1))
+    given = {"edge_fraction": 0.0, "tiles": (1, 1), "tile_shape": (8, 48, 72)}
+    folder, _ = write_phantom(shading=0.3, **given)
+    even, _ = write_phantom("even", shading=0.0, **given)
     flat = np.load(folder / "truth" / "flat_field.npy")
+    np.testing.assert_allclose(flat[[0, 0, -1, -1], [0, -1, 0, -1]], 0.7, atol=0.02)
     seen, lit = (first_section(made).array.opened[:] for made in (folder, even))
     np.testing.assert_allclose(seen, lit * flat, rtol=1e-5)

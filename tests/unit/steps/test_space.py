@@ -164,6 +164,8 @@ def test_links_are_counted_where_they_are_copied(disks):
     with pytest.raises(OctaneError, match=r"link: no hard link can lead from .*/o to the work"):
         check(work, outdir, publish_dir_mode="link")
     check(work, work / "out", publish_dir_mode="link")
+    # Sizes are spelled as people do.
+    assert [format_bytes(size) for size in (0, 999, 5e12)] == ["0 kB", "0.999 kB", "5 TB"]
 
 
 def test_what_is_on_one_file_system_is_added_up(disks):
@@ -193,11 +195,3 @@ def test_what_fits_only_with_compression_is_a_warning(disks, free):
     _, warning = check(disks("w", free), disks("o", 10**9))
     assert warning.startswith("Warning: a may not fit: work (32 MB to 80 MB) take")
     assert "give Nextflow a -work-dir with more space" in warning
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 kB"), (999, "0.999 kB"), (1000, "1 kB"), (8_123_456, "8.12 MB"), (5e12, "5 TB")],
-)
-def test_sizes_are_spelled_as_people_do(size, text):
-    assert format_bytes(size) == text

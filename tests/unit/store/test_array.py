@@ -3,8 +3,6 @@
 import copy
 import itertools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -210,7 +208,7 @@ def test_the_codecs_are_loaded_alone_and_zarr_finds_all(run_python, tmp_path):
     assert found == "False\ngzip"
 
 
-def test_commands_on_octanes_own_stores_do_not_load_zarr(project, tmp_path):
+def test_commands_on_octanes_own_stores_do_not_load_zarr(run_python, project, tmp_path):
     commands = [
         "phantom subject --sections 2 --tiles 2 2 --tile-shape 16 64 64",
         *(
@@ -224,7 +222,6 @@ def test_commands_on_octanes_own_stores_do_not_load_zarr(project, tmp_path):
     ]
     code = f"""
 import runpy, sys
-sys.path.insert(0, "{project}/bin")
 for command in {commands!r}:
     name, *arguments = command.split()
     sys.argv = [name, *arguments]
@@ -234,9 +231,6 @@ for command in {commands!r}:
         assert not error.code, command
     print(command, [m for m in sys.modules if m in ("zarr", "yaozarrs", "asyncio", "fsspec")])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert not done.returncode, done.stderr
-    assert done.stdout.splitlines() == [f"{command} []" for command in commands]
+    found = run_python(code, cwd=tmp_path).splitlines()
+    assert found == [f"{command} []" for command in commands]
     assert (tmp_path / "pyramid.ome.zarr/1/zarr.json").exists()
