@@ -119,11 +119,10 @@ class Subject:
         self,
         *,
         truth: bool = False,
-        after: float = 0.1,
         by_section: bool = False,
         sections: Iterable[int] = (),
     ) -> None:
-        before, kinds = 0.3, ["before", "after", "field"]
+        before, after, kinds = 0.3, 0.1, ["before", "after", "field"]
         figures: dict[str, object] = {
             "most_iterations": [5, 2],
             "levels": [

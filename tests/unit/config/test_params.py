@@ -13,21 +13,16 @@ from octane.config.params import (
     bytes_of,
 )
 
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        *(10, 10.0, "10", "10 10 10", "10,10,10", " 10, 10 ,10 ", "x=10, y=10, z=10"),
-        *([10], [10, 10, 10], (10,), ["10 10 10"], ["10,10", "10"]),
-    ],
-)
-def test_a_length_may_be_written_in_many_ways(given):
-    assert ResampleParameters(resolution=given).resolution == (10.0, 10.0, 10.0)
+TENS = [
+    *(10, 10.0, "10", "10 10 10", "10,10,10", " 10, 10 ,10 ", "x=10, y=10, z=10"),
+    *([10], [10, 10, 10], (10,), ["10 10 10"], ["10,10", "10"]),
+]
 
 
 @pytest.mark.parametrize(
     ("model", "field", "given", "expected"),
     [
+        *((ResampleParameters, "resolution", given, (10.0, 10.0, 10.0)) for given in TENS),
         (ResampleParameters, "resolution", "3.5 4 5", (3.5, 4.0, 5.0)),
         (ResampleParameters, "resolution", ["x=5", "z=3.5,Y=4"], (3.5, 4.0, 5.0)),
         (N4Parameters, "shrink_factor", [1, 2, 3], (1, 2, 3)),

@@ -198,24 +198,6 @@ def test_the_page_opens_with_the_volume_and_tells_what_was_run(whole: Path) -> N
     assert page.text.index("/data/01") == page.text.rindex("/data/01")
 
 
-NUMBERED = {"stack": (2,), "stitch": (1,), "resample": (1,)}
-
-
-@pytest.mark.parametrize("last", ["resample", "stack", "n4", "pyramid", "stitch"])
-def test_the_last_volume_is_shown_whatever_step_made_it(subject: Subject, last: str) -> None:
-    steps = ["stitch"] if last == "stitch" else ["stack", "n4", "pyramid"]
-    subject.resample(1, volume=last == "resample")
-    for step in steps[: steps.index(last) + 1] if last in steps else []:
-        getattr(subject, step)(*NUMBERED.get(step, ()))
-    path = subject.report()
-    page, twin = Page(path), json.loads(path.with_suffix(".json").read_text())
-    shown = [i["alt"] for i in page.of("img") if "of the finished volume" in i["alt"]]
-    planes = ["XY", "XZ", "YZ"] if last != "stitch" else []
-    assert shown == [f"Central {plane} plane of the finished volume" for plane in planes]
-    assert (twin["thumbnail"] is not None) == bool(planes)
-    assert bool(list((path.parent / "previews").glob("volume_*.png"))) == bool(planes)
-
-
 CHECKS = [
     Check("Seams along y", "0.3 %", "at most 5 %", "good"),
     Check("Overlap along x", "0.2", "0.25", "warning", "Give --overlap 0.25,0.2."),
@@ -257,20 +239,36 @@ def test_fields_of_sections_have_a_table_and_no_empty_chart(subject: Subject) ->
     assert "Fitting levels" not in text
 
 
+NUMBERED = {"stack": (2,), "stitch": (1,), "resample": (1,)}
+
+
 @pytest.mark.parametrize(
-    "steps",
-    ["stitch", "stack", "n4", "pyramid", "resample", "stitch n4 pyramid", "resample stack n4"],
+    ("steps", "volume"),
+    [
+        *((steps, False) for steps in ("stitch", "resample", "resample stitch")),
+        *((steps, True) for steps in ("resample", "stack", "n4", "pyramid", "stitch n4 pyramid")),
+        *((steps, True) for steps in ("resample stack n4", "resample stack n4 pyramid")),
+    ],
 )
-def test_steps_may_be_switched_off(subject: Subject, steps: str) -> None:
+def test_steps_may_be_switched_off_and_the_last_volume_is_shown(
+    subject: Subject, steps: str, *, volume: bool
+) -> None:
     given = steps.split()
     for step in given:
-        getattr(subject, step)(*NUMBERED.get(step, ()))
-    text = Page(subject.report()).text
-    assert text.count("– not run") == 5 - len(given)
-    assert all(f"{step.capitalize()} – not run" not in text for step in given)
+        more = {"volume": True} if steps == "resample" and volume else {}
+        getattr(subject, step)(*NUMBERED.get(step, ()), **more)
+    path = subject.report()
+    page, twin = Page(path), json.loads(path.with_suffix(".json").read_text())
+    assert page.text.count("– not run") == 5 - len(given)
+    assert all(f"{step.capitalize()} – not run" not in page.text for step in given)
     # Columns without any figure are left out.
-    assert text.count("Largest seam") == ("stitch" in given)
-    assert "GB/s" not in text
+    assert page.text.count("Largest seam") == ("stitch" in given)
+    assert "GB/s" not in page.text
+    shown = [i["alt"] for i in page.of("img") if "of the finished volume" in i["alt"]]
+    planes = ["XY", "XZ", "YZ"] if volume else []
+    assert shown == [f"Central {plane} plane of the finished volume" for plane in planes]
+    assert (twin["thumbnail"] is not None) == volume
+    assert bool(list((path.parent / "previews").glob("volume_*.png"))) == volume
 
 
 def test_marked_sections_are_marked_everywhere(subject: Subject) -> None:

@@ -341,10 +341,10 @@ def plans(tmp_path, write_json, write_mosaic):
     for number in (1, 2):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", ONES, TILE)
 
-    def run(first, second, beside=(), marks=None, **parameters):
+    def run(first, second, marks=None, **parameters):
         subjects = [
             {"id": "a", "row": "cohort.csv, line 2", "given": first, "marks": marks or {}},
-            {"id": "b", "given": second, "beside": beside},
+            {"id": "b", "given": second},
         ]
         given = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
         request = write_json("request.json", {"parameters": given, "subjects": subjects})
@@ -353,20 +353,6 @@ def plans(tmp_path, write_json, write_mosaic):
         return json.loads((tmp_path / "plans.json").read_text())
 
     return run
-
-
-def test_each_subject_of_a_cohort_has_a_plan_of_its_own(plans, tmp_path):
-    # The only table is the second subject's.
-    rows = "".join(f"1,{r},{c},{r * 100},{c * 100}\n" for r in range(2) for c in range(3))
-    table = tmp_path / "beside" / "1" / "p.csv"
-    table.parent.mkdir(parents=True)
-    table.write_text(f"section,row,column,y,x\n{rows}")
-    found = plans({"overlap": "0"}, {"n4_strength": "0.5"}, beside=["positions"])
-    first, second = (subject["flags"] for subject in found["plans"])
-    assert first["stitch"] == "--backend cpu --overlap 0 0"
-    assert second["stitch"] == "--backend cpu"
-    assert second["n4"] == f"{first['n4']} --strength 0.5"
-    assert found["notes"][0].startswith("2 subjects will write ")
 
 
 def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_path):
