@@ -15,8 +15,8 @@ from octane.core.records import ResolutionFigures
 def test_a_record_holds_what_the_report_needs(monkeypatch, caplog):
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/n4.py", "a", "--strength", "0.5"])
     monkeypatch.setenv("OCTANE_ATTEMPT", "2")
-    own = {"settings": {"strength": 1.0}, "figures": {"cv": 0.5}, "device": {"backend": "gpu"}}
-    metrics = Metrics("n4", **own)
+    metrics = Metrics("n4", settings={"strength": 1.0}, figures={"cv": 0.5})
+    metrics.device = {"backend": "gpu"}
     metrics.timeline.track("main").seconds.update(fit=3.0, read=1.0)
     metrics.note(ResolutionFigures(voxel_size=(1.0, 2.0, 3.0), shape=(1, 2, 3), size=5))
     metrics.warn("Sections 3 are missing.")

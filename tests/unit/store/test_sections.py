@@ -22,8 +22,8 @@ from octane.store.sections import (
 def test_boundaries_follow_the_planes_and_a_volume_without_any_is_one_section():
     stack = [Section("a", 1, 0, 15), Section("b", 2, 15, 30), Section("c", 3, 30, 44)]
     assert [(s.start, s.stop) for s in rescaled(stack, 2.5, 18)] == [(0, 6), (6, 12), (12, 18)]
-    for attributes in ({}, {"sections": []}):
-        assert read_sections(attributes, 7) == [Section("volume", 1, 0, 7)]
+    assert read_sections({}, 7) == read_sections({"sections": []}, 7)
+    assert read_sections({}, 7) == [Section("volume", 1, 0, 7)]
 
 
 @given(
