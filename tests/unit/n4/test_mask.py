@@ -7,26 +7,21 @@ from scipy import ndimage
 
 from octane.n4.mask import otsu_threshold, tissue_mask
 
-
-def ball(shape=(20, 30, 30), radius=0.7, bright=100.0, dark=5.0, noise=2.0):
-    rng = np.random.default_rng(0)
-    axes = np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij")
-    inside = sum(a**2 for a in axes) < radius**2
-    return np.where(inside, bright, dark) + rng.normal(0, noise, shape), inside
+AXES = np.meshgrid(*[np.linspace(-1, 1, n) for n in (20, 30, 30)], indexing="ij")
+BALL = np.where(sum(a**2 for a in AXES) < 0.49, 100.0, 5.0)
+BALL += np.random.default_rng(0).normal(0, 2, BALL.shape)
 
 
 def test_the_threshold_is_that_of_simpleitk():
-    volume, _ = ball()
-    values = volume.astype(np.float32)
+    values = BALL.astype(np.float32)
     expected = sitk.GetArrayFromImage(sitk.OtsuThreshold(sitk.GetImageFromArray(values), 0, 1))
     np.testing.assert_array_equal(values > otsu_threshold(values), expected == 1)
 
 
 def test_each_section_is_masked_as_if_it_were_alone():
-    volume, _ = ball()
-    stack = np.concatenate([volume, 50 * volume[::-1] + 7])
+    stack = np.concatenate([BALL, 50 * BALL[::-1] + 7])
     mask = tissue_mask(stack, [(0, 20), (22, 40)])
-    np.testing.assert_array_equal(mask[:20], tissue_mask(volume, [(0, 20)]))
+    np.testing.assert_array_equal(mask[:20], tissue_mask(BALL, [(0, 20)]))
     assert not mask[20:22].any()  # in no section
 
 
@@ -43,9 +38,8 @@ def test_a_section_is_what_scipy_makes_of_it(rng, shape, sigma):
 
 
 def test_a_constant_section_has_no_tissue_and_a_warning(caplog):
-    volume, _ = ball()
     with caplog.at_level(logging.WARNING):
-        mask = tissue_mask(np.concatenate([volume, np.zeros_like(volume)]), [(0, 20), (20, 40)])
+        mask = tissue_mask(np.concatenate([BALL, np.zeros_like(BALL)]), [(0, 20), (20, 40)])
     assert mask[:20].any()
     assert not mask[20:].any()
     assert "section 1 (planes 20 to 40)" in caplog.text
