@@ -29,7 +29,7 @@ def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
     require_scratch("${NODE_DISK}/own")
     with pytest.raises(OctaneError, match="does not exist"):
         require_scratch("$NODE_DISK/other")
-    # One that only a node has is let pass.
+    # One that only a node has is accepted.
     monkeypatch.setenv("NODE_DISK", "")
     require_scratch("$NODE_DISK/a")
     monkeypatch.delenv("NODE_DISK")

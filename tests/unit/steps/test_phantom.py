@@ -24,7 +24,6 @@ from octane.steps.phantom import (
 )
 from octane.stitch.displacement import Displacement
 from octane.store.image import open_image
-from octane.store.mosaic_grid import MosaicGrid
 
 SECTION = "mosaics/section_01.ome.zarr"
 
@@ -36,18 +35,6 @@ def first_section(folder):
 def positions_of(folder):
     with (folder / "positions.csv").open(newline="") as stream:
         return list(csv.DictReader(stream))
-
-
-def test_a_section_says_what_stitching_and_stacking_need(write_phantom):
-    folder, parameters = write_phantom(sections=2, tiles=(2, 2))
-    image = open_image(folder / "mosaics" / "section_02.ome.zarr")
-    tiling = MosaicGrid.of(image)
-    assert tiling.tile == (8, 48, 48)
-    assert tiling.shape == (8, 48 + 36, 48 + 36)
-    assert tiling.pitch == Subject.of(parameters).pitch == (180.0, 180.0)
-    assert image.attributes["section"] == {"number": 2, "thickness": 60.0}
-    assert image.grid.spacing == (10.0, 5.0, 5.0)
-    assert image.missing_chunks() == []
 
 
 def test_seed_alone_decides_and_neither_shards_nor_workers(tmp_path):
