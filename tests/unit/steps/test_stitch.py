@@ -385,13 +385,19 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
 def test_a_file_that_fits_leaves_nothing(write_mosaic, stitch, rng, tmp_path):
     light = np.outer(np.linspace(0.8, 1.2, 20), np.linspace(1.2, 0.8, 20)).astype(np.float32)
     np.save(tmp_path / "light.npy", light)
-    # One row of tiles, whose overlaps say little of the light along y.
+    # One row of tiles, whose overlaps say nothing of the light along y.
     tissue = rng.gamma(2, 300, (2, 20, 50))
     voxels = np.concatenate([tissue[..., k : k + 20] * light for k in (0, 15, 30)], axis=2)
     source = write_mosaic("section_01.ome.zarr", voxels.astype(np.float32), (2, 20, 20))
     _, _, made = stitch(source, overlap=0.25, flat_field=str(tmp_path / "light.npy"))
     assert made.figures["shading_before"] > 0.1
     assert made.figures["shading_after"] < 1e-5
+    assert "remarks" not in made.figures
+    for axis, other, turned in (("x", "y", voxels), ("y", "x", voxels.swapaxes(1, 2))):
+        source = write_mosaic(f"{axis}.ome.zarr", turned.astype(np.float32), (2, 20, 20))
+        _, _, made = stitch(source, overlap=0.25, flat_field="estimate")
+        (remark,) = made.figures["remarks"]
+        assert f"overlap along {axis} alone, and shading along {other} stays" in remark
 
 
 def test_even_tiles_change_by_less_than_noise(section, stitch):
