@@ -1,10 +1,11 @@
-"""Samplesheet of a cohort: one row for each subject, as CSV or YAML.
+"""Samplesheet of a cohort: one row for each subject, as CSV or YAML; and other tables in CSV.
 
 Every cell stays the text that was written, so that a subject 01 stays "01".
 """
 
 import csv
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,10 +45,23 @@ def read_samplesheet(path: Path, name: str) -> Sheet:
         raise OctaneError(
             f"{name} is no samplesheet that octane knows; save it as .csv, .tsv or .yaml."
         )
+    return _read(path, name, reader)
+
+
+def read_table(path: Path) -> Sheet:
+    """Read a table in CSV whatever its name ends in; an OctaneError names its problems."""
+    sheet = _read(path, str(path), _read_csv)
+    if sheet.problems:
+        raise OctaneError("\n".join(sheet.problems))
+    return sheet
+
+
+def _read(path: Path, name: str, reader: Callable[[str, Sheet], None]) -> Sheet:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise OctaneError(f"{name} cannot be read as text; save it as CSV in UTF-8.") from error
+        reason = getattr(error, "strerror", "it is no text")
+        raise OctaneError(f"{name} cannot be read ({reason}); save it as CSV in UTF-8.") from error
     sheet = Sheet(name)
     reader(text, sheet)
     return sheet

@@ -5,7 +5,6 @@ the full Z; the last row and column may be cut. Resampling changes the voxels an
 their physical extents and their pitch travel in the store's metadata.
 """
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,6 +13,7 @@ from typing import cast
 
 import numpy as np
 
+from octane.config.samplesheet import read_table
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, Vector, vector
 from octane.store.image import Attributes, Image
@@ -128,35 +128,31 @@ class MosaicGrid:
         return {name: list(getattr(self, name)) for name in names}
 
 
-def position_rows(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV table of tile positions; an error where it is none."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", "it is no text, or a quote stands open")
-        raise OctaneError(f"{path} is no table ({reason}); give a CSV file.") from error
-    if not rows or set(COLUMNS) - set(rows[0]):
+def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Lines and cells of a CSV table of tile positions; an error where it is none."""
+    table = read_table(path)
+    if not table.rows or set(COLUMNS) - set(table.columns):
         raise OctaneError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
-    return rows
+    return table.rows
 
 
 def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
     """Tile positions of one section from a CSV table; an error names the line."""
     found: dict[Tile, Position] = {}
-    for line, row in enumerate(position_rows(path), start=2):
+    for line, row in position_rows(path):
         try:
-            if int(row["section"]) == section:
-                place = (float(row["y"]), float(row["x"]))
-                if not np.isfinite(place).all():
+            if float(row["section"]) == section:
+                *numbers, y, x = (float(row[column]) for column in COLUMNS[1:])
+                if not np.isfinite([*numbers, y, x]).all():
                     raise ValueError("a position must be finite")
-                tile = (int(row["row"]), int(row["column"]))
-                if tile in found:
-                    raise ValueError("a tile has one position")
-                found[tile] = place
-        except (TypeError, ValueError) as error:
+                tile = (int(numbers[0]), int(numbers[1]))
+                if tile in found or tile != tuple(numbers):
+                    raise ValueError("a tile has one position, and its row and column are whole")
+                found[tile] = (y, x)
+        except (KeyError, ValueError) as error:
             raise OctaneError(
-                f"{path}, line {line}: no row of numbers, or the second of its tile; correct it."
+                f"{path}, line {line}: no row of numbers with decimal points, or the second of its "
+                "tile; correct it."
             ) from error
     missing = [tile for tile in tiling.tiles if tile not in found]
     if missing:

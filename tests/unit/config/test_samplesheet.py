@@ -57,7 +57,11 @@ def test_a_parameter_in_yaml_knows_its_line(read):
     ("name", "text", "sentence"),
     [
         ("s.json", "[]", "s.json is no samplesheet that octane knows; save it as .csv,"),
-        ("s.csv", b"\xff\xfes\0u\0", "s.csv cannot be read as text; save it as CSV in UTF-8."),
+        (
+            "s.csv",
+            b"\xff\xfes\0u\0",
+            "s.csv cannot be read (it is no text); save it as CSV",
+        ),
         ("s.csv", 'subject,input\n01,"a\n', "s.csv, line 2: this is no row of a CSV table"),
         ("s.csv", 'subject,input\n01,"a" \n', "s.csv, line 2: this is no row of a CSV table"),
         ("s.yaml", "- subject: 01\n  input: [a\n", "s.yaml, line 3: this is no YAML"),
