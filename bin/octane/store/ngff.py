@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, cast
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from octane.core.errors import OctaneError, unreadable
@@ -35,10 +37,10 @@ class Axis(BaseModel):
 
 
 class Transformation(BaseModel):
-    """A scale, a translation, or one of others that are not read."""
+    """A scale, a translation, an identity, or one of others, which are refused."""
 
     type: str
-    scale: list[Positive] | None = None
+    scale: list[FiniteFloat] | None = None
     translation: list[FiniteFloat] | None = None
 
 
@@ -160,7 +162,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
         where = ".".join(map(str, problem["loc"])).removeprefix("attributes.")
         raise OctaneError(
             f"{path} has OME-Zarr metadata that cannot be read ({where}: {problem['msg']}); "
-            "correct it, or write the image again."
+            "correct it, or write the image again as OME-Zarr 0.4 or 0.5."
         ) from error
     described = attributes.ome or attributes
     if not described.multiscales:
@@ -170,24 +172,25 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             "or links to them."
         )
     multiscale = described.multiscales[0]
+    if not multiscale.axes:
+        raise OctaneError(
+            f"{path} lists no axes, as OME-Zarr 0.4 and 0.5 do; write it as one of these."
+        )
     names = [axis.name for axis in multiscale.axes]
     axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in multiscale.axes[:-3]]
     if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
         raise OctaneError(
-            f"{path} has the axes {' '.join(names)[:100] or '(none)'}; octane takes 3-D images of "
+            f"{path} has the axes {' '.join(names)[:100]}; octane takes 3-D images of "
             "the axes z y x, with t and c before them at most: extract one."
         )
     if not multiscale.datasets:
         raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
-    first, common = multiscale.datasets[0], multiscale.coordinateTransformations
-    scale, shift = _vectors(path, first.path, names, first.coordinateTransformations)
-    outer, offset = _vectors(path, first.path, names, common)
-    if scale is None:
-        raise OctaneError(
-            f"{path} states no valid scale (voxel size) for dataset {first.path}; add a scale "
-            "transformation of one positive number for each axis."
-        )
-    outer = outer or (1.0, 1.0, 1.0)
+    first = multiscale.datasets[0]
+    given = [
+        *(first.coordinateTransformations or []),
+        *(multiscale.coordinateTransformations or []),
+    ]
+    scale, shift = _composed(path, first.path, names, given)
     bare = [axis.name for axis in multiscale.axes[-3:] if not axis.unit]
     if 0 < len(bare) < 3:
         raise OctaneError(
@@ -195,9 +198,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             "may be no size (bioformats2raw writes 1): correct scale and unit in its metadata."
         )
     units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes[-3:]]
-    spacing = vector(*(s * o * u for s, o, u in zip(scale, outer, units, strict=True)))
-    moved = zip(shift, outer, offset, units, strict=True)
-    origin = vector(*((t * o + a) * u for t, o, a, u in moved))
+    spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
     least, most = SPACINGS
     if not least <= min(spacing) <= max(spacing) <= most:
         raise OctaneError(
@@ -224,21 +225,30 @@ def read_json(file: Path) -> dict[str, object] | None:
     return content
 
 
-def _vectors(
-    path: Path, dataset: str, axes: list[str], transformations: list[Transformation] | None
-) -> tuple[Vector | None, Vector]:
-    """The first scale, if there is one, and the first translation, both along z, y and x."""
-    found: dict[str, Vector] = {}
-    for t in transformations or []:
-        values = {"scale": t.scale, "translation": t.translation}.get(t.type, [])
-        if values is None or len(values) not in (0, len(axes)):
+def _composed(
+    path: Path, dataset: str, axes: list[str], transformations: list[Transformation]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Scale and translation along z, y and x of one transformation after the other."""
+    scale, shift = np.ones(3), np.zeros(3)
+    if "scale" not in [t.type for t in transformations]:
+        raise OctaneError(
+            f"{path} states no valid scale (voxel size) for dataset {dataset}; add a scale "
+            "transformation of one positive number for each axis."
+        )
+    for t in transformations:
+        if t.type == "identity":
+            continue
+        values = {"scale": t.scale, "translation": t.translation}.get(t.type)
+        if values is None or len(values) != len(axes):
             raise OctaneError(
-                f"{path} has no valid {t.type} for dataset {dataset}; it takes {len(axes)} numbers "
-                f"({' '.join(axes)}): correct it."
+                f"{path} has no valid {t.type} for dataset {dataset}; octane takes scale and "
+                f"translation of {len(axes)} numbers ({' '.join(axes)}): correct it."
             )
-        if values:
-            found.setdefault(t.type, vector(*values[-3:]))
-    return found.get("scale"), found.get("translation", (0.0, 0.0, 0.0))
+        if t.type == "scale":
+            scale, shift = scale * values[-3:], shift * values[-3:]
+        else:
+            shift = shift + values[-3:]
+    return scale, shift
 
 
 def _micrometers(path: Path, stated: str | None, input_unit: str | None) -> float:

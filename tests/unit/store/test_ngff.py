@@ -76,17 +76,32 @@ def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multisc
         open_image(path, input_unit="micrometer")
 
 
-def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_foreign):
-    transforms, common = (scale(1, 2, 3), shift(1, 2, 3)), [scale(2, 2, 2), shift(5, 0, 0)]
+@pytest.mark.parametrize(
+    ("transforms", "common", "spacing", "origin"),
+    [
+        ((scale(1, 2, 3), shift(1, 2, 3)), [scale(2, 2, 2), shift(5, 0, 0)], (2, 4, 6), (7, 4, 6)),
+        ((shift(1, 2, 3), scale(1, 2, 3), scale(2, 2, 2)), None, (2, 4, 6), (2, 8, 18)),
+        ([{"type": "identity"}], [scale(1, 2, 3)], (1, 2, 3), (0, 0, 0)),
+    ],
+)
+def test_transformations_apply_in_their_order_and_those_of_the_whole_last(
+    write_foreign, transforms, common, spacing, origin
+):
     grid = open_image(write_foreign("a.zarr", VOXELS, transforms=transforms, common=common)).grid
-    assert grid.spacing == (2.0, 4.0, 6.0)
-    assert grid.origin == (7.0, 4.0, 6.0)
+    assert (grid.spacing, grid.origin) == (spacing, origin)
+
+
+def test_the_scale_of_time_does_not_matter(write_foreign):
+    given = {"axes": "tczyx", "transforms": [scale(0, -1, 1, 2, 3), shift(0, 0, 4, 5, 6)]}
+    grid = open_image(write_foreign("a.zarr", VOXELS[None, None], **given)).grid
+    assert (grid.spacing, grid.origin) == ((1, 2, 3), (4, 5, 6))
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        *(({"axes": axes}, "axes") for axes in ("yx", "czyx", "xyz", "")),
+        *(({"axes": axes}, "axes") for axes in ("yx", "czyx", "xyz")),
+        ({"axes": ""}, "lists no axes, as OME-Zarr 0.4 and 0.5 do"),
         ({"unit": "parsec"}, "unit 'parsec'"),
         ({"array": None}, "dataset 0"),
         *(
@@ -99,6 +114,8 @@ def test_a_transformation_of_the_whole_applies_after_the_datasets_own(write_fore
                 ([scale(1, 1, 1), shift(1, 2)], "no valid translation"),
                 ([scale(1, 1, 1), shift(nan, 1, 1)], r"translation\.0"),
                 ([scale(1e12, 1, 1)], "which no image has"),
+                ([scale(1, 0, 1)], "which no image has"),
+                ([scale(1, 1, 1), {"type": "affine"}], "no valid affine .*scale and translation"),
                 ([{"type": 5}], "type"),
             )
         ),
