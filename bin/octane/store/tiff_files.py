@@ -42,6 +42,8 @@ WASTE = 8
 """Most voxels that are read for one that is asked for."""
 CLASSIC_BYTES = 4_000_000_000
 """Most voxels of a file with offsets of 32 bits; the rest of 4 GiB is for what describes them."""
+SIGNED = 2**15
+"""Value that ImageJ adds to signed ones of 16 bits."""
 
 Length = tuple[object, object]
 """A number, or None, and its unit."""
@@ -229,6 +231,18 @@ def _refuse(record: logging.LogRecord) -> bool:
 def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
     """The one series of a file; thumbnails and labels, which are single planes, do not count."""
     found = [series for series in file.series if len(series) > 1] or file.series
+    if len(found) > 1 and len({(s.kind, s.axes, s.shape, s.dtype) for s in found}) == 1:
+        first, pages = found[0], [series.keyframe for series in found]
+        # Each plane was written by a call of its own.
+        if first.kind == "shaped" and first.axes == "YX":
+            from tifffile import TiffPageSeries
+
+            found = [TiffPageSeries(pages, (len(pages), *first.shape), first.dtype, "IYX")]
+    if (file.imagej_metadata or {}).get("c0") == -SIGNED:
+        raise OctaneError(
+            f"{path} holds signed values as ImageJ stores them, {SIGNED} too high; make them "
+            "32-bit in ImageJ (Image, Type) and save it again."
+        )
     if len(found) != 1 or (file.is_ome and found[0].kind != "ome"):
         shapes = ", ".join(spelled(series.shape) for series in found)
         raise OctaneError(
@@ -254,7 +268,8 @@ def _planes(
     place = place_of(path, (CHANNEL, TIMEPOINT), [sizes.get(a, 1) for a in "CT"], names, reading)
     taken = {**dict(zip("CT", place, strict=True)), depth[0]: slice(None)}
     numbers = np.arange(math.prod(n for _, n in before)).reshape([n for _, n in before])
-    return numbers[tuple(taken.get(axis, 0) for axis, _ in before)].tolist()
+    # There may be several of one name and of length 1.
+    return numbers[tuple(taken.get(axis, 0) for axis, _ in before)].ravel().tolist()
 
 
 def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[str]]:
@@ -270,7 +285,8 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
     unit = told.get("unit") if file.is_imagej else {2: "in", 3: "cm"}.get(page.resolutionunit)
     # Pixels in a unit; where there is no z, they may be no more than a hint for printers.
     across = [1 / n if 282 in page.tags and n > 0 else None for n in reversed(page.resolution)]
-    return [(told.get("spacing"), unit), *((n, unit) for n in across)], []
+    units = [told.get("zunit", unit), told.get("yunit", unit), unit]
+    return list(zip([told.get("spacing"), *across], units, strict=True)), []
 
 
 def _voxel_size(

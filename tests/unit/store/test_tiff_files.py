@@ -72,6 +72,7 @@ def refused(path, words, **given):
         (imagej(spacing=3, unit="\\u00B5m"), {}, (3, 0.25, 0.5)),
         (imagej(spacing=0.3, unit="cm"), {}, (3000, 2500, 5000)),
         (imagej(spacing=1, unit="inch"), {}, (25400, 6350, 12700)),
+        (imagej(spacing=1, unit="um", yunit="nm", zunit="mm"), {}, (1000, 2.5e-4, 0.5)),
         (imagej(spacing=3), {"input_unit": "millimeter"}, (3000, 250, 500)),
         (DPI, {"voxel_size": GIVEN}, GIVEN),
         (CENTIMETRE, {"voxel_size": GIVEN}, GIVEN),
@@ -99,9 +100,10 @@ def test_the_voxel_size_is_what_the_file_states_or_else_what_is_given(
         (imagej(spacing=3), "z y x: 3.*--input-unit"),
         (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel-size"),
         (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel-size"),
+        (imagej(cf=0, c0=-32768.0, c1=1.0), "signed values .* 32768 too high; make them 32-bit"),
     ],
 )
-def test_a_voxel_size_is_never_guessed(write, options, words):
+def test_neither_a_voxel_size_nor_a_sign_is_guessed(write, options, words):
     refused(write(**options), words)
 
 
@@ -136,6 +138,17 @@ def test_threads_read_parts_of_any_layout(write, voxels, tmp_path, monkeypatch, 
         np.testing.assert_array_equal(part, voxels[REGION])
     # What is decoded has no name.
     assert not list(tmp_path.glob("folder/*"))
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "zlib"}, {"metadata": None}])
+def test_planes_written_one_by_one_and_axes_of_length_1_are_a_stack(
+    write, tmp_path, voxels, options
+):
+    with tifffile.TiffWriter(tmp_path / "b.tif") as file:
+        for plane in voxels:
+            file.write(plane, **options)
+    for path in (tmp_path / "b.tif", write(voxels[None, :, None], **options)):
+        np.testing.assert_array_equal(whole(opened(path, voxel_size=GIVEN)), voxels)
 
 
 @pytest.mark.parametrize(
