@@ -214,4 +214,8 @@ def _told(path: Path) -> Generator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise OctaneError(f"{path} cannot be read as an image; convert or restore it.") from error
+        # ITK says where in its own code, and then why.
+        reason = str(error).rpartition("ERROR: ")[2].partition("\n")[0][:200]
+        raise OctaneError(
+            f"{path} cannot be read as an image ({reason}); convert or restore it."
+        ) from error
