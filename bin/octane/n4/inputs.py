@@ -19,6 +19,8 @@ from octane.store.sections import Section
 from octane.store.volumes import Volume
 
 TISSUE = "tissue"
+NEGATIVE = 0.1
+"""Part of the fitted voxels below 0 that noise does not make; those of images in decibels are."""
 
 
 def read_strided(
@@ -115,7 +117,14 @@ def fit_mask(
         metrics.warn(
             f"{int((mask & ~finite).sum())} voxels of NaN or Inf were left out of the fit."
         )
-    return mask & finite
+    mask &= finite
+    below = np.count_nonzero(mask & (shrunk < 0)) / max(1, np.count_nonzero(mask))
+    if below > NEGATIVE:
+        metrics.warn(
+            f"{100 * below:.0f} % of the voxels that are fitted are below 0, and N4 divides by a "
+            "field: give intensities that are not in decibels, without an offset, or a mask."
+        )
+    return mask
 
 
 def shrunk_sections(plan: Plan, sections: list[Section]) -> list[tuple[int, int]]:

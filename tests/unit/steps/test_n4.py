@@ -263,6 +263,12 @@ def test_an_axis_of_one_voxel_is_warned_of(volume, correct):
     assert any("one voxel along z" in warning for warning in metrics.warnings)
 
 
+@pytest.mark.parametrize(("offset", "warned"), [(0, False), (-200, True)])
+def test_intensities_in_decibels_are_warned_of(write_image, biased, correct, offset, warned):
+    _, metrics = correct(write_image("v.ome.zarr", biased + np.float32(offset)))
+    assert any("in decibels" in warning for warning in metrics.warnings) is warned
+
+
 def test_a_volume_is_kept_in_memory_streamed_or_read_whole(volume, correct, write_file, biased):
     kept, first = correct(volume, "kept.ome.zarr", mask="tissue")
     least = first.figures["predicted_memory_bytes"]
