@@ -260,6 +260,11 @@ def plan_of(
         for v in volumes
         if isinstance(v, FileVolume) and v.is_turned
     ]
+    if kind == "mosaic" and all(v.chunks[a] >= v.grid.shape[a] for v in volumes for a in (1, 2)):
+        notes.append(
+            f"Each mosaic, as {volumes[0].path.name}, is one chunk and so one tile: nothing is "
+            "stitched. If it shows several tiles, write it again with one a chunk."
+        )
     return Plan(subject, kind, items, settings, steps, notes)
 
 

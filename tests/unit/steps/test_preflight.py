@@ -143,6 +143,13 @@ def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_
     assert "for a volume give the workflow --input_kind volume" in line
 
 
+@pytest.mark.parametrize(("chunks", "noted"), [((4, 20, 30), True), ((4, 20, 15), False)])
+def test_mosaics_of_one_chunk_are_noted(plan, write_foreign, chunks, noted):
+    path = write_foreign("a.zarr", ONES, chunks=chunks)
+    notes = plan(path, overlap=0.1, input_kind="mosaic")["notes"]
+    assert any("one chunk and so one tile" in note for note in notes) is noted
+
+
 def test_axes_that_are_turned_in_space_are_noted_and_no_voxel_is_read(
     plan, tmp_path, files_read_once, monkeypatch
 ):
