@@ -28,7 +28,7 @@ from octane.core.metrics import write_json
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Step, check_space, predict
-from octane.steps.stack import blank_below
+from octane.steps.stack import blank_below, other_distance
 from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
@@ -251,8 +251,10 @@ def plan_of(
     with _noted(problems):
         steps = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
-    is_noted = kind != "volume" and settings.stack.section_thickness is None
-    notes = blank_below([v for v in volumes if isinstance(v, Image)]) if is_noted else []
+    notes: list[str] = []
+    if kind != "volume" and settings.stack.section_thickness is None:
+        images = [v for v in volumes if isinstance(v, Image)]
+        notes += blank_below(images) + other_distance(images)
     notes += [
         f"{v.path.name} has axes that are turned in its space, and OME-Zarr keeps no directions: "
         "the results have its voxels in their order, and other positions. Where these matter, "

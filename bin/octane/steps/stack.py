@@ -27,6 +27,7 @@ from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips
 from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
+    MOST_SECTIONS,
     Section,
     imaged_plane,
     noted_sections,
@@ -148,6 +149,24 @@ def blank_below(images: list[Image]) -> list[str]:
         f"{name}{more} is {thickness:g} micrometre thick by its metadata and {deep:g} deep: planes "
         "below that will be blank; check it, or give --section_thickness."
         for name, thickness, deep in found[:1]
+    ]
+
+
+def other_distance(images: list[Image]) -> list[str]:
+    """Warning for sections whose translations along z state another distance than is taken."""
+    known = sorted(numbered(images, MOST_SECTIONS).items())
+    (number, first), (last, _) = known[0], known[-1]
+    edges = [image.grid.edge[0] for _, image in known]
+    taken = _thickness(first, StackParameters(), first.grid.extent)
+    stated = abs(edges[-1] - edges[0]) / max(1, last - number)
+    # Those of a focus go up and down.
+    is_steady = sorted(set(edges)) in (edges, edges[::-1]) and len(edges) > 1
+    if not is_steady or abs(stated - taken) <= first.grid.spacing[0] / 2:
+        return []
+    return [
+        f"{first.path.name} and those after it lie {stated:g} micrometre apart by their "
+        f"translations along z, and {taken:g} are taken; give --section_thickness, at most what "
+        "was imaged: octane leaves no gaps between sections."
     ]
 
 

@@ -224,6 +224,24 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
 
 
 @pytest.mark.parametrize(
+    ("edges", "stated"),
+    [((5, 205, 405), 200), ((90, 60, 30), 30), ((0, 40, 80), None), ((5, 205, 180), None)],
+)
+def test_translations_along_z_that_state_another_distance_are_noted(
+    write_image, tmp_path, edges, stated
+):
+    noted = {"kind": "section"}
+    for number, edge in enumerate(edges, start=8):
+        name = f"sections/section_{number}.ome.zarr"
+        write_image(name, ONES, edge=(edge, 0, 0), attributes=noted)
+    given = {"outdir": "results", "subject": "brain"}
+    notes = plan_of(given, tmp_path / "sections", {}).notes
+    words = f"section_8.ome.zarr and those after it lie {stated} micrometre apart .* 40 are taken"
+    assert [bool(re.match(words, note)) for note in notes] == [True] * (stated is not None)
+    assert plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).notes == []
+
+
+@pytest.mark.parametrize(
     "settings", [{"n4_mode": "two_pass"}, {"n4_histogram_matching": "section"}]
 )
 def test_a_volume_without_sections_is_not_corrected_section_by_section(
