@@ -61,7 +61,8 @@ Slice = tuple[str, npt.NDArray, Scale]
 
 def grey_scale(arrays: Iterable[npt.NDArray]) -> Scale:
     """Choose one grey scale for all ``arrays``: their 0.5th to 99.5th percentile."""
-    values = np.concatenate([a[np.isfinite(a)].ravel() for a in arrays])
+    # Floating numbers, as bool has no differences.
+    values = 1.0 * np.concatenate([a[np.isfinite(a)].ravel() for a in arrays])
     low, high = map(float, np.percentile(values, (0.5, 99.5))) if values.size else (0.0, 1.0)
     # A constant picture still needs a range.
     return Scale(low, high if high > low else low + 1.0)

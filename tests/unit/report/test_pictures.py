@@ -42,7 +42,7 @@ def test_rows_run_down_and_columns_to_the_right() -> None:
 
 
 def test_scales_of_nothing_and_of_one_value_are_ranges() -> None:
-    for value in (7.0, np.nan, 0.0):
+    for value in (7.0, np.nan, 0.0, True):
         scale = pictures.grey_scale([np.full((3, 3), value)])
         assert scale.low < scale.high
     assert pictures.field_scale([np.full((3, 3), np.nan)]).low < 1
