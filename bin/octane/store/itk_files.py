@@ -176,10 +176,10 @@ def open_file(path: Path) -> FileVolume:
 def _require_millimeters(path: Path) -> None:
     """Raise where a NRRD states another unit, as Fiji writes microns: ITK does not read it."""
     with path.open("rb") as file:
-        header = b"".join(takewhile(bytes.strip, file)).decode("latin-1").lower()
+        header = b"".join(takewhile(bytes.strip, file)).decode(errors="replace").lower()
     for units in findall(r"^(?:space )?units:(.*)", header, MULTILINE):
         for unit in findall(r'"([^"]*)"', units):
-            if LENGTHS.get(unit, MILLIMETER) != MILLIMETER:
+            if unit and LENGTHS.get(unit) != MILLIMETER:
                 raise OctaneError(
                     f"{path} has voxel sizes in {unit}, and ITK takes NRRD in millimetres; write "
                     "sizes and origin in mm."

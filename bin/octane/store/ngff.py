@@ -168,8 +168,8 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
     if not described.multiscales:
         raise OctaneError(
             f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr, or where images "
-            f"lie in it, as in a plate or what bioformats2raw writes, give one, like {path / '0'}, "
-            "or links to them."
+            "lie in it, as in what bioformats2raw writes or in a plate, give one, like "
+            f"{path / '0'} or {path / 'A/1/0'}, or links to them."
         )
     multiscale = described.multiscales[0]
     if not multiscale.axes:

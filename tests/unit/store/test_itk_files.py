@@ -155,11 +155,12 @@ def test_a_negative_spacing_turns_the_axis_as_itk_does(write_file, voxels):
     assert volume.grid.spacing == pytest.approx((40.0, 30.0, 25.0))
 
 
-def test_sizes_of_a_nrrd_in_another_unit_are_refused(write_file, voxels):
+@pytest.mark.parametrize("unit", ["microns", "µm", "pixel"])
+def test_sizes_of_a_nrrd_in_another_unit_are_refused(write_file, voxels, unit):
     path = write_file("a.nrrd", voxels)
-    stated = b'space units: "microns" "microns" "microns"\nencoding'
+    stated = f'space units: "{unit}" "{unit}" "{unit}"\nencoding'.encode()
     path.write_bytes(path.read_bytes().replace(b"encoding", stated, 1))
-    with pytest.raises(OctaneError, match=r"sizes in microns, .* write sizes and origin in mm"):
+    with pytest.raises(OctaneError, match=rf"sizes in {unit}, .* write sizes and origin in mm"):
         open_file(path)
 
 
