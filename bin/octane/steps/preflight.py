@@ -33,7 +33,7 @@ from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
 from octane.store.image import Image
-from octane.store.itk_files import FORMATS, FileVolume
+from octane.store.itk_files import FORMATS, MILLIMETER, FileVolume
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.sections import numbered, require_alike, sections_of
 from octane.store.volumes import (
@@ -261,6 +261,12 @@ def plan_of(
         "give SimpleITK.DICOMOrient(image, 'LPS')."
         for v in volumes
         if isinstance(v, FileVolume) and v.is_turned
+    ]
+    notes += [
+        f"{v.path.name} has voxels of 1 mm, as a file has that states no size; correct its header "
+        "if they are smaller."
+        for v in volumes
+        if isinstance(v, FileVolume) and set(v.grid.spacing) == {MILLIMETER}
     ]
     if kind == "mosaic" and all(v.chunks[a] >= v.grid.shape[a] for v in volumes for a in (1, 2)):
         notes.append(

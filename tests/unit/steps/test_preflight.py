@@ -150,11 +150,15 @@ def test_mosaics_of_one_chunk_are_noted(plan, write_foreign, chunks, noted):
     assert any("one chunk and so one tile" in note for note in notes) is noted
 
 
-def test_axes_that_are_turned_in_space_are_noted_and_no_voxel_is_read(
+def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(
     plan, tmp_path, files_read_once, monkeypatch
 ):
     monkeypatch.setattr(sitk, "ReadImage", lambda *_: pytest.fail("voxels were read"))
     image = sitk.GetImageFromArray(ONES)
+    sitk.WriteImage(image, tmp_path / "bare.mha")
+    (note,) = plan(tmp_path / "bare.mha")["notes"]
+    assert note.startswith("bare.mha has voxels of 1 mm, as a file has that states no size")
+    image.SetSpacing((0.01, 0.01, 0.01))
     paths = [tmp_path / "straight.nrrd", tmp_path / "turned.mha"]
     for path in paths:
         sitk.WriteImage(image, path)
