@@ -240,7 +240,7 @@ def find_inputs(source: Path) -> list[Path]:
     if not found:
         raise OctaneError(
             f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
-            f"a volume ({', '.join(FORMATS)})."
+            f"a volume in one file ({', '.join(FORMATS)})."
         )
     return found
 
