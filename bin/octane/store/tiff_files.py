@@ -215,7 +215,8 @@ def _opened(path: Path) -> Generator[TiffFile]:
     log = logging.getLogger("tifffile")
     log.addFilter(_refuse)
     try:
-        with _naming_faults(path), TiffFile(path, _multifile=False) as file:
+        # Of Micro-Manager the OME-XML is read, which says of what other files there should be.
+        with _naming_faults(path), TiffFile(path, _multifile=False, is_mmstack=False) as file:
             yield file
     finally:
         log.removeFilter(_refuse)
@@ -243,7 +244,8 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
             f"{path} holds signed values as ImageJ stores them, {SIGNED} too high; make them "
             "32-bit in ImageJ (Image, Type) and save it again."
         )
-    if len(found) != 1 or (file.is_ome and found[0].kind != "ome"):
+    whole = not found[0].is_multifile and (not file.is_ome or found[0].kind == "ome")
+    if len(found) != 1 or not whole:
         shapes = ", ".join(spelled(series.shape) for series in found)
         raise OctaneError(
             f"{path} holds {len(found)} images ({shapes}) or a part of one; octane takes a file "

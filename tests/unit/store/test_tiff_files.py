@@ -1,6 +1,7 @@
 """TIFF volumes: sizes, planes, channels, parts and what is refused; and the OME-TIFF written."""
 
 import os
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from xml.etree import ElementTree
 
@@ -210,6 +211,46 @@ def test_one_of_several_files_is_refused(write, data, words):
     assert 'PlaneCount="5"/>' in xml
     tifffile.tiffcomment(path, xml.replace('PlaneCount="5"/>', data).encode())
     refused(path, words)
+
+
+def with_header(path, header, summary, behind=b""):
+    """Put Micro-Manager's own header in the place of the first page's description, moved behind."""
+    content = bytearray(path.read_bytes())
+    (start,) = struct.unpack_from("<I", content, 4)
+    assert start <= 16
+    moved, end = content[start : start + 200], len(content)
+    struct.pack_into("<9I", content, 4, end, *header(end + 200), 2355492, len(summary))
+    content[40 : 40 + len(summary)] = summary
+    path.write_bytes(content + moved + behind)
+
+
+MICRO_MANAGER = {"extratags": [(51123, 2, 0, "{ }  ", True)]}
+
+
+def test_a_stack_of_micro_manager_is_read(write, voxels):
+    path = write(**ome(**SIZES), **MICRO_MANAGER)
+    places = [number for z in range(5) for number in (0, z, 0, 0, 0)]
+    summary = b'{"MicroManagerVersion": "2", "Frames": 1, "Slices": 5}'
+    index = struct.pack("<27I", 3453623, 5, *places)
+    with_header(path, lambda end: (54773648, end, 0, 0, 0, 0), summary, index)
+    with tifffile.TiffFile(path) as file:
+        assert file.is_mmstack
+    volume = opened(path)
+    assert volume.grid.spacing == (7, 3, 2)
+    np.testing.assert_array_equal(whole(volume), voxels)
+
+
+def test_planes_of_micro_manager_in_another_file_are_not_taken_from_this_one(write, voxels):
+    index = b""
+    for z, name in enumerate(("a.tif", "b.tif")):
+        path = write(voxels[z], name, metadata=None, **MICRO_MANAGER)
+        with_header(path, lambda _: (483729, 3, 0, 0, 0, 0), b"{}")
+        axes, data = b'{"z": %d}' % z, struct.pack("<IiiiiIii", 300, 50, 40, 1, 0, 0, 0, 0)
+        for part in (axes, name.encode()):
+            index += struct.pack("<I", len(part)) + part
+        index += data
+    (path.parent / "NDTiff.index").write_bytes(index)
+    refused(path, r"holds 1 images \(2 x 40 x 50\) or a part of one", voxel_size=GIVEN)
 
 
 LAYOUTS = [
