@@ -42,6 +42,8 @@ WASTE = 8
 """Most voxels that are read for one that is asked for."""
 CLASSIC_BYTES = 4_000_000_000
 """Most voxels of a file with offsets of 32 bits; the rest of 4 GiB is for what describes them."""
+PRINTERS = ("in", "inch", "cm")
+"""Units of a resolution that may be no more than a hint for printers."""
 SIGNED = 2**15
 """Value that ImageJ adds to signed ones of 16 bits."""
 
@@ -296,9 +298,14 @@ def _voxel_size(
 ) -> Vector:
     """Micrometres along z, y and x: those that the file states, else those that are given."""
     given, unit = reading.voxel_size, reading.input_unit
-    known = [n for length in stated if (n := _micrometres(*length, unit)) is not None]
+    found = [_micrometres(*length, unit) for length in stated]
+    known = [n for n in found if n is not None]
+    if given is not None:
+        hints = PRINTERS if len(known) < 3 else ()
+        axes = zip(found, stated, given, strict=True)
+        own = [g if n is None or u in hints else n for n, (_, u), g in axes]
+        require_stated(path, own, reading)
     if len(known) == 3:
-        require_stated(path, known, reading)
         return vector(*known)
     if given is not None:
         return vector(*given)
