@@ -5,8 +5,8 @@ Every cell stays the text that was written, so that a subject 01 stays "01".
 
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -45,26 +45,32 @@ def read_samplesheet(path: Path, name: str) -> Sheet:
         raise OctaneError(
             f"{name} is no samplesheet that octane knows; save it as .csv, .tsv or .yaml."
         )
-    return _read(path, name, reader)
+    sheet = Sheet(name)
+    reader(_text(path, name), sheet)
+    return sheet
 
 
 def read_table(path: Path) -> Sheet:
     """Read a table in CSV whatever its name ends in; an OctaneError names its problems."""
-    sheet = _read(path, str(path), _read_csv)
+    return _table(_text(path, str(path)), str(path))
+
+
+# A run asks for a table of positions once for each of its sections.
+@lru_cache(maxsize=1)
+def _table(text: str, name: str) -> Sheet:
+    sheet = Sheet(name)
+    _read_csv(text, sheet)
     if sheet.problems:
         raise OctaneError("\n".join(sheet.problems))
     return sheet
 
 
-def _read(path: Path, name: str, reader: Callable[[str, Sheet], None]) -> Sheet:
+def _text(path: Path, name: str) -> str:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is no text")
         raise OctaneError(f"{name} cannot be read ({reason}); save it as CSV in UTF-8.") from error
-    sheet = Sheet(name)
-    reader(text, sheet)
-    return sheet
 
 
 def separator_of(text: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from octane.config import samplesheet
 from octane.core.errors import OctaneError
 from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid, read_positions
@@ -63,12 +64,19 @@ def write_table(tmp_path):
     [("", "\n", ","), ("", "\r", ", "), ("\ufeff", "\r\n", ";"), ("", "\r\n", "\t")],
 )
 def test_more_sections_and_columns_in_any_order_are_read(
-    row, write_table, mark, newline, separator
+    row, write_table, monkeypatch, mark, newline, separator
 ):
     rows = [(5, 2, 5, 0, 0, "b"), (-1.5, 1.0, 150, 1.0, 0, "a"), (3, 1, 7, 0, 0, "a"), [""] * 6]
     table = write_table(rows, f"{mark}y,section,x,column,row,note", newline)
     table.write_bytes(table.read_bytes().replace(b",", separator.encode()))
-    assert read_positions(table, 1, row) == {(0, 0): (3.0, 7.0), (0, 1): (-1.5, 150.0)}
+    found = read_positions(table, 1, row)
+    assert found == {(0, 0): (3.0, 7.0), (0, 1): (-1.5, 150.0)}
+    # It is taken apart once for all sections, and again where it has changed.
+    with monkeypatch.context() as patch:
+        patch.delattr(samplesheet, "_read_csv")
+        assert read_positions(table, 1, row) == found
+    table.write_text(table.read_text(encoding="utf-8").replace("150", "160"), encoding="utf-8")
+    assert read_positions(table, 1, row)[0, 1] == (-1.5, 160.0)
 
 
 FIRST = (1, 0, 0, 0, 0)
