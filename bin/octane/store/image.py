@@ -181,7 +181,7 @@ def require_stated(path: Path, spacing: Sequence[float], reading: InputParameter
     if given is not None and not np.allclose(spacing, given, rtol=1e-3):
         raise OctaneError(
             f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel-size says "
-            f"{spelled(given)}; leave it out, or correct the metadata."
+            f"{spelled(given)}; give what it states, or correct its metadata."
         )
 
 

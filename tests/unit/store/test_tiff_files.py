@@ -109,11 +109,13 @@ def test_neither_a_voxel_size_nor_a_sign_is_guessed(write, options, words):
 
 
 def test_a_given_voxel_size_does_not_overrule_the_file(write):
-    refused(write(**ome(**SIZES)), "7 x 3 x 2 um .*0.6; leave it out", voxel_size=GIVEN)
+    refused(write(**ome(**SIZES)), "7 x 3 x 2 um .*0.6; give what it states", voxel_size=GIVEN)
     path = write(**imagej(unit="um"))
     assert opened(path, voxel_size=(2, 0.25, 0.5)).grid.spacing == (2, 0.25, 0.5)
     # In the order x y z.
-    refused(path, "0.5 x 0.25 x 0.5 um .*0.5 x 0.25 x 2; leave it out", voxel_size=(0.5, 0.25, 2))
+    refused(
+        path, "0.5 x 0.25 x 0.5 um .*0.5 x 0.25 x 2; give what it states", voxel_size=(0.5, 0.25, 2)
+    )
 
 
 @pytest.mark.parametrize("decoded", [False, True])
