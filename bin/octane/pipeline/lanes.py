@@ -164,8 +164,8 @@ def run_pipeline(
     spent = {stage: seconds - before[stage] for stage, seconds in _seconds(tracks).items()}
     every = max(sum(spent.values()), 1e-9)
     shares = sorted(((seconds / every, stage) for stage, seconds in spent.items()), reverse=True)
-    told = ", ".join(f"{stage} {part:.0%}" for part, stage in shares if part >= 0.01)
-    logger.info("%s: %d tiles, %d workers, %.1f s: %s", label, len(tiles), len(lanes), wall, told)
+    listed = ", ".join(f"{stage} {part:.0%}" for part, stage in shares if part >= 0.01)
+    logger.info("%s: %d tiles, %d workers, %.1f s: %s", label, len(tiles), len(lanes), wall, listed)
     pipelines = metrics.figures.setdefault("pipeline", {})
     assert isinstance(pipelines, dict)
     pipelines[label] = {

@@ -86,7 +86,7 @@ class FileVolume:
         if name.endswith(".nii") and (stored := self._as_stored()) is not None:
             return stored
         if not name.endswith((".nii", ".nii.gz")):
-            with _told(self.path):
+            with _readable(self.path):
                 self._image = sitk.ReadImage(str(self.path))
             # A view, which is good for as long as the image is kept.
             return sitk.GetArrayViewFromImage(self._image)
@@ -130,7 +130,7 @@ class FileVolume:
         reader.SetFileName(str(self.path))
         reader.SetExtractIndex([r.start for r in reversed(region)])
         reader.SetExtractSize([r.stop - r.start for r in reversed(region)])
-        with _told(self.path):
+        with _readable(self.path):
             image = reader.Execute()
         out[...] = sitk.GetArrayViewFromImage(image)
 
@@ -147,7 +147,7 @@ def open_file(path: Path) -> FileVolume:
         raise unreadable(error) from error
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
-    with _told(path):
+    with _readable(path):
         reader.ReadImageInformation()
     if path.name.lower().endswith(".nrrd"):
         _require_millimeters(path)
@@ -160,7 +160,7 @@ def open_file(path: Path) -> FileVolume:
             f"{path} has {dimension} dimensions and {components} components a voxel; "
             "octane takes one 3-D volume: extract it."
         )
-    with _told(path):
+    with _readable(path):
         frame = _frame(reader, pixel)
     spacing = [s * MILLIMETER for s in reversed(frame.GetSpacing())]
     origin = [o * MILLIMETER for o in reversed(frame.GetOrigin())]
@@ -209,7 +209,7 @@ def _frame(reader: sitk.ImageFileReader, pixel: int) -> sitk.Image:
 
 
 @contextmanager
-def _told(path: Path) -> Generator[None]:
+def _readable(path: Path) -> Generator[None]:
     """Name the file where ITK raises."""
     try:
         yield

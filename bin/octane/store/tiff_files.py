@@ -285,12 +285,12 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
         names = [e.get("Name", "") for e in pixels if e.tag.endswith("}Channel")]
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]
         return [(pixels.get(size), pixels.get(f"{size}Unit", "µm")) for size in sizes], names
-    page, told = series.keyframe, file.imagej_metadata or {}
-    unit = told.get("unit") if file.is_imagej else {2: "in", 3: "cm"}.get(page.resolutionunit)
+    page, stated = series.keyframe, file.imagej_metadata or {}
+    unit = stated.get("unit") if file.is_imagej else {2: "in", 3: "cm"}.get(page.resolutionunit)
     # Pixels in a unit; where there is no z, they may be no more than a hint for printers.
     across = [1 / n if 282 in page.tags and n > 0 else None for n in reversed(page.resolution)]
-    units = [told.get("zunit", unit), told.get("yunit", unit), unit]
-    return list(zip([told.get("spacing"), *across], units, strict=True)), []
+    units = [stated.get("zunit", unit), stated.get("yunit", unit), unit]
+    return list(zip([stated.get("spacing"), *across], units, strict=True)), []
 
 
 def _voxel_size(
