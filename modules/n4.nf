@@ -1,4 +1,4 @@
-include { published ; switched } from '../lib/publishing'
+include { published } from '../lib/publishing'
 
 process N4 {
     tag "${meta.id}"
@@ -22,13 +22,12 @@ process N4 {
     script:
     def args = task.ext.args ?: ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
-    def field = switched('save_bias_field') ? "--save-bias-field '${meta.id}_bias.ome.zarr'" : ''
     def masked = mask ? "--mask ${mask}" : ''
     def known = truth ? "--truth ${truth}" : ''
     // Else the command's own.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
-    ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${field} ${args} \\
+    ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${args} \\
         --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
     versions.py '${task.process}' > versions.yml
     """

@@ -193,7 +193,7 @@ def stepsOf(subject, plan) {
     def once = [plan.kind != 'volume', !switched('skip_n4'), !switched('skip_pyramid')].count { step -> step }
     return ['resample', 'stack', 'pyramid', 'report'].collectEntries { step -> [step, [step == 'report' ? [input: subject.input.toString()] : [:], flags[step]]] } + [
         stitch: [[:], flags.stitch, subject.positions, subject.flat_field],
-        n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask, subject.truth],
+        n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4 + (switched('save_bias_field') ? " --save-bias-field '${subject.meta.id}_bias.ome.zarr'" : ''), subject.mask, subject.truth],
         records: plan.items.size() * each + once,
     ]
 }

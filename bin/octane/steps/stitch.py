@@ -99,8 +99,8 @@ def given_flat_field(
     shared = (place.before for pair in placement.places.values() for place in pair)
     if chosen == ESTIMATE and max(shared) < LEAST:
         raise OctaneError(
-            f"{image.path}: its tiles do not overlap, and a flat field is estimated from overlaps; "
-            "give --flat-field FILE, or none."
+            f"{image.path}: its tiles overlap by less than {LEAST} pixels, and a flat field is "
+            "estimated from overlaps; give --flat-field FILE, or none."
         )
     if chosen in (ESTIMATE, "none"):
         return None
