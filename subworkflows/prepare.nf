@@ -130,9 +130,7 @@ def subjectOf(meta, input, truth) {
     def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions')), mask: fileOf.call('n4_mask', 'skip_n4', 'tissue'), flat_field: fileOf.call('stitch_flat_field', 'skip_stitch', 'estimate')]
     def lost = []
     def states = files.values().flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
-    if (lost) {
-        error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.")
-    }
+    if (lost) { error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.") }
     return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('positions', 'mask', 'truth', 'flat_field').findAll { _name, file -> file }]
 }
 
@@ -153,25 +151,27 @@ def marksOf(input) {
 }
 
 // A subject's folder belongs to one input, which input.json in it names; one that was moved or corrected is
-// the same. Results of another go first: links into the work directory, whose targets stay.
+// the same. Results of another go first, and each takes the place of what has its name: not of what is read.
 def claimFolder(subject, plan) {
     // Another workflow, which has none of octane's parameters, publishes in its own way.
-    if (params.publish_dir_mode == null) {
-        return [subject, plan]
-    }
+    if (params.publish_dir_mode == null) { return [subject, plan] }
     def made = subject.input.startsWith(workflow.workDir)
     def source = [input: made ? 'made by the run' : subject.input.toRealPath().toString(), fingerprint: made ? '' : subject.states[subject.input]]
     def folder = outputFolder().resolve(subject.meta.id)
+    folder.mkdirs()
     def record = folder.resolve('input.json')
     def earlier = record.exists() && record.size() > 0 ? read(record) : source
-    if (earlier.input != source.input && earlier.fingerprint != source.fingerprint) {
-        if (!switched('overwrite_subject')) {
-            error("${folder} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject.")
-        }
+    def other = earlier.input != source.input && earlier.fingerprint != source.fingerprint
+    def within = { path, place -> path.toRealPath().startsWith(place.toRealPath()) }
+    def lost = (other ? subject.states.keySet() + [workflow.workDir] : [subject.input]).find { path -> within(path, folder) } ?: partsOf(subject.input).find { part -> within(folder, part) }
+    def problem = lost
+        ? "Results go to ${folder} and replace what is there, so that ${lost}, which the run reads, must lie neither in it nor around it; give another --outdir or --subject."
+        : other && !switched('overwrite_subject') ? "${folder} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject." : null
+    if (problem) { error(problem) }
+    if (other) {
         log.warn("${folder} is emptied: it had the results of another input, ${earlier.input}.")
         java.nio.file.Files.walk(folder.toRealPath()).toList().drop(1).reverse().each { path -> java.nio.file.Files.delete(path) }
     }
-    folder.mkdirs()
     record.text = groovy.json.JsonOutput.prettyPrint(groovy.json.JsonOutput.toJson(source)) + '\n'
     return [subject, plan]
 }

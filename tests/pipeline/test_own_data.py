@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from runs import contents
 
 STUB = ("-stub", "--skip_n4", "--skip_pyramid")
 
@@ -45,6 +46,41 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
     assert json.loads((folder / "input.json").read_text())["input"] == f"{brains}/second/mosaics"
     # What the links led to is the cache of the first run.
     assert made.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("outdir", "given"),
+    [
+        pytest.param(".", ("--input", "mosaics"), id="the-folder-itself"),
+        pytest.param(
+            "mosaics/section_01.ome.zarr/out",
+            ("--input", "mosaics/section_01.ome.zarr"),
+            id="around-it",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            ".",
+            (
+                *("--input", "mosaics", "--subject", "other", "--overwrite_subject", "true"),
+                *("--positions", "other/positions.csv"),
+            ),
+            id="emptied",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_results_take_the_place_of_nothing_that_is_read(nextflow, phantom, tmp_path, outdir, given):
+    shutil.copytree(phantom / "mosaics", tmp_path / "mosaics")
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy2(phantom / "positions.csv", other)
+    (other / "input.json").write_text('{"input": "/another", "fingerprint": ""}', encoding="utf-8")
+    run = nextflow(tmp_path, *STUB, *given, outdir=tmp_path / outdir)
+    assert run.code == 1
+    assert "which the run reads, must lie neither in it nor around it" in run.output
+    assert run.processes("COMPLETED") == {"PREFLIGHT"}
+    assert (other / "positions.csv").exists()
+    assert contents(phantom / "mosaics").items() <= contents(tmp_path / "mosaics").items()
 
 
 @pytest.mark.soak
