@@ -13,10 +13,10 @@ def complete(results, lock) {
 def succeeded(results) {
     def outdir = outputFolder()
     def found = results.collect { meta, file -> outdir.resolve(meta.id).resolve(file.name) }
+    if (!found) { return log.info('Nothing was made.') }
     log.info("Results:\n${(found.size() > 20 ? found*.parent.unique() : found).sort().collect { path -> "  ${path}" }.join('\n')}")
-    if (params.publish_dir_mode in ['symlink', 'rellink']) {
-        log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${workflow.projectDir}/bin/materialize.py '${outdir}'")
-    }
+    def shown = { path -> "'${path.toString().replace("'", "'\\''")}'" }
+    if (params.publish_dir_mode in ['symlink', 'rellink']) { log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${shown.call(workflow.projectDir.resolve('bin/materialize.py'))} ${shown.call(outdir)}") }
     found*.parent.unique().sort().each { folder ->
         // The verdict of the report; without a report, what STACK warns of.
         def records = ["${folder.name}_report.json", 'metrics/stack_metrics.json'].collect { name -> folder.resolve(name) }

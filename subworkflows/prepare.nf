@@ -163,7 +163,7 @@ def claimFolder(subject, plan) {
     def earlier = record.exists() && record.size() > 0 ? read(record) : source
     def other = earlier.input != source.input && earlier.fingerprint != source.fingerprint
     def within = { path, place -> path.toRealPath().startsWith(place.toRealPath()) }
-    def lost = (other ? subject.states.keySet() + [workflow.workDir] : [subject.input]).find { path -> within(path, folder) } ?: partsOf(subject.input).find { part -> within(folder, part) }
+    def lost = (other ? subject.states.keySet() + [workflow.workDir] : [subject.input]).find { path -> within.call(path, folder) } ?: partsOf(subject.input).find { part -> within.call(folder, part) }
     def problem = lost
         ? "Results go to ${folder} and replace what is there, so that ${lost}, which the run reads, must lie neither in it nor around it; give another --outdir or --subject."
         : other && !switched('overwrite_subject') ? "${folder} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject." : null

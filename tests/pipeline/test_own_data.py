@@ -1,6 +1,7 @@
 """Results of two inputs never mix."""
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -93,12 +94,17 @@ def test_a_subject_that_was_moved_or_corrected_is_the_same(succeeding, brains, t
 
 
 @pytest.mark.soak
-def test_results_of_an_earlier_run_are_not_listed(succeeding, phantom, tmp_path):
+def test_results_of_an_earlier_run_are_not_listed(succeeding, project, phantom, tmp_path):
     given = ("-stub", "--input", phantom / "mosaics")
-    listed = succeeding(tmp_path, *given).output.split("Results:\n")[1]
+    outdir = tmp_path / "brain's"
+    listed = succeeding(tmp_path, *given, outdir=outdir).output.split("Results:\n")[1]
     assert "/mosaics.ome.zarr\n" in listed
     assert "/mosaics_report.html\n" in listed
-    second = succeeding(tmp_path, *given, "--skip_pyramid", "--skip_report")
+    # The command below can be pasted into a shell.
+    words = shlex.split(listed.split("real files:\n")[1].splitlines()[0])
+    assert words == [f"{project}/bin/materialize.py", str(outdir)]
+    second = succeeding(tmp_path, *given, "--skip_pyramid", "--skip_report", outdir=outdir)
     listed = second.output.split("Results:\n")[1].split("They are links")[0].split()
     assert listed == [f"{second.outdir}/mosaics/mosaics_n4.ome.zarr"]
     assert (second.outdir / "mosaics" / "mosaics.ome.zarr").exists()
+    assert "Results:" not in succeeding(tmp_path, *given, "-preview", outdir=outdir).output
