@@ -43,11 +43,11 @@ def failed() {
         def place = report.find(/Work dir:\s+(\S.*)/) { found -> found[1] }
         log.info("${name} failed in ${place}\n  What is done is kept: once the cause is gone, run again with -resume.")
     }
-    def unwritten = message =~ /FileSystemException: .* -> (.*): (.*)/
+    def unwritten = message =~ /(?:FileSystem|AccessDenied)Exception: (?:.* -> )?([^:\n]+)(?:: (.*))?/
     def cause = message.contains('error: ')
         ? message.split('error: ', 2)[1]
         : unwritten
-        ? "${unwritten[0][1]} could not be written (${unwritten[0][2].uncapitalize()}), so that the results in ${params.outdir} are not whole; give it space and rights, and run again with -resume, or choose another --outdir."
+        ? "${unwritten[0][1]} could not be written (${(unwritten[0][2] ?: 'Permission denied').uncapitalize()}), so that the results in ${params.outdir} are not whole; give it space and rights, and run again with -resume, or choose another --outdir or --publish_dir_mode."
         : java.nio.file.Files.getFileStore(workflow.workDir).usableSpace < 1000000
         ? "there is no space left in the work directory ${workflow.workDir}; make some and run again with -resume, or choose another with -work-dir."
         : name && endOf(workflow.exitStatus) ? "${name} ${endOf(workflow.exitStatus)}." : null
@@ -59,9 +59,7 @@ def lockOutdir() {
     def folder = outputFolder().resolve('pipeline_info')
     folder.mkdirs()
     def closed = [workflow.workDir, folder].find { path -> !java.nio.file.Files.isWritable(path) }
-    if (closed) {
-        error("${closed} cannot be written; give it space and rights, or choose another ${closed == folder ? '--outdir' : '-work-dir'}.")
-    }
+    if (closed) { error("${closed} cannot be written; give it space and rights, or choose another ${closed == folder ? '--outdir' : '-work-dir'}.") }
     // Opened once: this program would give the lock up with the closing of a second opening.
     def stream = new RandomAccessFile(folder.resolve('.lock').toFile(), 'rw')
     def taken = false
@@ -71,9 +69,7 @@ def lockOutdir() {
     catch (IOException problem) {
         log.warn("${folder} is on a file system without locks (${problem.message}): a second run into this --outdir would not be noticed.")
     }
-    if (taken) {
-        error("${folder.parent} is being written by ${stream.readLine() ?: 'another run'}; wait for its end, or give another --outdir.")
-    }
+    if (taken) { error("${folder.parent} is being written by ${stream.readLine() ?: 'another run'}; wait for its end, or give another --outdir.") }
     stream.length = 0
     stream.writeBytes("the run ${workflow.runName}, process ${ProcessHandle.current().pid()}, launched in ${workflow.launchDir}")
     return stream

@@ -58,8 +58,8 @@ def checkLaunch() {
     def profiled = workflow.profile.contains('profile_gpu') && !workflow.profile.contains('slurm') && !workflow.containerEngine
     def problem = problemOf(params) ?: profiled && !System.getenv('PATH').tokenize(':').any { folder -> new File(folder, 'nsys').canExecute() }
         ? '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'
-        : !params.outdir || params.outdir instanceof Number
-        ? "--outdir is ${params.outdir ? "the number ${params.outdir}, without the zeros before it" : 'missing'}; give a folder for the results, such as ./01."
+        : !params.outdir || params.outdir instanceof Number || "${params.outdir}".startsWith('~')
+        ? "--outdir is ${params.outdir instanceof Number ? "the number ${params.outdir}, without the zeros before it" : params.outdir ? "${params.outdir}, in which no shell has replaced the ~" : 'missing'}; give a folder for the results, such as ./01."
         : params.samplesheet && (params.input || params.subject || switched('phantom'))
         ? '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'
         : params.input || params.samplesheet || switched('phantom') ? null : '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'
@@ -86,10 +86,7 @@ def problemOf(given) {
 def passed(file) {
     def found = read(file)
     found.notes.each { note -> log.info(note) }
-    if (found.problems) {
-        file.delete()
-        error(found.problems.join('\n'))
-    }
+    if (found.problems && file.delete()) { error(found.problems.join('\n')) }
     return found
 }
 
@@ -129,7 +126,13 @@ def subjectOf(meta, input, truth) {
     def fileOf = { name, skip, word -> optional(switched(skip) || parameterOf(meta, name).toString().toLowerCase() in [word, 'none', 'null', ''] ? null : parameterOf(meta, name)) }
     def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions')), mask: fileOf.call('n4_mask', 'skip_n4', 'tissue'), flat_field: fileOf.call('stitch_flat_field', 'skip_stitch', 'estimate')]
     def lost = []
-    def states = files.values().flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
+    def states = [:]
+    try {
+        states = files.values().flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
+    }
+    catch (Exception problem) {
+        error("${org.codehaus.groovy.runtime.StackTraceUtils.extractRootCause(problem).message} cannot be read; check your rights and the disk.")
+    }
     if (lost) { error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.") }
     return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('positions', 'mask', 'truth', 'flat_field').findAll { _name, file -> file }]
 }
@@ -164,7 +167,8 @@ def claimFolder(subject, plan) {
     def other = earlier.input != source.input && earlier.fingerprint != source.fingerprint
     def within = { path, place -> path.toRealPath().startsWith(place.toRealPath()) }
     def lost = (other ? subject.states.keySet() + [workflow.workDir] : [subject.input]).find { path -> within.call(path, folder) } ?: partsOf(subject.input).find { part -> within.call(folder, part) }
-    def problem = lost
+    def closed = [folder, record, folder.resolve('metrics')].find { path -> path.exists() && !java.nio.file.Files.isWritable(path) }
+    def problem = closed ? "${closed} cannot be written; get rights to it from its owner, or give another --outdir or --subject." : lost
         ? "Results go to ${folder} and replace what is there, so that ${lost}, which the run reads, must lie neither in it nor around it; give another --outdir or --subject."
         : other && !switched('overwrite_subject') ? "${folder} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject." : null
     if (problem) { error(problem) }

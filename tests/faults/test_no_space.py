@@ -65,13 +65,20 @@ def test_the_scratch_folder_fills_up(
 
 @pytest.mark.soak
 @pytest.mark.fault
+@pytest.mark.parametrize(
+    ("mode", "least", "enough"),
+    [
+        ("copy", "size=100k", "size=20m"),
+        pytest.param("symlink", "nr_inodes=9", "nr_inodes=99", marks=pytest.mark.soak),
+    ],
+)
 def test_the_output_is_full_when_results_are_copied_there(
-    nextflow, succeeding, small_disk, volume, undisturbed
+    nextflow, succeeding, small_disk, volume, undisturbed, mode, least, enough
 ):
-    out = small_disk("out", "size=100k")
+    out = small_disk("out", least)
     # All tasks are cached: only the results are copied. PREFLIGHT would refuse so small a disk; one
     # that others fill meanwhile it cannot foresee.
-    arguments = (*volume, "--publish_dir_mode", "copy", "--check_space", "false", "-resume")
+    arguments = (*volume, "--publish_dir_mode", mode, "--check_space", "false", "-resume")
     run = nextflow(undisturbed.folder, *arguments, outdir=out / "results")
     assert run.code != 0
     words = last_words(run.output)
@@ -79,10 +86,11 @@ def test_the_output_is_full_when_results_are_copied_there(
     assert "no space left on device" in words
     assert "-resume" in words
     assert "Results:" not in run.output
-    subprocess.run(["mount", "-o", "remount,size=20m", str(out)], check=True)
+    subprocess.run(["mount", "-o", f"remount,{enough}", str(out)], check=True)
     again = succeeding(undisturbed.folder, *arguments, outdir=out / "results")
     assert {"N4 (tissue)", "PYRAMID (tissue)"} <= set(again.tasks("CACHED"))
-    assert not any(path.is_symlink() for path in (out / "results").rglob("*"))
+    linked = any(path.is_symlink() for path in (out / "results").rglob("*"))
+    assert linked == (mode == "symlink")
     assert checksums(out / "results") == undisturbed.sums
 
 

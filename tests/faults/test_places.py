@@ -35,17 +35,19 @@ def read_only(place):
     "place",
     [
         "output",
+        # Made by another user.
+        pytest.param("out/tissue/metrics", marks=pytest.mark.soak),
         pytest.param("scratch", marks=pytest.mark.soak),
         pytest.param("work", marks=pytest.mark.soak),
     ],
 )
 def test_a_place_is_read_only(nextflow, volume, tmp_path, place):
     folder = tmp_path / place
-    folder.mkdir()
-    option = {"output": "--outdir", "scratch": "--scratch_dir", "work": "-work-dir"}[place]
+    folder.mkdir(parents=True)
+    option = {"scratch": "--scratch_dir", "work": "-work-dir"}.get(place, "--outdir")
     outdir = folder if place == "output" else None
     with read_only(folder):
-        given = () if place == "output" else (option, folder)
+        given = () if option == "--outdir" else (option, folder)
         run = nextflow(tmp_path, *volume, *given, outdir=outdir)
     assert run.code == 1
     words = last_words(run.output)

@@ -1,6 +1,7 @@
 """What cannot work is refused before any work, in words that reach the user."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -19,6 +20,7 @@ LAUNCH = {
         ["-profile", "test", "-params-file", "params.yml"],
         "--subject was read as 1 and not as text, which loses the zeros before a number",
     ),
+    "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell has replaced the ~;"),
     "memory": (["--max_memory", "lots"], "--max_memory is 'lots'; give a size such as '32 GB'."),
     # Nextflow 26.04 reads it before the launch does.
     "gpus": (["--gpu_count", "x"], "--gpu_count is 'x'; give a whole number from 0 to 9999."),
@@ -51,6 +53,31 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     assert sentence.format(studies=studies) in run.output
     # What they find ends the run, and not the task.
     assert run.processes("COMPLETED") <= {"PHANTOM", "PREFLIGHT"}
+
+
+@pytest.mark.soak
+def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, tmp_path):
+    store = tmp_path / "tissue.ome.zarr"
+    shutil.copytree(phantom / "truth" / "tissue.ome.zarr", store)
+    closed = store / "0" / "c"
+    closed.chmod(0)
+    path = environment["PATH"]
+    if os.geteuid() == 0:
+        # Root without the right to read all.
+        words = "exec setpriv --bounding-set -dac_override,-dac_read_search -- nextflow"
+        os.chown(closed, 1, 1)
+        launcher = tmp_path / "bin" / "nextflow"
+        launcher.parent.mkdir()
+        launcher.write_text(f'#!/bin/sh\nPATH="{path}" {words} "$@"\n', encoding="utf-8")
+        launcher.chmod(0o755)
+        path = f"{launcher.parent}{os.pathsep}{path}"
+    try:
+        run = nextflow(tmp_path, *quick, "--input", store, env={"PATH": path})
+    finally:
+        closed.chmod(0o755)
+    assert run.code == 1
+    assert f"{closed} cannot be read; check your rights and the disk." in run.output
+    assert "Exception" not in run.output
 
 
 WORDS = """

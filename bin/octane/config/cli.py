@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
-from pydantic import BaseModel
+try:
+    from pydantic import BaseModel
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"error: {error.name} is missing in {sys.executable}; in octane's folder run `source "
+        "tools/env.sh` first, or choose a container that has it."
+    )
 
 from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError

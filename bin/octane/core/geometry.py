@@ -31,6 +31,11 @@ def spelled(values: Sequence[float]) -> str:
     return " x ".join(str(v) if isinstance(v, int) else f"{v:g}" for v in values)
 
 
+def bounds(region: Region) -> str:
+    """A block as it is shown: ``0:14 128:256 0:60``, first and last voxel + 1 along z, y and x."""
+    return " ".join(f"{part.start}:{part.stop}" for part in region)
+
+
 def vector(z: float, y: float, x: float) -> Vector:
     """Three floats, so that NumPy scalars do not leak into metadata."""
     return float(z), float(y), float(x)

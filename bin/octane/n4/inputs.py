@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
-from octane.core.geometry import Region, blocks
+from octane.core.geometry import Region, blocks, bounds
 from octane.core.metrics import Metrics
 from octane.core.timing import span
 from octane.n4.mask import enlarged, tissue_mask
@@ -82,7 +82,7 @@ def read_strided(
         label=label,
         workers=workers,
         metrics=metrics,
-        describe=lambda r: f"block {r} of {volume.path}",
+        describe=lambda r: f"block {bounds(r)} of {volume.path}",
     )
     return result
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, bytes_of
-from octane.core.geometry import Region, blocks
+from octane.core.geometry import Region, blocks, bounds
 from octane.core.metrics import Metrics
 from octane.gpu.run import Share
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -202,6 +202,6 @@ def stream_resample(
         workers=plan.workers,
         metrics=metrics,
         share=share,
-        describe=lambda region: f"block {region} of {source.path}",
+        describe=lambda region: f"block {bounds(region)} of {source.path}",
         pinned=pinned,
     )

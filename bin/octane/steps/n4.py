@@ -13,7 +13,7 @@ from octane.config.params import ExecutionParameters, InputParameters, LeasePara
 from octane.core.arrays import namespace, output_type, working_type
 from octane.core.errors import OctaneError
 from octane.core.files import bring_to_disk
-from octane.core.geometry import Region, blocks
+from octane.core.geometry import Region, blocks, bounds
 from octane.core.metrics import Metrics
 from octane.core.progress import IterationLog
 from octane.core.records import N4Figures
@@ -366,7 +366,7 @@ def _apply(
             workers=plan.workers,
             metrics=metrics,
             share=share,
-            describe=lambda region: f"block {region} of {volume.path}",
+            describe=lambda region: f"block {bounds(region)} of {volume.path}",
             pinned=run.execution.pinned,
         )
     cuts.note(metrics)

@@ -16,7 +16,7 @@ from octane.config.params import ExecutionParameters, InputParameters, StackPara
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.files import require_free, writing
-from octane.core.geometry import Grid, Region, Vector, blocks, vector
+from octane.core.geometry import Grid, Region, Vector, blocks, bounds, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -519,6 +519,6 @@ def _write(
             label="STACK",
             workers=workers,
             metrics=metrics,
-            describe=lambda region: f"block {region} of {destination}",
+            describe=lambda region: f"block {bounds(region)} of {destination}",
         )
     cuts.note(metrics)

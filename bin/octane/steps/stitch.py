@@ -18,7 +18,7 @@ from octane.config.params import (
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.files import writing
-from octane.core.geometry import Region, blocks
+from octane.core.geometry import Region, blocks, bounds
 from octane.core.metrics import Metrics
 from octane.core.records import (
     MisplacedFigures,
@@ -341,7 +341,7 @@ class Section:
                 label="STITCH",
                 workers=self.workers,
                 metrics=self.metrics,
-                describe=lambda region: f"block {region} of {image.path}",
+                describe=lambda region: f"block {bounds(region)} of {image.path}",
             )
 
     def _blended(self, region: Region, lane: Lane) -> npt.NDArray:

@@ -98,6 +98,14 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
     assert "Traceback" not in written
 
 
+def test_a_python_without_the_packages_is_named_with_the_remedy(project):
+    command = [sys.executable, "-S", project / "bin" / "preflight.py", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: pydantic is missing in {sys.executable}; in octane's")
+    assert "source tools/env.sh" in done.stderr
+
+
 @pytest.mark.skipif(
     not sys.platform.startswith("linux") or cores() < 2, reason="needs /proc and two cores"
 )

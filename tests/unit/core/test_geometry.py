@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octane.core.geometry import blocks, samples
+from octane.core.geometry import blocks, bounds, samples
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,4 @@ def test_blocks_cover_a_shape_once(shape, size):
         seen[region] += 1
         assert all(0 < r.stop - r.start <= n for r, n in zip(region, size, strict=True))
     assert (seen == 1).all()
+    assert bounds(region).split()[0] == f"{region[0].start}:{shape[0]}"
