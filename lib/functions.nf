@@ -76,9 +76,7 @@ def withOwn(items, plans, step) {
 def unchanged(volumes, states) {
     return volumes.map { meta, file -> [meta.id, meta, file] }.join(states).map { _id, meta, file, before ->
         def changed = before.keySet().findAll { path -> fingerprint(path) != before[path] }
-        if (changed) {
-            error("${changed.join(', ')} changed while the run read it, so that the results mix two states of it; run again with -resume, which repeats the steps that it concerns.")
-        }
+        if (changed) { error("${changed.join(', ')} changed while the run read it, so that the results mix two states of it; run again with -resume, which repeats the steps that it concerns.") }
         [meta, file]
     }
 }

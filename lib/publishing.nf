@@ -2,9 +2,7 @@
 // 'false' as well. Where there is no such parameter, as in another workflow, it is off.
 def switched(name) {
     def text = (params.containsKey(name) ? params[name] : false).toString().trim().toLowerCase()
-    if (!(text in ['true', 'false'])) {
-        error("--${name} is '${params[name]}': write true or false.")
-    }
+    if (!(text in ['true', 'false'])) { error("--${name} is '${params[name]}': write true or false.") }
     return text == 'true'
 }
 

@@ -55,11 +55,14 @@ workflow PREPARE {
 // The parts of a launch that must be right before any task; the last is where tasks work.
 def checkLaunch() {
     new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0 ? null : endDrawing()
+    def further = nextflow.Global.session.binding.with { own -> own.hasVariable('args') && !own.args.any { word -> word.startsWith('-') } ? own.args - 'true' : [] }
     def profiled = workflow.profile.contains('profile_gpu') && !workflow.profile.contains('slurm') && !workflow.containerEngine
     def problem = problemOf(params) ?: profiled && !System.getenv('PATH').tokenize(':').any { folder -> new File(folder, 'nsys').canExecute() }
         ? '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'
-        : !params.outdir || params.outdir instanceof Number || "${params.outdir}".startsWith('~')
-        ? "--outdir is ${params.outdir instanceof Number ? "the number ${params.outdir}, without the zeros before it" : params.outdir ? "${params.outdir}, in which no shell has replaced the ~" : 'missing'}; give a folder for the results, such as ./01."
+        : further
+        ? "'${further[0]}' belongs to no parameter; put quotes around a value with blanks, and give several subjects with --samplesheet."
+        : !params.outdir || params.outdir instanceof Number || "${params.outdir}" ==~ /true|~.*/
+        ? "--outdir is ${params.outdir instanceof Number ? "the number ${params.outdir}, without the zeros before it" : "${params.outdir}".startsWith('~') ? "${params.outdir}, in which no shell has replaced the ~" : 'missing'}; give a folder for the results, such as ./01."
         : params.samplesheet && (params.input || params.subject || switched('phantom'))
         ? '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'
         : params.input || params.samplesheet || switched('phantom') ? null : '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'
@@ -73,8 +76,9 @@ def problemOf(given) {
     def unknown = given.keySet().findAll { name -> !(name in names) }.sort { name -> workflow.commandLine.contains("--${name}") ? 0 : 1 }
     if (unknown) {
         // Or it is the flag of a step's command.
+        def single = unknown[0] ==~ /resume|profile|work-dir|params-file|stub|stub-run|preview|ansi-log|with-.*/ ? "did you mean -${unknown[0]}, with one dash?" : null
         def near = unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase().with { word -> names.closest(word) ?: names.findAll { name -> name.endsWith("_${word - ~/^no_/}") } }
-        return "Unknown parameter --${unknown[0]}; ${near ? "did you mean --${near[0]}?" : 'see --help for all.'}"
+        return "Unknown parameter --${unknown[0]}; ${single ?: near ? "did you mean --${near[0]}?" : 'see --help for all.'}"
     }
     def forms = [max_memory: ['(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?', "a size such as '32 GB'"], publish_dir_mode: ['symlink|rellink|link|copy', 'symlink, rellink, link or copy'], trace_report: ['(?i)true|false', 'true or false']]
     def counts = [max_cpus: 1, gpu_count: 0, gpu_slots: 1].collectEntries { name, least -> [name, ["0*[${least}-9][0-9]{0,3}", "a whole number from ${least} to 9999"]] }

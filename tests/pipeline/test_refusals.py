@@ -20,6 +20,14 @@ LAUNCH = {
         ["-profile", "test", "-params-file", "params.yml"],
         "--subject was read as 1 and not as text, which loses the zeros before a number",
     ),
+    # As an empty variable of the shell leaves it.
+    "outdir": (["--outdir", ""], "--outdir is missing; give a folder for the results"),
+    # As the shell writes --input sub-*/mosaics.
+    "more": (["--input", "a", "b"], "'b' belongs to no parameter; put quotes around"),
+    "file": (
+        ["-profile", "test", "--outdir", "params.yml"],
+        "/params.yml/pipeline_info cannot be written; give",
+    ),
     "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell has replaced the ~;"),
     "memory": (["--max_memory", "lots"], "--max_memory is 'lots'; give a size such as '32 GB'."),
     # Nextflow 26.04 reads it before the launch does.
@@ -113,6 +121,7 @@ MISSPELT = {
     "n4Strength": "did you mean --n4_strength?",
     "n4-strength": "did you mean --n4_strength?",
     "no-subpixel": "did you mean --stitch_subpixel?",
+    "resume": "did you mean -resume, with one dash?",
     "qqqqqqqqq": "see --help for all.",
 }
 
