@@ -54,6 +54,8 @@ workflow PREPARE {
 
 // The parts of a launch that must be right before any task; the last is where tasks work.
 def checkLaunch() {
+    // Nextflow writes modes and numbers in the user's language: with Turkish letters it finds no mode SYMLINK.
+    Locale.setDefault(Locale.ENGLISH)
     new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0 ? null : endDrawing()
     def further = nextflow.Global.session.binding.with { own -> own.hasVariable('args') && !own.args.any { word -> word.startsWith('-') } ? own.args - 'true' : [] }
     def profiled = workflow.profile.contains('profile_gpu') && !workflow.profile.contains('slurm') && !workflow.containerEngine
@@ -163,17 +165,17 @@ def claimFolder(subject, plan) {
     // Another workflow, which has none of octane's parameters, publishes in its own way.
     if (params.publish_dir_mode == null) { return [subject, plan] }
     def made = subject.input.startsWith(workflow.workDir)
-    def source = [input: made ? 'made by the run' : subject.input.toRealPath().toString(), fingerprint: made ? '' : subject.states[subject.input]]
-    def folder = outputFolder().resolve(subject.meta.id)
-    folder.mkdirs()
+    def source = [input: made ? 'made by the run' : subject.input.toRealPath().toString(), fingerprint: made ? '' : subject.states[subject.input], stub: workflow.stubRun]
+    def folder = outputFolder().resolve(subject.meta.id).tap { place -> place.mkdirs() }
     def record = folder.resolve('input.json')
     def earlier = record.exists() && record.size() > 0 ? read(record) : source
     def other = earlier.input != source.input && earlier.fingerprint != source.fingerprint
     def within = { path, place -> path.toRealPath().startsWith(place.toRealPath()) }
     def lost = (other ? subject.states.keySet() + [workflow.workDir] : [subject.input]).find { path -> within.call(path, folder) } ?: partsOf(subject.input).find { part -> within.call(folder, part) }
     def closed = [folder, record, folder.resolve('metrics')].find { path -> path.exists() && !java.nio.file.Files.isWritable(path) }
-    def problem = closed ? "${closed} cannot be written; get rights to it from its owner, or give another --outdir or --subject." : lost
-        ? "Results go to ${folder} and replace what is there, so that ${lost}, which the run reads, must lie neither in it nor around it; give another --outdir or --subject."
+    def problem = closed ? "${closed} cannot be written; get rights to it from its owner, or give another --outdir or --subject."
+        : lost ? "Results go to ${folder} and replace what is there, so that ${lost}, which the run reads, must lie neither in it nor around it; give another --outdir or --subject."
+        : workflow.stubRun && record.exists() && !earlier.stub ? "${folder} has results, which a run with -stub-run would replace by empty files; give another --outdir."
         : other && !switched('overwrite_subject') ? "${folder} has the results of another input, ${earlier.input}; give this one a name of its own with --subject, or another --outdir, or replace them with --overwrite_subject." : null
     if (problem) { error(problem) }
     if (other) {

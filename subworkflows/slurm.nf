@@ -1,8 +1,6 @@
 // What the run asks Slurm: whether its last start left jobs, and which jobs can never start.
 def watchSlurm() {
-    if (!workflow.profile.tokenize(',').contains('slurm')) {
-        return
-    }
+    if (!workflow.profile.tokenize(',').contains('slurm')) { return }
     if (workflow.resume) {
         def orphans = ['bash', "${moduleDir}/../lib/slurm_orphans.sh", workflow.sessionId]*.toString().execute()
         def said = orphans.text.readLines()

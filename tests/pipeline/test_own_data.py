@@ -7,6 +7,7 @@ import shutil
 import pytest
 from runs import contents
 
+READ = "which the run reads, must lie neither in it nor around it"
 STUB = ("-stub", "--skip_n4", "--skip_pyramid")
 
 
@@ -50,12 +51,13 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("outdir", "given"),
+    ("outdir", "given", "sentence"),
     [
-        pytest.param(".", ("--input", "mosaics"), id="the-folder-itself"),
+        pytest.param(".", ("--input", "mosaics"), READ, id="the-folder-itself"),
         pytest.param(
             "mosaics/section_01.ome.zarr/out",
             ("--input", "mosaics/section_01.ome.zarr"),
+            READ,
             id="around-it",
             marks=pytest.mark.soak,
         ),
@@ -65,12 +67,22 @@ def test_a_second_subject_under_the_name_of_the_first_is_refused(
                 *("--input", "mosaics", "--subject", "other", "--overwrite_subject", "true"),
                 *("--positions", "other/positions.csv"),
             ),
+            READ,
             id="emptied",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            ".",
+            ("--input", "mosaics", "--subject", "other"),
+            "other has results, which a run with -stub-run would replace by empty files;",
+            id="stubs",
             marks=pytest.mark.soak,
         ),
     ],
 )
-def test_results_take_the_place_of_nothing_that_is_read(nextflow, phantom, tmp_path, outdir, given):
+def test_what_is_there_and_must_stay_is_not_replaced(
+    nextflow, phantom, tmp_path, outdir, given, sentence
+):
     shutil.copytree(phantom / "mosaics", tmp_path / "mosaics")
     other = tmp_path / "other"
     other.mkdir()
@@ -78,7 +90,7 @@ def test_results_take_the_place_of_nothing_that_is_read(nextflow, phantom, tmp_p
     (other / "input.json").write_text('{"input": "/another", "fingerprint": ""}', encoding="utf-8")
     run = nextflow(tmp_path, *STUB, *given, outdir=tmp_path / outdir)
     assert run.code == 1
-    assert "which the run reads, must lie neither in it nor around it" in run.output
+    assert sentence in run.output
     assert run.processes("COMPLETED") == {"PREFLIGHT"}
     assert (other / "positions.csv").exists()
     assert contents(phantom / "mosaics").items() <= contents(tmp_path / "mosaics").items()

@@ -31,8 +31,8 @@ def bare(environment, tmp_path_factory):
 
 
 def test_the_demo_without_python_and_records(succeeding, bare, tmp_path):
-    # On a machine of one core, too.
-    env = {**bare, "NXF_OPTS": "-XX:ActiveProcessorCount=1"}
+    # On a machine of one core, too, and with Turkish letters.
+    env = {**bare, "NXF_OPTS": "-XX:ActiveProcessorCount=1 -Duser.language=tr"}
     run = succeeding(tmp_path, "-profile", "test", "-stub", "--trace_report", "false", env=env)
     started = re.findall(r"Submitted process > (?:\w+:)*(\w+)", run.output)
     assert set(started) == {"PHANTOM", *STEPS}
