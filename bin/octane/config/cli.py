@@ -15,10 +15,7 @@ from types import FrameType
 try:
     from pydantic import BaseModel
 except ModuleNotFoundError as error:
-    sys.exit(
-        f"error: {error.name} is missing in {sys.executable}; in octane's folder run `source "
-        "tools/env.sh` first, or choose a container that has it."
-    )
+    sys.exit(f"error: {error.name} is missing in {sys.executable}; source tools/env.sh first.")
 
 from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
