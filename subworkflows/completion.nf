@@ -56,8 +56,7 @@ def failed() {
 
 // One run at a time writes into an outdir. The kernel's lock on an open file goes when the launcher ends.
 def lockOutdir() {
-    def folder = outputFolder().resolve('pipeline_info')
-    folder.mkdirs()
+    def folder = outputFolder().resolve('pipeline_info').tap { place -> place.mkdirs() }
     def closed = [workflow.workDir, folder].find { path -> !java.nio.file.Files.isWritable(path) }
     if (closed) { error("${closed} cannot be written; give it space and rights, or choose another ${closed == folder ? '--outdir' : '-work-dir'}.") }
     // Opened once: this program would give the lock up with the closing of a second opening.

@@ -59,15 +59,16 @@ def checkLaunch() {
     new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0 ? null : endDrawing()
     def further = nextflow.Global.session.binding.with { own -> own.hasVariable('args') && !own.args.any { word -> word.startsWith('-') } ? own.args - 'true' : [] }
     def profiled = workflow.profile.contains('profile_gpu') && !workflow.profile.contains('slurm') && !workflow.containerEngine
-    def problem = problemOf(params) ?: profiled && !System.getenv('PATH').tokenize(':').any { folder -> new File(folder, 'nsys').canExecute() }
-        ? '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'
-        : further
-        ? "'${further[0]}' belongs to no parameter; put quotes around a value with blanks, and give several subjects with --samplesheet."
-        : !params.outdir || params.outdir instanceof Number || "${params.outdir}" ==~ /true|~.*/
-        ? "--outdir is ${params.outdir instanceof Number ? "the number ${params.outdir}, without the zeros before it" : "${params.outdir}".startsWith('~') ? "${params.outdir}, in which no shell has replaced the ~" : 'missing'}; give a folder for the results, such as ./01."
-        : params.samplesheet && (params.input || params.subject || switched('phantom'))
-        ? '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'
-        : params.input || params.samplesheet || switched('phantom') ? null : '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'
+    def checks = [
+        [profiled && !System.getenv('PATH').tokenize(':').any { folder -> new File(folder, 'nsys').canExecute() }, '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'],
+        [further, "'${further[0]}' belongs to no parameter; put quotes around a value with blanks, and give several subjects with --samplesheet."],
+        [params.outdir instanceof Number, "--outdir is the number ${params.outdir}, without the zeros before it; give a folder for the results, such as ./01."],
+        ["${params.outdir}".startsWith('~'), "--outdir is ${params.outdir}, in which no shell has replaced the ~; give the whole path."],
+        [!params.outdir || "${params.outdir}" == 'true', '--outdir is missing; give a folder for the results, such as ./01.'],
+        [params.samplesheet && (params.input || params.subject || switched('phantom')), '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'],
+        [!params.input && !params.samplesheet && !switched('phantom'), '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'],
+    ]
+    def problem = problemOf(params) ?: checks.find { wrong, _sentence -> wrong }?.last()
     return problem ? error(problem) : optional(workflow.workDir)
 }
 
@@ -203,7 +204,7 @@ def stepsOf(subject, plan) {
     def once = [plan.kind != 'volume', !switched('skip_n4'), !switched('skip_pyramid')].count { step -> step }
     return ['resample', 'stack', 'pyramid', 'report'].collectEntries { step -> [step, [step == 'report' ? [input: subject.input.toString()] : [:], flags[step]]] } + [
         stitch: [[:], flags.stitch, subject.positions, subject.flat_field],
-        n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4 + (switched('save_bias_field') ? " --save-bias-field '${subject.meta.id}_bias.ome.zarr'" : ''), subject.mask, subject.truth],
+        n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask, subject.truth],
         records: plan.items.size() * each + once,
     ]
 }

@@ -46,13 +46,6 @@ def again(succeeding, folder, code):
         ),
         pytest.param("bin/octane/core/arrays.py", (), ALL, id="core"),
         pytest.param("bin/octane/n4/fit.py", (), AFTER_N4, id="n4", marks=pytest.mark.soak),
-        # An option of N4 alone; the command of RESAMPLE has no part in this run.
-        pytest.param(
-            "bin/resample.py",
-            ("--save_bias_field", "true"),
-            {"PREFLIGHT", *AFTER_N4},
-            id="bias-field",
-        ),
         pytest.param("truth/bias.ome.zarr/0/c/0/0/0", (), {"PREFLIGHT", *AFTER_N4}, id="mask"),
         pytest.param(
             "truth/tissue.ome.zarr/0/c/0/0/0",

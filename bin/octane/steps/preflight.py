@@ -71,7 +71,10 @@ class Plan:
         """The plan as the workflow takes it; ``flags`` are words of each step's command."""
         # The first step reads the input; what it writes has one channel and one time point.
         first = [step.name.lower() for step in self.steps[:1]]
-        flags = {step: shlex.join(_flags(step, self.settings, step in first)) for step in MODELS}
+        flags = {step: _flags(step, self.settings, step in first) for step in MODELS}
+        if self.settings.workflow.save_bias_field:
+            flags["n4"] += ["--save-bias-field", f"{self.subject}_bias.ome.zarr"]
+        flags = {step: shlex.join(words) for step, words in flags.items()}
         return {"kind": self.kind, "items": self.items, "flags": flags}
 
 

@@ -85,6 +85,7 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
         section_thickness=40,
         n4_strength=0.5,
         n4_iterations="30 20",
+        save_bias_field=True,
         pyramid_resolutions="25 50",
         input_unit="micrometer",
     )["flags"]
@@ -93,7 +94,8 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
         "resample": f"{unit} --resolution 25 20 20",
         "stitch": f"{unit} {cpu} --overlap 0.1 0.1 --refine",
         "stack": f"{unit} {cpu} --section-thickness 40",
-        "n4": f"{unit} --mask tissue --shrink-factor auto --iterations 30 20 --strength 0.5",
+        "n4": f"{unit} --mask tissue --shrink-factor auto --iterations 30 20 --strength 0.5 "
+        "--save-bias-field brain_bias.ome.zarr",
         "pyramid": f"{unit} {cpu} --resolutions 25 50",
         "report": cpu,
     }
