@@ -70,7 +70,9 @@ def _text(path: Path, name: str) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is no text")
-        raise OctaneError(f"{name} cannot be read ({reason}); save it as CSV in UTF-8.") from error
+        raise OctaneError(
+            f"{name} cannot be read ({reason}); check your rights, or save it as CSV in UTF-8."
+        ) from error
 
 
 def separator_of(text: str) -> str:

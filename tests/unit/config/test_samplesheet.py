@@ -60,7 +60,7 @@ def test_a_parameter_in_yaml_knows_its_line(read):
         (
             "s.csv",
             b"\xff\xfes\0u\0",
-            "s.csv cannot be read (it is no text); save it as CSV",
+            "s.csv cannot be read (it is no text); check your rights, or save it as CSV",
         ),
         ("s.csv", 'subject,input\n01,"a\n', "s.csv, line 2: this is no row of a CSV table"),
         ("s.csv", 'subject,input\n01,"a" \n', "s.csv, line 2: this is no row of a CSV table"),

@@ -109,7 +109,11 @@ def test_what_is_no_table_is_refused(row, write_table):
     with pytest.raises(OctaneError, match="columns"):
         read_positions(write_table([FIRST[:4]], "section,row,column,y"), 1, row)
     for text, name, reason in (
-        (b"\xff\xfe\x00\x01", "t.csv", r"cannot be read \(it is no text\); save it as CSV"),
+        (
+            b"\xff\xfe\x00\x01",
+            "t.csv",
+            r"cannot be read \(it is no text\); check your rights, or save it as CSV",
+        ),
         (b'section\n"' + b"1\n" * 100_000, "t.csv", "this is no row of a CSV table"),
         (b"", "none.csv", r"cannot be read \(No such file or directory\)"),
     ):
