@@ -1,7 +1,6 @@
 """Part ``alignment``: errors of displacements against phantoms' truth, and what they cost STACK."""
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,12 +17,10 @@ from _common import PROJECT, cores, scratch_folder
 from _processes import run
 
 from octane.config.params import PhantomParameters
-from octane.core.geometry import Grid, blocks
-from octane.steps.phantom import displacements, render_tile, speckle
+from octane.steps.phantom import displacements, render_tile
 from octane.stitch.alignment import register, resolutions
 from octane.stitch.displacement import Displacement
 from octane.store.image import open_image
-from octane.store.writer import Level, create_image
 
 SIZES = (128, 256, 512)
 """Edges of sections, voxels of 10 micrometres; they are half as wide again."""
@@ -32,10 +29,8 @@ LOOKS = (1, 4, 16, 0)
 SEEDS = (1, 2, 3, 4, 5)
 SECTIONS, FACING = 4, 2
 """Sections of a phantom, and the planes of each that its neighbour imaged as well."""
-DEPTH = 17
-"""Planes of a section in the measurement of STACK."""
-REPEATS = (4, 8)
-"""Times that voxels of a phantom are repeated along y and x to measure STACK."""
+TILES = (3, 6)
+"""Tiles of a section along y and x in the measurement of STITCH and STACK."""
 RUNS = 3
 
 Faces = list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
@@ -54,16 +49,14 @@ print(json.dumps([found, time.perf_counter() - start]))
 """
 
 
-def phantom(
-    size: int, looks: float, seed: int, depth: int = 2 * FACING, **given: object
-) -> PhantomParameters:
+def phantom(size: int, looks: float, seed: int, **given: object) -> PhantomParameters:
     """Return a subject of whole sections that are displaced by up to 40 um and 1 degree."""
     made = {
         "tiles": (1, 1),
         "edge_fraction": 0,
-        "tile_shape": (depth, size, 3 * size // 2),
+        "tile_shape": (2 * FACING, size, 3 * size // 2),
         "voxel_size": 10,
-        "section_thickness": 10 * (depth - FACING),
+        "section_thickness": 10 * FACING,
         "sections": SECTIONS,
         "speckle_looks": looks,
         "seed": seed,
@@ -162,38 +155,29 @@ def row(name: str, cases: list[PhantomParameters], peers: Path | None) -> dict[s
     return {"name": name, "pairs": len(errors["octane"]), "programs": programs}
 
 
-def cpu_seconds(words: list[str | Path]) -> tuple[float, int]:
-    """Run a program; return its seconds of cores and its peak memory."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    peak = run(words).peak_bytes
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, peak
-
-
-def cost(size: int, repeats: int, runs: int) -> dict[str, object]:
-    """Measure STACK by what is aligned, on sections that are larger than their phantom's."""
+def cost(tiles: int, runs: int) -> dict[str, object]:
+    """Measure STITCH of a subject's sections, and STACK by what is aligned, in turns."""
     found: dict[str, list[tuple[float, int]]] = {}
+    words = ["--sections", str(SECTIONS), "--tiles", str(tiles), "--tile-shape", "64", "256", "256"]
+    words += ["--shift", "40", "--rotation", "1"]
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
-        folder, sections = Path(scratch), []
-        for number, own in enumerate(sections_of(phantom(size, 0, 1, DEPTH)), start=1):
-            voxels = own.repeat(repeats, 1).repeat(repeats, 2)
-            voxels *= speckle(4, voxels.shape, [number])
-            sections.append(folder / f"section_{number:02d}.ome.zarr")
-            level = Level.volume(Grid(own.shape[:1] + voxels.shape[1:], (10.0, 10.0, 10.0)))
-            noted: dict[str, object] = {
-                "kind": "section",
-                "section": {"number": number, "thickness": 10.0 * (DEPTH - FACING)},
-            }
-            with create_image(
-                sections[-1], [level], "float32", codec="blosc-lz4", attributes=noted
-            ) as (writer,):
-                for region in blocks(voxels.shape, level.owned):
-                    writer[region] = voxels[region]
-        words = [sys.executable, PROJECT / "bin" / "stack.py", folder / "stack.ome.zarr"]
-        words += [*sections, "--overwrite", "--workers", str(cores()), "--align"]
+        folder = Path(scratch)
+        run([sys.executable, PROJECT / "bin" / "phantom.py", folder / "made", *words])
+        mosaics = sorted((folder / "made" / "mosaics").iterdir())
+        sections = [folder / mosaic.name for mosaic in mosaics]
+
+        def step(name: str, *given: str | Path) -> tuple[float, int]:
+            more = ["--overwrite", "--workers", str(cores())]
+            done = run([sys.executable, PROJECT / "bin" / name, *given, *more])
+            return done.cpu_seconds, done.peak_bytes
+
         for _ in range(runs):
+            each = [step("stitch.py", *pair) for pair in zip(mosaics, sections, strict=True)]
+            seconds, peaks = zip(*each, strict=True)
+            found.setdefault("stitch", []).append((sum(seconds), max(peaks)))
             for way in ("none", "translation", "rigid"):
-                found.setdefault(way, []).append(cpu_seconds([*words, way]))
+                own = step("stack.py", folder / "stack.ome.zarr", *sections, "--align", way)
+                found.setdefault(way, []).append(own)
         shape = open_image(folder / "stack.ome.zarr").grid.shape
     ways = {
         way: {
@@ -202,7 +186,7 @@ def cost(size: int, repeats: int, runs: int) -> dict[str, object]:
         }
         for way, own in found.items()
     }
-    return {"shape": shape, "ways": ways}
+    return {"shape": shape, "stitch": ways.pop("stitch"), "ways": ways}
 
 
 def alignment(quick: bool, peers: Path | None) -> dict[str, object]:
@@ -221,5 +205,5 @@ def alignment(quick: bool, peers: Path | None) -> dict[str, object]:
     rows.append(row("256 x 384, 4 looks, one folded and one torn", harmed, peers))
     good = [phantom(256, 4, seed, shift=0, rotation=0) for seed in seeds]
     rows.append(row("256 x 384, 4 looks, none displaced", good, peers))
-    costs = [cost(128, 2, 1)] if quick else [cost(256, repeats, RUNS) for repeats in REPEATS]
+    costs = [cost(2, 1)] if quick else [cost(tiles, RUNS) for tiles in TILES]
     return {"rows": rows, "cost": costs}

@@ -356,25 +356,23 @@ def _alignment(record: dict) -> str:
 
 
 def _stitch_cost(flat_field: dict, alignment: dict) -> str:
-    """Return what a flat field costs STITCH, and alignment STACK."""
+    """Return what a flat field costs STITCH, and alignment STACK and both steps together."""
     flat = flat_field["cost"]
     ways = {way: flat[way] for way in ("none", "estimate")}
-    costs = [("--flat-field", f"{flat['bytes'] / 1e6:.0f} MB of tiles", ways)]
-    costs += [("--align", f"{_size(c['shape'])} voxels", c["ways"]) for c in alignment["cost"]]
-    return table(
-        ("option", "data", "CPU seconds", "more than none", "peak, GB"),
-        [
-            (
-                f"`{flag} {way}`",
-                data,
-                f"{found['cpu_seconds']:.1f}",
-                f"{found['cpu_seconds'] / ways['none']['cpu_seconds'] - 1:.0%}",
-                f"{found['peak_bytes'] / 1e9:.2f}",
-            )
-            for flag, data, ways in costs
-            for way, found in ways.items()
-        ],
-    )
+    costs = [("--flat-field", f"{flat['bytes'] / 1e6:.0f} MB of tiles", ways, None)]
+    for own in alignment["cost"]:
+        both = own["stitch"]["cpu_seconds"] + own["ways"]["none"]["cpu_seconds"]
+        costs.append(("--align", f"{_size(own['shape'])} voxels", own["ways"], both))
+    rows = []
+    for flag, data, ways, both in costs:
+        least = ways["none"]["cpu_seconds"]
+        for way, found in ways.items():
+            more = found["cpu_seconds"] - least
+            parts = f"{more / least:.0%}", "" if both is None else f"{more / both:.0%}"
+            peak = f"{found['peak_bytes'] / 1e9:.2f}"
+            rows.append((f"`{flag} {way}`", data, f"{found['cpu_seconds']:.1f}", *parts, peak))
+    columns = ("option", "data", "CPU seconds", "more than none", "of STITCH and STACK", "peak, GB")
+    return table(columns, rows)
 
 
 def _flat_field(record: dict) -> str:
