@@ -93,8 +93,8 @@ def problemOf(given) {
 def passed(file) {
     def found = read(file)
     found.notes.each { note -> log.info(note) }
-    if (found.problems && file.delete()) { error(found.problems.join('\n')) }
-    return found
+    if (found.problems) { file.delete() }
+    return found.problems ? error(found.problems.join('\n')) : found
 }
 
 // A path parameter as a file, or an empty list: the value of a process's input that is not there.
@@ -137,7 +137,7 @@ def subjectOf(meta, input, truth) {
     try {
         states = files.values().flatten().collectEntries { path -> [path, fingerprint(path, lost)] }
     }
-    catch (Exception problem) {
+    catch (IOException | java.lang.reflect.InvocationTargetException problem) {
         error("${org.codehaus.groovy.runtime.StackTraceUtils.extractRootCause(problem).message} cannot be read; check your rights and the disk.")
     }
     if (lost) { error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.") }
