@@ -45,7 +45,7 @@ so many do not agree elsewhere by chance."""
 TISSUE = 0.5
 """Brightness over the section's mean from which an overlap shows tissue."""
 BLOCK = 4
-"""Edge in pixels of the blocks by which speckle is told from a mismatch."""
+"""Edge in pixels of the blocks by which speckle is distinguished from a mismatch."""
 MOST_TRIED = 6
 """Tiles that are tried in each other's place, those that fit worst."""
 

@@ -285,12 +285,12 @@ def _stated(file: TiffFile, series: TiffPageSeries) -> tuple[list[Length], list[
         names = [e.get("Name", "") for e in pixels if e.tag.endswith("}Channel")]
         sizes = [f"PhysicalSize{axis}" for axis in "ZYX"]
         return [(pixels.get(size), pixels.get(f"{size}Unit", "µm")) for size in sizes], names
-    page, stated = series.keyframe, file.imagej_metadata or {}
-    unit = stated.get("unit") if file.is_imagej else {2: "in", 3: "cm"}.get(page.resolutionunit)
+    page, imagej = series.keyframe, file.imagej_metadata or {}
+    unit = imagej.get("unit") if file.is_imagej else {2: "in", 3: "cm"}.get(page.resolutionunit)
     # Pixels in a unit; where there is no z, they may be no more than a hint for printers.
     across = [1 / n if 282 in page.tags and n > 0 else None for n in reversed(page.resolution)]
-    units = [stated.get("zunit", unit), stated.get("yunit", unit), unit]
-    return list(zip([stated.get("spacing"), *across], units, strict=True)), []
+    units = [imagej.get("zunit", unit), imagej.get("yunit", unit), unit]
+    return list(zip([imagej.get("spacing"), *across], units, strict=True)), []
 
 
 def _voxel_size(
