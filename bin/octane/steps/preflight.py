@@ -254,6 +254,11 @@ def plan_of(
     with _noted(problems):
         steps = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
+    return Plan(subject, kind, items, settings, steps, _notes(volumes, kind, settings))
+
+
+def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str]:
+    """Warnings of what may be wrong in the metadata of a subject's inputs."""
     notes: list[str] = []
     if kind != "volume" and settings.stack.section_thickness is None:
         images = [v for v in volumes if isinstance(v, Image)]
@@ -276,7 +281,7 @@ def plan_of(
             f"Each mosaic, as {volumes[0].path.name}, is one chunk and so one tile: nothing is "
             "stitched. If it shows several tiles, write it again with one a chunk."
         )
-    return Plan(subject, kind, items, settings, steps, notes)
+    return notes
 
 
 def _stem(path: Path) -> str:
