@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from octane.config.scratch import OFF, ON, read_scratch
+from octane.config.validation import OFF, ON, read_scratch
 
 READINGS = [False, True, None, 0, 1, "/fast/own", "$DISK/own", *OFF, *ON, *map(str.title, OFF + ON)]
 

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from octane.config import AUTO_TIMEOUT
-from octane.config.scratch import read_scratch
+from octane.config.validation import read_scratch
 from octane.core.units import bytes_of
 
 Unit = Literal["nanometer", "micrometer", "millimeter", "centimeter", "meter"]

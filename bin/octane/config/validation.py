@@ -1,5 +1,6 @@
-"""What a person gave: errors of pydantic as sentences, names and paths that cannot be used."""
+"""What a person gave: errors of pydantic as sentences, names, paths and scratch folders."""
 
+import os
 import re
 import unicodedata
 from collections.abc import Collection
@@ -8,8 +9,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
+from octane.core.errors import OctaneError
+
 Style = Literal["flag", "parameter"]
 """Names as a command's flags, or as the workflow's parameters."""
+OFF = ("false", "no", "off", "0", "null", "none", "")
+"""Texts of ``scratch_dir`` for the work directory, as a params file or a shell writes them."""
+ON = ("true", "yes", "on", "1")
+"""Texts for the node's TMPDIR."""
+
+VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
+SIGNS = re.compile(r"[^\w/.,:+@%=-]")
+"""Characters that the shell line that makes the folder would not take literally."""
 
 
 def _written(name: str, style: Style) -> str:
@@ -75,3 +86,51 @@ def unlinkable(path: Path) -> str | None:
     sign = named or (f"a {signs[0]}" if signs[0].isprintable() else "a control character")
     shown = path.resolve() if signs[0] in str(path.resolve()) else path
     return f"{shown} has {sign} in its path, which Nextflow cannot hand to tasks; rename it."
+
+
+def read_scratch(value: object) -> bool | str:
+    """Read ``scratch_dir``: False for the work directory, True for TMPDIR, else a path with $NAMEs.
+
+    ``conf/base.config`` reads it in the same way, in a closure that can call no function; a test
+    compares the two.
+    """
+    text = str(value).strip()
+    if text.lower() in OFF:
+        return False
+    return True if text.lower() in ON else text
+
+
+def require_scratch(scratch: bool | str) -> None:
+    """Raise an OctaneError where tasks cannot work in the scratch folder, as far as is known here.
+
+    Nextflow makes a missing folder, which would hide a typing error: a folder must exist, or end in
+    ``/`` as the sign that tasks make it.
+    """
+    if scratch is False:
+        return
+    if scratch is True:
+        folder = Path(os.environ.get("TMPDIR") or "/tmp")
+        shown = f"true (TMPDIR, {folder})"
+    else:
+        plain = VARIABLE.sub("", scratch)
+        if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
+            raise OctaneError(
+                f"--scratch_dir {scratch} is no full path of letters, digits and ._,:+@%=- (with "
+                "$NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or false."
+            )
+        if not all(os.environ.get(v.strip("${}")) for v in VARIABLE.findall(scratch)):
+            # Only a node knows the folder.
+            return
+        folder, shown = Path(os.path.expandvars(scratch)), scratch
+        if not folder.exists():
+            if scratch[-1] != "/":
+                raise OctaneError(
+                    f"--scratch_dir {scratch} does not exist; make it, or end it in / to have "
+                    f"tasks make it ({scratch}/), or give true for the node's TMPDIR, or false."
+                )
+            folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise OctaneError(
+            f"--scratch_dir {shown} is no folder that tasks can write to; give another one, true "
+            "for the node's TMPDIR, or false."
+        )

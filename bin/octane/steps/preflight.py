@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
 from octane.config.schema import WorkflowModel, entries, settings_of
-from octane.config.scratch import require_scratch
-from octane.config.validation import spelled, unfit_name, unlinkable
+from octane.config.validation import require_scratch, spelled, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import samples, vector

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from octane.config.scratch import read_scratch, require_scratch
+from octane.config.validation import read_scratch, require_scratch
 from octane.core.errors import OctaneError
 
 
