@@ -5,7 +5,8 @@ process PREFLIGHT {
     scratch false
 
     input:
-    tuple val(subjects), path(inputs, stageAs: 'input/?/*'), path(beside, stageAs: 'beside/?/*')
+    // The parts of inputs that are links are staged once more: a container sees the places of staged files alone.
+    tuple val(subjects), path(inputs, stageAs: 'input/?/*'), path(beside, stageAs: 'beside/?/*'), path(linked, stageAs: 'linked/?/*')
     // The request by stdin, so that a message of Nextflow's does not drown in all parameters.
     stdin
     val code

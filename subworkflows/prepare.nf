@@ -40,7 +40,7 @@ workflow PREPARE {
     // One task for all subjects, so that all their problems are named at once.
     all = watched.toSortedList { a, b -> a.meta.id <=> b.meta.id }.filter { list -> list }
     requests = all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input), beside: subject.beside.keySet()] }) }
-    PREFLIGHT(all.map { list -> [list, list*.input, list.collectMany { subject -> subject.beside.values() }] }, requests, code)
+    PREFLIGHT(all.map { list -> [list, list*.input, list.collectMany { subject -> subject.beside.values() }, list.collectMany { subject -> partsOf(subject.input).findAll { part -> java.nio.file.Files.isSymbolicLink(part) } }] }, requests, code)
     planned = PREFLIGHT.out.plans
         .map { list, found -> [list, passed(found).plans] }
         .flatMap { list, plans -> [list, plans].transpose() }
