@@ -23,23 +23,8 @@ from octane.config import AUTO_TIMEOUT
 from octane.core.errors import OctaneError
 from octane.core.timing import span
 from octane.core.units import bytes_of
-from octane.gpu.admission import (
-    HELD,
-    QUEUE,
-    Decision,
-    decide,
-    gigabytes,
-    node_state,
-    slot_kind,
-)
-from octane.gpu.inventory import (
-    VARIABLE,
-    Gpu,
-    GpusUnavailableError,
-    named,
-    simulated_gpus,
-    visible,
-)
+from octane.gpu.admission import HELD, QUEUE, Decision, decide, gigabytes, node_state, slot_kind
+from octane.gpu.inventory import VARIABLE, Gpu, GpusUnavailableError, named, simulated_gpus, visible
 from octane.gpu.lease_folder import (
     PATIENCE,
     LeaseFolder,

@@ -15,11 +15,7 @@ from octane.report.summary import Summary, outliers
 
 logger = logging.getLogger(__name__)
 
-COMPARED = {
-    "seam_median": "seams",
-    "cv_after": "variation after N4",
-    "seconds": "computing time",
-}
+COMPARED = {"seam_median": "seams", "cv_after": "variation after N4", "seconds": "computing time"}
 """Figures in which a subject may be an outlier among the others, in words."""
 
 

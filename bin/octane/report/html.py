@@ -32,12 +32,7 @@ from octane.core.records import (
 )
 from octane.report import charts, pictures
 from octane.report.charts import Band
-from octane.report.summary import (
-    outliers,
-    qualities,
-    summary_of,
-    title_of,
-)
+from octane.report.summary import outliers, qualities, summary_of, title_of
 from octane.report.tables import tables
 from octane.report.verdict import DISPLACED, TURNED, checks, verdict
 

@@ -17,13 +17,7 @@ from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
 from octane.store.array import Array
 from octane.store.image import Attributes, Image
-from octane.store.sections import (
-    Section,
-    imaged_plane,
-    noted_sections,
-    read_sections,
-    rescaled,
-)
+from octane.store.sections import Section, imaged_plane, noted_sections, read_sections, rescaled
 from octane.store.volumes import CUT, Cuts, Volume, bring_in, is_plain, open_volume
 from octane.store.writer import DirectWriter, Level, create_image
 
