@@ -60,10 +60,13 @@ class TilePlacement:
             shift = (start + tiling.margin(tile)[axis + 1]) / spacing
             if not subpixel or abs(shift - round(shift)) < 1e-6:
                 shift = float(round(shift))
-            previous = (tile[0] - (axis == 0), tile[1] - (axis == 1))
-            following = (tile[0] + (axis == 0), tile[1] + (axis == 1))
-            before = ends[previous][axis] - own if previous in ends else 0.0
-            after = ends[tile][axis] - positions[following][axis] if following in ends else 0.0
+            before = after = 0.0
+            # Rows and columns may be numbered against the axis.
+            for near in ((tile[0] + d * (1 - axis), tile[1] + d * axis) for d in (-1, 1)):
+                if near in ends and positions[near][axis] < own:
+                    before = ends[near][axis] - own
+                elif near in ends:
+                    after = ends[tile][axis] - positions[near][axis]
             # A voxel belongs to a tile when its centre was imaged.
             first = int(np.ceil(start / spacing - 0.5 - 1e-6))
             last = int(np.floor((start + extents[tile][axis]) / spacing - 0.5 + 1e-6)) + 1
@@ -96,6 +99,6 @@ class TilePlacement:
 
     def _inner(self, axis: int, side: int) -> int:
         """Pixel where all tiles of the first (side 0) or last (-1) row or column began or ended."""
-        outer = sorted({tile[axis] for tile in self.places})[side]
+        outer = sorted(self.places, key=lambda tile: self.places[tile][axis].shift)[side][axis]
         own = [p[axis] for tile, p in self.places.items() if tile[axis] == outer]
         return max(p.first for p in own) if side == 0 else min(p.last for p in own)

@@ -161,11 +161,16 @@ def two_tiles(write_mosaic):
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1), ("uint16", 1), ("complex64", 1 - 2j)])
-def test_weights_taper_linearly_across_an_overlap(two_tiles, stitch, dtype, unit):
-    stitched, _, _ = stitch(two_tiles(dtype, unit))
+def test_weights_taper_linearly_across_an_overlap(two_tiles, stitch, tmp_path, dtype, unit):
+    source = two_tiles(dtype, unit)
+    stitched, _, _ = stitch(source)
     assert stitched.dtype == dtype
     expected = unit * np.array([100] * 10 + [105 + 10 * n for n in range(10)] + [200] * 10)
     np.testing.assert_allclose(stitched[0, 5], expected, rtol=1e-5)
+    table = tmp_path / "backwards.csv"
+    table.write_text("section,row,column,y,x\n1,0,0,0,0\n1,0,1,0,-100\n")
+    stitched, _, _ = stitch(source, positions=table)
+    np.testing.assert_allclose(stitched[0, 5, ::-1], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("lost", [0, np.nan])
@@ -213,22 +218,21 @@ def test_whole_voxel_placement_keeps_the_voxels_as_they_are(rng, write_mosaic, s
 
 
 @pytest.mark.parametrize(
-    ("second", "shape", "edge", "row"),
+    ("second", "shape", "row"),
     [
-        ((0, 250), (2, 20, 45), 0.0, [1] * 20 + [0] * 5 + [1] * 20),
-        ((-30, 150), (2, 23, 35), -30.0, [1] * 35),
+        ((0, 250), (2, 20, 45), [1] * 20 + [0] * 5 + [1] * 20),
+        ((0, -250), (2, 20, 45), [1] * 20 + [0] * 5 + [1] * 20),
+        ((-30, 150), (2, 23, 35), [1] * 35),
     ],
-    ids=["a gap is zero and reported", "a tile before the first one counts"],
+    ids=["a gap is zero and reported", "the same backwards", "a tile before the first one counts"],
 )
-def test_tiles_lie_where_the_table_says(
-    write_mosaic, stitch, tmp_path, caplog, second, shape, edge, row
-):
+def test_tiles_lie_where_the_table_says(write_mosaic, stitch, tmp_path, caplog, second, shape, row):
     source = write_mosaic("section_01.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
     table = tmp_path / "t.csv"
     table.write_text(f"section,row,column,y,x\n1,0,0,0,0\n1,0,1,{second[0]},{second[1]}\n")
     stitched, image, metrics = stitch(source, positions=table)
     assert image.grid.shape == shape
-    assert image.grid.edge == pytest.approx((0.0, edge, 0.0))
+    assert image.grid.edge == pytest.approx((0, *np.minimum(second, 0)))
     np.testing.assert_array_equal(stitched[0, 7], row)
     missing = row.count(0) * 20
     assert metrics.figures["uncovered_pixels"] == missing
