@@ -165,9 +165,9 @@ def section_number(name: str) -> int | None:
     """Number of a section in its store's name, or None.
 
     The digits after ``section``, ``slice``, ``slab`` or ``sec`` where one of these is in the name
-    (``section_07_10um.ome.zarr`` is 7), else the last run of digits.
+    (``section_07_10um.ome.zarr``, ``slice_z07_stitch_3d.ome.zarr`` are 7), else the last ones.
     """
     stem = name.removesuffix(".zarr").removesuffix(".ome")
-    named = re.search(r"(?:section|slice|slab|sec)[ ._-]?(\d+)", stem, re.IGNORECASE)
+    named = re.search(r"(?:section|slice|slab|sec)[ ._-]?z?(\d+)", stem, re.IGNORECASE)
     runs = [named[1]] if named else re.findall(r"\d+", stem)
     return int(runs[-1]) if runs else None

@@ -76,6 +76,7 @@ def test_what_is_noted_counts_before_the_name(write_image, name, noted, number):
         ("z00.zarr", 0),
         ("", None),
         ("section_07_10um.ome.zarr", 7),
+        ("slice_z07_stitch_3d.ome.zarr", 7),
         ("sub-01.section_02.ome.zarr", 2),
         ("Slice 3 at 5x.zarr", 3),
     ],
