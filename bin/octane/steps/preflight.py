@@ -80,7 +80,7 @@ class Plan:
 def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     changes: dict[str, dict[str, object]] = {}
     if not first:
-        changes["input"] = {"channel": None, "timepoint": None, "voxel_size": None}
+        changes["input"] = dict.fromkeys(("channel", "timepoint", "voxel_size", "input_unit"))
     # Only these two have the label gpu_slot, without which a task is given no GPU.
     if step not in ("resample", "n4"):
         changes["execution"] = {"backend": "cpu"}
@@ -199,11 +199,7 @@ def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
         raise OctaneError("\n".join(lines))
 
 
-def plan_of(
-    given: Mapping[str, object],
-    source: Path,
-    beside: Mapping[str, Path],
-) -> Plan:
+def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> Plan:
     """Plan of one subject, from all workflow parameters, its staged input and files beside it.
 
     An OctaneError has a line for each problem, which names the real files behind links.
@@ -275,10 +271,23 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
         for v in volumes
         if isinstance(v, FileVolume) and set(v.grid.spacing) == {MILLIMETER}
     ]
+    notes += [
+        f"The last row and column of {v.path.name} are cut, as where chunks are no tiles; if it is "
+        "a whole section, give --input_kind section."
+        for v in volumes[:1]
+        if kind == "mosaic" and "kind" not in v.attributes
+        if all(v.grid.shape[axis] % v.chunks[axis] for axis in (1, 2))
+    ]
+    notes += [
+        f"{v.path.name} has complex voxels: where tiles overlap or are interpolated they become "
+        "darker unless their phases agree; give the modulus if you do not need phases."
+        for v in volumes[:1]
+        if v.dtype.kind == "c"
+    ]
     if kind == "mosaic" and all(v.chunks[a] >= v.grid.shape[a] for v in volumes for a in (1, 2)):
         notes.append(
             f"Each mosaic, as {volumes[0].path.name}, is one chunk and so one tile: nothing is "
-            "stitched. If it shows several tiles, write it again with one a chunk."
+            "stitched. Write all tiles of a section into one store, each in a chunk of its own."
         )
     return notes
 
@@ -367,8 +376,8 @@ def _check_volume(
             )
     if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
         raise OctaneError(
-            f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; "
-            "give --skip_n4."
+            f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; give "
+            "their modulus, or --skip_n4."
         )
     # The sections of others are stacked first, which notes where they begin.
     if kind == "volume" and not workflow.skip_n4:

@@ -75,8 +75,8 @@ def nominal_positions(
         return tiling.positions(tiling.pitch)
     raise OctaneError(
         f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
-        "0 where they abut) or --positions; if it is a whole volume, give the workflow "
-        "--input_kind volume."
+        "0 where they abut) or --positions; where it is whole, give the workflow --input_kind "
+        "section or volume."
     )
 
 

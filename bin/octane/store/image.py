@@ -21,7 +21,7 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.files import task_folder
-from octane.core.geometry import Grid, Region, spelled
+from octane.core.geometry import LENGTHS, Grid, Region, spelled
 from octane.store.array import Array, open_array
 from octane.store.chunks import (
     METADATA,
@@ -205,6 +205,11 @@ def open_image(
     if reading is not None:
         input_unit, missing = reading.input_unit, reading.missing_chunks
     metadata = read_metadata(path, input_unit)
+    if reading and input_unit and {*metadata.units} != {LENGTHS[input_unit]}:
+        raise OctaneError(
+            f"{path} states another unit than --input-unit {input_unit}; leave that out, or "
+            "correct the unit of its axes."
+        )
     array, place = _array(path, metadata.datasets[0], metadata, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
     require_stated(path, grid.spacing, reading)

@@ -59,8 +59,8 @@ class MosaicGrid:
         if tile[0] < grid.shape[0]:
             raise OctaneError(
                 f"{image.path} has chunks of {tile[0]} of {grid.shape[0]} planes, and in a mosaic "
-                "grid each tile is one chunk over the full Z: rechunk it, or for a volume give the "
-                "workflow --input_kind volume."
+                "grid each tile is one chunk over the full Z: rechunk it, or where it is whole, "
+                "give the workflow --input_kind section or volume."
             )
         tile = (grid.shape[0], min(tile[1], grid.shape[1]), min(tile[2], grid.shape[2]))
         count = prod(-(-n // c) for n, c in zip(grid.shape, tile, strict=True))

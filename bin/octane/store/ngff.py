@@ -126,13 +126,14 @@ class GroupMetadata(BaseModel):
 class Metadata(NamedTuple):
     """Arrays of an image, finest first, and voxel size and first centre of the finest.
 
-    Lengths are in micrometres; ``axes`` are those before z, y and x by their meaning, ``labels``
-    names of channels; ``octane`` is None in stores of others.
+    Lengths and the ``units`` of z, y and x are in micrometres; ``axes`` are those before them by
+    their meaning, ``labels`` names of channels; ``octane`` is None in stores of others.
     """
 
     datasets: list[str]
     axes: list[str]
     labels: list[str]
+    units: list[float]
     spacing: Vector
     origin: Vector
     octane: dict[str, object] | None
@@ -207,7 +208,7 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
         )
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [dataset.path for dataset in multiscale.datasets]
-    return Metadata(datasets, axes, described.omero, spacing, origin, own)
+    return Metadata(datasets, axes, described.omero, units, spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:

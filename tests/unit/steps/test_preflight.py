@@ -88,15 +88,16 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
         save_bias_field=True,
         pyramid_resolutions="25 50",
         input_unit="micrometer",
+        missing_chunks="fill",
     )["flags"]
-    unit, cpu = "--input-unit micrometer", "--backend cpu"
+    fill, cpu = "--missing-chunks fill", "--backend cpu"
     assert made == {
-        "resample": f"{unit} --resolution 25 20 20",
-        "stitch": f"{unit} {cpu} --overlap 0.1 0.1 --refine",
-        "stack": f"{unit} {cpu} --section-thickness 40",
-        "n4": f"{unit} --mask tissue --shrink-factor auto --iterations 30 20 --strength 0.5 "
+        "resample": f"--input-unit micrometer {fill} --resolution 25 20 20",
+        "stitch": f"{fill} {cpu} --overlap 0.1 0.1 --refine",
+        "stack": f"{fill} {cpu} --section-thickness 40",
+        "n4": f"{fill} --mask tissue --shrink-factor auto --iterations 30 20 --strength 0.5 "
         "--save-bias-field brain_bias.ome.zarr",
-        "pyramid": f"{unit} {cpu} --resolutions 25 50",
+        "pyramid": f"{fill} {cpu} --resolutions 25 50",
         "report": cpu,
     }
 
@@ -142,14 +143,22 @@ def test_a_foreign_stores_kind_shows_in_its_chunks(plan, write_foreign, chunks, 
 def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_foreign):
     (line,) = problems(write_foreign("a.zarr", ONES, chunks=(2, 10, 10)), overlap=0.1)
     assert "chunks of 2 of 4 planes" in line
-    assert "for a volume give the workflow --input_kind volume" in line
+    assert "where it is whole, give the workflow --input_kind section or volume" in line
 
 
-@pytest.mark.parametrize(("chunks", "noted"), [((4, 20, 30), True), ((4, 20, 15), False)])
-def test_mosaics_of_one_chunk_are_noted(plan, write_foreign, chunks, noted):
-    path = write_foreign("a.zarr", ONES, chunks=chunks)
-    notes = plan(path, overlap=0.1, input_kind="mosaic")["notes"]
-    assert any("one chunk and so one tile" in note for note in notes) is noted
+@pytest.mark.parametrize(
+    ("voxels", "chunks", "noted"),
+    [
+        (ONES, (4, 20, 30), ["one chunk and so one tile"]),
+        (ONES, (4, 20, 15), []),
+        (ONES, (8, 12, 16), ["if it is a whole section, give --input_kind section"]),
+        (ONES.astype("complex64"), (4, 20, 15), ["give the modulus"]),
+    ],
+)
+def test_what_may_be_no_mosaic_or_no_intensity_is_noted(plan, write_foreign, voxels, chunks, noted):
+    path = write_foreign("a.zarr", voxels, chunks=chunks)
+    notes = plan(path, overlap=0.1, input_kind="mosaic", skip_n4=True)["notes"]
+    assert [word in note for word, note in zip(noted, notes, strict=True)] == [True] * len(noted)
 
 
 def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.store.image import open_image
 
@@ -70,6 +71,8 @@ def test_a_unit_in_another_spelling_means_the_same(write_foreign, unit, micromet
 def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multiscale):
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
     assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
+    with pytest.raises(OctaneError, match="states another unit than --input-unit meter"):
+        open_image(path, InputParameters(input_unit="meter"))
     # A scale without a unit beside others is not trusted.
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].pop("unit"))
     with pytest.raises(OctaneError, match="none for z, whose scale may be no size"):
