@@ -163,8 +163,7 @@ def test_a_yaml_sheet_and_stubs(succeeding, data, tmp_path):
 def test_the_problems_of_a_sheet_are_named_before_any_work(nextflow, data, tmp_path):
     sheet = tmp_path / "bad.csv"
     sheet.write_text(
-        f"subject,input,n4_strenght\n01,{data}/01,\na/b,nowhere,\n01,{data}/01,\n",
-        encoding="utf-8",
+        f"subject,input,n4_strenght\n01,{data}/01,\na/b,nowhere,\n01,{data}/01,\n", encoding="utf-8"
     )
     run = nextflow(tmp_path, "--samplesheet", sheet)
     assert run.code == 1

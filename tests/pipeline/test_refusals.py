@@ -49,8 +49,7 @@ def studies(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [pytest.param(*case, id=name) for name, case in LAUNCH.items()],
+    ("arguments", "sentence"), [pytest.param(*case, id=name) for name, case in LAUNCH.items()]
 )
 def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     if "test,profile_gpu" in arguments and shutil.which("nsys"):
@@ -179,8 +178,7 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     image.SetSpacing((0.01, 0.01, 0.01))
     sitk.WriteImage(image, str(tmp_path / "flat.nii"))
     run = nextflow(
-        *(tmp_path, *quick, "--input", "flat.nii", "--skip_resample", "--n4_mask", "none"),
-        **DRAWN,
+        *(tmp_path, *quick, "--input", "flat.nii", "--skip_resample", "--n4_mask", "none"), **DRAWN
     )
     assert run.code == 1
     assert "executor >" not in run.output

@@ -418,6 +418,13 @@ class StackParameters(StepParameters):
         unit="micrometer",
         workflow="section_thickness",
     )
+    section_surface: float = parameter(
+        0.0,
+        "Depth of a section's surface in its image: what lies above, such as water, is left out.",
+        unit="micrometer",
+        workflow="section_surface",
+        ge=0,
+    )
     allow_missing_sections: int = parameter(
         0,
         "How many gaps in the numbering of the sections to accept; each becomes a blank slab and "

@@ -28,6 +28,7 @@ FIRST = (
     "overlap",
     "positions",
     "section_thickness",
+    "section_surface",
     "allow_missing_sections",
     "input_unit",
     "scratch_dir",

@@ -61,20 +61,27 @@ def _depth(image: Image, extent: Vector) -> float:
 
 
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
+    deep = _depth(image, extent) - parameters.section_surface
+    if deep <= 0:
+        raise OctaneError(
+            f"--section-surface {parameters.section_surface:g} leaves nothing of the "
+            f"{_depth(image, extent):g} micrometre that {image.path} is deep; give a smaller one."
+        )
     if parameters.section_thickness is not None:
         if parameters.section_thickness < image.grid.spacing[0]:
             raise OctaneError(
                 f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
                 f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
             )
-        deep = _depth(image, extent)
         if parameters.section_thickness > deep * (1 + 1e-6):
             raise OctaneError(
                 f"--section-thickness {parameters.section_thickness:g} is more than the {deep:g} "
                 f"micrometre that {image.path} is deep; give what was imaged, or leave it out."
             )
         return parameters.section_thickness
-    return float(cast("float", _noted(image).get("thickness", extent[0])))
+    return float(
+        cast("float", _noted(image).get("thickness", extent[0] - parameters.section_surface))
+    )
 
 
 def _box(section: Image) -> tuple[Vector, Vector]:
@@ -108,7 +115,9 @@ def lay_out(
             slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
         else:
             image, edge, extent = known[number]
-            thickness = _thickness(image, parameters, extent)
+            thickness, above = _thickness(image, parameters, extent), parameters.section_surface
+            edge = vector(edge[0] + above, *edge[1:])
+            extent = vector(extent[0] - above, *extent[1:])
             slab = Slab(number, image.path.name, image, edge, extent, surface, thickness)
         slabs.append(slab)
         surface += slab.thickness

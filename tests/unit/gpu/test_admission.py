@@ -4,17 +4,7 @@ import os
 
 import pytest
 
-from octane.gpu.admission import (
-    BUSY,
-    CROWDED,
-    HELD,
-    QUEUE,
-    Held,
-    Holder,
-    Load,
-    decide,
-    node_state,
-)
+from octane.gpu.admission import BUSY, CROWDED, HELD, QUEUE, Held, Holder, Load, decide, node_state
 from octane.gpu.inventory import Gpu, GpuProcess
 from octane.gpu.lease_folder import LeaseFolder, LeaseRecord, mark
 

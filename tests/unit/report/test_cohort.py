@@ -63,10 +63,7 @@ def test_a_subject_unlike_the_others_is_marked_and_its_warning_shown(twin, tmp_p
     assert "No report gave a warning" not in text
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{", '{"subject": "a"}', None],
-)
+@pytest.mark.parametrize("content", ["{", '{"subject": "a"}', None])
 def test_what_is_no_twin_is_named(tmp_path, content):
     path = tmp_path / "a_report.json"
     if content is not None:

@@ -77,13 +77,15 @@ def test_sections_lie_on_top_of_each_other_in_the_order_of_their_numbers(write_s
 
 
 @pytest.mark.parametrize("thickness", [25.0, 33.0, 47.5, 56.7])
-@pytest.mark.parametrize("count", [1, 5])
-def test_a_thickness_need_not_be_a_multiple_of_the_voxel(write_section, stack, thickness, count):
+@pytest.mark.parametrize(("count", "surface"), [(1, 0), (5, 0), (5, 20), (5, 17.5)])
+def test_a_thickness_need_not_be_a_multiple_of_the_voxel(
+    write_section, stack, thickness, count, surface
+):
     # Each plane says how deep it was imaged, so that the stack must say its depth throughout.
     depth = ((np.arange(8) + 0.5) * 10).astype(np.float32)
     voxels = np.broadcast_to(depth[:, None, None], (8, 4, 4))
     sources = [write_section(n, voxels, thickness=thickness) for n in range(1, count + 1)]
-    _, image, metrics = stack(sources)
+    _, image, metrics = stack(sources, section_surface=surface)
     total = image.grid.shape[0]
     assert abs(total * 10 - count * thickness) <= 5 + 1e-6
     found = boundaries(image)
@@ -93,7 +95,8 @@ def test_a_thickness_need_not_be_a_multiple_of_the_voxel(write_section, stack, t
     for number, (start, stop) in enumerate(found):
         centres = (np.arange(start, stop) + 0.5) * 10 - number * thickness
         # A plane in the topmost half voxel lies above the first one imaged, whose value it has.
-        np.testing.assert_allclose(planes(image)[start:stop], np.maximum(centres, 5), rtol=1e-5)
+        expected = np.maximum(centres + surface, 5)
+        np.testing.assert_allclose(planes(image)[start:stop], expected, rtol=1e-5)
         assert centres.min() > -1e-6
         assert centres.max() <= thickness + (1e-6 if number + 1 < count else 5)
     assert metrics.warnings == []
@@ -105,9 +108,10 @@ def test_a_thickness_need_not_be_a_multiple_of_the_voxel(write_section, stack, t
         ({"thickness": 50.0}, {"section_thickness": 30.0}, [1] * 3 + [2] * 3),
         # The full depth.
         ({}, {}, [1] * 8 + [2] * 8),
+        ({}, {"section_surface": 30.0}, [1] * 5 + [2] * 5),
         ({"thickness": 100.0}, {}, [1] * 8 + [0] * 2 + [2] * 8 + [0] * 2),
     ],
-    ids=["given", "unknown", "beyond the imaged depth"],
+    ids=["given", "unknown", "below water", "beyond the imaged depth"],
 )
 def test_the_thickness_is_the_one_given_or_noted_or_the_depth(
     write_section, stack, noted, given, expected
@@ -138,6 +142,7 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     ("names", "other", "settings", "words"),
     [
         ("1", "f4", {"section_thickness": 0.2}, r"--section-thickness 0\.2 .*micrometre"),
+        ("1", "f4", {"section_surface": 80}, "80 leaves nothing of the 80 micrometre"),
         ("1 2", "f4", {"section_thickness": 81}, "more than the 80 micrometre .* leave it out"),
         ("1 2", "u2", {}, "2.* is uint16"),
         ("1 again_1", "f4", {}, "again_1.* and .*1.ome.zarr are both section 1"),

@@ -178,10 +178,7 @@ def test_a_file_cut_short_is_refused(write_file, voxels, name):
 
 @pytest.mark.parametrize(
     ("name", "told", "words"),
-    [
-        ("ElementSpacing", "0 1 1", "pacing"),
-        ("TransformMatrix", "0 0 0 0 0 0 0 0 0", "irection"),
-    ],
+    [("ElementSpacing", "0 1 1", "pacing"), ("TransformMatrix", "0 0 0 0 0 0 0 0 0", "irection")],
 )
 def test_a_header_without_meaning_is_refused(write_file, voxels, name, told, words):
     path = write_file("a.mha", voxels)

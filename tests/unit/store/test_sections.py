@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 from octane.core.errors import OctaneError
 from octane.store.image import open_image
-from octane.store.sections import (
-    Section,
-    gaps,
-    number_of,
-    read_sections,
-    rescaled,
-    section_number,
-)
+from octane.store.sections import Section, gaps, number_of, read_sections, rescaled, section_number
 
 
 def test_boundaries_follow_the_planes_and_a_volume_without_any_is_one_section():
@@ -26,10 +19,7 @@ def test_boundaries_follow_the_planes_and_a_volume_without_any_is_one_section():
     assert read_sections({}, 7) == [Section("volume", 1, 0, 7)]
 
 
-@given(
-    thicknesses=st.lists(st.integers(1, 50), min_size=1, max_size=12),
-    factor=st.floats(0.2, 12),
-)
+@given(thicknesses=st.lists(st.integers(1, 50), min_size=1, max_size=12), factor=st.floats(0.2, 12))
 def test_boundaries_stay_in_order_and_inside(thicknesses, factor):
     start, sections = 0, []
     for number, planes in enumerate(thicknesses, start=1):

@@ -13,13 +13,7 @@ from octane.core.metrics import Metrics
 from octane.store import volumes
 from octane.store.image import open_image
 from octane.store.itk_files import FileVolume
-from octane.store.volumes import (
-    Cuts,
-    create_volume,
-    find_inputs,
-    open_volume,
-    require_holds,
-)
+from octane.store.volumes import Cuts, create_volume, find_inputs, open_volume, require_holds
 
 SUFFIXES = [".nii", ".nii.gz", ".mha", ".nrrd"]
 
