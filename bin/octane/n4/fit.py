@@ -361,10 +361,7 @@ def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | 
 
 
 def log_field(
-    fit: BiasFit,
-    shape: Sequence[int],
-    region: Sequence[slice] | None = None,
-    xp: ModuleType = np,
+    fit: BiasFit, shape: Sequence[int], region: Sequence[slice] | None = None, xp: ModuleType = np
 ) -> np.ndarray:
     """Evaluate the log bias field on a grid of any size: float32, of the region's shape.
 

@@ -297,11 +297,7 @@ def _record(
 
 
 def _apply(
-    run: Run,
-    model: BiasModel,
-    maps: IntensityMaps,
-    inside: npt.NDArray[np.bool_],
-    share: Share,
+    run: Run, model: BiasModel, maps: IntensityMaps, inside: npt.NDArray[np.bool_], share: Share
 ) -> None:
     """Read, correct and write the whole volume, and the field where it is wanted."""
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp

@@ -257,7 +257,7 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
     notes: list[str] = []
     if kind != "volume" and settings.stack.section_thickness is None:
         images = [v for v in volumes if isinstance(v, Image)]
-        notes += blank_below(images) + other_distance(images)
+        notes += blank_below(images, settings.stack) + other_distance(images, settings.stack)
     notes += [
         f"{v.path.name} has axes that are turned in its space, and OME-Zarr keeps no directions: "
         "the results have its voxels in their order, and other positions. Where these matter, "

@@ -145,10 +145,11 @@ def _beside(slabs: Sequence[Slab]) -> list[int]:
     ]
 
 
-def blank_below(images: list[Image]) -> list[str]:
+def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
     """Warning for sections whose metadata have a thickness above their imaged depth."""
+    above = parameters.section_surface
     sizes = [
-        (image.path.name, _thickness(image, StackParameters(), extent), _depth(image, extent))
+        (image.path.name, _thickness(image, parameters, extent), _depth(image, extent) - above)
         for image in images
         for extent in [image.grid.extent]
     ]
@@ -161,12 +162,12 @@ def blank_below(images: list[Image]) -> list[str]:
     ]
 
 
-def other_distance(images: list[Image]) -> list[str]:
+def other_distance(images: list[Image], parameters: StackParameters) -> list[str]:
     """Warning for sections whose translations along z state another distance than is taken."""
     known = sorted(numbered(images, MOST_SECTIONS).items())
     (number, first), (last, _) = known[0], known[-1]
     edges = [image.grid.edge[0] for _, image in known]
-    taken = _thickness(first, StackParameters(), first.grid.extent)
+    taken = _thickness(first, parameters, first.grid.extent)
     stated = abs(edges[-1] - edges[0]) / max(1, last - number)
     # Those of a focus go up and down.
     is_steady = sorted(set(edges)) in (edges, edges[::-1]) and len(edges) > 1

@@ -182,9 +182,7 @@ class Neighbours:
                 self.of[pair.first].append(pair)
                 self.of[pair.second].append(pair)
 
-    def findings(
-        self,
-    ) -> tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]:
+    def findings(self) -> tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]:
         """Overlaps along y and x, the tiles out of place, and those of another brightness."""
         swapped = self.swapped()
         shifted = {} if swapped else self.shifted()

@@ -235,6 +235,8 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
     given = {"outdir": "results", "subject": "brain"}
     (note,) = plan_of(given, tmp_path / "sections", {}).notes
     assert note.startswith("section_2.ome.zarr (and 1 more) is 45 micrometre thick by its metadata")
+    (note,) = plan_of({**given, "section_surface": 5}, tmp_path / "sections", {}).notes
+    assert "(and 2 more) is 40 micrometre thick by its metadata and 35 deep" in note
     assert plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).notes == []
 
 
