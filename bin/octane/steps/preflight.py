@@ -266,10 +266,11 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
         if isinstance(v, FileVolume) and v.is_turned
     ]
     notes += [
-        f"{v.path.name} has voxels of 1 mm, as a file has that states no size; correct its header "
-        "if they are smaller."
-        for v in volumes
-        if isinstance(v, FileVolume) and set(v.grid.spacing) == {MILLIMETER}
+        f"{v.path.name} has voxels of {min(v.grid.spacing) / MILLIMETER:g} mm, as a file has that "
+        "states no size, or micrometres as mm; correct it if they are smaller."
+        for v in volumes[:1]
+        if min(v.grid.spacing) >= MILLIMETER
+        if isinstance(v, FileVolume) or min(v.grid.spacing) > MILLIMETER
     ]
     notes += [
         f"The last row and column of {v.path.name} are cut, as where chunks are no tiles; if it is "

@@ -167,8 +167,11 @@ def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_re
     monkeypatch.setattr(sitk, "ReadImage", lambda *_: pytest.fail("voxels were read"))
     image = sitk.GetImageFromArray(ONES)
     sitk.WriteImage(image, tmp_path / "bare.mha")
-    (note,) = plan(tmp_path / "bare.mha")["notes"]
-    assert note.startswith("bare.mha has voxels of 1 mm, as a file has that states no size")
+    image.SetSpacing((10.0, 10.0, 3.5))
+    sitk.WriteImage(image, tmp_path / "linumpy.nii")
+    for name, size in (("bare.mha", "1"), ("linumpy.nii", "3.5")):
+        (note,) = plan(tmp_path / name)["notes"]
+        assert note.startswith(f"{name} has voxels of {size} mm, as a file has that states no size")
     image.SetSpacing((0.01, 0.01, 0.01))
     paths = [tmp_path / "straight.nrrd", tmp_path / "turned.mha"]
     for path in paths:
