@@ -86,7 +86,9 @@ def _along_z(slab: Slab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, s
     # The volume counts depth from its own top, a section from where it was imaged.
     offset = slab.edge[0] - slab.surface
     index = ((planes + 0.5) * own.spacing[0] + offset - own.origin[0]) / own.spacing[0]
-    return _operator(index, own.shape[0])
+    # No plane above the surface, which may be water, takes part.
+    first = np.ceil((slab.edge[0] - own.origin[0]) / own.spacing[0] - 1e-6)
+    return _operator(np.maximum(index, first) if first > 0 else index, own.shape[0])
 
 
 def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
