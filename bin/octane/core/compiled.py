@@ -222,10 +222,7 @@ class Kernel(Generic[P, R]):
             _registrations.pop()()
         # A division by zero gives the result of IEEE: the test for it would keep loops scalar.
         make = numba.njit(
-            error_model="numpy",
-            no_cpython_wrapper=True,
-            no_cfunc_wrapper=True,
-            _nrt=self.allocates,
+            error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=self.allocates
         )
         made = make(self.function)
         made.compile(self.signature)

@@ -108,11 +108,7 @@ def _correct_arrays(
 
 
 def divide(
-    block: np.ndarray,
-    log_field: np.ndarray,
-    strength: float,
-    dtype: np.dtype,
-    source: np.ndarray,
+    block: np.ndarray, log_field: np.ndarray, strength: float, dtype: np.dtype, source: np.ndarray
 ) -> np.ndarray:
     """Divide by a field that is evaluated already, as :func:`correct_block`."""
     if strength == 0:

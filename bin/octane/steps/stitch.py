@@ -239,6 +239,14 @@ class Section:
                 pixels[tile] = (float(y), float(x))
             positions = {t: (y * sy, x * sx) for t, (y, x) in pixels.items()}
         moved = [float(np.hypot(*np.subtract(positions[t], nominal[t]))) for t in nominal]
+        most = 0.999 * self.parameters.max_shift
+        held = sum(np.abs(np.subtract(positions[t], nominal[t])).max() > most for t in nominal)
+        if held:
+            self.metrics.warn(
+                f"{self.image.path.name}: {held} of {len(moved)} tiles are refined as far as "
+                "--max-shift (in the workflow --stitch_max_shift) lets them be; give --positions, "
+                "or a larger one."
+            )
         noted = {"median": float(np.median(moved)), "max": max(moved)}
         self.metrics.figures["refinement_micrometer"] = noted
         self._place(positions)
