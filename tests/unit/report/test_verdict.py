@@ -6,13 +6,7 @@ import pytest
 from made_faults import FAULTS, Change, judged
 
 from octane.core.errors import OctaneError
-from octane.core.records import (
-    LevelFigures,
-    N4Figures,
-    SectionFigures,
-    StackFigures,
-    StitchFigures,
-)
+from octane.core.records import LevelFigures, N4Figures, SectionFigures, StackFigures, StitchFigures
 from octane.report.summary import qualities
 from octane.report.verdict import Check, checks
 
