@@ -8,17 +8,6 @@ points = st.integers(4, 40)
 axis = st.tuples(st.integers(2, 300), points)
 
 
-def solve(values, weights, counts):
-    """Fit a lattice to a whole array."""
-    z, y, x = (
-        bspline.fit_basis(bspline.basis(n, c)) for n, c in zip(values.shape, counts, strict=True)
-    )
-    zy, rows = values.shape[:2], (-1, values.shape[2])
-    omega = bspline.fit(weights.reshape(rows) @ x.squared, zy, [z.squared, y.squared])
-    delta = bspline.fit((weights * values).reshape(rows) @ x.cubed, zy, [z.cubed, y.cubed])
-    return delta * bspline.reciprocal(omega)
-
-
 def plain_basis(n, c):
     """B-splines from their recursion, on float64 positions."""
     knots = np.arange(-3, c + 1, dtype=float)
@@ -52,19 +41,3 @@ def test_products_in_parts_equal_the_product(monkeypatch):
     left, right = rng.normal(size=(57, 20)), rng.normal(size=(20, 8))
     monkeypatch.setattr(bspline, "BLAS_SERIAL", 500)
     np.testing.assert_allclose(bspline.product(left, right), left @ right, rtol=1e-12)
-
-
-def test_the_fit_is_lee_s_scattered_data_approximation():
-    rng = np.random.default_rng(1)
-    shape, counts = (6, 7, 12), (4, 5, 9)
-    values, weights = rng.normal(size=shape), rng.uniform(0, 2, shape) * (rng.random(shape) < 0.6)
-    weights[:, :, 3:] = 0  # control points without data stay 0
-    bases = [bspline.basis(n, c) for n, c in zip(shape, counts, strict=True)]
-    delta, omega = np.zeros(counts), np.zeros(counts)
-    for index in np.ndindex(*shape):
-        b = np.einsum("i,j,k->ijk", *(m[i] for m, i in zip(bases, index, strict=True)))
-        phi = b * values[index] / np.sum(b**2)
-        delta += weights[index] * b**2 * phi
-        omega += weights[index] * b**2
-    expected = np.divide(delta, omega, out=np.zeros(counts), where=omega > bspline.OMEGA_FLOOR)
-    np.testing.assert_allclose(solve(values, weights, counts), expected, rtol=1e-9)

@@ -1,6 +1,5 @@
 """What a run will take is decided before it, and the memory is not exceeded by what is chosen."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -123,9 +122,3 @@ def test_factors_are_as_given_or_follow_from_size_and_mesh(
     shape, mesh, depth, most, given, factors
 ):
     assert shrink_factors(shape, [mesh], depth, most, given) == factors
-
-
-@given(st.integers(1_000, 10**9), st.tuples(*[st.integers(50, 3000)] * 3))
-def test_memory_limits_what_is_kept(most, shape):
-    factors = shrink_factors(shape, [COARSE], shape[0], most, None)
-    assert math.prod(max(1, n // f) for n, f in zip(shape, factors, strict=True)) <= most

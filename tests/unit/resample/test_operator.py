@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resampling import resampled_by_scipy
 
-from octane.core.geometry import Grid
-from octane.resample.operator import AxisOperator, interpolator, resampled, resampler
+from octane.resample.operator import AxisOperator, interpolator, resampler
 from octane.resample.resampler import apply
 
 
@@ -29,15 +28,6 @@ def test_any_axis_agrees_with_scipy(n, spacing, factor, seed):
     np.testing.assert_allclose(apply(operator, line.astype(np.float32), 0), expected, rtol=1e-6)
 
 
-def test_100_to_25_steps_by_exactly_4():
-    operator = resampler(100, 1.0, 4.0)
-    centre = ((operator.start[:, None] + np.arange(operator.taps)) * operator.weight).sum(axis=1)
-    assert operator.size == 25
-    np.testing.assert_allclose(np.diff(centre[8:-8]), 4, rtol=1e-12)
-    np.testing.assert_array_equal(np.diff(operator.start[4:-4]), 4)
-    np.testing.assert_array_equal(operator.weight[4:-4], np.tile(operator.weight[4], (17, 1)))
-
-
 @pytest.mark.parametrize("spacing", [0.1 * (1 + 1e-15), 0.1 * (1 - 1e-15), np.float32(0.1)])
 def test_a_spacing_that_differs_by_rounding_alone_copies_the_voxels(spacing):
     assert resampler(30, float(spacing), 0.1).identity(30)
@@ -47,13 +37,3 @@ def test_another_order_or_the_first_samples_alone_are_no_identity(rng):
     array = rng.random((6, 2, 2), np.float32)
     assert not AxisOperator(np.array([1, 0]), np.ones((2, 1))).identity(2)
     np.testing.assert_array_equal(apply(interpolator(np.arange(4.0), 6), array, 0), array[:4])
-
-
-def test_both_grids_have_the_same_centre():
-    before = Grid((101, 90, 33), (3.5, 4.1, 10.0), (7.0, -3.0, 100.0))
-    after, _ = resampled(before, (10.0, 10.0, 25.0))
-    assert after.spacing == (10.0, 10.0, 25.0)
-    for one, other in zip(
-        *(np.add(g.edge, np.divide(g.extent, 2)) for g in (before, after)), strict=True
-    ):
-        assert one == pytest.approx(other)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from resampling import operators_of
@@ -14,7 +13,6 @@ from resampling import voxels as noise
 
 from octane.config.params import ExecutionParameters
 from octane.core.arrays import as_dtype
-from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
 from octane.pipeline.workers import PROCESS_BYTES
@@ -124,9 +122,3 @@ def test_slabs_of_chunks_that_are_read_in_parts_stay_in_the_cache(write_image, m
     metadata["codecs"].pop()
     (path / "0" / "zarr.json").write_text(json.dumps(metadata))
     assert slab() == 8
-
-
-def test_too_little_memory_is_said_before_anything_is_read():
-    voxels = noise((10, 12, 14), "float32")
-    with pytest.raises(OctaneError, match="--memory"):
-        stream(voxels, halved(voxels), (4, 4, 4), "float32", memory="1kB")

@@ -150,13 +150,3 @@ def test_a_dark_offset_stays_where_light_is_lost(write_phantom, tmp_path):
     for row, column in itertools.product(range(2), range(3)):
         lit, dark = (v[:, 48 * row : 48 * row + 48, 48 * column : 48 * column + 48] for v in voxels)
         np.testing.assert_allclose(dark, 100 + lit * ((row, column) not in lost), rtol=1e-5)
-
-
-def test_the_truth_has_the_flat_field(write_phantom):
-    given = {"edge_fraction": 0.0, "tiles": (1, 1), "tile_shape": (8, 48, 72)}
-    folder, _ = write_phantom(shading=0.3, **given)
-    even, _ = write_phantom("even", shading=0.0, **given)
-    flat = np.load(folder / "truth" / "flat_field.npy")
-    np.testing.assert_allclose(flat[[0, 0, -1, -1], [0, -1, 0, -1]], 0.7, atol=0.02)
-    seen, lit = (first_section(made).array.opened[:] for made in (folder, even))
-    np.testing.assert_allclose(seen, lit * flat, rtol=1e-5)

@@ -64,13 +64,6 @@ def test_brightness_shading_and_offset_do_not_count(rng):
     assert rotation < 0.05
 
 
-def test_without_rotation_shifts_alone_are_found():
-    tissue, true = texture(SHAPE), Displacement(4.3, -2.6, 0)
-    displaced, _ = found(seen(tissue), seen(tissue, true), rotate=False)
-    assert displaced.rotation == 0
-    assert error(displaced, true)[0] < 0.03
-
-
 def folded(face):
     """A third of the tissue lies six pixels from its place."""
     face = face.copy()
@@ -169,28 +162,10 @@ def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
         assert error(own, IN_PLACE)[0] < 2
 
 
-def test_one_displaced_section_leaves_the_others_where_they_were():
-    pairs = [pair(k, k + 1) for k in range(9)]
-    back = -Displacement(rotation=-2).turn * complex(80, -40)
-    pairs[3], pairs[4] = pair(3, 4, 80, -40, 2), pair(4, 5, back.real, back.imag, -2)
-    moves = solve(10, pairs, PIXEL, RADIUS)
-    assert error(moves[4], Displacement(80, -40, 2))[0] < 1
-    assert max(move.reach(RADIUS) for k, move in enumerate(moves) if k != 4) < 1
-
-
 def test_small_errors_of_pairs_do_not_add_up():
     # Tissue that drifts by a fifth of a pixel from each section to the next.
     moves = solve(200, [pair(k, k + 1, 2.0, 0, 0) for k in range(199)], PIXEL, RADIUS)
     assert max(abs(move.y) for move in moves) < 0.4 * 199 * 2.0 / 2
-
-
-def test_displacements_follow_each_other_and_are_undone():
-    one = Displacement(3, -2, 4)
-    y, x, middle = np.array([0.0, 50, 90]), np.array([10.0, 0, 70]), (40, 30)
-    back = one.before(*one.of(y, x, middle), middle)
-    np.testing.assert_allclose(back, [y, x])
-    corner = np.hypot(*np.subtract(one.of(*np.array([80.0, 60]), middle), (80, 60)))
-    assert corner <= one.reach(50) + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(3))
