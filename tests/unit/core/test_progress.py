@@ -3,7 +3,6 @@
 import io
 import logging
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -41,14 +40,6 @@ def test_a_line_comes_now_and_then_and_at_the_end(
     left = f"{(100 - first) // 2} s left"
     assert lines.messages[0] == f"RESAMPLE: {first} of 100, 2.0 tiles/s, 8 MB/s, {left}"
     assert lines.messages[-1].startswith("RESAMPLE: 100 of 100, 2.0 tiles/s")
-
-
-def test_threads_lose_no_count(lines):
-    advance = Progress("N4", 2000)
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(advance, range(2000)))
-    assert advance.done == 2000
-    assert advance.bytes == sum(range(2000))
 
 
 def test_iterations_of_parts_that_are_fitted_together_share_the_lines(clock, lines):

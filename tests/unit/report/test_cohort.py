@@ -80,9 +80,3 @@ def test_a_subject_is_given_once(twin, tmp_path):
     write_cohort_report([path], tmp_path / "cohort.html")
     with pytest.raises(OctaneError, match="exists already"):
         write_cohort_report([path], tmp_path / "cohort.html")
-
-
-def test_figures_that_are_not_there_are_dashes(tmp_path, write_json):
-    content = {"subject": "a", "summary": {"sections": 0, "seconds": 1.0}}
-    write_cohort_report([write_json("a_report.json", content)], tmp_path / "cohort.html")
-    assert "None" not in text_of(tmp_path / "cohort.html")

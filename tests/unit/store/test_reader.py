@@ -66,17 +66,6 @@ def cube(tmp_path):
     return array, voxels, tmp_path / "s.zarr/a/0/c/0/0/0"
 
 
-@pytest.mark.parametrize("dtype", ["u1", "u2", "i2", "f4", "f8", "c8", "b1"])
-def test_every_type_is_read_as_by_zarr(tmp_path, dtype):
-    given = {"shape": SHAPE, "chunks": CHUNKS, "dtype": dtype}
-    sharded = create_v3(tmp_path / "s", ENCODINGS["zstd crc32c"], shards=SHARDS["2x2"], **given)
-    plain = create_v3(tmp_path / "p", [], **given)
-    old = create_v2(tmp_path / "o", COMPRESSORS["blosc-zstd"], **given)
-    for array in (sharded, plain, old):
-        array[:] = any_bits(dtype, SHAPE)
-        same(DirectReader(own(array)).read(WHOLE), array[:])
-
-
 @pytest.mark.parametrize("name", ["default", "v2", "zarr v2"])
 @pytest.mark.parametrize("separator", ["/", "."])
 def test_chunks_are_found_however_their_keys_are_encoded(tmp_path, name, separator):
@@ -124,11 +113,6 @@ def test_any_region_is_read_as_by_zarr(stores, data, region, spare):
     if out is not None:
         assert read is out
         assert (around != -1).sum() == (out != -1).sum()
-
-
-def test_a_fill_value_that_version_2_leaves_open_is_zarrs(tmp_path):
-    array = create_v2(tmp_path / "s.zarr", None, SHAPE, CHUNKS, fill_value=None)
-    same(DirectReader(own(array), fill_missing=True).read(WHOLE), array[:])
 
 
 def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path):
