@@ -278,7 +278,7 @@ def test_a_mosaic_that_does_not_fit_the_memory_gives_the_same(
 
 # Measured: 1.1 to 1.3 px before; after, 0.14 to 0.23 with 16 or 4 looks and 0.26 to 0.44 with one.
 @pytest.mark.parametrize(("looks", "bound"), [(16, 0.35), (4, 0.35), (1, 0.6)])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_refinement_finds_the_positions_through_speckle(reconstruct, looks, bound, seed):
     stage = {"overlap": 0.25, "position_error": 20.0, "shading": 0.1, "seed": seed}
     tiles = {"tiles": (3, 3), "tile_shape": (8, 128, 128), "voxel_size": (4.0, 4.0, 4.0)}
