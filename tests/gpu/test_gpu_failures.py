@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from foreign_images import foreign_image
 from gpu_process import printed
 
 from octane.config.params import N4Parameters, ResampleParameters
-from octane.core.geometry import Grid, vector
 from octane.store.image import open_image
-from octane.store.writer import Level, create_image
 
 pytestmark = pytest.mark.emulated
 
@@ -80,22 +79,13 @@ for number in map(int, sys.argv[6:]):
 @pytest.fixture
 def write_input(tmp_path):
     """Write a mosaic of eight tiles, which is a volume as well."""
-    shape, tile, spacing = (8, 40, 80), (8, 20, 20), (5.0, 5.0, 5.0)
-    extent = vector(*(n * s for n, s in zip(shape, spacing, strict=True)))
-    grid = Grid.covering(vector(0.0, 0.0, 0.0), extent, vector(*spacing))
-    noted: dict[str, object] = {"kind": "mosaic"}
-    noted["mosaic"] = {
-        "edge": [0.0, 0.0, 0.0],
-        "tile_extent": [n * s for n, s in zip(tile, spacing, strict=True)],
-        "extent": list(extent),
-    }
+    shape = (8, 40, 80)
     shading = np.exp(np.linspace(-0.3, 0.3, shape[2]))
     voxels = np.random.default_rng(3).normal(500, 30, shape) * shading
-    path = tmp_path / "input.zarr"
-    level = Level(grid, tile)
-    with create_image(path, [level], np.dtype("u2"), codec="blosc-lz4", attributes=noted) as (w,):
-        w[tuple(slice(n) for n in shape)] = voxels.astype(np.uint16)
-    return path
+    size = [{"type": "scale", "scale": [5.0, 5.0, 5.0]}]
+    return foreign_image(
+        tmp_path / "input.zarr", voxels.astype(np.uint16), transforms=size, chunks=(8, 20, 20)
+    )
 
 
 def voxels(path: Path) -> np.ndarray:

@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device import taken_from
+from foreign_images import foreign_image
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from resampling import operators_of, pushed, resample_arrays, voxels
+from runs import contents
 
 from octane.core.arrays import as_dtype
-from octane.core.geometry import Grid
 from octane.core.metrics import Metrics
 from octane.gpu.pinned import HostMemory
 from octane.pipeline.lanes import Lane
 from octane.resample.gpu import TYPES, CudaResampler, device_bytes
 from octane.resample.operator import interpolator
-from octane.store.image import Attributes
-from octane.store.writer import Level, create_image
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -211,17 +210,9 @@ def test_copies_are_counted_also_from_memory_that_is_not_locked(cupy, monkeypatc
 @pytest.fixture
 def mosaic(tmp_path):
     """Three by three tiles of uint16, of which those at the edges are cut."""
-    path, shape, tile = tmp_path / "mosaic.ome.zarr", (9, 113, 137), (9, 40, 50)
-    level = Level(Grid(shape, (3.5, 4.0, 4.0)), tile, None)
-    kind: Attributes = {"kind": "mosaic"}
-    with create_image(path, [level], np.dtype("u2"), codec="none", attributes=kind) as (writer,):
-        writer[tuple(slice(n) for n in shape)] = voxels(shape, "u2")
-    return path
-
-
-def files(store):
-    """Every file of a store, with its bytes."""
-    return {p.relative_to(store): p.read_bytes() for p in store.rglob("*") if p.is_file()}
+    size = [{"type": "scale", "scale": [3.5, 4.0, 4.0]}]
+    made = {"transforms": size, "chunks": (9, 40, 50), "compressors": None}
+    return foreign_image(tmp_path / "mosaic.ome.zarr", voxels((9, 113, 137), "u2"), **made)
 
 
 def run(command, folder, **variables):
@@ -257,4 +248,4 @@ def test_the_command_writes_the_store_that_the_cpu_writes(tmp_path, mosaic, layo
         command = [sys.executable, PROJECT / "bin/resample.py", mosaic, store]
         words = f"--resolution 10 --layout {layout} --backend {backend} --workers 4".split()
         run([*command, *words], tmp_path, **order)
-    assert files(stores["gpu"]) == files(stores["cpu"])
+    assert contents(stores["gpu"]) == contents(stores["cpu"])
