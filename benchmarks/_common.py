@@ -14,9 +14,10 @@ PROJECT = Path(__file__).resolve().parents[1]
 # have the names of benchmarks.
 sys.path += [str(PROJECT / part) for part in ("bin", "tests/support", "tools")]
 
-from record import COMMIT as COMMIT  # noqa: E402
-from record import cores as cores  # noqa: E402
-from record import stamped, write  # noqa: E402
+from record import stamped  # noqa: E402
+
+from octane.core.metrics import write_json  # noqa: E402
+from octane.pipeline.workers import cores as cores  # noqa: E402
 
 RESULTS = Path(os.environ.get("OCTANE_BENCH_RESULTS", PROJECT / "benchmarks" / "results"))
 
@@ -69,6 +70,6 @@ def run_parts(subject: str, parts: Mapping[str, Part], chosen: argparse.Namespac
         seconds = time.perf_counter() - start
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         kept[name] = stamped({**figures, "seconds": seconds})
-        write(path, kept)
+        write_json(path, kept)
         sys.stdout.write(json.dumps({name: kept[name]}, indent=2) + "\n")
     return kept

@@ -1,7 +1,6 @@
 """Records of measurements: the commit and the machine beside the figures."""
 
 import datetime
-import json
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from octane.core.arrays import processor
 from octane.core.versions import versions
+from octane.pipeline.workers import cores
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -36,11 +36,6 @@ def commit() -> str:
 COMMIT = commit()
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def stamped(figures: Mapping[str, object]) -> dict[str, object]:
     """Return the figures with date, commit, processor, cores and versions before them."""
     return {
@@ -51,9 +46,3 @@ def stamped(figures: Mapping[str, object]) -> dict[str, object]:
         "versions": versions(),
         **figures,
     }
-
-
-def write(path: Path, record: Mapping[str, object]) -> None:
-    """Write a record as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
