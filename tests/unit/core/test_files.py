@@ -4,13 +4,12 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from octane.core import files
 from octane.core.errors import NoSpaceError, OctaneError
-from octane.core.files import PARTIAL, bring_to_disk, write_object, writing
+from octane.core.files import PARTIAL, bring_to_disk, writing
 
 
 def replace(folder):
@@ -41,16 +40,6 @@ def fail(tmp_path):
             raise error
 
     return run
-
-
-@pytest.mark.parametrize("error", [OctaneError, KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("before", [False, True])
-def test_a_failure_leaves_what_was_there(fail, tmp_path, error, before):
-    if before:
-        (tmp_path / "a").write_text("old")
-    with pytest.raises(error):
-        fail(error)
-    assert [p.read_text() for p in tmp_path.iterdir()] == ["old"] * before
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -160,18 +149,6 @@ def test_what_was_made_meanwhile_is_kept(tmp_path):
         write_twice(tmp_path / "a")
     assert (tmp_path / "a").read_text() == "theirs"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
-
-
-def test_an_object_is_whole_or_as_it_was(tmp_path):
-    path = tmp_path / "c/0/1/2"
-    write_object(path, [b"index", b"", b"chunks"])
-    assert path.read_bytes() == b"indexchunks"
-    with pytest.raises(TypeError):
-        write_object(path, [b"new", cast("bytes", None)])
-    assert path.read_bytes() == b"indexchunks"
-    write_object(path, [b"new"])
-    assert path.read_bytes() == b"new"
-    assert [p.name for p in path.parent.iterdir()] == ["2"]
 
 
 @pytest.fixture

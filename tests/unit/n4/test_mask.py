@@ -18,13 +18,6 @@ def test_the_threshold_is_that_of_simpleitk():
     np.testing.assert_array_equal(values > otsu_threshold(values), expected == 1)
 
 
-def test_each_section_is_masked_as_if_it_were_alone():
-    stack = np.concatenate([BALL, 50 * BALL[::-1] + 7])
-    mask = tissue_mask(stack, [(0, 20), (22, 40)])
-    np.testing.assert_array_equal(mask[:20], tissue_mask(BALL, [(0, 20)]))
-    assert not mask[20:22].any()  # in no section
-
-
 @pytest.mark.parametrize("shape", [(5, 30, 40), (1, 17, 9), (30, 3, 50)])
 @pytest.mark.parametrize("sigma", [0.5, 2])
 def test_a_section_is_what_scipy_makes_of_it(rng, shape, sigma):

@@ -18,20 +18,6 @@ def test_more_tiles_than_a_mosaic_has_are_refused_at_once(write_mosaic):
         MosaicGrid.of(vast)
 
 
-def test_voxels_that_do_not_divide_a_tile_are_centred_on_it(write_mosaic):
-    # A tile of 100 um in voxels of 30: three of them, with 5 um to either side.
-    path = write_mosaic("a.zarr", np.zeros((2, 6, 6), np.float32), (2, 3, 3), (30.0, 30.0, 30.0))
-    image = open_image(path)
-    image.attributes["mosaic"] = {
-        "edge": [0.0, 0.0, 0.0],
-        "tile_extent": [60.0, 100.0, 100.0],
-        "extent": [60.0, 200.0, 190.0],
-    }
-    tiling = MosaicGrid.of(image)
-    assert tiling.margin((0, 0)) == (0.0, 5.0, 5.0)
-    assert tiling.margin((0, 1)) == (0.0, 5.0, 0.0)
-
-
 def test_a_mosaic_of_others_is_taken_as_it_stands(write_foreign):
     # Chunks may be larger than the grid.
     path = write_foreign("a.zarr", np.zeros((4, 20, 30), np.float32), chunks=(8, 64, 20))

@@ -66,18 +66,6 @@ def cube(tmp_path):
     return array, voxels, tmp_path / "s.zarr/a/0/c/0/0/0"
 
 
-@pytest.mark.parametrize("name", ["default", "v2", "zarr v2"])
-@pytest.mark.parametrize("separator", ["/", "."])
-def test_chunks_are_found_however_their_keys_are_encoded(tmp_path, name, separator):
-    if name == "zarr v2":
-        array = create_v2(tmp_path / "s", None, SHAPE, CHUNKS, dimension_separator=separator)
-    else:
-        encoding = {"name": name, "separator": separator}
-        array = create_v3(tmp_path / "s", [], SHAPE, CHUNKS, chunk_key_encoding=encoding)
-    array[:] = any_bits("f4", SHAPE)
-    same(DirectReader(own(array)).read(WHOLE), array[:])
-
-
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     """One array of each kind, with chunks and inner chunks that are missing; read with filling."""
