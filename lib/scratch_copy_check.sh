@@ -11,7 +11,8 @@ octane_listed() (
     nxf_fs_copy() { printf '%s\t%s\n' "$2" "$1"; }
     # Its records, which it copies as well.
     cp() { :; }
-    nxf_unstage 2>/dev/null
+    # From Nextflow 25.10 on the results have a function of their own, and what the other says goes to errors.
+    if declare -F nxf_unstage_outputs >/dev/null; then nxf_unstage_outputs; else nxf_unstage; fi 2>/dev/null
 )
 
 octane_sizes() (

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import subprocess
+from functools import partial
 
 import pytest
 from runs import checksums, last_words, partial_files, whole
@@ -137,8 +138,33 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     assert checksums(resumed.outdir) == undisturbed.sums
 
 
-def wrapper(folder, project, copies):
+UNSTAGING = {
+    "24.10": """
+    nxf_unstage() {
+        nxf_unstage_controls
+        [[ ${nxf_main_ret:=0} != 0 ]] && return""",
+    "25.10": """
+    nxf_unstage() {
+        if [[ ${nxf_main_ret:=0} == 0 ]]; then
+            (
+                set -e -o pipefail
+                (nxf_unstage_outputs | tee -a .command.out) 3>&1 1>&2 2>&3 | tee -a .command.err
+            )
+        fi
+        nxf_unstage_controls
+    }
+    nxf_unstage_outputs() {""",
+}
+"""How versions of Nextflow copy out what a task made, up to where the results are."""
+
+
+@pytest.fixture(params=UNSTAGING)
+def wrapper(request, project, tmp_path):
     """What Nextflow's wrapper does after a task, with a copy-out of one's own."""
+    return partial(_wrapper, tmp_path, project, UNSTAGING[request.param])
+
+
+def _wrapper(folder, project, unstaging, copies):
     (folder / "scratch").mkdir()
     (folder / "task").mkdir()
     script = f"""
@@ -151,9 +177,8 @@ def wrapper(folder, project, copies):
     echo noted > records/metrics.json
     ln -s records/metrics.json linked.json
     nxf_fs_copy() {{ cp -fRL "$1" "$2"; }}
-    nxf_unstage() {{
-        cp .command.out {folder}/task/ || true
-        [[ ${{nxf_main_ret:=0}} != 0 ]] && return
+    nxf_unstage_controls() {{ cp .command.out {folder}/task/ || true; }}
+    {unstaging}
         IFS=$'\\n'
         for name in 'a store' records linked.json; do
             nxf_fs_copy "$name" {folder}/task || true
@@ -181,8 +206,8 @@ def wrapper(folder, project, copies):
         ("rm -r task/records 'task/a store' task/linked.json", "and 3 other"),
     ],
 )
-def test_whatever_is_cut_short_is_named_and_removed(tmp_path, project, damage, words):
-    done = wrapper(tmp_path, project, f"nxf_unstage\n(cd {tmp_path} && {damage})")
+def test_whatever_is_cut_short_is_named_and_removed(tmp_path, wrapper, damage, words):
+    done = wrapper(f"nxf_unstage\n(cd {tmp_path} && {damage})")
     assert done.returncode == 28
     assert words in done.stderr
     left = [path.name for path in (tmp_path / "task").iterdir()]
@@ -199,8 +224,8 @@ def test_whatever_is_cut_short_is_named_and_removed(tmp_path, project, damage, w
     ],
     ids=["whole", "failed", "no scratch"],
 )
-def test_all_else_is_left_alone(tmp_path, project, then, code):
-    done = wrapper(tmp_path, project, f"nxf_unstage\n{then}")
+def test_all_else_is_left_alone(tmp_path, wrapper, then, code):
+    done = wrapper(f"nxf_unstage\n{then}")
     assert (done.returncode, done.stderr) == (code, "")
     left = sorted(path.name for path in (tmp_path / "task").iterdir())
     assert left == [".command.out", "a store", "linked.json", "records"]
