@@ -69,6 +69,17 @@ class Grid:
         return cls((nz, ny, nx), vector(*spacing), vector(oz, oy, ox))
 
 
+def shape_of(region: Region) -> tuple[int, ...]:
+    """Voxels of a region along each axis."""
+    return tuple(r.stop - r.start for r in region)
+
+
+def place_in(block: Region, region: Region) -> Region:
+    """Place of a region in a block, counted from the block's first voxel."""
+    axes = zip(region, block, strict=True)
+    return tuple(slice(r.start - b.start, r.stop - b.start) for r, b in axes)
+
+
 def samples(extent: float, spacing: float) -> int:
     """Voxels of ``spacing`` that span ``extent`` (both micrometres): rounded, at least one."""
     # The tolerance keeps a half that is a rounding error away from itself (3 x 3.5 / 7) stable.

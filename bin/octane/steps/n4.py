@@ -13,7 +13,7 @@ from octane.config.params import ExecutionParameters, InputParameters, LeasePara
 from octane.core.arrays import namespace, output_type, working_type
 from octane.core.errors import OctaneError
 from octane.core.files import bring_to_disk
-from octane.core.geometry import Region, blocks, bounds
+from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.progress import IterationLog
 from octane.core.records import N4Figures
@@ -346,7 +346,7 @@ def _apply(
                     if field_writer is not None and field is not None:
                         field_writer[region] = field
                         metrics.count("written", field.nbytes)
-            return int(np.prod([r.stop - r.start for r in region])) * volume.dtype.itemsize
+            return int(np.prod(shape_of(region))) * volume.dtype.itemsize
 
         if share.device is not None:
             # Lanes that begin together would each compile all kernels: CuPy's cache has no lock.
@@ -374,7 +374,7 @@ def _read_block(volume: Volume, region: Region, lane: Lane) -> npt.NDArray:
     On a CPU the result takes its place.
     """
     with lane.timed("read"):
-        memory = lane.buffer("block", [r.stop - r.start for r in region], volume.dtype)
+        memory = lane.buffer("block", shape_of(region), volume.dtype)
         block = volume.read(region, memory)
         if block is not memory:
             # A view of the volume in memory.

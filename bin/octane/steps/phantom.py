@@ -16,7 +16,7 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, PhantomParameters, bytes_of
 from octane.core.arrays import as_dtype
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, Vector, blocks, vector
+from octane.core.geometry import Grid, Region, Vector, blocks, place_in, shape_of, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Progress
 from octane.pipeline.workers import plan_workers, run_tiles
@@ -300,17 +300,12 @@ def _write_section(
     }
 
     def render(owned: Region) -> npt.NDArray:
-        block = np.empty([r.stop - r.start for r in owned], p.dtype)
+        block = np.empty(shape_of(owned), p.dtype)
         for tile in tiling.tiles:
             region = tiling.region(tile)
             if all(o.start <= r.start < o.stop for o, r in zip(owned, region, strict=True)):
-                shape = tuple(r.stop - r.start for r in region)
-                voxels = render_tile(p, section, tile, shape, positions[tile])
-                place = tuple(
-                    slice(r.start - o.start, r.stop - o.start)
-                    for r, o in zip(region, owned, strict=True)
-                )
-                block[place] = as_dtype(voxels, p.dtype)
+                voxels = render_tile(p, section, tile, shape_of(region), positions[tile])
+                block[place_in(owned, region)] = as_dtype(voxels, p.dtype)
                 advance(voxels.nbytes)
         metrics.count("written", block.nbytes)
         return block

@@ -17,6 +17,7 @@ from octane.config.params import (
 )
 from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
+from octane.core.geometry import shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import ResampleFigures
 from octane.gpu.device import CupyDevice
@@ -183,9 +184,7 @@ def _resample_mosaic(
 
 
 def _bytes(plan: MosaicPlan, tile: Tile) -> int:
-    return (
-        math.prod(r.stop - r.start for r in plan.tiling.region(tile)) * plan.source.dtype.itemsize
-    )
+    return math.prod(shape_of(plan.tiling.region(tile))) * plan.source.dtype.itemsize
 
 
 def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:

@@ -16,7 +16,7 @@ from octane.config.params import ExecutionParameters, InputParameters, StackPara
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.files import require_free, writing
-from octane.core.geometry import Grid, Region, Vector, blocks, bounds, vector
+from octane.core.geometry import Grid, Region, Vector, blocks, bounds, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -202,14 +202,8 @@ def _paste(
         span = slice(int(read[0]), int(read[-1]) + 1)
         facing.add(values, (span, rows, columns), slab.number)
     with lane.timed("compute"):
-        first = int(read[0]) - region[0].start
-        place = (
-            slice(first, first + len(inside)),
-            *(
-                slice(s.start - r.start, s.stop - r.start)
-                for s, r in zip((rows, columns), region[1:], strict=True)
-            ),
-        )
+        first = int(read[0])
+        place = place_in(region, (slice(first, first + len(inside)), rows, columns))
         result[place] = as_dtype(values[: len(inside)], result.dtype)
 
 
@@ -513,7 +507,7 @@ def _write(
         cuts = Cuts(writer, grid, dtype, imaged_plane(sections, grid.shape[0]))
 
         def work(region: Region, lane: Lane) -> int:
-            result = lane.buffer("result", [r.stop - r.start for r in region], dtype)
+            result = lane.buffer("result", shape_of(region), dtype)
             result[...] = 0
             for slab in slabs:
                 _paste(result, region, slab, grid, facing, lane)

@@ -18,7 +18,7 @@ from octane.config.params import (
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
 from octane.core.files import writing
-from octane.core.geometry import Region, blocks, bounds
+from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import (
     MisplacedFigures,
@@ -354,7 +354,7 @@ class Section:
 
     def _blended(self, region: Region, lane: Lane) -> npt.NDArray:
         """One block of the section, of the mosaic's voxels or read from its store."""
-        shape = [r.stop - r.start for r in region]
+        shape = shape_of(region)
         total = np.zeros(shape, self.working)
         weights = np.zeros(shape[1:], np.float32)
         blend, flat = self.parameters.blend, self.flat
@@ -369,7 +369,7 @@ class Section:
                 block = self.voxels[seen]
             else:
                 with lane.timed("read"):
-                    memory = lane.buffer("tile", [r.stop - r.start for r in seen], self.image.dtype)
+                    memory = lane.buffer("tile", shape_of(seen), self.image.dtype)
                     block = self.image.read(seen, memory)
                 self.metrics.count("read", block.nbytes)
             with lane.timed("compute"):

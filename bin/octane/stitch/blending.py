@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.geometry import Region
+from octane.core.geometry import Region, place_in, shape_of
 from octane.resample.operator import interpolator
 from octane.resample.resampler import apply
 from octane.stitch.placement import Placement, TilePlacement
@@ -71,10 +71,7 @@ def accumulate(
         values = apply(operator, values, axis)
         light = None if light is None else apply(operator, light, axis)
     weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
-    here = tuple(
-        slice(int(s[0]) - r.start, int(s[-1]) + 1 - r.start)
-        for s, r in zip(spans, region[1:], strict=True)
-    )
+    here = place_in(region[1:], tuple(slice(int(s[0]), int(s[-1]) + 1) for s in spans))
     if blend == "linear":
         # One product over all planes, with a flat field and without.
         part = weight if light is None else weight * light[0]
@@ -95,13 +92,11 @@ def overlap(
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
     """The area that two tiles share, as each saw it; None where that is too little."""
     places = placement.places
-    spans = [
-        slice(max(a.first, b.first), min(a.last, b.last))
-        for a, b in zip(places[first], places[second], strict=True)
-    ]
-    if any(s.stop - s.start < LEAST for s in spans):
+    pairs = zip(places[first], places[second], strict=True)
+    spans = tuple(slice(max(a.first, b.first), min(a.last, b.last)) for a, b in pairs)
+    if min(shape_of(spans)) < LEAST:
         return None
-    seen = np.zeros((2, 1, *(s.stop - s.start for s in spans)), np.float32)
+    seen = np.zeros((2, 1, *shape_of(spans)), np.float32)
     for block, tile in zip(seen, (first, second), strict=True):
         weights = np.zeros(block.shape[1:], np.float32)
         region = (slice(0, 1), *spans)

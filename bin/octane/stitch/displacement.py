@@ -57,7 +57,7 @@ def sampled(
     images: npt.NDArray,
     start: Position,
     step: complex,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     *,
     inside: tuple[Position, Position] | None = None,
     beyond: float = np.nan,

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.arrays import working_type
-from octane.core.geometry import Grid, Region, Vector
+from octane.core.geometry import Grid, Region, Vector, shape_of
 from octane.pipeline.lanes import Lane
 from octane.resample.operator import AxisOperator, interpolator
 from octane.resample.resampler import apply
@@ -93,7 +93,7 @@ def _along_z(slab: Slab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, s
 
 def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
     with lane.timed("read"):
-        memory = lane.buffer("section", [r.stop - r.start for r in region], image.dtype)
+        memory = lane.buffer("section", shape_of(region), image.dtype)
         values = image.read(region, memory)
     lane.metrics.count("read", values.nbytes)
     return values.astype(working_type(image.dtype), copy=False)
@@ -126,7 +126,7 @@ def _moved(
     source = _read(image, tuple(needed), lane)
     with lane.timed("compute"):
         source = np.ascontiguousarray(apply(along_z, source, 0))
-        shape = (region[1].stop - region[1].start, region[2].stop - region[2].start)
+        shape = shape_of(region)[1:]
         start, low, high = cast("list[Position]", np.transpose(places).tolist())
         values = sampled(source, start, slab.displaced.turn, shape, inside=(low, high), beyond=0.0)
     return values, (region[1], region[2])

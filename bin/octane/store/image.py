@@ -21,7 +21,7 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.files import task_folder
-from octane.core.geometry import LENGTHS, Grid, Region, spelled
+from octane.core.geometry import LENGTHS, Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
 from octane.store.chunks import (
     METADATA,
@@ -105,15 +105,11 @@ class Image:
         self.require_chunks(region)
         # One object after the other, so that an error has its key.
         if out is None:
-            out = np.empty([r.stop - r.start for r in region], self.dtype)
+            out = np.empty(shape_of(region), self.dtype)
         for stored in stored_objects(self.array, self.within(region)):
             axes = list(zip(region, stored.region[-3:], strict=True))
             part = tuple(slice(max(r.start, h.start), min(r.stop, h.stop)) for r, h in axes)
-            place = tuple(
-                slice(p.start - r.start, p.stop - r.start)
-                for p, r in zip(part, region, strict=True)
-            )
-            out[place] = self._decoded(stored.key, part)
+            out[place_in(region, part)] = self._decoded(stored.key, part)
         return out
 
     def _decoded(self, key: str, region: Region) -> npt.NDArray:

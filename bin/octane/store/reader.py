@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs.blosc import Blosc
 
-from octane.core.geometry import Region
+from octane.core.geometry import Region, shape_of
 from octane.core.timing import moved
 from octane.store.array import Array
 from octane.store.chunks import (
@@ -105,7 +105,7 @@ class DirectReader:
         """Voxels of a region, in ``out`` if it is given; errors as in :meth:`stream`."""
         spans = (r.indices(n) for r, n in zip(region, self._shape, strict=True))
         wanted = tuple(slice(a, max(a, b)) for a, b, _ in spans)
-        shape = tuple(w.stop - w.start for w in wanted)
+        shape = shape_of(wanted)
         if out is None:
             out = np.empty(shape, self.array.dtype)
         elif out.shape != shape or out.dtype != self.array.dtype:

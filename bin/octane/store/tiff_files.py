@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from octane.config.params import InputParameters
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
-from octane.core.geometry import LENGTHS, Grid, Region, Vector, spelled, vector
+from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled, vector
 from octane.store.image import DECODING_ERRORS, Attributes, place_of, require_stated
 from octane.store.itk_files import TAKEN
 from octane.store.ngff import CHANNEL, TIMEPOINT
@@ -119,7 +119,7 @@ class TiffVolume:
         """Voxels of ``region``, in ``out`` if it is given."""
         raw = self.load()
         if out is None:
-            out = np.empty([r.stop - r.start for r in region], self.dtype)
+            out = np.empty(shape_of(region), self.dtype)
         with _naming_faults(self.path):
             raw.read(region, out)
         return out

@@ -19,7 +19,7 @@ from octane import __version__
 from octane.config.params import Codec
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region, vector
+from octane.core.geometry import Grid, Region, shape_of, vector
 from octane.core.timing import span
 from octane.store.array import Array, create_array, describe_array, write_metadata
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, CRC32C, LITTLE, SINGLE, Json, crc32c
@@ -98,7 +98,7 @@ class ShardWriter:
         """Encode one chunk; a block of another shape or type is a ValueError."""
         array = self._array
         region = self.region(position)
-        shape = tuple(r.stop - r.start for r in region)
+        shape = shape_of(region)
         if block.shape != shape:
             raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
         if block.dtype.newbyteorder("<") != array.dtype:
