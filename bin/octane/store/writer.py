@@ -19,7 +19,7 @@ from octane import __version__
 from octane.config.params import Codec
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region, shape_of, vector
+from octane.core.geometry import Grid, Region, place_in, shape_of, vector
 from octane.core.timing import span
 from octane.store.array import Array, create_array, describe_array, write_metadata
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, CRC32C, LITTLE, SINGLE, Json, crc32c
@@ -151,15 +151,11 @@ class DirectWriter:
 
     def __setitem__(self, region: Region, block: npt.NDArray) -> None:
         """Write a region as :meth:`fill` does; a ValueError where the block has another shape."""
-        spans = [r.indices(n) for r, n in zip(region, self.array.shape, strict=True)]
-        if block.shape != tuple(b - a for a, b, _ in spans):
+        axes = zip(region, self.array.shape, strict=True)
+        whole = tuple(slice(*r.indices(n)) for r, n in axes)
+        if block.shape != shape_of(whole):
             raise ValueError(f"a block of {block.shape} does not fill {region}")
-
-        def read(part: Region) -> npt.NDArray:
-            axes = zip(part, spans, strict=True)
-            return block[tuple(slice(r.start - a, r.stop - a) for r, (a, _, _) in axes)]
-
-        self.fill(region, read)
+        self.fill(whole, lambda part: block[place_in(whole, part)])
 
     def fill(self, region: Region, read: Callable[[Region], npt.NDArray]) -> None:
         """Write a region of whole shards, or chunks; a ValueError where it cuts one.
@@ -167,22 +163,18 @@ class DirectWriter:
         ``read`` gives the voxels of one chunk after the other, each time in the same memory where
         it likes.
         """
-        shape = self.array.shape
-        spans = [r.indices(n) for r, n in zip(region, shape, strict=True)]
-        whole = all(
-            step == 1 and a < b and a % size == 0 and (b % size == 0 or b == n)
-            for (a, b, step), size, n in zip(spans, self._owned, shape, strict=True)
-        )
-        if not whole:
+        owned, shape = self._owned, self.array.shape
+        if not all(
+            r.start < r.stop and r.start % size == 0 and (r.stop % size == 0 or r.stop == n)
+            for r, size, n in zip(region, owned, shape, strict=True)
+        ):
             raise ValueError(
-                f"{region} is written, which is to be whole objects of {self._owned} in an array "
-                f"of {shape}"
+                f"{region} is written, which is to be whole objects of {owned} in an array of "
+                f"{shape}"
             )
-        counts = (
-            range(a // n, -(-b // n)) for (a, b, _), n in zip(spans, self._owned, strict=True)
-        )
+        counts = (range(r.start // n, -(-r.stop // n)) for r, n in zip(region, owned, strict=True))
         for position in product(*counts):
-            first = [p * n for p, n in zip(position, self._owned, strict=True)]
+            first = [p * n for p, n in zip(position, owned, strict=True)]
             with self.shard(position) as shard:
                 for inner in shard.positions:
                     axes = zip(shard.region(inner), first, strict=True)
