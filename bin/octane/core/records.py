@@ -17,8 +17,7 @@ ORDER = ("resample", "stitch", "stack", "n4", "pyramid")
 
 Shape = tuple[int, int, int]
 SHADING = 0.03
-"""Largest shading of tiles that needs no flat field: phantoms of 3 x 3 tiles in even light stay
-below it."""
+"""Largest shading of tiles that needs no flat field: even light is measured as less."""
 EXPOSED = 1.5
 """Brightness over its neighbours', or the inverse, above which a tile was imaged otherwise."""
 

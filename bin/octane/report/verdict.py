@@ -10,8 +10,7 @@ from octane.core.records import EXPOSED, SHADING, N4Figures, StackFigures, Stitc
 from octane.report.summary import SectionQuality, outliers, title_of
 
 SEAM = 0.15
-"""Largest seam of an axis: phantoms with up to 30 % of vignetting stay below 0.14 with one look of
-speckle and below 0.09 with four; an overlap that is too large by 0.1 gives 0.2 and more."""
+"""Largest seam of an axis: a wrong overlap gives more, vignetting and speckle give less."""
 STILL = 10.0
 """Last change of the field over N4's threshold: up to it, more iterations change little."""
 FIELD = 10.0

@@ -36,8 +36,7 @@ from octane.store.writer import create_image
 logger = logging.getLogger(__name__)
 
 FEW_CORES = 4
-"""Up to so many cores take longer for a tile than the bus does: 8 to 10 ms each for 67 MB, and the
-bus 1.3 to 2.7 ms."""
+"""Up to so many cores take longer for a tile than its way to a GPU and back."""
 
 
 def resample_image(

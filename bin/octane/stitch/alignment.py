@@ -29,7 +29,7 @@ ANGLES = (-4, -2, 0, 2, 4)
 """Rotations that are tried, degrees: one beside them moves a coarse face by less than a pixel."""
 LIKELY, CLEAR = 0.4, 3.2
 """Least correlation of coarse faces that fit, and its least multiple of what other shifts give:
-chance gives up to 0.3 and 2.9, smooth or repeated structure more than 0.4, but rarely 3.2."""
+chance reaches neither, smooth or repeated structure the first alone."""
 FEW = 0.04
 """Least product of what faces have of structure at a shift, over the largest."""
 NARROW = 16
@@ -48,8 +48,7 @@ PULL, NEAR = 0.003, 0.1
 """Weight of the place where a section was imaged, against that of a pair, a pixel beside it; and
 the pixels up to which it rises."""
 VAGUE = np.deg2rad(0.4)
-"""Standard deviation of the rotation of coarse faces from which none is known: tissue is small or
-round. Others have up to 0.2 degrees, such tissue 0.7 to 6."""
+"""Standard deviation of a rotation from which none is known: tissue is small or round."""
 SHORT, FREE = 0.1, 0.003
 """Least share of a direction in the curvature of a step, and in that of its standard deviation."""
 CERTAIN = 3.0

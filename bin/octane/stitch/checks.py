@@ -30,15 +30,12 @@ SEARCHED = 8
 """Pairs with most structure along an axis, which are searched for a better displacement; of the
 others, as many of those that do not correlate as they are placed."""
 CLOSE, FAR = 1.5, 2.0
-"""Pixels up to which displacements agree, and beyond which one is an error: those of good phantoms
-are wrong by up to 1.6."""
+"""Pixels up to which displacements agree, and beyond which one is an error."""
 LIKELY, SURE = 0.4, 0.6
-"""Correlation of tiles that fit if others agree, and of those that certainly do: chance gives up to
-0.5 in a narrow overlap."""
+"""Correlation of tiles that fit if others agree, and of those that certainly do."""
 CLEAR, ENOUGH = 0.3, 0.8
-"""Advantage in Fisher's z, and that times the root of the number of pairs that show it: in good
-phantoms, medians of four pairs are up to 0.37 better elsewhere, where overlaps are narrow and full
-of speckle; an overlap that is wrong by 0.05 costs 0.4 and more."""
+"""Advantage in Fisher's z, and that times the root of the number of pairs that show it: a narrow
+overlap full of speckle gives less by chance, and a wrong one more."""
 MANY, LITTLE = 5, 0.1
 """Pairs in agreement, three quarters of all, for which this advantage is enough: in good phantoms
 so many do not agree elsewhere by chance."""
