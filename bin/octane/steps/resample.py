@@ -31,7 +31,7 @@ from octane.store.image import Attributes, Image
 from octane.store.mosaic_grid import Tile
 from octane.store.sections import imaged_plane, noted_sections, read_sections, rescaled
 from octane.store.volumes import Cuts, Volume, bring_in, open_volume
-from octane.store.writer import create_image
+from octane.store.writer import DirectWriter, create_image
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +78,26 @@ def resample_image(
             plan = plan_resampling(image, target, parameters, own, gpu=on_gpu)
         for line in lines(plan):
             logger.info("RESAMPLE: %s", line)
-        if isinstance(plan, MosaicPlan):
-            _resample_mosaic(plan, destination, parameters, execution, metrics, share)
-        else:
-            _resample_volume(plan, destination, parameters, execution, metrics, share)
+        attributes = _attributes(plan)
+        with create_image(
+            destination,
+            [plan.level],
+            plan.dtype,
+            codec=parameters.codec,
+            attributes=attributes,
+            overwrite=execution.overwrite,
+        ) as (writer,):
+            if isinstance(plan, MosaicPlan):
+                _resample_mosaic(plan, writer, metrics, share, pinned=execution.pinned)
+            else:
+                planes = plan.level.grid.shape[0]
+                shown = imaged_plane(read_sections(attributes, planes), planes)
+                cuts = Cuts(writer, plan.level.grid, plan.dtype, shown)
+                stream_resample(
+                    plan, cuts, label="RESAMPLE", metrics=metrics, share=share,
+                    pinned=execution.pinned,
+                )  # fmt: skip
+                cuts.note(metrics)
         return plan
 
     plan = on_device(
@@ -123,17 +139,23 @@ def _backend(image: Volume, execution: ExecutionParameters) -> Backend:
     return "cpu"
 
 
+def _attributes(plan: MosaicPlan | StreamPlan) -> Attributes:
+    """What is noted on the result."""
+    image, grid = plan.source, plan.level.grid
+    if isinstance(plan, MosaicPlan):
+        return {**image.attributes, "kind": "mosaic", "mosaic": plan.tiling.attributes()}
+    kept = {k: v for k, v in image.attributes.items() if k not in ("mosaic", "section")}
+    if "sections" in kept:
+        sections = read_sections(kept, image.grid.shape[0])
+        factor = grid.spacing[0] / image.grid.spacing[0]
+        kept["sections"] = noted_sections(rescaled(sections, factor, grid.shape[0]))
+    return {**kept, "kind": "volume"}
+
+
 def _resample_mosaic(
-    plan: MosaicPlan,
-    destination: Path,
-    parameters: ResampleParameters,
-    execution: ExecutionParameters,
-    metrics: Metrics,
-    share: Share,
+    plan: MosaicPlan, writer: DirectWriter, metrics: Metrics, share: Share, *, pinned: bool
 ) -> None:
-    image, tiling = plan.source, plan.tiling
-    attributes = {**image.attributes, "kind": "mosaic", "mosaic": tiling.attributes()}
-    reader = image.reader
+    image, reader = plan.source, plan.source.reader
     coming = iter(plan.pieces if reader is not None and plan.ahead else ())
 
     def fetch(count: int) -> None:
@@ -142,44 +164,35 @@ def _resample_mosaic(
                 if reader is not None:
                     reader.fetch((0, *tile))
 
-    with create_image(
-        destination,
-        [plan.level],
-        plan.dtype,
-        codec=parameters.codec,
-        attributes=attributes,
-        overwrite=execution.overwrite,
-    ) as (writer,):
-
-        def work(piece: Piece, lane: Lane) -> int:
-            fetch(1)
-            size = 0
-            with ExitStack() as stack:
-                shard = stack.enter_context(writer.shard(piece.position))
-                for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
-                    result = _resampled(plan, tile, lane)
-                    with lane.timed("write"):
-                        shard[chunk] = result
-                    metrics.count("written", result.nbytes)
-                    size += _bytes(plan, tile)
+    def work(piece: Piece, lane: Lane) -> int:
+        fetch(1)
+        size = 0
+        with ExitStack() as stack:
+            shard = stack.enter_context(writer.shard(piece.position))
+            for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
+                result = _resampled(plan, tile, lane)
                 with lane.timed("write"):
-                    stack.close()
-            return size
+                    shard[chunk] = result
+                metrics.count("written", result.nbytes)
+                size += _bytes(plan, tile)
+            with lane.timed("write"):
+                stack.close()
+        return size
 
-        with metrics.timed("load"):
-            load(share.xp, image.dtype, plan.dtype)
-        fetch(plan.ahead)
-        run_pipeline(
-            plan.pieces,
-            work,
-            label="RESAMPLE",
-            workers=plan.workers,
-            metrics=metrics,
-            share=share,
-            describe=lambda piece: f"{piece} of {image.path}",
-            pinned=execution.pinned,
-        )
-    metrics.figures.update(tiles=len(tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles))
+    with metrics.timed("load"):
+        load(share.xp, image.dtype, plan.dtype)
+    fetch(plan.ahead)
+    run_pipeline(
+        plan.pieces,
+        work,
+        label="RESAMPLE",
+        workers=plan.workers,
+        metrics=metrics,
+        share=share,
+        describe=lambda piece: f"{piece} of {image.path}",
+        pinned=pinned,
+    )
+    metrics.figures.update(tiles=len(plan.tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles))
 
 
 def _bytes(plan: MosaicPlan, tile: Tile) -> int:
@@ -216,35 +229,3 @@ def _resampled(plan: MosaicPlan, tile: Tile, lane: Lane) -> npt.NDArray:
         stream.drain()
     with lane.timed("compute"):
         return resampler.finish()
-
-
-def _resample_volume(
-    plan: StreamPlan,
-    destination: Path,
-    parameters: ResampleParameters,
-    execution: ExecutionParameters,
-    metrics: Metrics,
-    share: Share,
-) -> None:
-    image, level = plan.source, plan.level
-    attributes: Attributes = {
-        k: v for k, v in image.attributes.items() if k not in ("mosaic", "section")
-    }
-    attributes["kind"] = "volume"
-    if "sections" in attributes:
-        sections = read_sections(attributes, image.grid.shape[0])
-        factor = level.grid.spacing[0] / image.grid.spacing[0]
-        attributes["sections"] = noted_sections(rescaled(sections, factor, level.grid.shape[0]))
-    with create_image(
-        destination,
-        [level],
-        plan.dtype,
-        codec=parameters.codec,
-        attributes=attributes,
-        overwrite=execution.overwrite,
-    ) as (writer,):
-        planes, pinned = level.grid.shape[0], execution.pinned
-        shown = imaged_plane(read_sections(attributes, planes), planes)
-        cuts = Cuts(writer, level.grid, plan.dtype, shown)
-        stream_resample(plan, cuts, label="RESAMPLE", metrics=metrics, share=share, pinned=pinned)
-    cuts.note(metrics)
