@@ -6,10 +6,10 @@ fills it is tried again without. A quota that the file system does not count is 
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import disk_usage
 
 import numpy as np
 
@@ -154,12 +154,6 @@ def _device(folder: Path) -> int:
     return folder.stat().st_dev
 
 
-def _free(folder: Path) -> int:
-    """Bytes that a user without privileges may take."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
-
-
 def check_space(
     steps: Sequence[Step], subject: str, work: Path, workflow: WorkflowParameters
 ) -> list[str]:
@@ -187,7 +181,7 @@ def check_space(
     for device in dict.fromkeys(map(_device, folders.values())):
         names = [name for name, folder in folders.items() if _device(folder) == device]
         most = sum(needs[name] for name in names)
-        folder, free = folders[names[0]], _free(folders[names[0]])
+        folder, free = folders[names[0]], disk_usage(folders[names[0]]).free
         spelled = " and ".join(f"{name} ({_range(needs[name])})" for name in names)
         line = (
             f"fit: {spelled} take {_range(most)} on the file system of {folder}, which has "

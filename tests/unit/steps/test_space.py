@@ -1,5 +1,7 @@
 """Bounds of what a run writes, against what steps wrote and what is free."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -145,7 +147,7 @@ def disks(monkeypatch, tmp_path):
         return next(path for path in (folder, *folder.parents) if path in free)
 
     monkeypatch.setattr(space, "_device", lambda folder: hash(own(folder)))
-    monkeypatch.setattr(space, "_free", lambda folder: free[own(folder)])
+    monkeypatch.setattr(space, "disk_usage", lambda folder: SimpleNamespace(free=free[own(folder)]))
     return disk
 
 
