@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from octane.core.filters import gaussian
 from octane.pipeline.workers import run_tiles
+from octane.stitch.checks import coarse
 from octane.stitch.displacement import IN_PLACE, Displacement, sampled
 
 BAND = (1.5, 8.0)
@@ -100,8 +101,7 @@ def resolutions(face: Face) -> list[Face]:
     """The structure of a face at the full and at halved resolutions, the coarsest first."""
     found = [structure(face)]
     while max(face.shape) > COARSE and min(face.shape) >= 2 * NARROW:
-        rows, columns = (n // 2 for n in face.shape)
-        face = face[: 2 * rows, : 2 * columns].reshape(rows, 2, columns, 2).mean(axis=(1, 3))
+        face = coarse(face, 2)
         found.append(structure(face))
     return found[::-1]
 
