@@ -1,6 +1,8 @@
 """Exceptions for faults of the input, a parameter or the machine, not of the code."""
 
 import errno
+from collections.abc import Generator
+from contextlib import contextmanager
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """A full disk and a full quota."""
@@ -18,6 +20,15 @@ class NoSpaceError(OctaneError):
 
     # The system's error number: the workflow distinguishes it from an error in the data.
     code = errno.ENOSPC
+
+
+@contextmanager
+def collecting(problems: list[str]) -> Generator[None]:
+    """Add what is wrong to the problems, a sentence a line, and go on."""
+    try:
+        yield
+    except OctaneError as error:
+        problems += str(error).splitlines()
 
 
 def unreadable(error: OSError) -> OctaneError:

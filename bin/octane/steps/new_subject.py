@@ -22,7 +22,7 @@ from octane.config.samplesheet import read_samplesheet, separator_of
 from octane.config.schema import entries, plain
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
-from octane.core.errors import OctaneError
+from octane.core.errors import OctaneError, collecting
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.records import SHADING
@@ -103,10 +103,8 @@ def survey(source: Path, wishes: Wishes) -> tuple[str, list[Volume]]:
     # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
     reading = wishes.model_copy(update={"missing_chunks": "fill"})
     for path in find_inputs(source):
-        try:
+        with collecting(problems):
             volumes.append(open_volume(path, reading))
-        except OctaneError as error:
-            problems.append(str(error))
     if problems:
         raise OctaneError("\n".join(problems))
     return kind_of(volumes, wishes.input_kind), volumes

@@ -6,8 +6,7 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 import json
 import re
 import shlex
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -21,7 +20,7 @@ from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
 from octane.config.schema import WorkflowModel, entries, settings_of
 from octane.config.validation import require_scratch, spelled, unfit_name, unlinkable
 from octane.core.arrays import output_type
-from octane.core.errors import OctaneError
+from octane.core.errors import OctaneError, collecting
 from octane.core.geometry import samples, vector
 from octane.core.metrics import write_json
 from octane.resample.operator import resampled
@@ -176,15 +175,6 @@ def _staged(folder: Path, number: int) -> Path:
     return found
 
 
-@contextmanager
-def _noted(problems: list[str]) -> Generator[None]:
-    """Add what is wrong to the problems, and go on."""
-    try:
-        yield
-    except OctaneError as error:
-        problems += str(error).splitlines()
-
-
 def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
     """Raise with the problems; one that several of the paths have is said once, of the first."""
     shared: dict[str, list[str]] = {}
@@ -211,17 +201,17 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     settings = settings_of(values)
     workflow = settings.workflow
     problems: list[str] = []
-    with _noted(problems):
+    with collecting(problems):
         require_scratch(workflow.scratch_dir)
     volumes: list[Volume] = []
     files: list[Path] = []
     paths: list[Path] = []
     kind = "volume"
-    with _noted(problems):
+    with collecting(problems):
         files = find_inputs(source)
         paths = [as_given(source, path) for path in files]
         for path in paths:
-            with _noted(problems):
+            with collecting(problems):
                 volumes.append(open_volume(path, settings.input))
         if volumes:
             kind = kind_of(volumes, workflow.input_kind)
@@ -246,7 +236,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
             problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
     _raise(problems, paths)
     steps: list[Step] = []
-    with _noted(problems):
+    with collecting(problems):
         steps = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
     return Plan(subject, kind, items, settings, steps, _notes(volumes, kind, settings))
@@ -321,7 +311,7 @@ def _check_volumes(
 ) -> None:
     """Everything that metadata alone can tell about the inputs of a subject."""
     for volume in volumes:
-        with _noted(problems):
+        with collecting(problems):
             _check_volume(volume, kind, settings, beside)
     if kind == "volume":
         return
@@ -331,14 +321,14 @@ def _check_volumes(
             "--truth has the sections where they are imaged, and --stack_align moves them; leave "
             "one of the two out."
         )
-    with _noted(problems):
+    with collecting(problems):
         numbered(volumes, settings.stack.allow_missing_sections)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # By the time that STACK gets them.
     if kind == "mosaic" and settings.resample.resolution is not None:
         target, dtype = vector(*settings.resample.resolution), settings.resample.dtype
         voxels = [(v.path, target, output_type(dtype, v.dtype)) for v in volumes]
-    with _noted(problems):
+    with collecting(problems):
         require_alike(voxels)
 
 
