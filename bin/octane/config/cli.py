@@ -21,9 +21,10 @@ from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 from octane.core.files import require_free
 
-RESULTS, RECORDS = ("destination", "save-bias-field", "save-flat-field"), ("metrics", "preview")
+RESULTS = ("destination", "save-bias-field", "save-flat-field", "displacements")
+RECORDS = ("metrics", "preview")
 """Parameters of commands that name what is written; records replace what is there."""
-FILES = (*RECORDS, "save-flat-field", "config", "samplesheet")
+FILES = (*RECORDS, "save-flat-field", "displacements", "config", "samplesheet")
 
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 """Words of Python and of the loader where memory, address space or threads are lacking."""

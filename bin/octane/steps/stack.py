@@ -15,7 +15,7 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
-from octane.core.files import require_free, writing
+from octane.core.files import writing
 from octane.core.geometry import Grid, Region, Vector, blocks, bounds, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
@@ -394,8 +394,6 @@ def stack_sections(
         For sections that do not fit together, gaps, and output that is not usable.
     """
     require_cpu(execution.backend, "STACK")
-    for path in filter(None, (destination, table)):
-        require_free(path, overwrite=execution.overwrite)
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
