@@ -1,18 +1,10 @@
 """Admission: state of the node's GPUs, and the GPU that a request gets or why it gets none.
 
-**Slots.** A GPU takes as many leases as its holders and the request all allow.
-
-**Memory.** What can be promised is NVML's free memory, less what holders were promised and have not
-allocated yet. A holder whose memory NVML does not show counts as having allocated nothing, so
-nothing is promised twice.
-
-**Other processes.** While processes without a lease are on a GPU, it is passed over when its free
-memory is below 1.5 times the request or its utilisation above 90 %: such processes can grow. Where
-NVML does not list them, memory alone decides.
-
-**Order.** First come, first served for each GPU. A later request takes a GPU only where no earlier
-one could run at all, even after every lease there has ended, except for those that the later one
-runs under. So nobody starves: what keeps the first request waiting only becomes less.
+The rules are those of docs/gpu.md, "Which GPU you get". A holder whose memory NVML does not show
+counts as having allocated nothing, so nothing is promised twice. Processes without a lease can
+grow; where NVML does not list them, memory alone decides. A later request takes a GPU only where no
+earlier one could run at all, even after every lease there has ended, except for those that the
+later one runs under. So nobody starves: what keeps the first request waiting only becomes less.
 """
 
 from __future__ import annotations
