@@ -272,12 +272,6 @@ def make_phantom(
             _write_section(store, p, tiling, section, true, execution, metrics, advance)
         _write_table(partial / "positions.csv", [COLUMNS, *rows])
         _write_truth(partial / "truth", p, subject, execution)
-    metrics.figures.update(
-        sections=p.sections,
-        tiles=len(tiling.tiles),
-        shape=list(tiling.shape),
-        extent=list(subject.extent),
-    )
     return metrics
 
 

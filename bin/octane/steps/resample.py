@@ -111,7 +111,6 @@ def resample_image(
     )
     figures = {
         "source_voxel_size": image.grid.spacing,
-        "source_shape": image.grid.shape,
         "voxel_size": target,
         "shape": plan.level.grid.shape,
         "predicted_memory_bytes": plan.predicted_bytes,
