@@ -88,10 +88,9 @@ def _files(
         if last is not None:
             ending, text = VOLUMES[last]
             found[f"{subject}{ending}.ome.zarr/"] = text
-        for name, record in ((entry.name, entry.record) for entry in entries):
-            volume = record.settings.get("layout") == "volume"
-            if last is None and record.step == "resample" and volume:
-                name = name.removesuffix("_resample")
+        for entry in entries if last is None else ():
+            if entry.record.settings.get("layout") == "volume":
+                name = entry.name.removesuffix("_resample")
                 found[f"{name}.ome.zarr/"] = "the resampled volume, OME-Zarr"
         if any("--save-bias-field" in entry.record.command for entry in entries):
             found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
