@@ -108,10 +108,7 @@ def _on_tile(coefficients: Values, *shape: int) -> Values:
 
 
 def _compared(
-    projections: Mapping[Tile, Image],
-    placement: TilePlacement,
-    shape: tuple[int, int],
-    dark: float,
+    projections: Mapping[Tile, Image], placement: TilePlacement, shape: tuple[int, int], dark: float
 ) -> list[tuple[Values, Values, Values]]:
     """Compare blocks of pixels that two tiles saw: the mean in either, and how its terms differ."""
     places = placement.places

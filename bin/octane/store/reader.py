@@ -20,12 +20,7 @@ from numcodecs.blosc import Blosc
 from octane.core.geometry import Region, shape_of
 from octane.core.timing import moved
 from octane.store.array import Array
-from octane.store.chunks import (
-    ChunkError,
-    CorruptChunkError,
-    MissingChunkError,
-    reading,
-)
+from octane.store.chunks import ChunkError, CorruptChunkError, MissingChunkError, reading
 from octane.store.decode import (
     ChunkStream,
     FillStream,

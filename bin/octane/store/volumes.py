@@ -175,10 +175,7 @@ RESAMPLE_IT = (
 
 
 def open_beside(
-    volume: Volume,
-    mask: Path | None = None,
-    weights: Path | None = None,
-    truth: Path | None = None,
+    volume: Volume, mask: Path | None = None, weights: Path | None = None, truth: Path | None = None
 ) -> dict[str, Volume]:
     """Open what is given of ``mask``, ``weights``, and ``tissue`` and ``bias`` of a truth folder.
 
