@@ -144,14 +144,8 @@ def writing(
 
     The temporary name keeps the suffix, by which file writers choose their format. When the block
     raises, the temporary path is removed and ``destination`` stays as it was. Missing folders are
-    made; ``remedy`` ends the sentence where a folder cannot be written.
-
-    Raises
-    ------
-    OctaneError
-        As :func:`require_free`, or when the folder cannot be written.
-    NoSpaceError
-        When there is no space left for it.
+    made; ``remedy`` ends the sentence where a folder cannot be written. Errors are those of
+    :func:`require_free`, an OctaneError for such a folder, and a NoSpaceError.
     """
     partial = destination.with_name(f"{PARTIAL}{node()}-{os.getpid()}-{destination.name}")
     try:

@@ -56,10 +56,7 @@ def nominal_positions(
 ) -> dict[Tile, Position]:
     """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
 
-    Raises
-    ------
-    OctaneError
-        When none of the three is there: an overlap is never guessed.
+    It is an OctaneError when none of the three is there: an overlap is never guessed.
     """
     if positions is not None:
         number = number_of(image)
@@ -85,10 +82,7 @@ def given_flat_field(
 ) -> npt.NDArray[np.float32] | None:
     """Flat field of the file that the parameters name; None where they name none.
 
-    Raises
-    ------
-    OctaneError
-        Where the file is no flat field of these tiles, or they show none to be estimated.
+    It is an OctaneError where that is none of these tiles, or they show none to be estimated.
     """
     chosen = parameters.flat_field
     if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
@@ -256,12 +250,8 @@ class Section:
     ) -> tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]:
         """Compare the overlaps with those at which tiles correlate.
 
-        Also find the tiles out of place, and those of another brightness.
-
-        Raises
-        ------
-        OctaneError
-            Where most pairs of tiles correlate at another overlap, and not at the given one.
+        Also find the tiles out of place, and those of another brightness. It is an OctaneError
+        where most pairs of tiles correlate at another overlap, and not at the given one.
         """
         tiling, name = self.tiling, self.image.path.name
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in self.placement.places.items()}

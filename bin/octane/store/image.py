@@ -94,10 +94,7 @@ class Image:
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, (z, y, x), in ``out`` if it is given.
 
-        Raises
-        ------
-        OctaneError
-            When a chunk in it is missing or cannot be read or decoded; names the chunk's key.
+        An OctaneError names the key of a chunk that is missing or cannot be read or decoded.
         """
         if self.reader is not None:
             with self.naming_chunks():
@@ -191,12 +188,8 @@ def open_image(
     """Open the finest level of an OME-Zarr image, as ``reading`` says.
 
     Without it the other parameters hold, ``input_unit`` for axes that state none, and there may be
-    one channel and one time point.
-
-    Raises
-    ------
-    OctaneError
-        When it is not an OME-Zarr image of axes z, y, x with scale and unit; says what to do.
+    one channel and one time point. An OctaneError says what is no OME-Zarr image of axes z, y, x
+    with scale and unit.
     """
     if reading is not None:
         input_unit, missing = reading.input_unit, reading.missing_chunks
@@ -277,12 +270,8 @@ def place_of(
     """Place of a 3-D image along the other axes of its array, which have these sizes.
 
     ``labels`` are names of the first channels, empty where one has none; ``reading`` is None where
-    there is no way to choose, as for a mask.
-
-    Raises
-    ------
-    OctaneError
-        When there are several and none is chosen, or not the one that is chosen; lists them.
+    there is no way to choose, as for a mask. An OctaneError lists what there is, where that is
+    several and none is chosen, or not the one that is chosen.
     """
     wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
     places = {}

@@ -142,10 +142,7 @@ class Metadata(NamedTuple):
 def read_metadata(path: Path, input_unit: str | None) -> Metadata:
     """Read the metadata of an image; ``input_unit`` is for axes that state none.
 
-    Raises
-    ------
-    OctaneError
-        When its last axes are not z, y, x with scale and unit; says what to do.
+    An OctaneError says why its last axes are not z, y, x with scale and unit, and what to do.
     """
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
