@@ -350,13 +350,9 @@ def blend(
 ) -> None:
     """Write a vector of the weighted sum of four rows, summed in their order.
 
-    Parameters
-    ----------
-    weights, rows : float32, or both float64 (half as many for a vector)
-        The weights are those from element `first` on; the rows begin at element `start`, each
-        `step` behind the one before.
-    out : float32
-        The sum goes to its elements from `at` on.
+    The weights are those from element `first` on; the rows begin at element `start`, each `step`
+    behind the one before. Both are float32, or float64 (half as many for a vector). The sum goes to
+    the elements of `out`, float32, from `at` on.
     """
     raise NotImplementedError
 

@@ -77,14 +77,9 @@ def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
-    """Find what bounds a step.
+    """Find what bounds a step, from the wall-clock seconds of its stages; None without any.
 
-    Parameters
-    ----------
-    seconds
-        Wall-clock seconds of each stage; None is returned where there are none.
-    gpu
-        Whether a GPU computed.
+    ``gpu`` says whether a GPU computed.
     """
     if not any(seconds.values()):
         return None

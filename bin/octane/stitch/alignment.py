@@ -332,14 +332,8 @@ def solve(count: int, pairs: Sequence[Pair], pixel: float, radius: float) -> lis
 
     Each section is pulled weakly to where it was imaged, in the sum of absolute values: what is
     common to most sections is no displacement, errors of pairs do not add up to a drift, and
-    sections that no pair reaches stay.
-
-    Parameters
-    ----------
-    pixel
-        Size of the faces' pixels, micrometres.
-    radius
-        Distance from the middle at which a rotation counts as a shift, micrometres.
+    sections that no pair reaches stay. ``pixel`` is the size of the faces' pixels, ``radius`` the
+    distance from the middle at which a rotation counts as a shift, micrometres.
     """
     used = [pair for pair in pairs if pair.fits]
     arc = np.deg2rad(1) * radius / pixel

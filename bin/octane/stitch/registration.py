@@ -67,19 +67,10 @@ def correlation(first: npt.NDArray, second: npt.NDArray) -> npt.NDArray:
 def overlap_shift(
     first: npt.NDArray, second: npt.NDArray, max_shift: tuple[float, float]
 ) -> tuple[tuple[float, float], float]:
-    """Displacement of the content of ``second`` against ``first``.
+    """Displacement of the content of ``second`` against ``first``, and the correlation there.
 
-    Parameters
-    ----------
-    first, second
-        The same nominal area seen by two tiles, (y, x), same shape.
-    max_shift
-        Largest displacement looked for in y and x, pixels.
-
-    Returns
-    -------
-    shift, peak
-        Displacement (y, x) in pixels to a fraction of one, and the correlation there (0 to 1).
+    They are the same nominal area seen by two tiles, (y, x). The displacement, up to ``max_shift``
+    in y and x, is in pixels to a fraction of one; the correlation is 0 to 1.
     """
     scores = correlation(band_passed(first), band_passed(second))
     # Half of the overlap must remain in common, or the correlation is of too little to mean much.
@@ -110,19 +101,11 @@ def solve(
     max_shift: tuple[float, float],
     trust: float = 0.01,
 ) -> dict[Tile, Position]:
-    """Positions that fit all measured pairs best, weighted least squares.
+    """Positions that fit all measured pairs best, weighted least squares; in pixels.
 
-    Parameters
-    ----------
-    nominal
-        Position of each tile, in pixels.
-    pairs
-        Measured displacements against the nominal positions.
-    max_shift
-        Largest correction of one tile in y and x, pixels; larger ones are cut to it.
-    trust
-        Weight of the nominal positions: it ties down tiles that no pair reaches and the common
-        offset, which pairs leave open.
+    ``pairs`` were measured against the ``nominal`` positions, whose weight is ``trust``: it ties
+    down tiles that no pair reaches and the common offset, which pairs leave open. The correction of
+    a tile is cut to ``max_shift`` in y and x.
     """
     tiles = list(nominal)
     column = {tile: i for i, tile in enumerate(tiles)}
