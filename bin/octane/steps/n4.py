@@ -123,15 +123,9 @@ def prepare(
 ) -> Run:
     """Check the input and plan the run, before any voxel is read.
 
-    Parameters
-    ----------
-    source, destination
-        OME-Zarr, NIfTI, MHA, NRRD or TIFF.
-    save_bias_field
-        Path of the multiplicative bias field at full resolution, float32: the divisor of the
-        volume, gains of planes included, histogram matching left out.
-    truth
-        Truth folder of a phantom, for figures against it.
+    Volumes are OME-Zarr, NIfTI, MHA, NRRD or TIFF. ``save_bias_field`` names the file of the
+    multiplicative bias field at full resolution, float32: the divisor of the volume, gains of
+    planes included, histogram matching left out. ``truth`` is the truth folder of a phantom.
     """
     p = parameters
     volume = open_volume(source, reading)

@@ -376,22 +376,12 @@ def stack_sections(
 ) -> Metrics:
     """Stack sections into one volume.
 
-    Each section gives the planes from its surface down to the next section's; deeper ones, which
-    were imaged twice, are left. Its boundaries stand in the volume's metadata.
+    They are ordered by the number in their metadata or name. Each gives the planes from its surface
+    down to the next section's; deeper ones, which were imaged twice, are left. Its boundaries stand
+    in the volume's metadata. ``table`` is a CSV file to be written: how each section lies
+    displaced, and whether it was moved back.
 
-    Parameters
-    ----------
-    sources
-        OME-Zarr sections; ordered by the number in their metadata or name.
-    destination
-        OME-Zarr volume to be written.
-    table
-        CSV file to be written: how each section lies displaced, and whether it was moved back.
-
-    Raises
-    ------
-    OctaneError
-        For sections that do not fit together, gaps, and output that is not usable.
+    An OctaneError names sections that do not fit together, gaps, and output that is not usable.
     """
     require_cpu(execution.backend, "STACK")
     images = [open_image(path, reading) for path in sources]
