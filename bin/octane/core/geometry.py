@@ -80,6 +80,12 @@ def place_in(block: Region, region: Region) -> Region:
     return tuple(slice(r.start - b.start, r.stop - b.start) for r, b in axes)
 
 
+def block_at(position: Sequence[int], size: Sequence[int], shape: Sequence[int]) -> Region:
+    """Region of the block at a position, counted in blocks, cut at the edge of ``shape``."""
+    axes = zip(position, size, shape, strict=True)
+    return tuple(slice(p * n, min((p + 1) * n, m)) for p, n, m in axes)
+
+
 def samples(extent: float, spacing: float) -> int:
     """Voxels of ``spacing`` that span ``extent`` (both micrometres): rounded, at least one."""
     # The tolerance keeps a half that is a rounding error away from itself (3 x 3.5 / 7) stable.
@@ -88,8 +94,5 @@ def samples(extent: float, spacing: float) -> int:
 
 def blocks(shape: tuple[int, ...], size: tuple[int, ...]) -> list[Region]:
     """Regions of at most ``size`` that cover ``shape`` in raster order."""
-    starts = (range(0, n, b) for n, b in zip(shape, size, strict=True))
-    return [
-        tuple(slice(a, min(a + b, n)) for a, b, n in zip(corner, size, shape, strict=True))
-        for corner in product(*starts)
-    ]
+    counts = (range(-(-n // b)) for n, b in zip(shape, size, strict=True))
+    return [block_at(position, size, shape) for position in product(*counts)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from octane.config.samplesheet import read_table
 from octane.core.errors import OctaneError
-from octane.core.geometry import Region, Vector, vector
+from octane.core.geometry import Region, Vector, block_at, vector
 from octane.store.image import Attributes, Image
 
 Tile = tuple[int, int]
@@ -98,10 +98,7 @@ class MosaicGrid:
 
     def region(self, tile: Tile) -> Region:
         """Voxels of a tile in the grid."""
-        starts = (0, tile[0] * self.tile[1], tile[1] * self.tile[2])
-        return tuple(
-            slice(a, min(a + n, m)) for a, n, m in zip(starts, self.tile, self.shape, strict=True)
-        )
+        return block_at((0, *tile), self.tile, self.shape)
 
     def extent_of(self, tile: Tile) -> Vector:
         """Physical size of a tile in micrometres; smaller at a cut edge."""

@@ -19,7 +19,7 @@ from octane import __version__
 from octane.config.params import Codec
 from octane.core.errors import OctaneError
 from octane.core.files import write_object, writing
-from octane.core.geometry import Grid, Region, place_in, shape_of, vector
+from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.timing import span
 from octane.store.array import Array, create_array, describe_array, write_metadata
 from octane.store.encoding import ABSENT, CHECKSUM_BYTES, CRC32C, LITTLE, SINGLE, Json, crc32c
@@ -74,31 +74,28 @@ class Level:
 class ShardWriter:
     """Takes the chunks of one shard, in any order, and holds them encoded.
 
-    ``first`` is the place of its first chunk in the array, and ``extent`` its voxels along each
-    axis, fewer than a full one has at the array's edge; ``positions`` are those of its chunks, in
-    raster order.
+    ``held`` is its region of the array, and ``positions`` are those of its chunks in it, in raster
+    order.
     """
 
-    def __init__(
-        self, array: Array, first: tuple[int, ...], extent: tuple[int, ...], samples: Samples
-    ) -> None:
-        self._array, self._first, self._extent, self._samples = array, first, extent, samples
-        counts = (range(-(-n // c)) for n, c in zip(extent, array.chunks, strict=True))
-        self.positions = list(product(*counts))
+    def __init__(self, array: Array, held: Region, samples: Samples) -> None:
+        self._array, self._samples = array, samples
+        axes = [*zip(held, array.chunks, strict=True)]
+        self._first = [r.start // c for r, c in axes]
+        self.positions = list(product(*(range(-(-(r.stop - r.start) // c)) for r, c in axes)))
         self._encoded: dict[tuple[int, ...], list[bytes]] = {}
 
+    def _place(self, position: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(map(sum, zip(self._first, position, strict=True)))
+
     def region(self, position: tuple[int, ...]) -> Region:
-        """Voxels of a chunk within the shard."""
-        return tuple(
-            slice(p * c, min((p + 1) * c, n))
-            for p, c, n in zip(position, self._array.chunks, self._extent, strict=True)
-        )
+        """Voxels of a chunk in the array."""
+        return block_at(self._place(position), self._array.chunks, self._array.shape)
 
     def __setitem__(self, position: tuple[int, ...], block: npt.NDArray) -> None:
         """Encode one chunk; a block of another shape or type is a ValueError."""
         array = self._array
-        region = self.region(position)
-        shape = shape_of(region)
+        shape = shape_of(self.region(position))
         if block.shape != shape:
             raise ValueError(f"a block of {block.shape} is not the shard's chunk {position}")
         if block.dtype.newbyteorder("<") != array.dtype:
@@ -108,7 +105,7 @@ class ShardWriter:
         else:
             whole = np.full(array.chunks, array.fill, array.dtype)
             whole[tuple(slice(n) for n in shape)] = block
-        place = tuple(map(sum, zip(self._first, position, strict=True)))
+        place = self._place(position)
         if place in self._samples:
             self._samples[place] = sample(whole[tuple(slice(n) for n in shape)])
         with span("encode"):
@@ -174,11 +171,9 @@ class DirectWriter:
             )
         counts = (range(r.start // n, -(-r.stop // n)) for r, n in zip(region, owned, strict=True))
         for position in product(*counts):
-            first = [p * n for p, n in zip(position, owned, strict=True)]
             with self.shard(position) as shard:
                 for inner in shard.positions:
-                    axes = zip(shard.region(inner), first, strict=True)
-                    shard[inner] = read(tuple(slice(r.start + a, r.stop + a) for r, a in axes))
+                    shard[inner] = read(shard.region(inner))
 
     @contextmanager
     def shard(self, position: tuple[int, ...]) -> Generator[ShardWriter]:
@@ -187,13 +182,8 @@ class DirectWriter:
         ``position`` counts shards along each axis; without shards, it is that of the one chunk. An
         OSError passes, and nothing is left of the shard.
         """
-        extent = tuple(
-            min((p + 1) * n, m) - p * n
-            for p, n, m in zip(position, self._owned, self.array.shape, strict=True)
-        )
-        axes = zip(position, self._owned, self.array.chunks, strict=True)
-        first = tuple(p * n // c for p, n, c in axes)
-        shard = ShardWriter(self.array, first, extent, self.samples)
+        held = block_at(position, self._owned, self.array.shape)
+        shard = ShardWriter(self.array, held, self.samples)
         yield shard
         with span("write"):
             file = self.array.folder / self.array.key(position)
