@@ -163,6 +163,7 @@ CASES = [
     ("stitch", called("a", "b.zarr", "--overlap", "1.5"), "--overlap is '1.5'", ""),
     ("stack", called("out.zarr", "none_1.zarr"), "none_1.zarr does not exist", "check the path"),
     ("preflight", called("in", "out.json"), "--request", ""),
+    ("stack", called("a.zarr", "b", "--displacements", "."), ". is a folder", "name of a file."),
     ("phantom", called("out", "--metrics", "."), ". is a folder", "give the name of a file."),
     ("n4", called("a", "b", "--preview", "."), ". is a folder", "give the name of a file."),
 ]
