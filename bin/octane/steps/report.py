@@ -107,20 +107,6 @@ def _files(
     }
 
 
-def _crate(
-    destination: Path,
-    subject: str,
-    run: Mapping[str, str],
-    entries: Sequence[Entry],
-    files: Mapping[str, str],
-) -> dict[str, object]:
-    """Provenance of the subject, with each record as a file of its own."""
-    named = [(entry.name, entry.record) for entry in entries]
-    listed = {name: text for name, text in files.items() if name not in (CRATE, "metrics/")}
-    own = {f"metrics/{name}{RECORD}": f"record of {r.step.upper()}" for name, r in named}
-    return crate(subject, run, named, {destination.name: "the report"} | listed | own)
-
-
 def write_report(
     records: list[Path],
     previews: list[Path],
@@ -144,7 +130,12 @@ def write_report(
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
     if run is not None:
-        jsons[destination.with_name(CRATE)] = _crate(destination, subject, run, entries, files)
+        named = [(entry.name, entry.record) for entry in entries]
+        listed = {name: text for name, text in files.items() if name not in (CRATE, "metrics/")}
+        # Each record is a file there.
+        own = {f"metrics/{name}{RECORD}": f"record of {r.step.upper()}" for name, r in named}
+        every = {destination.name: "the report"} | listed | own
+        jsons[destination.with_name(CRATE)] = crate(subject, run, named, every)
     contents = {
         destination: report.html.encode(),
         _trace(destination): trace_content(timelines),

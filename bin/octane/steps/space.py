@@ -144,12 +144,6 @@ def _of_volume(
     return steps
 
 
-def _existing(folder: Path) -> Path:
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder
-
-
 def _device(folder: Path) -> int:
     return folder.stat().st_dev
 
@@ -163,7 +157,8 @@ def check_space(
     file system, when not even the least fits and ``check_space`` is on, or where results are to be
     hard links to another file system.
     """
-    output = _existing(workflow.outdir)
+    outdir = workflow.outdir
+    output = next(path for path in (outdir, *outdir.absolute().parents) if path.exists())
     if workflow.publish_dir_mode == "link" and _device(output) != _device(work):
         raise OctaneError(
             f"--publish_dir_mode link: no hard link can lead from {output} to the work directory, "
