@@ -32,16 +32,10 @@ COLUMNS = ("section", "row", "column", "y", "x")
 class MosaicGrid:
     """The tiles of a mosaic grid; lengths in micrometres.
 
-    Attributes
-    ----------
-    shape, tile
-        Voxels of the whole grid and of a full tile (z, y, x).
-    edge
-        Outer edge of the first voxel that was imaged.
-    tile_extent, extent
-        Physical size of a full tile, and the sum of all along each axis: the last may be smaller.
-    pitch
-        Distance between the edges of neighbouring tiles in y and x; None where it is not known.
+    ``shape`` and ``tile`` are voxels of the whole grid and of a full tile (z, y, x), ``edge`` is
+    the outer edge of the first voxel that was imaged, ``tile_extent`` the size of a full tile, and
+    ``extent`` the sum of all along each axis: the last may be smaller. ``pitch`` is the distance
+    between the edges of neighbouring tiles in y and x; None where it is not known.
     """
 
     shape: tuple[int, int, int]
