@@ -14,7 +14,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +63,12 @@ def read_gpus() -> tuple[Gpu, ...]:
     from octane.gpu import nvml
 
     return nvml.read()
+
+
+def usable(gpus: Sequence[Gpu], avoid: Collection[str]) -> tuple[str, ...]:
+    """UUIDs of the GPUs that this process may use, without those to ``avoid``."""
+    shown = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(gpu.uuid for gpu in shown if gpu.uuid not in avoid)
 
 
 def parse_memory(memory: int | str) -> int:
@@ -179,11 +185,11 @@ class Taker:
                 # Before the folder is locked, as NVML may hang. What happens in between makes the
                 # account more careful, never less: a new lease has allocated nothing yet.
                 gpus = read_gpus()
-                if not (allowed := self._allowed(gpus)):
+                if not (uuids := usable(gpus, self.avoid)):
                     return self._lease(None, self.hidden())
                 # A second at least, as others lock the folder for milliseconds.
                 patience = PATIENCE if limit is None else min(PATIENCE, max(1.0, limit - elapsed))
-                decision = self.look(gpus, allowed, patience)
+                decision = self.look(gpus, uuids, patience)
             except GpusUnavailableError as error:
                 # At the start it is how this machine is.
                 return self._lease(None, str(error), fallback=bool(reason))
@@ -210,7 +216,7 @@ class Taker:
             pause = TICK * random.uniform(0.5, 1.5)
             time.sleep(pause if limit is None else min(pause, max(0.0, limit - elapsed)))
 
-    def look(self, gpus: tuple[Gpu, ...], allowed: tuple[str, ...], patience: float) -> Decision:
+    def look(self, gpus: tuple[Gpu, ...], uuids: tuple[str, ...], patience: float) -> Decision:
         """Look once: take what is granted, else stand in the queue."""
         with LeaseFolder(self.path, patience) as folder:
             now, state = time.monotonic(), node_state(folder, gpus)
@@ -219,7 +225,7 @@ class Taker:
                 for _, record in state.waiters
                 if record.since < self.request.since and now - record.seen < ABSENT
             ]
-            request = replace(self.request, seen=now, uuids=allowed)
+            request = replace(self.request, seen=now, uuids=uuids)
             decision = decide(state.loads, request, earlier)
             if decision.gpu is not None:
                 # Known here from the first moment, so that an interrupt does not lose it.
@@ -239,11 +245,6 @@ class Taker:
         if setting is None:
             return "there is no GPU"
         return f"CUDA_VISIBLE_DEVICES is '{setting}', which allows none of this node's GPUs"
-
-    def _allowed(self, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
-        """UUIDs of the GPUs that the request may use."""
-        allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        return tuple(gpu.uuid for gpu in allowed if gpu.uuid not in self.avoid)
 
     def _lease(self, gpu: Gpu | None, reason: str = "", *, fallback: bool = False) -> Lease:
         waited = time.monotonic() - self.request.since

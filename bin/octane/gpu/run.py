@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import random
 import sys
 import time
@@ -36,8 +35,8 @@ from octane.core.arrays import Backend
 from octane.core.errors import OctaneError
 from octane.core.metrics import Metrics
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
-from octane.gpu.inventory import GpusUnavailableError, visible
-from octane.gpu.lease import Lease, lease, read_gpus
+from octane.gpu.inventory import GpusUnavailableError
+from octane.gpu.lease import Lease, lease, read_gpus, usable
 
 log = logging.getLogger(__name__)
 
@@ -278,8 +277,6 @@ class _Run(Generic[Result]):
 def _others(uuid: str, left: set[str]) -> bool:
     """Return True where there is another GPU to go to."""
     try:
-        gpus = read_gpus()
+        return bool(usable(read_gpus(), {uuid, *left}))
     except GpusUnavailableError:
         return False
-    allowed = visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return any(gpu.uuid != uuid and gpu.uuid not in left for gpu in allowed)
