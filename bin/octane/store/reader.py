@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs.blosc import Blosc
 
-from octane.core.geometry import Region, shape_of
+from octane.core.geometry import Region, place_in, shape_of
 from octane.core.timing import moved
 from octane.store.array import Array
 from octane.store.chunks import ChunkError, CorruptChunkError, MissingChunkError, reading
@@ -120,13 +120,10 @@ class DirectReader:
     def _read_part(self, position: tuple[int, ...], region: Region, out: npt.NDArray) -> None:
         """Read what a chunk holds of the region into its place in ``out``."""
         chunks = self._chunks
-        inside, place = [], []
-        for p, c, r in zip(position, chunks, region, strict=True):
-            first, last = max(r.start, p * c), min(r.stop, (p + 1) * c)
-            inside.append(slice(first - p * c, last - p * c))
-            place.append(slice(first - r.start, last - r.start))
-        part = out[tuple(place)]
-        planes, *across = inside
+        chunk = tuple(slice(p * c, (p + 1) * c) for p, c in zip(position, chunks, strict=True))
+        axes = zip(region, chunk, strict=True)
+        held = tuple(slice(max(r.start, c.start), min(r.stop, c.stop)) for r, c in axes)
+        part, (planes, *across) = out[place_in(region, held)], place_in(chunk, held)
         plane_bytes = self._image_bytes // chunks[0]
         with workspace() as space, self._opened(position, space) as stream:
             stream.skip(planes.start * plane_bytes)
