@@ -20,18 +20,12 @@ from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
-from octane.core.records import (
-    MisplacedFigures,
-    OverlapFigures,
-    StitchFigures,
-    UnevenFigures,
-    fitting,
-)
+from octane.core.records import StitchFigures, fitting
 from octane.core.timing import span
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
 from octane.stitch.blending import LEAST, accumulate, overlap, seam
-from octane.stitch.checks import Neighbours, seam_without_speckle
+from octane.stitch.checks import Findings, Neighbours, seam_without_speckle
 from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
 from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
@@ -245,13 +239,11 @@ class Section:
         self.metrics.figures["refinement_micrometer"] = noted
         self._place(positions)
 
-    def check(
-        self, projections: dict[Tile, npt.NDArray]
-    ) -> tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]:
-        """Compare the overlaps with those at which tiles correlate.
+    def check(self, projections: dict[Tile, npt.NDArray]) -> Findings:
+        """Compare the tiles where they overlap.
 
-        Also find the tiles out of place, and those of another brightness. It is an OctaneError
-        where most pairs of tiles correlate at another overlap, and not at the given one.
+        It is an OctaneError where most pairs correlate at another overlap, and not at the given
+        one.
         """
         tiling, name = self.tiling, self.image.path.name
         starts = {tile: (y.shift, x.shift) for tile, (y, x) in self.placement.places.items()}

@@ -47,6 +47,8 @@ MOST_TRIED = 6
 """Tiles that are tried in each other's place, those that fit worst."""
 
 Images = Mapping[Tile, npt.NDArray[np.float32]]
+Findings = tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]
+"""Overlaps along y and x, the tiles out of place, and those of another brightness."""
 
 
 def fisher(correlations: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -179,8 +181,8 @@ class Neighbours:
                 self.of[pair.first].append(pair)
                 self.of[pair.second].append(pair)
 
-    def findings(self) -> tuple[list[OverlapFigures], list[MisplacedFigures], list[UnevenFigures]]:
-        """Overlaps along y and x, the tiles out of place, and those of another brightness."""
+    def findings(self) -> Findings:
+        """Compare all tiles with their neighbours."""
         swapped = self.swapped()
         shifted = {} if swapped else self.shifted()
         odd = {*shifted, *(tile for pair in swapped for tile in pair)}
