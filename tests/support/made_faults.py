@@ -20,7 +20,7 @@ from octane.steps.phantom import Subject, make_phantom, render_tile
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
-from octane.store.mosaic_grid import MosaicGrid
+from octane.store.mosaic_grid import MosaicGrid, Tile
 
 PHANTOM = {
     "sections": 3,
@@ -61,20 +61,20 @@ def moved(voxels: np.ndarray, grid: MosaicGrid, made: PhantomParameters) -> np.n
     return changed
 
 
-def darker(voxels: np.ndarray, *_: object) -> np.ndarray:
-    """Take 30 % of the light."""
-    return 0.3 * voxels
-
-
-def dimmed(light: float) -> Change:
-    """Leave a part of its light to the middle tile."""
+def one(of: Callable[[np.ndarray], np.ndarray], tile: Tile = (1, 1)) -> Change:
+    """Change one tile alone."""
 
     def change(voxels: np.ndarray, grid: MosaicGrid, _: PhantomParameters) -> np.ndarray:
         changed = voxels.copy()
-        changed[grid.region((1, 1))] *= light
+        changed[grid.region(tile)] = of(voxels[grid.region(tile)])
         return changed
 
     return change
+
+
+def dimmed(light: float) -> Change:
+    """Leave a part of its light to a section."""
+    return lambda voxels, *_: light * voxels
 
 
 def flipped(*axes: int) -> Change:
@@ -82,6 +82,8 @@ def flipped(*axes: int) -> Change:
     return lambda voxels, *_: np.flip(voxels, axes)
 
 
+halved, lost = one(lambda tile: tile / 2), one(np.zeros_like)
+mirrored = one(lambda tile: np.flip(tile, 2), (1, 0))
 OVERLAPS = ["Overlap along y", "Overlap along x"]
 FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], str]] = {
     "overlap wrong along y": (None, (0.25, 0.25), OVERLAPS[:1], "give --overlap 0.2,0.25,"),
@@ -89,9 +91,11 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "overlap wrong along both": (None, (0.25, 0.2), OVERLAPS, "give --overlap 0.2,0.25,"),
     "one tile shifted": (moved, None, ["Tiles out of place"], "Section 2, row 1, column 1 fits +"),
     "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits in the p"),
-    "one dark tile": (dimmed(0.5), None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
-    "one tile not imaged": (dimmed(0), None, ["Tile brightness"], "2, row 1, column 1 is 0 times"),
-    "dark section": (darker, None, ["Section brightness"], "Section 2 has 0.3"),
+    "one tile mirrored": (mirrored, None, ["Tiles out of place"], "row 1, column 0 fits none of"),
+    "one dark tile": (halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
+    "one tile not imaged": (lost, None, ["Tile brightness"], "2, row 1, column 1 is 0 times"),
+    "dark section": (dimmed(0.3), None, ["Section brightness"], "Section 2 has 0.3"),
+    "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 has 0 of its"),
     "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
     "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),
     "rotated": (flipped(1, 2), None, ["Section orientation"], "Section 2 fits flipped in yx;"),

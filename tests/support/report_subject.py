@@ -116,11 +116,7 @@ class Subject:
         self.save("stack", figures, arrays, warning=warning)
 
     def n4(
-        self,
-        *,
-        truth: bool = False,
-        by_section: bool = False,
-        sections: Iterable[int] = (),
+        self, *, truth: bool = False, by_section: bool = False, sections: Iterable[int] = ()
     ) -> None:
         before, after, kinds = 0.3, 0.1, ["before", "after", "field"]
         figures: dict[str, object] = {

@@ -117,7 +117,8 @@ def fitting(overlaps: Collection[OverlapFigures]) -> str:
 class MisplacedFigures(Figures):
     """A tile that does not fit its neighbours, and where it fits.
 
-    ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place fits.
+    ``shift`` is in micrometres (y, x), ``swapped`` the row and column of the tile whose place fits;
+    without either it fits nowhere.
     """
 
     row: int
@@ -131,7 +132,9 @@ class MisplacedFigures(Figures):
         name = f"row {self.row}, column {self.column}"
         if self.swapped is not None:
             return f"{name} fits in the place of row {self.swapped[0]}, column {self.swapped[1]}"
-        y, x = self.shift or (0.0, 0.0)
+        if self.shift is None:
+            return f"{name} fits none of its neighbours"
+        y, x = self.shift
         return f"{name} fits {y:+.0f} µm in y and {x:+.0f} µm in x from its place"
 
 

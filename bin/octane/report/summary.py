@@ -19,18 +19,10 @@ alike to a tenth are no outliers of each other."""
 class SectionQuality(BaseModel):
     """Quality of one section.
 
-    Attributes
-    ----------
-    state
-        ``stitched``; ``imaged``, where STITCH left no record of it; ``missing``.
-    seam_median, seam_max
-        Mismatch where tiles overlap, over their mean.
-    uncovered
-        Number of pixels that no tile covers.
-    cv_before, cv_after
-        Coefficient of variation in tissue before and after N4.
-    flags
-        Names of the checks that mark it.
+    ``state`` is ``stitched``, ``imaged`` where STITCH left no record of it, or ``missing``; seams
+    are the mismatch where tiles overlap, over their mean; ``uncovered`` counts pixels that no tile
+    covers; ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before and after
+    N4; ``flags`` has the names of the checks that mark it.
     """
 
     number: int | None
@@ -48,20 +40,10 @@ class SectionQuality(BaseModel):
 class Summary(BaseModel):
     """Quality and cost of one subject.
 
-    Attributes
-    ----------
-    sections, missing
-        Number of sections, and of those that are blank.
-    seam_median
-        Mismatch at the seams, median over all sections.
-    flagged
-        Titles of the sections with a mark.
-    seconds, gpu_wait_seconds
-        Sums over all tasks.
-    peak_memory_bytes
-        Memory of the largest task.
-    retried
-        Number of tasks that needed more than one try.
+    ``missing`` counts the sections that are blank; ``seam_median`` is the median over all sections;
+    ``flagged`` has the titles of those with a mark. Seconds are sums over all tasks and
+    ``peak_memory_bytes`` the memory of the largest; ``retried`` counts those that needed more than
+    one try.
     """
 
     sections: int

@@ -24,6 +24,8 @@ COMPARED = 5
 """Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 MOST_NAMED = 6
 """Sections or tiles that a sentence names."""
+APART = 0.5
+"""Seam beyond which tiles that correlate nowhere do not show the same: wrong overlaps give less."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def checks(
     ``stitched`` has the names of the records, ``threshold`` is N4's of convergence.
     """
     sections = {title_of(name, own.section): own for name, own in stitched.items()}
-    found = [_absent(quality)]
+    found = [_absent(quality, sections)]
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections) for axis in "yx"]
@@ -93,13 +95,20 @@ def _named(titles: Sequence[str]) -> str:
     return ("Sections " if alike else "") + named + more
 
 
-def _absent(quality: Sequence[SectionQuality]) -> Check:
+def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Missing sections", "none"
     if not quality:
         return _unknown(name, limit, "The volume has no sections.")
     gone = [section.title for section in quality if section.state == "missing"]
     text = f"{_named(gone)}: missing, blank slabs stand there, as --allow_missing_sections permits."
-    return _judged(name, limit, f"{len(gone)} of {len(quality)}", gone, text)
+    first: dict[object, str] = {}
+    seams = {title: (own.seam_median, own.seam_max) for title, own in sections.items()}
+    twice = [t for t, own in seams.items() if own[0] and first.setdefault(own, t) != t]
+    if twice:
+        text = f"{_named(twice)}: the same image as another section; copy the right one." + (
+            f" {text}" if gone else ""
+        )
+    return _judged(name, limit, f"{len(gone + twice)} of {len(quality)}", gone + twice, text)
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -121,11 +130,18 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     every = [(title, o) for title, own in sections.items() for o in own.overlaps]
     known = [own for _, own in every if own.axis == axis and own.found is not None]
     if not known:
-        return _unknown(name, "as given", UNTEXTURED)
+        apart = [t for t, own in sections.items() if (getattr(own, f"seam_{axis}") or 0) > APART]
+        text = (
+            f"{_named(apart)}: tiles fit their neighbours at no overlap along {axis}; look whether "
+            "tiles are mirrored or transposed, or lie in another order."
+        )
+        unknown = _unknown(name, "as given", UNTEXTURED)
+        return _judged(name, "as given", "none", apart, text) if apart else unknown
     given, found = (float(np.median([getattr(o, k) for o in known])) for k in ("given", "found"))
-    other = [title for title, own in every if own.axis == axis and own.better]
+    other = {title: own.found for title, own in every if own.axis == axis and own.better}
+    fits = float(np.median([*other.values()] or [found]))
     text = (
-        f"{_named(other)}: tiles correlate where they overlap by {found:.2g} of a tile along "
+        f"{_named([*other])}: tiles correlate where they overlap by {fits:.2g} of a tile along "
         f"{axis}, not {given:.3g}; give --overlap {fitting([own for _, own in every])}, or "
         "correct --positions."
     )
@@ -137,7 +153,8 @@ def _places(sections: Mapping[str, StitchFigures]) -> Check:
     if not any(o.found is not None or s.misplaced for s in sections.values() for o in s.overlaps):
         return _unknown(name, limit, UNTEXTURED)
     odd = [(title, tile.sentence) for title, own in sections.items() for tile in own.misplaced]
-    text = f"{_named([*map(', '.join, odd)])}; correct --positions, or try --stitch_refine."
+    text = f"{_named([*map(', '.join, odd)])}; correct the mosaic or --positions, or try "
+    text += "--stitch_refine."
     return _judged(name, limit, str(len(odd)), [title for title, _ in odd], text)
 
 
@@ -226,7 +243,7 @@ def _turned(stack: StackFigures) -> Check:
 def _placed(stack: StackFigures) -> Check:
     name, limit = "Section alignment", f"{DISPLACED:g} voxel, {TURNED:g}°"
     if any(s.flipped for s in stack.sections):
-        return _unknown(name, limit, "A section that lies upside down fits somewhere by chance.")
+        return _unknown(name, limit, "A section that lies mirrored fits somewhere by chance.")
     if not np.isclose(*stack.voxel_size[1:]):
         return _unknown(name, limit, "Sections are compared where voxels are as high as wide.")
     own = {title_of("", s.number): s for s in stack.sections if not s.missing}

@@ -108,14 +108,9 @@ def given_flat_field(
 class Section:
     """A section while it is stitched: its mosaic, where the tiles lie and how they are lit.
 
-    Attributes
-    ----------
-    voxels
-        The mosaic, read once, where there is room for it in memory.
-    projections
-        Mean over depth of every tile: enough to compare overlaps, and small.
-    measured, flat
-        Flat field that the tiles show, and the one by which they are evened out.
+    ``voxels`` is the mosaic, read once, where there is room for it in memory; ``projections`` has
+    the means over depth of the tiles, enough to compare overlaps; ``measured`` is the flat field
+    that the tiles show, ``flat`` the one by which they are evened out.
     """
 
     def __init__(

@@ -40,22 +40,11 @@ def accumulate(
 ) -> None:
     """Add one tile to a block of a section, in place.
 
-    Parameters
-    ----------
-    total
-        Weighted sum, (z, y, x) floating; with ``blend`` none the value of the best tile so far.
-    weights
-        Sum of weights, (y, x) float32; with ``blend`` none the best weight so far.
-    region
-        The block's place in the section's grid (z, y, x).
-    tile
-        The tile's voxels, all of it in y and x and the block's planes in z.
-    places
-        The tile's placement in y and x.
-    blend
-        ``linear`` or ``none``.
-    gain, dark
-        Factors that even out a full tile, (y, x), and the grey level that is taken away before.
+    ``total`` is the weighted sum (z, y, x) and ``weights`` that of the weights (y, x), float32;
+    with ``blend`` none the value of the best tile so far, and its weight. ``region`` is the block's
+    place in the section's grid, ``tile`` has all of the tile in y and x and the block's planes in
+    z, ``places`` its placement in y and x. ``gain`` are factors that even out a full tile, and
+    ``dark`` is the grey level that is taken away before.
     """
     spans = [
         np.arange(max(r.start, p.first), min(r.stop, p.last))

@@ -39,6 +39,9 @@ overlap full of speckle gives less by chance, and a wrong one more."""
 MANY, LITTLE = 5, 0.1
 """Pairs in agreement, three quarters of all, for which this advantage is enough: in good phantoms
 so many do not agree elsewhere by chance."""
+APART = 0.3
+"""Seam without speckle from which two tiles that do not correlate show something else: those of
+good phantoms stay below 0.22."""
 TISSUE = 0.5
 """Brightness over the section's mean from which an overlap shows tissue."""
 BLOCK = 4
@@ -134,16 +137,11 @@ def _without(pairs: Iterable[Pair], odd: Iterable[Tile]) -> list[Pair]:
 
 
 class Neighbours:
-    """Neighbouring tiles of a section, compared.
+    """Neighbouring tiles of a section, compared; all is (y, x).
 
-    Parameters
-    ----------
-    tiles
-        Mean over depth of each tile, (y, x).
-    starts
-        Index of each tile's first voxel in the section, (y, x); need not be whole.
-    positions, extent, spacing
-        Positions of the tiles' edges, size of a full tile and of a voxel in micrometres, (y, x).
+    ``tiles`` are their means over depth; ``starts`` the indices of their first voxels in the
+    section, which need not be whole; ``positions`` those of their edges, ``extent`` the size of a
+    full tile and ``spacing`` that of a voxel, in micrometres.
     """
 
     def __init__(
@@ -166,6 +164,8 @@ class Neighbours:
         self.tiles: dict[Tile, npt.NDArray[np.float32]] = {
             tile: band_passed(image).astype(np.float32) for tile, image in self.coarse.items()
         }
+        means = [float(image.mean()) for image in self.coarse.values() if image.any()]
+        self.tissue = TISSUE * float(np.mean(means)) if means else 0.0
         self.starts = {tile: np.asarray(starts[tile]) / self.factor for tile in self.tiles}
         structure = {tile: float(image.std()) for tile, image in self.tiles.items()}
         self.pairs: tuple[list[Pair], ...] = ([], [])
@@ -198,7 +198,11 @@ class Neighbours:
         for (row, column), (y, x) in shifted.items():
             shift = (y * self.factor * self.spacing[0], x * self.factor * self.spacing[1])
             misplaced.append(MisplacedFigures(row=row, column=column, shift=shift))
-        return overlaps, misplaced, self.uneven(odd)
+        uneven = self.uneven(odd)
+        if not any(overlap.better for overlap in overlaps):
+            odd |= {(own.row, own.column) for own in uneven}
+            misplaced += [MisplacedFigures(row=y, column=x) for y, x in self.lost(odd)]
+        return overlaps, misplaced, uneven
 
     def uneven(self, odd: Collection[Tile]) -> list[UnevenFigures]:
         """Tiles that most of their neighbours, and two at least, find of another brightness.
@@ -207,8 +211,6 @@ class Neighbours:
         tiles, which are out of place, say nothing.
         """
         ratios: dict[tuple[Tile, Tile], float] = {}
-        means = {tile: float(image.mean()) for tile, image in self.coarse.items() if image.any()}
-        tissue = TISSUE * float(np.mean([*means.values()])) if means else 0.0
         found: dict[Tile, float] = {}
         for pairs in self.pairs:
             seen = {}
@@ -219,7 +221,7 @@ class Neighbours:
                 if sums and min(sums) > 0:
                     seen[p.first, p.second] = float(np.log(sums[0] / sums[1]))
                 for tile, other in zip((p.second, p.first), shared or (), strict=False):
-                    if tile not in means and other.mean() > tissue:
+                    if not self.coarse[tile].any() and other.mean() > self.tissue:
                         found[tile] = -np.inf
             # Light that falls off over a tile gives all pairs along an axis the same ratio. Of two
             # pairs, one may be wrong.
@@ -254,6 +256,28 @@ class Neighbours:
         one, other = (part - part.mean() for part in shared)
         norm = float(np.sqrt(np.vdot(one, one) * np.vdot(other, other)))
         return float(np.vdot(one, other)) / norm if norm > 0 else 0.0
+
+    def lost(self, odd: Collection[Tile]) -> list[Tile]:
+        """Tiles that correlate with none of their neighbours and differ from most of them.
+
+        These are two at least, without the ``odd`` ones.
+        """
+        of = {tile: _without(pairs, odd) for tile, pairs in self.of.items()}
+        return [
+            tile
+            for tile, own in of.items()
+            if len(own) > 1
+            and max(pair.placed for pair in own) < LIKELY
+            and sorted(map(self._apart, own))[(len(own) - 1) // 2] > APART
+        ]
+
+    def _apart(self, pair: Pair) -> float:
+        """Seam of two tiles without speckle; 0 where neither shows tissue."""
+        offset = self.starts[pair.second] - self.starts[pair.first]
+        shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
+        if shared is None or max(float(part.mean()) for part in shared) <= self.tissue:
+            return 0.0
+        return seam_without_speckle(*shared, seam(*shared))
 
     def _searched(self, pair: Pair, axis: int) -> Pair:
         """Find the displacement at which two neighbours along an axis correlate best."""

@@ -1,4 +1,4 @@
-"""Faces of sections: which section is darker than its neighbours, and which lies upside down."""
+"""Faces of sections: which section is darker than its neighbours, and which lies mirrored."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +34,8 @@ Ends = tuple[npt.NDArray[np.int64], ...]
 class Faces:
     """First and last planes of sections, gathered from blocks of the volume.
 
-    Parameters
-    ----------
-    ends
-        First and last planes of each section in the volume, by its number.
-    shape
-        Pixels of the volume (y, x).
-    step
-        Pixels of the volume along a pixel of a face; None where the faces are to be small.
+    ``ends`` are these planes by the section's number, ``shape`` has the volume's pixels (y, x), and
+    ``step`` those along a pixel of a face; None where the faces are to be small.
     """
 
     def __init__(
@@ -91,7 +85,8 @@ def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
             if j in nearest
         )
         if not (whole and met):
-            found.append(None)
+            is_blank = not (first.any() or last.any())
+            found.append(0.0 if is_blank and np.any(faces) else None)
             continue
         both = (sorted(whole, key=abs)[(len(whole) - 1) // 2], float(np.mean(met)))
         found.append(float(np.exp(min(both, key=abs) if both[0] * both[1] > 0 else 0)))

@@ -12,16 +12,9 @@ from octane.store.mosaic_grid import MosaicGrid, Position, Tile
 class Placement:
     """Placement of a tile in the grid of a section, in y or x.
 
-    Attributes
-    ----------
-    shift
-        Index in the section's grid of the tile's first voxel; need not be whole.
-    count
-        Voxels of the tile.
-    before, after
-        Voxels that the neighbours cover at either side.
-    first, last
-        Range of the section's voxels whose centres lie on the imaged tile; ``last`` excluded.
+    ``shift`` is the index there of the tile's first voxel, which need not be whole; ``count`` the
+    tile's voxels; ``before`` and ``after`` those that the neighbours cover at either side;
+    ``first`` to ``last`` (excluded) the section's voxels whose centres lie on the imaged tile.
     """
 
     shift: float

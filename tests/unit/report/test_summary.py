@@ -26,35 +26,29 @@ def test_outliers_are_above_three_deviations(values):
 
 
 def stitched(number, seam=0.02, uncovered=0):
-    return StitchFigures(
-        section=number,
-        tiles=9,
-        shape=(1, 2, 3),
-        seam_median=seam,
-        seam_max=2 * seam,
-        uncovered_pixels=uncovered,
+    seams = {"seam_median": seam, "seam_max": 2 * seam, "uncovered_pixels": uncovered}
+    return StitchFigures.model_validate(
+        {"section": number, "tiles": 9, "shape": (1, 2, 3), **seams}
     )
 
 
 def stack(*missing, count=4):
-    numbers = range(1, count + 1)
     sections = [
-        SectionFigures(number=k, start=k, stop=k + 1, missing=k in missing) for k in numbers
+        SectionFigures(number=k, start=k, stop=k + 1, missing=k in missing)
+        for k in range(1, count + 1)
     ]
     return StackFigures(sections=sections, shape=(1, 2, 3), voxel_size=(10.0, 10.0, 10.0))
 
 
 def corrected(*after):
-    varied = [
-        VariationFigures(number=k, cv_before=0.3, cv_after=cv) for k, cv in enumerate(after, 1)
-    ]
+    varied = [VariationFigures(number=k, cv_before=0.3, cv_after=c) for k, c in enumerate(after, 1)]
     return N4Figures.model_construct(
         levels=[], variation=varied, field_min=0.5, field_max=2.0, cv_before=0.3, cv_after=0.1
     )
 
 
 def test_every_section_has_its_figures_and_marks_in_order():
-    seams = {4: 0.5, 3: 0.02, 1: 0.02}
+    seams = {4: 0.5, 3: 0.02, 1: 0.021}
     of = {f"s{k}": stitched(k, seam, uncovered=7 * (k == 3)) for k, seam in seams.items()}
     volume, n4 = stack(2, count=6), corrected(0.1, 0.1, 0.9, *[0.1] * (COMPARED - 3))
     found = qualities(of, volume, n4)
@@ -77,9 +71,8 @@ def test_every_section_has_its_figures_and_marks_in_order():
 def test_sections_that_came_stitched_lack_nothing():
     assert [s.state for s in qualities({}, stack(), None)] == ["imaged"] * 4
     # Nor does one that is alone and has no number, which STACK counts as the first.
-    assert [s.title for s in qualities({"brain": stitched(None)}, stack(count=1), None)] == [
-        "brain"
-    ]
+    alone = qualities({"brain": stitched(None)}, stack(count=1), None)
+    assert [s.title for s in alone] == ["brain"]
     # A volume that is no stack has no sections.
     assert qualities({}, None, corrected(0.1)) == []
 

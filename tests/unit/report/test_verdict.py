@@ -157,26 +157,41 @@ def test_the_correction_is_judged(figures, warned):
     assert {check.name: check.state for check in unknown}["N4 convergence"] == "not checked"
 
 
+def shaded(*before, after=None):
+    return [{"shading_before": own, "shading_after": after} for own in before]
+
+
+def placed(**given):
+    return {"overlaps": [{"axis": "x", "given": 0.2, **given}], "seam_x": 1.0}
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "value", "words"),
+    ("name", "figures", "value", "words"),
     [
-        ([0.01, 0.02, 0.2], None, "2.0 %", ""),
-        ([0.01, 0.29, 0.3], None, "29.0 %", "darker at some of their places; give --stitch_flat_f"),
-        ([0.3, 0.3, 0.3], 0.01, "1.0 %, 30.0 % before", ""),
-        ([0.3, 0.3, 0.3], 0.1, "10.0 %, 30.0 % before", "flat field does not fit"),
+        ("Shading of tiles", shaded(0.01, 0.02, 0.2), "2.0 %", "^$"),
+        ("Shading of tiles", shaded(0.01, 0.29, 0.3), "29.0 %", "darker .* --stitch_flat_field es"),
+        ("Shading of tiles", shaded(0.3, 0.3, after=0.01), "1.0 %, 30.0 % before", "^$"),
+        ("Shading of tiles", shaded(0.3, 0.3, after=0.1), "10.0 %, 30.0 % before", "does not fit"),
+        ("Missing sections", [{"seam_median": 0.1}] * 2, "1 of 2", "Section 2: the same image as"),
+        ("Overlap along x", [placed(), {}], "none", "Section 1: .* no overlap along x; .* mirror"),
+        (
+            "Overlap along x",
+            [placed(found=0.2), placed(found=0.2), placed(found=0.3, better=True)],
+            "0.200 of a tile",
+            r"Section 3: .* by 0\.3 of a tile along x, not 0\.2; give --overlap 0\.3,",
+        ),
     ],
 )
-def test_shading_is_judged_by_most_sections(before, after, value, words):
+def test_what_most_sections_or_some_show_is_judged(name, figures, value, words):
+    place = {"tiles": 9, "shape": (1, 2, 3)}
     tiles = {
-        f"{n}": StitchFigures(
-            section=n, tiles=9, shape=(1, 2, 3), shading_before=own, shading_after=after
-        )
-        for n, own in enumerate(before)
+        f"{n}": StitchFigures.model_validate({"section": n, **place, **own})
+        for n, own in enumerate(figures, 1)
     }
-    found = {check.name: check for check in checks([], tiles, None, None)}["Shading of tiles"]
+    found = {c.name: c for c in checks(qualities(tiles, None, None), tiles, None, None)}[name]
     assert found.value == value
-    assert found.state == ("warning" if words else "good")
-    assert words in found.sentence
+    assert found.state == ("good" if words == "^$" else "warning")
+    assert re.search(words, found.sentence)
 
 
 def test_what_cannot_be_compared_is_not_checked_and_says_why():
