@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from octane.config.params import STEPS
+from octane.config.params import AUTO, STEPS
 from octane.core.records import ORDER, Context, Record
 from octane.core.timing import bound_of, summed
 
@@ -61,12 +61,15 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
     rows: list[Context] = []
     for name in dict.fromkeys(name for record in records for name in record.settings):
         # Records of one step, such as those of several sections, may differ.
-        values = list(dict.fromkeys(_shown(record.settings.get(name)) for record in records))
         noted = fields[name].json_schema_extra if name in fields else None
         extra = noted if isinstance(noted, Mapping) else {}
+        own = extra.get("workflow_default")
+        # What follows from the data is recorded as None.
+        given = (record.settings.get(name) for record in records)
+        values = list(dict.fromkeys(_shown(AUTO if (v, own) == (None, AUTO) else v) for v in given))
         default = _shown(defaults[name]) if name in defaults else None
-        if workflow and "workflow_default" in extra:
-            default = _shown(extra["workflow_default"])
+        if workflow and own is not None:
+            default = _shown(own)
         rows.append(
             {
                 "name": name,

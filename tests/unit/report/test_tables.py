@@ -19,12 +19,12 @@ def test_the_bound_of_a_step_and_its_waiting_are_those_of_its_tasks_together():
 
 
 def test_changed_settings_come_first_and_are_marked():
-    given = STEPS["n4"].model_validate({"mask": "tissue", "strength": 0.75})
+    given = STEPS["n4"].model_validate({"mask": "tissue", "iterations": "auto", "strength": 0.75})
     record = Record(step="n4", settings=given.model_dump(mode="json"))
     # The workflow has defaults of its own.
     for workflow, changed in (
-        (False, ["mask", "strength"]),
-        (True, ["shrink_factor", "iterations", "strength"]),
+        (False, ["mask", "iterations", "strength"]),
+        (True, ["shrink_factor", "strength"]),
     ):
         found: Any = tables([record], workflow=workflow)["settings"]
         marks = [row["changed"] for row in found["n4"]]
