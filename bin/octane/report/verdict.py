@@ -284,10 +284,12 @@ def _field(n4: N4Figures) -> Check:
 
 
 def _variation(n4: N4Figures) -> Check:
-    value = f"{100 * n4.cv_before:.1f} % before, {100 * n4.cv_after:.1f} % after N4"
-    text = "The variation in tissue rose; check the mask and the settings."
-    rose = n4.cv_after > n4.cv_before
-    return _judged("Variation in tissue", "not higher after N4", value, rose, text)
+    kind = "cv_against_truth" if n4.truth else "cv"
+    before, after = ((n4.truth or dict(n4))[f"{kind}_{when}"] for when in ("before", "after"))
+    value = f"{100 * before:.1f} % before, {100 * after:.1f} % after N4"
+    value += ", over the true tissue" if n4.truth else ""
+    text = "The variation in tissue rose; check the mask, and give --n4_iterations fewer levels."
+    return _judged("Variation in tissue", "not higher after N4", value, after > before, text)
 
 
 def verdict(found: Sequence[Check], notes: int) -> str:

@@ -66,6 +66,7 @@ ABUTTING = [
     for seed, overlap in enumerate([(0.0, 0.0), (0.02, 0.05)])
     for shape in ((8, 26, 26), (8, 64, 64))
 ]
+ROSE = ["Variation in tissue"]
 
 
 @pytest.mark.parametrize("subject", ABUTTING)
@@ -147,7 +148,8 @@ def n4(**given):
         (n4(), []),
         (n4(levels=[LevelFigures(iterations=50, convergence=[0.02])]), ["N4 convergence"]),
         (n4(field_max=8.0), ["Range of the bias field"]),
-        (n4(cv_after=0.31), ["Variation in tissue"]),
+        (n4(cv_after=0.31), ROSE),
+        (n4(truth={"cv_against_truth_before": 0, "cv_against_truth_after": 1}), ROSE),
     ],
 )
 def test_the_correction_is_judged(figures, warned):
@@ -183,9 +185,8 @@ def placed(**given):
     ],
 )
 def test_what_most_sections_or_some_show_is_judged(name, figures, value, words):
-    place = {"tiles": 9, "shape": (1, 2, 3)}
     tiles = {
-        f"{n}": StitchFigures.model_validate({"section": n, **place, **own})
+        f"{n}": StitchFigures.model_validate({"section": n, "tiles": 9, "shape": (1, 2, 3), **own})
         for n, own in enumerate(figures, 1)
     }
     found = {c.name: c for c in checks(qualities(tiles, None, None), tiles, None, None)}[name]
