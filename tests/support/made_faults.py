@@ -94,7 +94,7 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "one tile mirrored": (mirrored, None, ["Tiles out of place"], "row 1, column 0 fits none of"),
     "one dark tile": (halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
     "one tile not imaged": (lost, None, ["Tile brightness"], "2, row 1, column 1 is 0 times"),
-    "dark section": (dimmed(0.3), None, ["Section brightness"], "Section 2 has 0.3"),
+    "dark section": (dimmed(0.3), None, ["Section brightness"], "try --n4_histogram_matching sec"),
     "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 has 0 of its"),
     "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
     "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),

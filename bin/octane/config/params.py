@@ -452,8 +452,8 @@ class N4Parameters(StepParameters):
     )
     mode: Literal["global", "per_section", "two_pass"] = parameter(
         "global",
-        "global: one field over the volume; per_section: one for each section, which follows what "
-        "jumps between sections; two_pass: per section, then one field over the result.",
+        "global: one field over the volume; per_section: one for each section, whose brightness "
+        "stays; two_pass: per section, then one field over the result.",
     )
     section_starts: Annotated[Integers | None, BeforeValidator(_or_none)] = parameter(
         None,

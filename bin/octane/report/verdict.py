@@ -224,7 +224,8 @@ def _bright(stack: StackFigures) -> Check:
         for title, own in known.items()
         if not low <= own <= high
     }
-    text = f"{_named([*odd.values()])}; check how it was imaged, and see --n4_mode two_pass."
+    text = f"{_named([*odd.values()])}; check how it was imaged, or try "
+    text += "--n4_histogram_matching section."
     value = f"{min(known.values()):.2f} to {max(known.values()):.2f}"
     return _judged(name, limit, value, odd, text)
 
