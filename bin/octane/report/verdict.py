@@ -20,6 +20,7 @@ BRIGHTNESS = (0.5, 2.0)
 DISPLACED, TURNED = 1.0, 1.0
 """Voxels and degrees by which a section may lie displaced."""
 UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
+SINGLE = "No tiles overlap along this axis."
 COMPARED = 5
 """Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 MOST_NAMED = 6
@@ -116,7 +117,7 @@ def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     of = {title: getattr(own, f"seam_{axis}") for title, own in sections.items()}
     known = {title: seam for title, seam in of.items() if seam is not None}
     if not known:
-        return _unknown(name, limit, "No tiles overlap along this axis.")
+        return _unknown(name, limit, SINGLE)
     high = [title for title, seam in known.items() if seam > SEAM]
     text = (
         f"{_named(high)}: neighbouring tiles differ much where they overlap along {axis}; check "
@@ -135,7 +136,8 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
             f"{_named(apart)}: tiles fit their neighbours at no overlap along {axis}; look whether "
             "tiles are mirrored or transposed, or lie in another order."
         )
-        unknown = _unknown(name, "as given", UNTEXTURED)
+        seen = any(own.axis == axis for _, own in every)
+        unknown = _unknown(name, "as given", UNTEXTURED if seen else SINGLE)
         return _judged(name, "as given", "none", apart, text) if apart else unknown
     given, found = (float(np.median([getattr(o, k) for o in known])) for k in ("given", "found"))
     other = {title: own.found for title, own in every if own.axis == axis and own.better}
@@ -151,7 +153,8 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
 def _places(sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Tiles out of place", "none"
     if not any(o.found is not None or s.misplaced for s in sections.values() for o in s.overlaps):
-        return _unknown(name, limit, UNTEXTURED)
+        seen = any(own.overlaps for own in sections.values())
+        return _unknown(name, limit, UNTEXTURED if seen else "No tiles overlap.")
     odd = [(title, tile.sentence) for title, own in sections.items() for tile in own.misplaced]
     text = f"{_named([*map(', '.join, odd)])}; correct the mosaic or --positions, or try "
     text += "--stitch_refine."
@@ -256,7 +259,8 @@ def _placed(stack: StackFigures) -> Check:
         most = DISPLACED * stack.voxel_size[1]
         odd = [title for title, (by, angle) in known.items() if by > most or angle > TURNED]
         way = "rigid" if turn > TURNED / 5 else "translation"
-        text = f"{_named(odd)}: displaced against the others; try --stack_align {way}."
+        text = f"{_named(odd)}: displaced against the others; check --section_thickness, or try "
+        text += f"--stack_align {way}."
         return _judged(name, limit, f"up to {shift:.1f} µm and {turn:.2f}°", odd, text)
     lost = [title for title in own if title not in known]
     text = f"{_named(lost)}: like no neighbour and not moved; look at the pictures."

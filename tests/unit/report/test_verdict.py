@@ -99,7 +99,7 @@ def slab(number, y=0.0, x=0.0, rotation=0.0, **given):
     ("align", "third", "words"),
     [
         ("none", {"y": 6.0, "x": -6.0}, None),
-        ("none", {"y": 31.0, "x": 9.0}, "Section 3: displaced .* --stack_align translation"),
+        ("none", {"y": 31.0, "x": 9.0}, "Section 3: displaced .* check --section_th.* translation"),
         ("none", {"x": 31.0, "rotation": 0.5}, "Section 3: displaced .* --stack_align rigid"),
         ("none", {"rotation": -1.2}, "Section 3: displaced .* --stack_align rigid"),
         ("none", {"shift": None, "rotation": None}, None),
@@ -202,5 +202,6 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     found = checks(qualities(tiles, stack, None), tiles, stack, None)
     unknown = [check for check in found if check.state == "not checked"]
     assert len(unknown) == 11
+    assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 6
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]
