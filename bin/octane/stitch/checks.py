@@ -272,12 +272,14 @@ class Neighbours:
         ]
 
     def _apart(self, pair: Pair) -> float:
-        """Seam of two tiles without speckle; 0 where neither shows tissue."""
+        """Seam of two tiles less speckle and chance; 0 where neither shows tissue."""
         offset = self.starts[pair.second] - self.starts[pair.first]
         shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
         if shared is None or max(float(part.mean()) for part in shared) <= self.tissue:
             return 0.0
-        return seam_without_speckle(*shared, seam(*shared))
+        fine = seam(*shared)
+        least = seam_without_speckle(*shared, fine) ** 2 - 2 * fine**2 / shared[0].size ** 0.5
+        return max(0.0, least) ** 0.5
 
     def _searched(self, pair: Pair, axis: int) -> Pair:
         """Find the displacement at which two neighbours along an axis correlate best."""

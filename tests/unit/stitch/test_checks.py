@@ -24,11 +24,12 @@ def bad(rng, shape, value):
         (lambda rng, shape: rng.random(shape, np.float32) * np.float32(1e-30), (40, 40), 32),
         (lambda rng, shape: bad(rng, shape, np.nan), (40, 40), 32),
         (lambda rng, shape: bad(rng, shape, np.inf), (40, 40), 32),
+        (lambda rng, shape: rng.gamma(0.2, 1, shape).astype(np.float32), (40, 40), 32),
         (lambda rng, shape: rng.random(shape, np.float32), (40, 40), 40),
         (lambda rng, shape: rng.random(shape, np.float32), (40, 40), -30),
         (lambda rng, shape: rng.random(shape, np.float32), (2, 300), 1),
     ],
-    ids=["blank", "flat", "small", "NaN", "Inf", "abutting", "turned", "thin"],
+    ids=["blank", "flat", "small", "NaN", "Inf", "speckle", "abutting", "turned", "thin"],
 )
 def test_tiles_without_common_structure_say_nothing(rng, make, shape, pitch):
     tiles = {tile: make(rng, shape) for tile in np.ndindex(2, 3)}
