@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
-from octane.config.samplesheet import Sheet, read_samplesheet
 from octane.config.schema import WorkflowModel, entries, is_path
+from octane.config.sheets import Sheet, read_samplesheet
 from octane.config.validation import misspelt, spelled, unfit_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json

@@ -18,8 +18,8 @@ from typing import cast
 import numpy as np
 
 from octane.config.params import ESTIMATE, StitchParameters, Wishes
-from octane.config.samplesheet import read_samplesheet, separator_of
 from octane.config.schema import entries, plain
+from octane.config.sheets import read_samplesheet, separator_of
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import OctaneError, collecting

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from octane.config.samplesheet import read_table
+from octane.config.sheets import read_table
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, Vector, block_at, vector
 from octane.store.image import Attributes, Image

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from octane.config.samplesheet import read_samplesheet
+from octane.config.sheets import read_samplesheet
 from octane.config.subject import Setting
 from octane.core.errors import OctaneError
 from octane.gpu.inventory import Gpu, GpusUnavailableError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octane.config.samplesheet import read_samplesheet
+from octane.config.sheets import read_samplesheet
 from octane.core.errors import OctaneError
 
 

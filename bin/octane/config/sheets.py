@@ -1,4 +1,4 @@
-"""Samplesheet of a cohort: one row for each subject, as CSV or YAML; and other tables in CSV.
+"""Sheets that people write: samplesheets in CSV or YAML, a row a subject, and tables in CSV.
 
 Every cell stays the text that was written, so that a subject 01 stays "01".
 """
