@@ -103,10 +103,12 @@ def test_any_region_is_read_as_by_zarr(stores, data, region, spare):
         assert (around != -1).sum() == (out != -1).sum()
 
 
-def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path):
-    array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], SHAPE, CHUNKS, shards=SHARDS["2x2"])
-    voxels = any_bits("f4", SHAPE)
-    voxels[8:16, 33:44, 0:10] = 0
+@pytest.mark.parametrize("kind", ["f4", "u2"])
+def test_missing_inner_chunks_and_shards_are_filled_or_named(tmp_path, kind):
+    layout = {"shards": SHARDS["2x2"], "dtype": kind, "fill_value": 7}
+    array = create_v3(tmp_path / "s.zarr", [ZstdCodec()], *SIZE, **layout)
+    voxels = any_bits(kind, SHAPE)
+    voxels[8:16, 33:44, 0:10] = 7
     array[:] = voxels
     (tmp_path / "s.zarr/a/0/c/0/0/1").unlink()
     same(DirectReader(own(array), fill_missing=True).read(WHOLE), array[:])
