@@ -40,7 +40,7 @@ workflow PREPARE {
     // One task for all subjects, so that all their problems are named at once.
     all = watched.toSortedList { a, b -> a.meta.id <=> b.meta.id }.filter { list -> list }
     requests = all.map { list -> requestOf(list.collect { subject -> subject.meta + [marks: marksOf(subject.input), beside: subject.beside.keySet()] }) }
-    PREFLIGHT(all.map { list -> [list, list*.input, list.collectMany { subject -> subject.beside.values() }, list.collectMany { subject -> partsOf(subject.input).findAll { part -> java.nio.file.Files.isSymbolicLink(part) } }] }, requests, code)
+    PREFLIGHT(all.map { list -> [list, list*.input, list.collectMany { subject -> subject.beside.values() }, list.collectMany { subject -> subject.linked }] }, requests, code)
     planned = PREFLIGHT.out.plans
         .map { list, found -> [list, passed(found).plans] }
         .flatMap { list, plans -> [list, plans].transpose() }
@@ -75,10 +75,9 @@ def checkLaunch() {
 // What is wrong with names, and with values that Nextflow reads before any task and would refuse in Java's words.
 def problemOf(given) {
     def names = read(file("${moduleDir}/../nextflow_schema.json"))['$defs'].collectMany { _name, group -> group.properties.keySet() }
-    // Nextflow keeps a second spelling of a name with a dash or a capital.
+    // Nextflow keeps a second spelling of a name with a dash or a capital. It may be the flag of a step's command.
     def unknown = given.keySet().findAll { name -> !(name in names) }.sort { name -> workflow.commandLine.contains("--${name}") ? 0 : 1 }
     if (unknown) {
-        // Or it is the flag of a step's command.
         def single = unknown[0] ==~ /resume|profile|work-dir|params-file|stub|stub-run|preview|ansi-log|with-.*/ ? "did you mean -${unknown[0]}, with one dash?" : null
         def near = unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase().with { word -> names.closest(word) ?: names.findAll { name -> name.endsWith("_${word - ~/^no_/}") } }
         return "Unknown parameter --${unknown[0]}; ${single ?: near ? "did you mean --${near[0]}?" : 'see --help for all.'}"
@@ -141,7 +140,8 @@ def subjectOf(meta, input, truth) {
         error("${org.codehaus.groovy.runtime.StackTraceUtils.extractRootCause(problem).message} cannot be read; check your rights and the disk.")
     }
     if (lost) { error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.") }
-    return files + [meta: meta, states: states, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('positions', 'mask', 'truth', 'flat_field').findAll { _name, file -> file }]
+    def linked = partsOf(input).findAll { part -> java.nio.file.Files.isSymbolicLink(part) }
+    return files + [meta: meta, states: states, linked: linked, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('positions', 'mask', 'truth', 'flat_field').findAll { _name, file -> file }]
 }
 
 // PREFLIGHT's and COHORT's request: all parameters, except those that name the one subject, as JSON. Paths
