@@ -40,8 +40,7 @@ MANY, LITTLE = 5, 0.1
 """Pairs in agreement, three quarters of all, for which this advantage is enough: in good phantoms
 so many do not agree elsewhere by chance."""
 APART = 0.3
-"""Seam without speckle from which two tiles that do not correlate show something else: those of
-good phantoms stay below 0.22."""
+"""Seam without speckle from which two tiles that do not correlate show something else."""
 TISSUE = 0.5
 """Brightness over the section's mean from which an overlap shows tissue."""
 BLOCK = 4
@@ -170,7 +169,10 @@ class Neighbours:
         structure = {tile: float(image.std()) for tile, image in self.tiles.items()}
         self.pairs: tuple[list[Pair], ...] = ([], [])
         for a, b in neighbours(list(self.tiles)):
-            self.pairs[a[0] == b[0]].append(Pair(a, b, self._placed(a, b, self.tiles)))
+            axis = int(a[0] == b[0])
+            # Rows and columns may be numbered against the axis.
+            a, b = sorted((a, b), key=lambda tile: self.starts[tile][axis])
+            self.pairs[axis].append(Pair(a, b, self._placed(a, b, self.tiles)))
         self.of: dict[Tile, list[Pair]] = {tile: [] for tile in self.tiles}
         for axis, own in enumerate(self.pairs):
             own.sort(key=lambda pair: -min(structure[pair.first], structure[pair.second]))
@@ -272,11 +274,13 @@ class Neighbours:
         ]
 
     def _apart(self, pair: Pair) -> float:
-        """Seam of two tiles less speckle and chance; 0 where neither shows tissue."""
+        """Seam of two tiles in even light, less speckle and chance; 0 where neither has tissue."""
         offset = self.starts[pair.second] - self.starts[pair.first]
         shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
         if shared is None or max(float(part.mean()) for part in shared) <= self.tissue:
             return 0.0
+        sums = [float(part.sum()) for part in shared]
+        shared = (shared[0], shared[1] * (sums[0] / sums[1] if min(sums) > 0 else 1.0))
         fine = seam(*shared)
         least = seam_without_speckle(*shared, fine) ** 2 - 2 * fine**2 / shared[0].size ** 0.5
         return max(0.0, least) ** 0.5

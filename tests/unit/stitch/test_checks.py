@@ -65,6 +65,23 @@ def test_tiles_of_another_brightness_are_named(rng, odd, shape):
     assert {(t.row, t.column): t.brightness for t in found} == pytest.approx(odd, rel=0.1)
 
 
+def test_light_that_falls_off_makes_no_tile_without_structure_fit_nowhere(rng):
+    starts = {(0, x): (0, 76 * x) for x in range(4)}
+    light = np.linspace(1.35, 0.65, 96)
+    tiles = {t: (rng.normal(1, 0.1, (96, 96)) * light).astype(np.float32) for t in starts}
+    _, *others = Neighbours(tiles, starts, starts, (96.0, 96.0), (1.0, 1.0)).findings()
+    assert others == [[], []]
+
+
+def test_rows_and_columns_may_be_numbered_against_the_axis(rng):
+    tissue = rng.random((100, 100), np.float32)
+    starts = {(2 - row, 2 - column): (30 * row, 30 * column) for row, column in np.ndindex(3, 3)}
+    tiles = {tile: tissue[y : y + 40, x : x + 40] for tile, (y, x) in starts.items()}
+    overlaps, *others = Neighbours(tiles, starts, starts, (40.0, 40.0), (1.0, 1.0)).findings()
+    assert [(own.given, own.found, own.better) for own in overlaps] == [(0.25, 0.25, False)] * 2
+    assert others == [[], []]
+
+
 def test_a_tile_that_was_not_imaged_beside_the_tissue_is_not_named(rng):
     tissue = rng.gamma(4.0, 0.25, (70, 70)) * np.where(
         np.indices((70, 70)).sum(axis=0) > 90, 1, 0.1
