@@ -95,7 +95,7 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "one dark tile": (halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
     "one tile not imaged": (lost, None, ["Tile brightness"], "2, row 1, column 1 is 0 times"),
     "dark section": (dimmed(0.3), None, ["Section brightness"], "try --n4_histogram_matching sec"),
-    "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 has 0 of its"),
+    "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 is blank"),
     "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),
     "flipped in x": (flipped(2), None, ["Section orientation"], "Section 2 fits flipped in x;"),
     "rotated": (flipped(1, 2), None, ["Section orientation"], "Section 2 fits flipped in yx;"),

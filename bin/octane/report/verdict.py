@@ -27,6 +27,8 @@ MOST_NAMED = 6
 """Sections or tiles that a sentence names."""
 APART = 0.5
 """Seam beyond which tiles that correlate nowhere do not show the same: wrong overlaps give less."""
+NARROW = 0.05
+"""Overlap given, in tiles, from which neighbours are wide enough to be compared."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,11 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     text = f"{_named(gone)}: missing, blank slabs stand there, as --allow_missing_sections permits."
     first: dict[object, str] = {}
     seams = {title: (own.seam_median, own.seam_max) for title, own in sections.items()}
-    twice = [t for t, own in seams.items() if own[0] and first.setdefault(own, t) != t]
+    same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
+    twice = [*same]
     if twice:
-        text = f"{_named(twice)}: the same image as another section; copy the right one." + (
-            f" {text}" if gone else ""
-        )
+        pairs = _named([f"{other} and {title}" for title, other in same.items()])
+        text = f"{pairs}: one image; copy the right ones." + (f" {text}" if gone else "")
     return _judged(name, limit, f"{len(gone + twice)} of {len(quality)}", gone + twice, text)
 
 
@@ -131,10 +133,16 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     every = [(title, o) for title, own in sections.items() for o in own.overlaps]
     known = [own for _, own in every if own.axis == axis and own.found is not None]
     if not known:
-        apart = [t for t, own in sections.items() if (getattr(own, f"seam_{axis}") or 0) > APART]
+        apart = [
+            title
+            for title, own in sections.items()
+            if (getattr(own, f"seam_{axis}") or 0) > APART
+            and all(o.given >= NARROW for o in own.overlaps if o.axis == axis)
+        ]
         text = (
             f"{_named(apart)}: tiles fit their neighbours at no overlap along {axis}; look whether "
-            "tiles are mirrored or transposed, or lie in another order."
+            "tiles are mirrored or transposed, or lie in another order, and even out their light "
+            "with --stitch_flat_field."
         )
         seen = any(own.axis == axis for _, own in every)
         unknown = _unknown(name, "as given", UNTEXTURED if seen else SINGLE)
@@ -222,8 +230,9 @@ def _bright(stack: StackFigures) -> Check:
     known = {title: bright for title, bright in every.items() if bright is not None}
     if not known:
         return _unknown(name, limit, "No neighbouring sections have tissue in common.")
+    words = "{} has {:.2g} of its neighbours' brightness"
     odd = {
-        title: f"{title} has {own:.2g} of its neighbours' brightness"
+        title: words.format(title, own) if own else f"{title} is blank"
         for title, own in known.items()
         if not low <= own <= high
     }

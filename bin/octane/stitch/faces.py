@@ -76,6 +76,7 @@ def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
     that ends within a section disturbs the first comparison, light lost with depth the second.
     """
     found: list[float | None] = []
+    has_light = any(face.any() for own in faces for face in own)
     for k, (first, last) in enumerate(faces):
         nearest = sorted((j for j in range(len(faces)) if j != k), key=lambda j: abs(j - k))
         whole = _known(_ratio(first + last, np.add(*faces[j])) for j in nearest[:NEIGHBOURS])
@@ -86,7 +87,7 @@ def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
         )
         if not (whole and met):
             is_blank = not (first.any() or last.any())
-            found.append(0.0 if is_blank and np.any(faces) else None)
+            found.append(0.0 if is_blank and has_light else None)
             continue
         both = (sorted(whole, key=abs)[(len(whole) - 1) // 2], float(np.mean(met)))
         found.append(float(np.exp(min(both, key=abs) if both[0] * both[1] > 0 else 0)))

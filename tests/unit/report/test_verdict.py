@@ -174,7 +174,12 @@ def placed(**given):
         ("Shading of tiles", shaded(0.01, 0.29, 0.3), "29.0 %", "darker .* --stitch_flat_field es"),
         ("Shading of tiles", shaded(0.3, 0.3, after=0.01), "1.0 %, 30.0 % before", "^$"),
         ("Shading of tiles", shaded(0.3, 0.3, after=0.1), "10.0 %, 30.0 % before", "does not fit"),
-        ("Missing sections", [{"seam_median": 0.1}] * 2, "1 of 2", "Section 2: the same image as"),
+        (
+            "Missing sections",
+            [{"seam_median": 0.1}] * 2,
+            "1 of 2",
+            "Section 1 and Section 2: one image",
+        ),
         ("Overlap along x", [placed(), {}], "none", "Section 1: .* no overlap along x; .* mirror"),
         (
             "Overlap along x",
