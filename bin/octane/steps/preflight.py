@@ -256,8 +256,9 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
         if isinstance(v, FileVolume) and v.is_turned
     ]
     notes += [
-        f"{v.path.name} has voxels of {min(v.grid.spacing) / MILLIMETER:g} mm, as a file has that "
-        "states no size, or micrometres as mm; correct it if they are smaller."
+        f"{v.path.name} has voxels of {min(v.grid.spacing) / MILLIMETER:g} mm. Files that state no "
+        "size, or micrometres as millimetres, look like this; if the voxels are smaller, correct "
+        "the header."
         for v in volumes[:1]
         if min(v.grid.spacing) >= MILLIMETER
         if isinstance(v, FileVolume) or min(v.grid.spacing) > MILLIMETER
@@ -266,8 +267,9 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
         f"The last row and column of {v.path.name} are cut, as where chunks are no tiles; if it is "
         "a whole section, give --input_kind section."
         for v in volumes[:1]
-        if kind == "mosaic" and "kind" not in v.attributes
-        if all(v.grid.shape[axis] % v.chunks[axis] for axis in (1, 2))
+        if kind == "mosaic" and settings.workflow.input_kind == "auto"
+        if "kind" not in v.attributes
+        if all(v.grid.shape[a] > v.chunks[a] and v.grid.shape[a] % v.chunks[a] for a in (1, 2))
     ]
     notes += [
         f"{v.path.name} has complex voxels: where tiles overlap or are interpolated they become "
@@ -316,11 +318,17 @@ def _check_volumes(
     if kind == "volume":
         return
     workflow = settings.workflow
-    if workflow.truth and settings.stack.align != "none" and not workflow.skip_n4:
-        problems.append(
-            "--truth has the sections where they are imaged, and --stack_align moves them; leave "
-            "one of the two out."
-        )
+    if (workflow.truth or "truth" in beside) and not workflow.skip_n4:
+        moving = {
+            "stack_align": settings.stack.align != "none",
+            "section_surface": settings.stack.section_surface > 0,
+        }
+        problems += [
+            f"--truth has the sections where they are imaged, and --{name} moves them; leave one "
+            "of the two out."
+            for name, is_on in moving.items()
+            if is_on
+        ]
     with collecting(problems):
         numbered(volumes, settings.stack.allow_missing_sections)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]

@@ -60,11 +60,15 @@ def _depth(image: Image, extent: Vector) -> float:
     return max(extent[0], _noted(image).get("extent", extent)[0])
 
 
+def _below(parameters: StackParameters) -> str:
+    return " below --section-surface" if parameters.section_surface else ""
+
+
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
     deep = _depth(image, extent) - parameters.section_surface
-    if deep <= 0:
+    if deep <= image.grid.spacing[0] / 2:
         raise OctaneError(
-            f"--section-surface {parameters.section_surface:g} leaves nothing of the "
+            f"--section-surface {parameters.section_surface:g} leaves no plane of the "
             f"{_depth(image, extent):g} micrometre that {image.path} is deep; give a smaller one."
         )
     if parameters.section_thickness is not None:
@@ -76,7 +80,8 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
         if parameters.section_thickness > deep * (1 + 1e-6):
             raise OctaneError(
                 f"--section-thickness {parameters.section_thickness:g} is more than the {deep:g} "
-                f"micrometre that {image.path} is deep; give what was imaged, or leave it out."
+                f"micrometre that {image.path} is deep{_below(parameters)}; give what was imaged, "
+                "or leave it out."
             )
         return parameters.section_thickness
     return float(
@@ -156,8 +161,9 @@ def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
     found = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
     more = f" (and {len(found) - 1} more)" if found[1:] else ""
     return [
-        f"{name}{more} is {thickness:g} micrometre thick by its metadata and {deep:g} deep: planes "
-        "below that will be blank; check it, or give --section_thickness."
+        f"{name}{more} is {thickness:g} micrometre thick by its metadata and {deep:g} deep"
+        f"{_below(parameters)}: planes below that will be blank; check it, or give "
+        "--section_thickness."
         for name, thickness, deep in found[:1]
     ]
 

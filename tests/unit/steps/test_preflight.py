@@ -149,15 +149,16 @@ def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_
 @pytest.mark.parametrize(
     ("voxels", "chunks", "noted"),
     [
-        (ONES, (4, 20, 30), ["one chunk and so one tile"]),
+        (ONES, (8, 64, 64), ["one chunk and so one tile"]),
         (ONES, (4, 20, 15), []),
-        (ONES, (8, 12, 16), ["if it is a whole section, give --input_kind section"]),
+        (ONES, (4, 12, 16), ["if it is a whole section, give --input_kind section"]),
         (ONES.astype("complex64"), (4, 20, 15), ["give the modulus"]),
     ],
 )
 def test_what_may_be_no_mosaic_or_no_intensity_is_noted(plan, write_foreign, voxels, chunks, noted):
     path = write_foreign("a.zarr", voxels, chunks=chunks)
-    notes = plan(path, overlap=0.1, input_kind="mosaic", skip_n4=True)["notes"]
+    kind = "mosaic" if chunks > ONES.shape else "auto"
+    notes = plan(path, overlap=0.1, input_kind=kind, skip_n4=True)["notes"]
     assert [word in note for word, note in zip(noted, notes, strict=True)] == [True] * len(noted)
 
 
@@ -171,7 +172,7 @@ def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_re
     sitk.WriteImage(image, tmp_path / "linumpy.nii")
     for name, size in (("bare.mha", "1"), ("linumpy.nii", "3.5")):
         (note,) = plan(tmp_path / name)["notes"]
-        assert note.startswith(f"{name} has voxels of {size} mm, as a file has that states no size")
+        assert note.startswith(f"{name} has voxels of {size} mm. Files that state no size")
     image.SetSpacing((0.01, 0.01, 0.01))
     paths = [tmp_path / "straight.nrrd", tmp_path / "turned.mha"]
     for path in paths:
@@ -346,8 +347,10 @@ def test_a_missing_chunk_is_named_unless_it_is_filled(problems, plan, mosaics):
 
 
 def test_a_truth_is_not_compared_with_sections_that_are_moved(problems, plan, mosaics):
-    (line,) = problems(mosaics, truth="truth", stack_align="rigid")
-    assert line.startswith("--truth has the sections where they are imaged")
+    for name, value in (("stack_align", "rigid"), ("section_surface", 5)):
+        (line,) = problems(mosaics, truth="truth", **{name: value})
+        assert line.startswith("--truth has the sections where they are imaged")
+        assert f"--{name} moves them" in line
     for given in ({"skip_n4": True}, {"stack_align": "none"}):
         plan(mosaics, **{"truth": "truth", "stack_align": "rigid", **given})
 
