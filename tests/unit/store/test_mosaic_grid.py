@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from octane.config import samplesheet
+from octane.config import sheets
 from octane.core.errors import OctaneError
 from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid, read_positions
@@ -59,7 +59,7 @@ def test_more_sections_and_columns_in_any_order_are_read(
     assert found == {(0, 0): (3.0, 7.0), (0, 1): (-1.5, 150.0)}
     # It is taken apart once for all sections, and again where it has changed.
     with monkeypatch.context() as patch:
-        patch.delattr(samplesheet, "_read_csv")
+        patch.delattr(sheets, "_read_csv")
         assert read_positions(table, 1, row) == found
     table.write_text(table.read_text(encoding="utf-8").replace("150", "160"), encoding="utf-8")
     assert read_positions(table, 1, row)[0, 1] == (-1.5, 160.0)
