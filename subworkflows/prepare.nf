@@ -75,7 +75,7 @@ def checkLaunch() {
 // What is wrong with names, and with values that Nextflow reads before any task and would refuse in Java's words.
 def problemOf(given) {
     def names = read(file("${moduleDir}/../nextflow_schema.json"))['$defs'].collectMany { _name, group -> group.properties.keySet() }
-    // Nextflow keeps a second spelling of a name with a dash or a capital. It may be the flag of a step's command.
+    // Nextflow keeps a second spelling of a name with a dash or a capital. An unknown one may be a flag of a step.
     def unknown = given.keySet().findAll { name -> !(name in names) }.sort { name -> workflow.commandLine.contains("--${name}") ? 0 : 1 }
     if (unknown) {
         def single = unknown[0] ==~ /resume|profile|work-dir|params-file|stub|stub-run|preview|ansi-log|with-.*/ ? "did you mean -${unknown[0]}, with one dash?" : null

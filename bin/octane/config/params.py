@@ -194,7 +194,9 @@ class InputParameters(StepParameters):
 
     title: ClassVar[str] = "Reading input"
     input_unit: Unit | None = parameter(
-        None, "Unit of the voxel size of OME-Zarr or TIFF input that states none; never guessed."
+        None,
+        "Unit of the voxel size of OME-Zarr or TIFF input that states none; never guessed. An "
+        "OME-Zarr that states another one is refused.",
     )
     voxel_size: Lengths3 | None = parameter(
         None,

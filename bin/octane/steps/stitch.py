@@ -76,7 +76,7 @@ def given_flat_field(
 ) -> npt.NDArray[np.float32] | None:
     """Flat field of the file that the parameters name; None where they name none.
 
-    It is an OctaneError where that is none of these tiles, or they show none to be estimated.
+    An OctaneError says that it does not fit these tiles, or that none can be estimated from them.
     """
     chosen = parameters.flat_field
     if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
@@ -226,9 +226,9 @@ class Section:
         held = sum(np.abs(np.subtract(positions[t], nominal[t])).max() > most for t in nominal)
         if held:
             self.metrics.warn(
-                f"{self.image.path.name}: {held} of {len(moved)} tiles are refined as far as "
-                "--max-shift (in the workflow --stitch_max_shift) lets them be; give --positions, "
-                "or a larger one."
+                f"{self.image.path.name}: {held} of {len(moved)} tiles are moved by --max-shift "
+                "(in the workflow --stitch_max_shift), the most that refinement may; give "
+                "--positions, or a larger --max-shift."
             )
         noted = {"median": float(np.median(moved)), "max": max(moved)}
         self.metrics.figures["refinement_micrometer"] = noted

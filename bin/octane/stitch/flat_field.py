@@ -168,7 +168,7 @@ def _fitted(found: Sequence[tuple[Values, Values, Values]]) -> Values:
 def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image:
     """Flat field of a file, of any resolution and sum, for tiles of a shape, with mean 1.
 
-    An OctaneError says why it is none of such a tile.
+    An OctaneError says why it is no flat field for such tiles.
     """
     given = " x ".join(map(str, profile.shape))
     # Rounding may have made either axis a pixel longer.

@@ -188,7 +188,7 @@ def open_image(
     """Open the finest level of an OME-Zarr image, as ``reading`` says.
 
     Without it the other parameters hold, ``input_unit`` for axes that state none, and there may be
-    one channel and one time point. An OctaneError says what is no OME-Zarr image of axes z, y, x
+    one channel and one time point. An OctaneError says why the store is no image of axes z, y, x
     with scale and unit.
     """
     if reading is not None:

@@ -301,7 +301,7 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
     )
     moved = metrics.figures["refinement_micrometer"]["max"]
     assert 0 < moved <= 5.0 * np.sqrt(2) + 1e-6
-    assert "of 4 tiles are refined as far as --max-shift" in metrics.warnings[0]
+    assert "of 4 tiles are moved by --max-shift" in metrics.warnings[0]
 
 
 def test_voxels_that_are_no_numbers_stay_where_they_are(rng, write_mosaic, stitch):
