@@ -106,7 +106,8 @@ def fit_mask(
             mask = _read_mask(beside["mask"], plan, metrics)
     if not mask.any() and p.mask == TISSUE:
         raise OctaneError(
-            "No section has tissue (all are constant); give another volume, or a mask of your own."
+            f"{plan.volume.path} has no tissue (all sections are constant): check it, or give a "
+            "mask of your own."
         )
     if not mask.any():
         raise OctaneError(
@@ -148,7 +149,7 @@ def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.b
     if others.size:
         raise OctaneError(
             f"{stored.path} holds the value {others[0]:g}; a mask is 0 and 1 (ITK takes 1 alone "
-            "for inside, so that 255 would silently mean nothing): divide it."
+            "for inside, so that 255 would silently mean nothing): threshold it (mask > 0)."
         )
     return values == 1
 

@@ -158,7 +158,7 @@ def open_file(path: Path) -> FileVolume:
     if dimension != 3 or components != 1:
         raise OctaneError(
             f"{path} has {dimension} dimensions and {components} components a voxel; "
-            "octane takes one 3-D volume: extract it."
+            "octane takes one 3-D volume: extract it, or give a plane a third axis."
         )
     with _readable(path):
         frame = _frame(reader, pixel)

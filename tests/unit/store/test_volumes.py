@@ -49,7 +49,7 @@ COLOURS = sitk.GetImageFromArray(np.zeros((3, 4, 5, 3), np.float32), isVector=Tr
         ("a.png", b"", "no format"),
         ("a.nii", b"not an image", "cannot be read"),
         ("a.tif", b"not an image", "cannot be read"),
-        ("a.mha", FLAT, "2 dimensions"),
+        ("a.mha", FLAT, "2 dimensions .* give a plane a third axis"),
         ("a.mha", COLOURS, "3 components"),
     ],
 )
