@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from types import ModuleType
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -56,6 +56,9 @@ BLOCK = 1 << 20
 
 # Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it. Weights are 4.
 FIT_BYTES = 36
+
+
+Stopping = Literal["itk", "exact"]
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def n4_bias_field_correction(
     wiener_filter_noise: float = 0.01,
     number_of_histogram_bins: int = 200,
     control_points: int | Sequence[int] = (4, 4, 4),
-    stopping: Literal["itk", "exact"] = "itk",
+    stopping: Stopping = "itk",
     on_iteration: Callable[[int, int, float], None] | None = None,
     strength: float = 1.0,
     workers: int = 1,
@@ -258,7 +261,7 @@ def fit_bias_field(
     number_of_histogram_bins: int = 200,
     control_points: Sequence[int] = (4, 4, 4),
     fitting_levels: Sequence[int] | None = None,
-    stopping: Literal["itk", "exact"] = "itk",
+    stopping: Stopping = "itk",
     on_iteration: Callable[[int, int, float], None] | None = None,
     workers: int = 1,
 ) -> BiasFit:
@@ -304,11 +307,22 @@ def fit_bias_field(
     Raises
     ------
     OctaneError
-        For fewer than 4 control points, an empty mask, a mask of other values
-        than 0 and 1, a mask or weights of another shape, NaN or infinity in included voxels.
+        For options out of their range, an empty mask, a mask of other values than 0 and 1, a mask
+        or weights of another shape, NaN or infinity in included voxels.
     """
     if number_of_histogram_bins < 2:
         raise OctaneError("The N4 histogram needs at least 2 bins: raise the number of bins.")
+    if not (bias_field_fwhm > 0 and wiener_filter_noise > 0):
+        raise OctaneError(
+            f"bias_field_fwhm is {bias_field_fwhm} and wiener_filter_noise {wiener_filter_noise}: "
+            "give both above 0."
+        )
+    if stopping not in get_args(Stopping):
+        raise OctaneError(f"stopping is {stopping!r}: give 'itk' or 'exact'.")
+    if not np.iterable(iterations) or min(iterations, default=0) < 0:
+        raise OctaneError(
+            f"iterations is {iterations}: give a list with the most of each level, 0 or more."
+        )
     per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels
     reports = []
     kind = steps_for(namespace(image), image.shape, number_of_histogram_bins)
