@@ -51,6 +51,9 @@ from octane.store.volumes import (
 
 logger = logging.getLogger(__name__)
 
+CLIPPED = 1e-3
+"""Part of the voxels, counted by those that are fitted, that may be clipped without a warning."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -269,6 +272,14 @@ def _record(
     field = np.exp(model.on_grid(plan.keep))
     after = before + (mapped / field - before) * np.float32(run.parameters.strength)
     field /= gain.astype(np.float32)[:, None, None]
+    dtype = output_type(run.parameters.dtype, volume.dtype)
+    if dtype.kind in "iu":
+        clipped = np.count_nonzero(after > np.iinfo(dtype).max) / np.count_nonzero(mask)
+        if clipped > CLIPPED:
+            metrics.warn(
+                f"{100 * clipped:.1f} % of the voxels of {volume.path} are above the largest "
+                f"{dtype} after the correction and are clipped: give --dtype float32 to keep them."
+            )
     known = None
     if "tissue" in run.beside:
         known = [
