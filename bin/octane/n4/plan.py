@@ -36,6 +36,8 @@ FINEST_VOXELS = 25
 LEVELS = 4
 ITERATIONS = 50
 SPLINE_ORDER = 3
+ROUNDING = 1e-5
+"""Part of an extent that is lost in six digits and in float32: a tenth of it is ten spans."""
 SAMPLES_PER_SPAN = 12
 """Voxels that shrinking leaves between two knots of the finest mesh, where it is derived."""
 LARGEST_FACTOR = 4
@@ -270,14 +272,15 @@ def plan_mesh(
     if p.spline_distance_mm is not None:
         distances = [d * 1000 for d in p.spline_distance_mm[::-1]]
         for name, length, distance in zip("zyx", extent, distances, strict=True):
-            if distance > length > 0 and not (section and name == "z"):
+            if distance / (1 + ROUNDING) > length > 0 and not (section and name == "z"):
+                most = [min(d, n or d) / 1000 for d, n in zip(distances, extent, strict=True)]
                 raise OctaneError(
                     f"{path}: --spline-distance-mm asks for {distance / 1000:g} mm along {name}, "
-                    f"where the volume has {length / 1000:g} mm; give at most that (order x y z)."
+                    f"where the volume has {length / 1000:g} mm; give at most "
+                    f"'{' '.join(f'{n:g}' for n in reversed(most))}' (x y z)."
                 )
-        # A tolerance, so that a tenth of the extent is ten spans and not eleven.
         points = [
-            max(1, math.ceil(length / distance - 1e-6)) + SPLINE_ORDER
+            max(1, math.ceil(length / distance - ROUNDING)) + SPLINE_ORDER
             for length, distance in zip(extent, distances, strict=True)
         ]
     if p.iterations is not None:

@@ -95,8 +95,12 @@ def test_a_spline_distance_sets_the_spans_of_each_axis():
 
 
 def test_a_spline_distance_beyond_the_volume_is_refused_but_for_a_thin_section():
-    with pytest.raises(OctaneError, match=r"volume\.ome\.zarr.*1 mm along z.*0\.6 mm"):
+    words = r"volume\.ome\.zarr.*1 mm along z.*0\.6 mm; give at most '1 1 0\.6' \(x y z\)"
+    with pytest.raises(OctaneError, match=words):
         mesh((61, 201, 201), spline_distance_mm=1)
+    # Voxels of 0.7 mm in float32: the extent of 26 is said to be 17.5 mm.
+    fine = (float(np.float32(0.7)) * 1000,) * 3
+    assert mesh((26, 26, 26), fine, spline_distance_mm=17.5).control_points == (4, 4, 4)
     assert mesh((61, 201, 201), spline_distance_mm=1, section=True).control_points == (4, 5, 5)
     assert mesh((1, 201, 201), spline_distance_mm=1).control_points == (4, 5, 5)
 
