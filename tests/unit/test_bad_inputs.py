@@ -56,7 +56,8 @@ def broken(content, *arguments):
 def masked(mask, name="mask", **how):
     def make():
         store("in.zarr")
-        store(f"{name}.zarr", mask.astype(np.uint8 if name == "mask" else np.float32), **how)
+        whole = name == "mask" and not (mask % 1).any()
+        store(f"{name}.zarr", mask.astype(np.uint8 if whole else np.float32), **how)
         return ["in.zarr", "out.zarr", f"--{name}", f"{name}.zarr"]
 
     return make
@@ -124,6 +125,7 @@ CASES = [
     ("n4", masked(TWO, **CHANNELS), "mask.zarr has 2 channels: 0, 1", "write one of them alone"),
     ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr has no voxel", "give another"),
     ("n4", masked(EMPTY + 255), "mask.zarr holds the value 255", "threshold it (mask > 0)"),
+    ("n4", masked(EMPTY + 1 - 6e-8), "holds the value 0.99999994", "threshold it (mask > 0)"),
     ("n4", masked(EMPTY[:, :16]), "mask.zarr lies on another grid", "SimpleITK.Resample"),
     ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
     ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),

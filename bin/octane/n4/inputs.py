@@ -148,7 +148,7 @@ def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.b
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
         raise OctaneError(
-            f"{stored.path} holds the value {others[0]:g}; a mask is 0 and 1 (ITK takes 1 alone "
+            f"{stored.path} holds the value {others[0]}; a mask is 0 and 1 (ITK takes 1 alone "
             "for inside, so that 255 would silently mean nothing): threshold it (mask > 0)."
         )
     return values == 1
