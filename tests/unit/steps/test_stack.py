@@ -239,7 +239,16 @@ def write_sections(write_image):
 
     calls = count()
 
-    def write(moves, *, dtype="float32", spacing=(10.0, 10.0, 10.0), odd=(), scale=1000, lost=None):
+    def write(
+        moves,
+        *,
+        dtype="float32",
+        spacing=(10.0, 10.0, 10.0),
+        odd=(),
+        scale=1000,
+        lost=None,
+        water=0,
+    ):
         sources, folder = [], f"subject_{next(calls)}"
         for number, move in enumerate(moves, start=1):
             tissue = texture(SHAPE, 7 if number in odd else 0)
@@ -252,6 +261,7 @@ def write_sections(write_image):
                 voxels[:, y : y + 50, x : x + 60] = 0
                 box = [10.0 * y, 10.0 * x, 10.0 * (y + 50), 10.0 * (x + 60)]
                 noted |= {"not_compared": [box]} if lost == "noted" else {}
+            voxels = np.concatenate([np.full((water, *SHAPE), 9, dtype), voxels])
             attributes = {"kind": "section", "section": noted}
             name = f"{folder}/section_{number:02d}.ome.zarr"
             sources.append(write_image(name, voxels, spacing=spacing, attributes=attributes))
@@ -286,6 +296,13 @@ def test_displaced_sections_are_moved_to_where_they_fit(write_sections, stack, a
         assert section["shift"] == pytest.approx((10 * move.y, 10 * move.x), abs=0.6)
         assert section["rotation"] == pytest.approx(move.rotation, abs=0.03)
         assert section["moved"] == (move != IN_PLACE)
+
+
+@pytest.mark.parametrize("align", ["none", "rigid"])
+def test_what_lies_above_the_surface_changes_nothing(write_sections, stack, align):
+    expected, *_ = stack(write_sections(MOVES), align, name="dry")
+    found, *_ = stack(write_sections(MOVES, water=3), align, name="wet", section_surface=30.0)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_sections_that_fit_are_copied_bit_by_bit(write_sections, stack):
