@@ -255,31 +255,29 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
         for v in volumes
         if isinstance(v, FileVolume) and v.is_turned
     ]
-    notes += [
-        f"{v.path.name} has voxels of {min(v.grid.spacing) / MILLIMETER:g} mm. Files that state no "
-        "size, or micrometres as millimetres, look like this; if the voxels are smaller, correct "
-        "the header."
-        for v in volumes[:1]
-        if min(v.grid.spacing) >= MILLIMETER
-        if isinstance(v, FileVolume) or min(v.grid.spacing) > MILLIMETER
-    ]
-    notes += [
-        f"The last row and column of {v.path.name} are cut, as where chunks are no tiles; if it is "
-        "a whole section, give --input_kind section."
-        for v in volumes[:1]
-        if kind == "mosaic" and settings.workflow.input_kind == "auto"
-        if "kind" not in v.attributes
-        if all(v.grid.shape[a] > v.chunks[a] and v.grid.shape[a] % v.chunks[a] for a in (1, 2))
-    ]
-    notes += [
-        f"{v.path.name} has complex voxels: where tiles overlap or are interpolated they become "
-        "darker unless their phases agree; give the modulus if you do not need phases."
-        for v in volumes[:1]
-        if v.dtype.kind == "c"
-    ]
+    first = volumes[0]
+    finest = min(first.grid.spacing) / MILLIMETER
+    if finest > 1 or (finest == 1 and isinstance(first, FileVolume)):
+        notes.append(
+            f"{first.path.name} has voxels of {finest:g} mm. Files that state no size, or "
+            "micrometres as millimetres, look like this; if the voxels are smaller, correct the "
+            "header."
+        )
+    sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
+    is_guessed = settings.workflow.input_kind == "auto" and "kind" not in first.attributes
+    if kind == "mosaic" and is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
+        notes.append(
+            f"The last row and column of {first.path.name} are cut, as where chunks are no tiles; "
+            "if it is a whole section, give --input_kind section."
+        )
+    if first.dtype.kind == "c":
+        notes.append(
+            f"{first.path.name} has complex voxels: where tiles overlap or are interpolated they "
+            "become darker unless their phases agree; give the modulus if you do not need phases."
+        )
     if kind == "mosaic" and all(v.chunks[a] >= v.grid.shape[a] for v in volumes for a in (1, 2)):
         notes.append(
-            f"Each mosaic, as {volumes[0].path.name}, is one chunk and so one tile: nothing is "
+            f"Each mosaic, as {first.path.name}, is one chunk and so one tile: nothing is "
             "stitched. Write all tiles of a section into one store, each in a chunk of its own."
         )
     return notes
