@@ -55,9 +55,9 @@ def _noted(image: Image) -> Mapping[str, Sequence[float]]:
     return cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
 
 
-def _depth(image: Image, extent: Vector) -> float:
-    """Imaged depth, of which whole planes may be less."""
-    return max(extent[0], _noted(image).get("extent", extent)[0])
+def _depth(image: Image, parameters: StackParameters, extent: Vector) -> float:
+    """Depth imaged below the surface, of which whole planes may be less."""
+    return max(extent[0], _noted(image).get("extent", extent)[0]) - parameters.section_surface
 
 
 def _below(parameters: StackParameters) -> str:
@@ -65,11 +65,11 @@ def _below(parameters: StackParameters) -> str:
 
 
 def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
-    deep = _depth(image, extent) - parameters.section_surface
+    above, deep = parameters.section_surface, _depth(image, parameters, extent)
     if deep <= image.grid.spacing[0] / 2:
         raise OctaneError(
-            f"--section-surface {parameters.section_surface:g} leaves no plane of the "
-            f"{_depth(image, extent):g} micrometre that {image.path} is deep; give a smaller one."
+            f"--section-surface {above:g} leaves no plane of the {deep + above:g} micrometre that "
+            f"{image.path} is deep; give a smaller one."
         )
     if parameters.section_thickness is not None:
         if parameters.section_thickness < image.grid.spacing[0]:
@@ -84,9 +84,7 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
                 "or leave it out."
             )
         return parameters.section_thickness
-    return float(
-        cast("float", _noted(image).get("thickness", extent[0] - parameters.section_surface))
-    )
+    return float(cast("float", _noted(image).get("thickness", extent[0] - above)))
 
 
 def _box(section: Image) -> tuple[Vector, Vector]:
@@ -152,11 +150,12 @@ def _beside(slabs: Sequence[Slab]) -> list[int]:
 
 def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
     """Warning for sections whose metadata have a thickness above their imaged depth."""
-    above = parameters.section_surface
     sizes = [
-        (image.path.name, _thickness(image, parameters, extent), _depth(image, extent) - above)
+        (
+            image.path.name,
+            *(of(image, parameters, image.grid.extent) for of in (_thickness, _depth)),
+        )
         for image in images
-        for extent in [image.grid.extent]
     ]
     found = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
     more = f" (and {len(found) - 1} more)" if found[1:] else ""
