@@ -25,7 +25,7 @@ COMPARED = 5
 """Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 MOST_NAMED = 6
 """Sections or tiles that a sentence names."""
-APART = 0.5
+UNLIKE = 0.5
 """Seam beyond which tiles that correlate nowhere do not show the same: wrong overlaps give less."""
 NARROW = 0.05
 """Overlap given, in tiles, from which neighbours are wide enough to be compared."""
@@ -107,11 +107,11 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     first: dict[object, str] = {}
     seams = {title: (own.seam_median, own.seam_max) for title, own in sections.items()}
     same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
-    twice = [*same]
-    if twice:
+    if same:
         pairs = _named([f"{other} and {title}" for title, other in same.items()])
         text = f"{pairs}: one image; copy the right ones." + (f" {text}" if gone else "")
-    return _judged(name, limit, f"{len(gone + twice)} of {len(quality)}", gone + twice, text)
+    odd = [*gone, *same]
+    return _judged(name, limit, f"{len(odd)} of {len(quality)}", odd, text)
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -136,7 +136,7 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
         apart = [
             title
             for title, own in sections.items()
-            if (getattr(own, f"seam_{axis}") or 0) > APART
+            if (getattr(own, f"seam_{axis}") or 0) > UNLIKE
             and all(o.given >= NARROW for o in own.overlaps if o.axis == axis)
         ]
         text = (
