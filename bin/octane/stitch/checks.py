@@ -217,8 +217,7 @@ class Neighbours:
         for pairs in self.pairs:
             seen = {}
             for p in _without(pairs, odd):
-                offset = self.starts[p.second] - self.starts[p.first]
-                shared = _shared(self.coarse[p.first], self.coarse[p.second], offset)
+                shared = self._common(p.first, p.second, self.coarse)
                 sums = [float(part.sum()) for part in shared or ()]
                 if sums and min(sums) > 0:
                     seen[p.first, p.second] = float(np.log(sums[0] / sums[1]))
@@ -250,9 +249,15 @@ class Neighbours:
             worst = max(marked, key=lambda tile: abs(marked[tile]))
             found[worst] = marked[worst]
 
+    def _common(
+        self, first: Tile, second: Tile, tiles: Images
+    ) -> tuple[npt.NDArray, npt.NDArray] | None:
+        """What two tiles share as they are placed; None where that is too little."""
+        return _shared(tiles[first], tiles[second], self.starts[second] - self.starts[first])
+
     def _placed(self, first: Tile, second: Tile, tiles: Images) -> float:
         """Correlation of what two tiles share as they are placed; 0 where that is too little."""
-        shared = _shared(tiles[first], tiles[second], self.starts[second] - self.starts[first])
+        shared = self._common(first, second, tiles)
         if shared is None:
             return 0.0
         one, other = (part - part.mean() for part in shared)
@@ -275,8 +280,7 @@ class Neighbours:
 
     def _apart(self, pair: Pair) -> float:
         """Seam of two tiles in even light, less speckle and chance; 0 where neither has tissue."""
-        offset = self.starts[pair.second] - self.starts[pair.first]
-        shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
+        shared = self._common(pair.first, pair.second, self.coarse)
         if shared is None or max(float(part.mean()) for part in shared) <= self.tissue:
             return 0.0
         sums = [float(part.sum()) for part in shared]
