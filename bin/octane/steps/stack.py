@@ -153,7 +153,8 @@ def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
     sizes = [
         (
             image.path.name,
-            *(of(image, parameters, image.grid.extent) for of in (_thickness, _depth)),
+            _thickness(image, parameters, image.grid.extent),
+            _depth(image, parameters, image.grid.extent),
         )
         for image in images
     ]
