@@ -205,8 +205,7 @@ def _paste(
         return
     values, (rows, columns) = found
     if facing is not None:
-        span = slice(int(read[0]), int(read[-1]) + 1)
-        facing.add(values, (span, rows, columns), slab.number)
+        facing.add(values, read, (rows, columns), slab.number)
     with lane.timed("compute"):
         first = int(read[0])
         place = place_in(region, (slice(first, first + len(inside)), rows, columns))
@@ -239,27 +238,26 @@ def _survey(
 ) -> npt.NDArray:
     """Gather the faces of sections before any is written; return the cut across y in the middle."""
     ny, nx = grid.shape[1:]
-    tiles = blocks((1, ny, nx), (1, *Level.volume(grid).owned[1:]))
+    depth, edge, _ = Level.volume(grid).owned
     imaged = [slab for slab in slabs if slab.number in facing.ends]
     cut = np.zeros((grid.shape[0], nx), dtype)
 
     def work(slab: Slab, lane: Lane) -> int:
-        first, last, _ = facing.ends[slab.number]
-        planes = np.arange(first[0], last[-1] + 1)
-        own = len(slab.imaged(slab.planes, grid))
-        span = slice(int(planes[0]), int(planes[-1]) + 1)
+        planes = np.unique(np.concatenate(facing.ends[slab.number]))
+        deep = int(planes[-1] - planes[0]) + 1
+        # As many voxels as in a block of the volume: the larger, the fewer chunks are read twice.
+        size = edge * max(1, math.isqrt(depth // deep))
         # In their order within one task: sums are the same on any number of threads.
-        for tile in tiles:
-            found = interpolated(slab, planes, (span, *tile[1:]), grid, lane)
-            if found is None:
-                continue
-            values, (rows, columns) = found
-            with lane.timed("compute"):
-                facing.add(values, (span, rows, columns), slab.number)
-                if rows.start <= ny // 2 < rows.stop:
-                    seen = values[:own, ny // 2 - rows.start]
-                    cut[span.start : span.start + own, columns] = as_dtype(seen, cut.dtype)
-        return len(planes) * ny * nx * cut.itemsize
+        for tile in blocks((1, ny, nx), (1, size, size)):
+            found = interpolated(slab, planes, tile, grid, lane)
+            if found is not None:
+                with lane.timed("compute"):
+                    facing.add(found[0], planes, found[1], slab.number)
+        own = slab.imaged(slab.planes, grid)
+        row = (slice(0, 1), slice(ny // 2, ny // 2 + 1), slice(0, nx))
+        if (found := interpolated(slab, own, row, grid, lane)) is not None:
+            cut[int(own[0]) : int(own[-1]) + 1, found[1][1]] = as_dtype(found[0][:, 0], cut.dtype)
+        return deep * ny * nx * cut.itemsize
 
     workers = _workers(grid, cut.dtype, facing, len(imaged), execution)
     run_pipeline(imaged, work, label="faces", workers=workers, metrics=metrics)
@@ -505,7 +503,7 @@ def _write(
             result[...] = 0
             for slab in slabs:
                 _paste(result, region, slab, grid, facing, lane)
-            faces.add(result, region)
+            faces.add(result, np.arange(region[0].start, region[0].stop), region[1:])
             with lane.timed("write"):
                 cuts[region] = result
             metrics.count("written", result.nbytes)

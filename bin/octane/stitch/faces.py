@@ -8,7 +8,6 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.geometry import Region
 from octane.stitch.checks import CLEAR, LIKELY, finite, fisher
 from octane.stitch.registration import band_passed, correlation
 
@@ -48,24 +47,31 @@ class Faces:
         self.sums = {n: [np.zeros(size, dtype) for _ in own] for n, own in self.ends.items()}
         self._lock = Lock()
 
-    def add(self, block: npt.NDArray, region: Region, section: int | None = None) -> None:
-        """Add the planes that a block of the volume, or of one section, holds.
+    def add(
+        self,
+        block: npt.NDArray,
+        planes: npt.NDArray[np.int64],
+        area: Sequence[slice],
+        section: int | None = None,
+    ) -> None:
+        """Add what a block of the volume, or of one section, has of the faces.
 
-        Any thread may call it.
+        ``planes`` are the block's, at least all of the faces between its first and last one. Any
+        thread may call it.
         """
-        pixels = [np.arange(r.start, r.stop) // self.step for r in region[1:]]
+        pixels = [np.arange(r.start, r.stop) // self.step for r in area]
         (rows, first), (columns, left) = (np.unique(p, return_index=True) for p in pixels)
         for number in self.ends if section is None else [section]:
-            for planes, total in zip(self.ends[number], self.sums[number], strict=True):
-                own = planes[(planes >= region[0].start) & (planes < region[0].stop)]
+            for face, total in zip(self.ends[number], self.sums[number], strict=True):
+                own = face[(face >= planes[0]) & (face <= planes[-1])]
                 if len(own):
-                    seen = np.abs(block[int(own[0]) - region[0].start :][: len(own)])
+                    seen = np.abs(block[np.searchsorted(planes, own)])
                     mean = seen.mean(axis=0, dtype=np.float64)
                     if not np.isfinite(mean).all():
                         mean = finite(seen).mean(axis=0, dtype=np.float64)
                     part = np.add.reduceat(np.add.reduceat(mean, first, axis=0), left, axis=1)
                     with self._lock:
-                        total[np.ix_(rows, columns)] += part * len(own) / len(planes)
+                        total[np.ix_(rows, columns)] += part * len(own) / len(face)
 
 
 def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
