@@ -5,7 +5,6 @@ from scipy import ndimage
 
 from octane.core.arrays import working_type
 from octane.resample.operator import resampler
-from octane.resample.resampler import apply
 
 
 def voxels(shape, dtype, seed=5):
@@ -24,6 +23,20 @@ def voxels(shape, dtype, seed=5):
 def operators_of(shape, factors):
     """An operator per axis."""
     return [resampler(n, 1.0, f) for n, f in zip(shape, factors, strict=True)]
+
+
+def apply(operator, array, axis):
+    """Sum the taps of whole arrays along an axis, one after the other, in the array's type."""
+    shape = [1] * array.ndim
+    shape[axis] = operator.size
+    weight = operator.weight.astype(array.real.dtype)
+    total, *terms = (
+        np.take(array, operator.start + tap, axis=axis) * weight[:, tap].reshape(shape)
+        for tap in range(operator.taps)
+    )
+    for term in terms:
+        total += term
+    return total
 
 
 def resample_arrays(array, operators):

@@ -125,6 +125,11 @@ def interpolator(positions: npt.NDArray[np.floating], n: int, sigma: float = 0.0
     return AxisOperator(start, band)
 
 
+def unchanged(n: int) -> AxisOperator:
+    """The operator that leaves ``n`` samples as they are."""
+    return AxisOperator(np.arange(n), np.ones((n, 1)))
+
+
 def resampler(n: int, spacing: float, target: float, count: int | None = None) -> AxisOperator:
     """Operator from ``n`` samples of ``spacing`` to ``target`` (same unit), centred on them.
 

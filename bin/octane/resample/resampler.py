@@ -17,7 +17,7 @@ from octane.core.arrays import working_type
 from octane.pipeline.lanes import Lane
 from octane.resample.cpu import CompiledResampler
 from octane.resample.gpu import CudaResampler, Footprint, device_bytes, kernels
-from octane.resample.operator import AxisOperator
+from octane.resample.operator import AxisOperator, unchanged
 
 
 def make_resampler(lane: Lane) -> CompiledResampler | CudaResampler:
@@ -51,36 +51,22 @@ def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None
     if xp is not np:
         kernels(xp, dtype, out_dtype)
         return
-    one = AxisOperator(np.zeros(1, np.int64), np.ones((1, 1)))
     resampler = CompiledResampler()
-    resampler.begin([one] * 3, (1, 1), dtype, out_dtype)
+    resampler.begin([unchanged(1)] * 3, (1, 1), dtype, out_dtype)
     resampler.push(np.zeros((1, 1, 1), dtype))
 
 
 def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:
     """Apply one operator per axis to an array (z, y, x) of any real or complex type.
 
-    The result has floating or complex values: float32 for integers up to 16 bits, float64 above.
+    The result has floating or complex values: float32 for integers up to 16 bits, float64 above. It
+    may be the array itself, where the operators leave it as it is.
     """
     _, ny, nx = array.shape
+    if all(own.identity(n) for own, n in zip(operators, array.shape, strict=True)):
+        return array.astype(working_type(array.dtype), copy=False)
     # A resampler of its own, whose result nothing else will overwrite.
     resampler = CompiledResampler()
     resampler.begin(operators, (ny, nx), array.dtype, working_type(array.dtype))
     resampler.push(array)
     return resampler.finish()
-
-
-def apply(operator: AxisOperator, array: npt.NDArray, axis: int) -> npt.NDArray:
-    """Apply ``operator`` along ``axis`` of ``array`` (z, y, x), in the array's floating type."""
-    if operator.identity(array.shape[axis]):
-        return array
-    shape = [1] * array.ndim
-    shape[axis] = operator.size
-    weight = operator.weight.astype(array.real.dtype)
-    total = np.take(array, operator.start, axis=axis)
-    total *= weight[:, 0].reshape(shape)
-    for tap in range(1, operator.taps):
-        term = np.take(array, operator.start + tap, axis=axis)
-        term *= weight[:, tap].reshape(shape)
-        total += term
-    return total

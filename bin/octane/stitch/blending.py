@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Region, place_in, shape_of
-from octane.resample.operator import interpolator
-from octane.resample.resampler import apply
+from octane.resample.operator import interpolator, unchanged
+from octane.resample.resampler import resample
 from octane.stitch.placement import Placement, TilePlacement
 from octane.store.mosaic_grid import Tile
 
@@ -52,13 +52,14 @@ def accumulate(
     ]
     if not all(len(span) for span in spans):
         return
-    values = tile.astype(total.dtype, copy=False)
+    (y, rows), (x, columns) = (
+        interpolator(span - place.shift, place.count).part(slice(None))
+        for span, place in zip(spans, places, strict=True)
+    )
+    values = tile[:, rows, columns].astype(total.dtype, copy=False)
+    values = resample(values, (unchanged(len(tile)), y, x))
     # Smooth as it is, it may be interpolated by itself, once for all planes.
-    light = None if gain is None else gain[None, : tile.shape[1], : tile.shape[2]]
-    for axis, (span, place) in enumerate(zip(spans, places, strict=True), start=1):
-        operator = interpolator(span - place.shift, place.count)
-        values = apply(operator, values, axis)
-        light = None if light is None else apply(operator, light, axis)
+    light = None if gain is None else resample(gain[None, rows, columns], (unchanged(1), y, x))
     weight = np.outer(*(taper(p, s) for p, s in zip(places, spans, strict=True)))
     here = place_in(region[1:], tuple(slice(int(s[0]), int(s[-1]) + 1) for s in spans))
     if blend == "linear":

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from octane.core.arrays import working_type
 from octane.core.geometry import Grid, Region, Vector, shape_of
 from octane.pipeline.lanes import Lane
-from octane.resample.operator import AxisOperator, interpolator
-from octane.resample.resampler import apply
+from octane.resample.operator import AxisOperator, interpolator, unchanged
+from octane.resample.resampler import resample
 from octane.stitch.displacement import IN_PLACE, Displacement, sampled
 from octane.store.image import Image
 from octane.store.mosaic_grid import Position
@@ -59,15 +59,15 @@ def interpolated(
         spans.append(np.arange(max(r.start, low), min(r.stop, high)))
     if not all(len(span) for span in spans):
         return None
-    parts = [_along_z(slab, planes)]
+    parts = []
     for span, axis in zip(spans[1:], (1, 2), strict=True):
         s = image.grid.spacing[axis]
         index = ((span + 0.5) * s + grid.edge[axis] - image.grid.origin[axis]) / s
         parts.append(_operator(index, image.grid.shape[axis]))
-    values = _read(image, tuple(taken for _, taken in parts), lane)
+    (y, rows), (x, columns) = parts
+    values = _on_planes(slab, planes, (rows, columns), lane)
     with lane.timed("compute"):
-        for axis, (operator, _) in enumerate(parts):
-            values = apply(operator, values, axis)
+        values = resample(values, (unchanged(len(planes)), y, x))
     rows, columns = (slice(int(span[0]), int(span[-1]) + 1) for span in spans[1:])
     return values, (rows, columns)
 
@@ -91,12 +91,22 @@ def _along_z(slab: Slab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, s
     return _operator(np.maximum(index, first) if first > 0 else index, own.shape[0])
 
 
-def _read(image: Image, region: Region, lane: Lane) -> npt.NDArray:
+def _on_planes(
+    slab: Slab, planes: npt.NDArray[np.int64], area: tuple[slice, slice], lane: Lane
+) -> npt.NDArray:
+    """Values of an area of a section, in its own rows and columns, on planes of the volume."""
+    image = slab.image
+    assert image is not None
+    operator, taken = _along_z(slab, planes)
+    region = (taken, *area)
     with lane.timed("read"):
         memory = lane.buffer("section", shape_of(region), image.dtype)
         values = image.read(region, memory)
     lane.metrics.count("read", values.nbytes)
-    return values.astype(working_type(image.dtype), copy=False)
+    with lane.timed("compute"):
+        _, ny, nx = values.shape
+        values = values.astype(working_type(image.dtype), copy=False)
+        return resample(values, (operator, unchanged(ny), unchanged(nx)))
 
 
 def _moved(
@@ -111,8 +121,7 @@ def _moved(
         for r, t, e in zip(region[1:], grid.spacing[1:], grid.edge[1:], strict=True)
     ]
     corners = slab.displaced.of(ends[0][:, None], ends[1][None, :], slab.middle)
-    along_z, taken = _along_z(slab, planes)
-    needed, places = [taken], []
+    needed, places = [], []
     for at, axis in zip(corners, (1, 2), strict=True):
         origin, spacing, n = own.origin[axis], own.spacing[axis], own.shape[axis]
         index = (at - origin) / spacing
@@ -123,9 +132,10 @@ def _moved(
         begin = min(int(first), max(n - 2, 0))
         needed.append(slice(begin, min(int(last) + 2, n)))
         places.append(np.array([index[0, 0], border[0] - 1e-6, border[1] + 1e-6]) - begin)
-    source = _read(image, tuple(needed), lane)
+    rows, columns = needed
+    source = _on_planes(slab, planes, (rows, columns), lane)
     with lane.timed("compute"):
-        source = np.ascontiguousarray(apply(along_z, source, 0))
+        source = np.ascontiguousarray(source)
         shape = shape_of(region)[1:]
         start, low, high = cast("list[Position]", np.transpose(places).tolist())
         values = sampled(source, start, slab.displaced.turn, shape, inside=(low, high), beyond=0.0)

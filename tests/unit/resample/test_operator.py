@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resampling import resampled_by_scipy
+from resampling import apply, resampled_by_scipy
 
 from octane.resample.operator import AxisOperator, interpolator, resampler
-from octane.resample.resampler import apply
 
 
 @settings(max_examples=150)

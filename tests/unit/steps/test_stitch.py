@@ -6,13 +6,13 @@ from functools import cache
 import numpy as np
 import pytest
 import tifffile
+from resampling import apply
 from scipy import ndimage
 
 from octane.config.params import ExecutionParameters, ResampleParameters, StitchParameters
 from octane.core.errors import OctaneError
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
-from octane.resample.resampler import apply
 from octane.steps.phantom import Subject, render_tile
 from octane.steps.resample import resample_image
 from octane.steps.stitch import stitch_section
