@@ -434,6 +434,12 @@ class StackParameters(StepParameters):
         workflow="allow_missing_sections",
         ge=0,
     )
+    codec: Codec = parameter(
+        "zstd",
+        "Compression of the volume. The workflow takes blosc-lz4 where N4 reads it and it is then "
+        "dropped.",
+        workflow=False,
+    )
 
 
 class N4Parameters(StepParameters):

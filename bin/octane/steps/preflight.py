@@ -88,6 +88,9 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
         changes["n4"] = {"mask": None}
     if settings.stitch.flat_field not in FLAT_FIELD_WORDS:
         changes["stitch"] = {"flat_field": "none"}
+    # Otherwise PYRAMID links the stacked volume's chunks.
+    if not settings.workflow.skip_n4:
+        changes["stack"] = {"codec": "blosc-lz4"}
     models = [getattr(settings, name).model_copy(update=changes.get(name)) for name in MODELS[step]]
     return [word for model in models for word in model.flags()]
 

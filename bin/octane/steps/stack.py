@@ -421,7 +421,17 @@ def stack_sections(
     ends = {number: (own[:DEPTH], own[-DEPTH:]) for number, own in imaged.items()}
     faces = Faces(ends, grid.shape[1:])
     gathered = (faces, None if aligned else facing)
-    _write(destination, slabs, grid, first.dtype, attributes, gathered, execution, metrics)
+    with create_image(
+        destination,
+        [Level.volume(grid)],
+        first.dtype,
+        codec=parameters.codec,
+        attributes=attributes,
+        overwrite=execution.overwrite,
+    ) as (writer,):
+        plane = imaged_plane(read_sections(attributes, grid.shape[0]), grid.shape[0])
+        cuts = Cuts(writer, grid, first.dtype, plane)
+        _write(destination, cuts, slabs, grid, first.dtype, gathered, execution, metrics)
     if not aligned:
         measured = _measured(facing, slabs, grid, parameters, execution, metrics)
     beyond = sum(len(s.planes) - len(imaged[s.number]) for s in slabs if s.number in imaged)
@@ -479,42 +489,36 @@ def _write_table(path: Path, figures: StackFigures, *, overwrite: bool) -> None:
 
 def _write(
     destination: Path,
+    cuts: Cuts,
     slabs: list[Slab],
     grid: Grid,
     dtype: np.dtype,
-    attributes: Attributes,
     gathered: tuple[Faces, Faces | None],
     execution: ExecutionParameters,
     metrics: Metrics,
 ) -> None:
     """Interpolate and write the volume block by block, and keep the faces of its sections."""
-    level = Level.volume(grid)
     faces, facing = gathered
-    regions = blocks(grid.shape, level.owned)
+    regions = blocks(grid.shape, Level.volume(grid).owned)
     workers = _workers(grid, dtype, facing, len(regions), execution)
-    with create_image(
-        destination, [level], dtype, attributes=attributes, overwrite=execution.overwrite
-    ) as (writer,):
-        sections = read_sections(attributes, grid.shape[0])
-        cuts = Cuts(writer, grid, dtype, imaged_plane(sections, grid.shape[0]))
 
-        def work(region: Region, lane: Lane) -> int:
-            result = lane.buffer("result", shape_of(region), dtype)
-            result[...] = 0
-            for slab in slabs:
-                _paste(result, region, slab, grid, facing, lane)
-            faces.add(result, np.arange(region[0].start, region[0].stop), region[1:])
-            with lane.timed("write"):
-                cuts[region] = result
-            metrics.count("written", result.nbytes)
-            return result.nbytes
+    def work(region: Region, lane: Lane) -> int:
+        result = lane.buffer("result", shape_of(region), dtype)
+        result[...] = 0
+        for slab in slabs:
+            _paste(result, region, slab, grid, facing, lane)
+        faces.add(result, np.arange(region[0].start, region[0].stop), region[1:])
+        with lane.timed("write"):
+            cuts[region] = result
+        metrics.count("written", result.nbytes)
+        return result.nbytes
 
-        run_pipeline(
-            regions,
-            work,
-            label="STACK",
-            workers=workers,
-            metrics=metrics,
-            describe=lambda region: f"block {bounds(region)} of {destination}",
-        )
+    run_pipeline(
+        regions,
+        work,
+        label="STACK",
+        workers=workers,
+        metrics=metrics,
+        describe=lambda region: f"block {bounds(region)} of {destination}",
+    )
     cuts.note(metrics)

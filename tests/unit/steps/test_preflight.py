@@ -94,12 +94,14 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
     assert made == {
         "resample": f"--input-unit micrometer {fill} --resolution 25 20 20",
         "stitch": f"{fill} {cpu} --overlap 0.1 0.1 --refine",
-        "stack": f"{fill} {cpu} --section-thickness 40",
+        "stack": f"{fill} {cpu} --section-thickness 40 --codec blosc-lz4",
         "n4": f"{fill} --mask tissue --shrink-factor auto --iterations 30 20 --strength 0.5 "
         "--save-bias-field brain_bias.ome.zarr",
         "pyramid": f"{fill} {cpu} --resolutions 25 50",
         "report": cpu,
     }
+    # PYRAMID links the chunks that it would write.
+    assert "--codec" not in plan(mosaics, skip_n4=True)["flags"]["stack"]
 
 
 @pytest.mark.parametrize(

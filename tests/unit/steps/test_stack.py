@@ -6,6 +6,7 @@ from itertools import count, pairwise
 import numpy as np
 import pytest
 from tissue import seen, texture
+from zarr.codecs import BloscCodec
 
 from octane.config.params import ExecutionParameters, StackParameters
 from octane.core.errors import OctaneError
@@ -66,7 +67,8 @@ def boundaries(image):
 
 def test_sections_lie_on_top_of_each_other_in_the_order_of_their_numbers(write_section, stack):
     sources = [write_section(n, thickness=50.0) for n in (10, 9, 11)]
-    _, image, metrics = stack(sources)
+    _, image, metrics = stack(sources, codec="blosc-lz4")
+    assert isinstance(image.array.opened.compressors[0], BloscCodec)
     assert planes(image) == [9] * 5 + [10] * 5 + [11] * 5
     assert boundaries(image) == [(0, 5), (5, 10), (10, 15)]
     assert image.grid.origin == (5.0, 5.0, 5.0)
