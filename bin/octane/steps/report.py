@@ -130,12 +130,13 @@ def write_report(
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
     if run is not None:
-        named = [(entry.name, entry.record) for entry in entries]
         listed = {name: text for name, text in files.items() if name not in (CRATE, "metrics/")}
         # Each record is a file there.
-        own = {f"metrics/{name}{RECORD}": f"record of {r.step.upper()}" for name, r in named}
+        own = {f"metrics/{e.name}{RECORD}": f"record of {e.record.step.upper()}" for e in entries}
         every = {destination.name: "the report"} | listed | own
-        jsons[destination.with_name(CRATE)] = crate(subject, run, named, every)
+        jsons[destination.with_name(CRATE)] = crate(
+            subject, run, [e.record for e in entries], every
+        )
     contents = {
         destination: report.html.encode(),
         _trace(destination): trace_content(timelines),
