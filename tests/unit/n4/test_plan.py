@@ -120,6 +120,7 @@ MUCH = 10**12
         ((60, 123, 123), COARSE, 60, MUCH, None, (1, 1, 1)),
         # Thin sections keep their planes.
         ((1000, 900, 900), COARSE, 20, MUCH, None, (1, 4, 4)),
+        ((1000, 900, 900), COARSE, 20, 10**6, None, (1, 29, 28)),
     ],
 )
 def test_factors_are_as_given_or_follow_from_size_and_mesh(

@@ -115,7 +115,7 @@ def test_displaced_sections_are_named_with_a_remedy(align, third, words):
     assert check.sections == (("Section 3",) if words else ())
 
 
-def alignment(sections, voxel_size=(10.0, 10.0, 10.0), **given):
+def alignment(sections, voxel_size=(40.0, 10.0, 10.0), **given):
     stack = StackFigures(sections=sections, shape=(20, 50, 50), voxel_size=voxel_size, **given)
     return next(c for c in checks([], {}, stack, None) if c.name == "Section alignment")
 

@@ -412,13 +412,17 @@ def test_even_tiles_change_by_less_than_noise(section, stitch):
     assert differing(after, before) < 0.01
 
 
-def test_a_dark_offset_is_taken_away(section, stitch):
+def test_a_dark_offset_is_taken_away(section, stitch, tmp_path):
     even, _, _ = stitch(section(), "even")
     shaded = section(shading=0.3, dark_offset=100.0, dtype="uint16")
     after, _, _ = stitch(shaded, "after", flat_field="estimate", dark_offset=100.0)
     assert after.dtype == np.uint16
     lit = even.mean(axis=0) > 300
     assert differing(after[:, lit], even[:, lit]) < 0.02
+    np.save(tmp_path / "even.npy", np.ones((96, 96)))
+    given = {"flat_field": str(tmp_path / "even.npy"), "dark_offset": 100.0}
+    figures = stitch(shaded, "given", **given)[2].figures
+    assert figures["shading_after"] == pytest.approx(figures["shading_before"], rel=0.01)
 
 
 @pytest.mark.parametrize("settings", [{}, {"refine": True}, {"blend": "none"}])
