@@ -8,7 +8,9 @@ import grimp
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-STEPS = ("cohort", "phantom", "preflight", "resample", "stitch", "stack", "n4", "pyramid", "report")
+FUNCTIONS = (PROJECT / "lib" / "functions.nf").read_text(encoding="utf-8")
+NAMED = dict(re.findall(r"^        (\w+): '([^']*)',$", FUNCTIONS, re.MULTILINE))
+"""The parts that each process names."""
 
 
 def part_of(module):
@@ -23,7 +25,12 @@ def imports():
     return grimp.build_graph("octane", cache_dir=None)
 
 
-@pytest.mark.parametrize("step", [*STEPS, "cohort_report"])
+def test_every_process_names_its_code():
+    modules = {path.stem for path in (PROJECT / "modules").glob("*.nf")}
+    assert NAMED.keys() == modules
+
+
+@pytest.mark.parametrize("step", NAMED)
 def test_a_process_names_the_code_that_its_command_imports(imports, step):
     tree = ast.parse((PROJECT / "bin" / f"{step}.py").read_text(encoding="utf-8"))
     found = {
@@ -32,6 +39,4 @@ def test_a_process_names_the_code_that_its_command_imports(imports, step):
         if isinstance(node, ast.ImportFrom) and (module := str(node.module)).startswith("octane.")
     }
     found |= {other for module in found for other in imports.find_upstream_modules(module)}
-    functions = (PROJECT / "lib" / "functions.nf").read_text(encoding="utf-8")
-    (named,) = re.findall(rf"^        {step}: '([^']*)',$", functions, re.MULTILINE)
-    assert set(named.split()) == {part_of(module) for module in found if module.count(".") > 1}
+    assert set(NAMED[step].split()) == {part_of(module) for module in found if module.count(".") > 1}
