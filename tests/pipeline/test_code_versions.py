@@ -39,4 +39,6 @@ def test_a_process_names_the_code_that_its_command_imports(imports, step):
         if isinstance(node, ast.ImportFrom) and (module := str(node.module)).startswith("octane.")
     }
     found |= {other for module in found for other in imports.find_upstream_modules(module)}
-    assert set(NAMED[step].split()) == {part_of(module) for module in found if module.count(".") > 1}
+    assert set(NAMED[step].split()) == {
+        part_of(module) for module in found if module.count(".") > 1
+    }

@@ -1,7 +1,5 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
-import math
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -9,12 +7,11 @@ import numpy.typing as npt
 
 from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
-from octane.core.geometry import Region, blocks, bounds
+from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
-from octane.core.timing import span
 from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
-from octane.pipeline.workers import read_blocks
+from octane.pipeline.lanes import Lane, run_pipeline
 from octane.store.sections import Section
 from octane.store.volumes import Volume
 
@@ -46,11 +43,8 @@ def read_strided(
     # Whole chunks, where they are smaller than a block, so that each is decoded once.
     size = tuple(c * (READ_BLOCK // c) if c < READ_BLOCK else READ_BLOCK for c in volume.chunks)
     regions = blocks(shape, size)
-    # Memory is used again: the system clears fresh memory, which takes as long as a copy.
-    most = 0 if whole is not None else math.prod(map(min, size, shape))
-    idle = deque(np.empty(most, volume.dtype) for _ in range(workers))
 
-    def work(region: Region) -> tuple[None, int]:
+    def work(region: Region, lane: Lane) -> int:
         inner, outer = [], []
         for r, k in zip(region, keep, strict=True):
             first = max(0, -(-(r.start - k.start) // k.step))
@@ -58,12 +52,13 @@ def read_strided(
             outer.append(slice(first, last))
             inner.append(slice(k.start + first * k.step - r.start, r.stop - r.start, k.step))
         if whole is None and not finite and any(o.start == o.stop for o in outer):
-            return None, 0
-        extent, memory = [r.stop - r.start for r in region], idle.pop()
-        place = memory[: math.prod(extent)].reshape(extent) if whole is None else whole[region]
-        with span("read"):
-            block = volume.read(region, place)
-        with span("compute"):
+            return 0
+        with lane.timed("read"):
+            memory = whole[region] if whole is not None else None
+            if memory is None:
+                memory = lane.buffer("block", shape_of(region), volume.dtype)
+            block = volume.read(region, memory)
+        with lane.timed("compute"):
             # Plane by plane, so that what is found stays in the core's cache.
             if finite and not all(np.isfinite(plane).all() for plane in block):
                 at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
@@ -73,10 +68,9 @@ def read_strided(
                 )
             kept = block[tuple(inner)]
             result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
-        idle.append(memory)
-        return None, block.nbytes
+        return block.nbytes
 
-    read_blocks(
+    run_pipeline(
         regions,
         work,
         label=label,

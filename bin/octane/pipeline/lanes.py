@@ -124,11 +124,11 @@ def run_pipeline(
         Reads, computes and writes one tile with the buffers of a lane; returns its bytes, for the
         progress. It times its stages (:data:`octane.core.timing.STAGES`) by :meth:`Lane.timed`.
     label
-        Name of the work in the log and in the figures.
+        Name of the work in the log.
     workers
         Number of lanes: tiles in flight.
     metrics
-        Takes seconds and bytes, and figures of the pipeline under ``pipeline``.
+        Takes seconds and bytes.
     share
         Array module and device that compute; None for NumPy.
     describe
@@ -166,14 +166,6 @@ def run_pipeline(
     shares = sorted(((seconds / every, stage) for stage, seconds in spent.items()), reverse=True)
     listed = ", ".join(f"{stage} {part:.0%}" for part, stage in shares if part >= 0.01)
     logger.info("%s: %d tiles, %d workers, %.1f s: %s", label, len(tiles), len(lanes), wall, listed)
-    pipelines = metrics.figures.setdefault("pipeline", {})
-    assert isinstance(pipelines, dict)
-    pipelines[label] = {
-        "tiles": len(tiles),
-        "workers": len(lanes),
-        "seconds": wall,
-        "lane_seconds": spent,
-    }
 
 
 def _seconds(tracks: Sequence[Track]) -> dict[str, float]:

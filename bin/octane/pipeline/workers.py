@@ -4,21 +4,15 @@ Memory is bounded by the number of threads: a block is in flight only while a th
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from threading import Condition
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
-from octane.core.metrics import Metrics
-from octane.core.progress import Progress
-from octane.core.timing import OTHER, span
 
 PROCESS_BYTES = 270_000_000
 """Memory of Python with NumPy, SimpleITK, zarr and compiled loops, before any data."""
-READER = "reader"
-"""Begin of the names of the tracks of threads that read."""
 
 Tile = TypeVar("Tile")
 Result = TypeVar("Result")
@@ -125,35 +119,3 @@ def run_tiles(
             error.add_note(f"while working on {describe(tile)}")
             raise error
     return [future.result() for future in futures]
-
-
-def read_blocks(
-    blocks: Sequence[Tile],
-    work: Callable[[Tile], tuple[Result, int]],
-    *,
-    label: str,
-    workers: int,
-    metrics: Metrics,
-    describe: Callable[[Tile], str],
-) -> list[Result]:
-    """Run ``work`` on every block before the pipeline begins, and show the progress.
-
-    ``work`` reads one block, and returns its result and the bytes that it read; it times its
-    stages by :class:`octane.core.timing.span`. Other parameters are as for
-    :func:`octane.pipeline.lanes.run_pipeline`.
-    """
-    count = min(workers, len(blocks))
-    tracks = deque(metrics.timeline.track(f"{READER} {n}") for n in range(count))
-    advance = Progress(label, len(blocks))
-
-    def one(block: Tile) -> Result:
-        track = tracks.popleft()
-        try:
-            with metrics.timeline.on(track), span(OTHER):
-                made, size = work(block)
-        finally:
-            tracks.append(track)
-        advance(size)
-        return made
-
-    return run_tiles(blocks, one, workers=max(1, count), describe=describe)

@@ -21,9 +21,8 @@ from octane.core.files import writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
-from octane.core.timing import span
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.pipeline.workers import PROCESS_BYTES, plan_workers, read_blocks
+from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.stitch.blending import LEAST, accumulate, overlap, seam
 from octane.stitch.checks import Findings, Neighbours, seam_without_speckle
 from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
@@ -155,22 +154,23 @@ class Section:
     def project(self) -> None:
         """Read every tile."""
 
-        def one(tile: Tile) -> tuple[npt.NDArray, int]:
+        def one(tile: Tile, lane: Lane) -> int:
             region = self.tiling.region(tile)
-            with span("read"):
+            with lane.timed("read"):
                 memory = None if self.voxels is None else self.voxels[region]
                 block = self.image.read(region, memory)
             self.metrics.count("read", block.nbytes)
-            with span("compute"):
+            with lane.timed("compute"):
                 bright = np.abs(block)
                 mean = bright.mean(axis=0, dtype=np.float32)
                 if not np.isfinite(mean).all():
                     # NaN and Inf would end the comparison of overlaps.
                     known = np.ma.masked_invalid(bright)
                     mean = known.mean(axis=0, dtype=np.float32).filled(0)
-                return mean, block.nbytes
+                self.projections[tile] = mean
+            return block.nbytes
 
-        found = read_blocks(
+        run_pipeline(
             self.tiling.tiles,
             one,
             label="STITCH: reading",
@@ -178,13 +178,14 @@ class Section:
             metrics=self.metrics,
             describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {self.image.path}",
         )
-        self.projections = dict(zip(self.tiling.tiles, found, strict=True))
+        # In one order on any number of threads.
+        self.projections = {tile: self.projections[tile] for tile in self.tiling.tiles}
         # What was not imaged must not darken what its neighbours saw.
         self.empty = {tile for tile, own in self.projections.items() if not own.any()}
-        if 0 < len(self.empty) < len(found):
+        if 0 < len(self.empty) < len(self.projections):
             self.metrics.warn(
                 f"{self.image.path.name}: nothing but 0 or NaN in {len(self.empty)} of "
-                f"{len(found)} tiles; they are left out, as not imaged."
+                f"{len(self.projections)} tiles; they are left out, as not imaged."
             )
 
     def light(self) -> None:

@@ -96,14 +96,12 @@ def test_the_record_and_the_log_have_the_stages_of_the_lanes(run, metrics, caplo
         return 1_000_000
 
     run(list(range(4)), work)
-    noted = metrics.figures["pipeline"]["TEST"]
-    assert (noted["tiles"], noted["workers"]) == (4, 2)
-    spent = noted["lane_seconds"]
-    assert spent["read"] > spent["compute"] > spent["write"] == 0
-    assert sum(spent.values()) <= noted["workers"] * noted["seconds"]
-    assert re.search(r"TEST: 4 tiles, 2 workers, 0\.\d s: read \d+%, ", caplog.messages[-1])
+    spent = metrics.timeline.seconds()
+    assert 0.08 <= spent["read"] > spent["compute"]
+    progress, shares = caplog.messages[-2:]
+    assert re.fullmatch(r"TEST: 4 of 4, [\d.]+ tiles/s, \d+ MB/s, 0 s left", progress)
+    assert re.fullmatch(r"TEST: 4 tiles, 2 workers, 0\.\d s: read \d+%, .*", shares)
     assert metrics.record()["bound"]["stage"] == "read"
     # A second pipeline of a step has seconds of its own.
     run([0], lambda tile, lane: 1)
-    assert metrics.figures["pipeline"]["TEST"]["lane_seconds"]["read"] == 0
-    assert metrics.timeline.seconds()["read"] >= 0.08
+    assert "read" not in caplog.messages[-1]

@@ -1,10 +1,6 @@
 """Workers: results in order, bounded memory, the first error stops the rest."""
 
-import io
-import logging
-import re
 import signal
-import sys
 import threading
 import time
 
@@ -13,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octane.core.errors import OctaneError
-from octane.core.metrics import Metrics
-from octane.pipeline.workers import plan_workers, read_blocks, run_tiles
+from octane.pipeline.workers import plan_workers, run_tiles
 
 
 def test_a_signal_stops_the_tiles_that_have_not_begun():
@@ -83,19 +78,3 @@ def test_workers_fit_the_memory_and_the_work(size, memory, requested, blocks):
 def test_unasked_there_is_one_worker_a_core(monkeypatch, size, blocks, workers):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(7)), raising=False)
     assert plan_workers(size, 100, None, blocks, fixed=0) == workers
-
-
-def test_blocks_are_read_in_order_and_progress_counts_blocks_and_bytes(caplog, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    caplog.set_level(logging.INFO, logger="octane")
-    found = read_blocks(
-        range(9),
-        lambda n: (n * n, 1000),
-        label="N4: reading",
-        workers=3,
-        metrics=Metrics("n4"),
-        describe=str,
-    )
-    assert found == [n * n for n in range(9)]
-    (line,) = caplog.messages
-    assert re.fullmatch(r"N4: reading: 9 of 9, [\d.]+ tiles/s, \d+ MB/s, 0 s left", line)
