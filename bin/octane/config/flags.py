@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from octane import __version__
-from octane.config.validation import misspelt, spelled
+from octane.config.validation import misspelt, sentences
 from octane.core.errors import OctaneError
 
 StoreName = Annotated[Path, ".zarr"]
@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
                 try:
                     given[name] = model(**{f: v for f, v in values.items() if v is not None})
                 except ValidationError as error:
-                    raise OctaneError(" ".join(spelled(error, model))) from error
+                    raise OctaneError(" ".join(sentences(error, model))) from error
             elif name not in given and own.default is own.empty:
                 self.error(f"{_flag(name)} is missing")
             elif own.annotation == StoreName and given[name].suffix != ".zarr":

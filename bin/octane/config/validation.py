@@ -36,7 +36,7 @@ def misspelt(given: str, names: Collection[str]) -> str:
     return f"Unknown parameter {given}; {hint}"
 
 
-def spelled(error: ValidationError, model: type[BaseModel], style: Style = "flag") -> list[str]:
+def sentences(error: ValidationError, model: type[BaseModel], style: Style = "flag") -> list[str]:
     """Write one sentence for each problem.
 
     An unknown name gets the nearest field of the model as a suggestion.
@@ -66,11 +66,6 @@ def unfit_name(name: str) -> str | None:
         f"'{name}' is no name for a subject; use letters, digits, blanks and ._()-, with no . or - "
         "first."
     )
-
-
-def place_of(error: ValidationError) -> str:
-    """Place of the first problem, names joined by dots."""
-    return ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
 
 
 def unlinkable(path: Path) -> str | None:

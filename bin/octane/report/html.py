@@ -17,7 +17,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL.Image import Image
 from pydantic import BaseModel, ValidationError
 
-from octane.config.validation import place_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Vector, vector
 from octane.core.records import (
@@ -53,7 +52,7 @@ ROOMY = 12
 
 
 @dataclass(frozen=True)
-class Entry:
+class TaskRecord:
     """A record, the name that its files begin with, and the arrays of its preview."""
 
     name: str
@@ -93,7 +92,7 @@ def rendered(template: str, **content: object) -> str:
     return page.render(**content, light=charts.LIGHT, dark=charts.DARK)
 
 
-def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry, M]]:
+def _of(entries: Sequence[TaskRecord], step: str, model: type[M]) -> list[tuple[TaskRecord, M]]:
     """List the entries of a step, each with its figures."""
     found = []
     for entry in entries:
@@ -101,8 +100,9 @@ def _of(entries: Sequence[Entry], step: str, model: type[M]) -> list[tuple[Entry
             try:
                 found.append((entry, model.model_validate(entry.record.figures)))
             except ValidationError as error:
+                figure = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
                 raise OctaneError(
-                    f"{entry.name}_metrics.json has no usable figure '{place_of(error)}'; "
+                    f"{entry.name}_metrics.json has no usable figure '{figure}'; "
                     f"run {step.upper()} again with this version of octane."
                 ) from error
     return found
@@ -164,13 +164,13 @@ def _bands(stack: StackFigures | None) -> list[Band]:
     return [((s.start - 0.5) * z, (s.stop - 0.5) * z, s.missing) for s in sections]
 
 
-def _threshold(entry: Entry) -> float | None:
+def _threshold(entry: TaskRecord) -> float | None:
     """Change of the field below which N4 stops."""
     given = entry.record.settings.get("convergence_threshold")
     return float(given) if isinstance(given, int | float) else None
 
 
-def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
+def _correction(entry: TaskRecord, n4: N4Figures, bands: list[Band], gallery: _Gallery) -> Context:
     """Pictures and charts of the bias field correction."""
     arrays = dict(entry.previews)
     fields = _fields(arrays)
@@ -205,7 +205,7 @@ def _correction(entry: Entry, n4: N4Figures, bands: list[Band], gallery: _Galler
 
 
 def _sections(
-    stitched: list[tuple[Entry, StitchFigures]],
+    stitched: list[tuple[TaskRecord, StitchFigures]],
     tiles: StackFigures | ResampleFigures | None,
     gallery: _Gallery,
 ) -> Context:
@@ -242,7 +242,9 @@ def _sections(
     }
 
 
-def _flat_field(stitched: list[tuple[Entry, StitchFigures]], gallery: _Gallery) -> Context | None:
+def _flat_field(
+    stitched: list[tuple[TaskRecord, StitchFigures]], gallery: _Gallery
+) -> Context | None:
     """Picture of the flat field, the mean of those of the sections; None where there is none."""
     shown = [e.previews["flat_field"] for e, _ in stitched if "flat_field" in e.previews]
     if not shown:
@@ -256,7 +258,7 @@ def _flat_field(stitched: list[tuple[Entry, StitchFigures]], gallery: _Gallery) 
 
 
 def _aligned(
-    entries: Sequence[Entry], stack: StackFigures | None, gallery: _Gallery
+    entries: Sequence[TaskRecord], stack: StackFigures | None, gallery: _Gallery
 ) -> Context | None:
     """Displacements of the sections, and a cut across them before and after these were undone."""
     if stack is None or not any(section.shift for section in stack.sections):
@@ -280,7 +282,7 @@ def _aligned(
     }
 
 
-def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+def _notices(entries: Sequence[TaskRecord]) -> list[tuple[str, str]]:
     """List the remarks of tasks that no check makes, each after its step or the first such task."""
     found: dict[str, list[str]] = {}
     for name, record in ((entry.name, entry.record) for entry in entries):
@@ -303,7 +305,7 @@ def _notices(entries: Sequence[Entry]) -> list[tuple[str, str]]:
 
 
 def build(
-    entries: Sequence[Entry],
+    entries: Sequence[TaskRecord],
     *,
     subject: str,
     run: Mapping[str, str] | None,
@@ -381,7 +383,7 @@ def build(
     return Report(html, gallery.files, sentence, twin)
 
 
-def _volume(entries: Sequence[Entry]) -> tuple[dict[str, npt.NDArray], Vector] | None:
+def _volume(entries: Sequence[TaskRecord]) -> tuple[dict[str, npt.NDArray], Vector] | None:
     """Find the central cuts of the last volume by their axes, and the spacing of their pixels."""
     for step in reversed(ORDER):
         for arrays in (e.previews for e in entries if e.record.step == step):

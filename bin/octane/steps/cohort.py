@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.schema import WorkflowModel, entries, is_path
 from octane.config.sheets import Sheet, read_samplesheet
-from octane.config.validation import misspelt, spelled, unfit_name, unlinkable
+from octane.config.validation import misspelt, sentences, unfit_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
@@ -52,7 +52,7 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
             known = {n: value for n, value in given.items() if n in WorkflowModel.model_fields}
             WorkflowModel.model_validate(known)
         except ValidationError as error:
-            for problem in spelled(error, WorkflowModel, "parameter"):
+            for problem in sentences(error, WorkflowModel, "parameter"):
                 sheet.problem(line, problem)
         row = f"{sheet.name}, line {line}"
         subjects.append({"id": cells.get("subject"), "given": given, "row": row})

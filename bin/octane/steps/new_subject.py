@@ -75,7 +75,7 @@ def write_subject(
     if samplesheet is None:
         require_free(written, overwrite=overwrite)
     kind, volumes = survey(source, wishes)
-    settings = settings_of(name, source, kind, volumes, wishes) | gpu_settings(read_gpus)
+    settings = subject_settings(name, source, kind, volumes, wishes) | gpu_settings(read_gpus)
     about = _about(kind, volumes)
     words = ["nextflow", "run", project / "main.nf"]
     if samplesheet is None:
@@ -123,7 +123,7 @@ def results_folder(data: Path, wished: Path | None = None) -> Path:
     return folder
 
 
-def settings_of(
+def subject_settings(
     name: str, source: Path, kind: str, volumes: list[Volume], wishes: Wishes
 ) -> dict[str, Setting]:
     """Settings that the data and a person's wishes determine, by parameter."""

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
 from octane.config.schema import WorkflowModel, entries, settings_of
-from octane.config.validation import require_scratch, spelled, unfit_name, unlinkable
+from octane.config.validation import require_scratch, sentences, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError, collecting
 from octane.core.geometry import samples, vector
@@ -51,7 +51,7 @@ MODELS = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class SubjectPlan:
     """Work of the workflow for a subject; ``kind`` tells where its data enters.
 
     Each item is a mosaic, a section or one volume: its ``id``, and ``file``, the name in the staged
@@ -118,7 +118,7 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
     asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
     subjects = cast("list[dict[str, object]]", asked["subjects"])
-    plans: list[Plan] = []
+    plans: list[SubjectPlan] = []
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
     others = (_staged(beside, number) for number in count(1))
@@ -192,7 +192,7 @@ def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
         raise OctaneError("\n".join(lines))
 
 
-def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> Plan:
+def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
     """Plan of one subject, from all workflow parameters, its staged input and files beside it.
 
     An OctaneError has a line for each problem, which names the real files behind links.
@@ -200,7 +200,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     try:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
-        raise OctaneError("\n".join(spelled(error, WorkflowModel, "parameter"))) from error
+        raise OctaneError("\n".join(sentences(error, WorkflowModel, "parameter"))) from error
     settings = settings_of(values)
     workflow = settings.workflow
     problems: list[str] = []
@@ -242,7 +242,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     with collecting(problems):
         steps = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
-    return Plan(subject, kind, items, settings, steps, _notes(volumes, kind, settings))
+    return SubjectPlan(subject, kind, items, settings, steps, _notes(volumes, kind, settings))
 
 
 def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str]:

@@ -17,7 +17,7 @@ from octane.core.files import writing
 from octane.core.metrics import as_json
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
-from octane.report.html import PREVIEWED, Entry, build
+from octane.report.html import PREVIEWED, TaskRecord, build
 from octane.report.trace import trace_content
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def _read_preview(path: Path) -> dict[str, npt.NDArray]:
         ) from error
 
 
-def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
+def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[TaskRecord]:
     """Load each record with its preview, in the order of their names."""
     pictured = {path.name.removesuffix(PREVIEW): path for path in previews}
     entries = []
@@ -69,7 +69,7 @@ def _load(records: Sequence[Path], previews: Sequence[Path]) -> list[Entry]:
                     f"{pictured[stem]} has no usable picture '{name}'; "
                     f"run {record.step.upper()} again with this version of octane."
                 )
-        entries.append(Entry(stem, record, arrays))
+        entries.append(TaskRecord(stem, record, arrays))
     return entries
 
 
@@ -78,7 +78,7 @@ def _trace(destination: Path) -> Path:
 
 
 def _files(
-    destination: Path, subject: str, entries: Sequence[Entry], *, workflow: bool
+    destination: Path, subject: str, entries: Sequence[TaskRecord], *, workflow: bool
 ) -> dict[str, str]:
     """Describe the files beside the report, by their names; of a folder a name ends in a slash."""
     found, trace = {}, _trace(destination).name

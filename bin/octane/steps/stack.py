@@ -21,7 +21,7 @@ from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
-from octane.stitch.alignment import measure, solve
+from octane.stitch.alignment import measure, solve_displacements
 from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips
 from octane.stitch.slab import Slab, interpolated
@@ -323,7 +323,7 @@ def _measured(
     rotate, workers = parameters.align != "translation", execution.workers or cores()
     with metrics.timed("align"):
         pairs = measure(tops, bottoms, within, pixel, rotate=rotate, workers=workers)
-        found = solve(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
+        found = solve_displacements(len(numbers), pairs, pixel, max(grid.extent[1:]) / 2)
     known = {numbers[k] for pair in pairs if pair.fits for k in (pair.first, pair.second)}
     odd = [str(number) for number in numbers if number not in known]
     if odd and parameters.align != "none":

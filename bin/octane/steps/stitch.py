@@ -27,7 +27,7 @@ from octane.stitch.blending import LEAST, accumulate, overlap, seam
 from octane.stitch.checks import Findings, Neighbours, seam_without_speckle
 from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
 from octane.stitch.placement import TilePlacement
-from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
+from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
 from octane.store.image import Image, open_image
 from octane.store.mosaic_grid import MosaicGrid, Position, Tile, read_positions
 from octane.store.sections import number_of
@@ -104,7 +104,7 @@ def given_flat_field(
         raise OctaneError(text) from error
 
 
-class Section:
+class StitchedSection:
     """A section while it is stitched: its mosaic, where the tiles lie and how they are lit.
 
     ``voxels`` is the mosaic, read once, where there is room for it in memory; ``projections`` has
@@ -216,8 +216,8 @@ class Section:
                 if common is not None:
                     # Two tiles may each be off by max_shift, to opposite sides.
                     shift, peak = overlap_shift(*common, (2 * reach[0], 2 * reach[1]))
-                    pairs.append(Pair(first, second, shift, peak))
-            solved, pixels = solve(pixels, pairs, reach), {}
+                    pairs.append(TilePair(first, second, shift, peak))
+            solved, pixels = solve_positions(pixels, pairs, reach), {}
             for tile, place in solved.items():
                 y, x = np.clip(place, np.subtract(start[tile], reach), np.add(start[tile], reach))
                 pixels[tile] = (float(y), float(x))
@@ -397,7 +397,7 @@ def stitch_section(
     metrics = Metrics("stitch", settings=parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")
     image = open_image(source, reading)
-    section = Section(image, parameters, execution, metrics, positions_table)
+    section = StitchedSection(image, parameters, execution, metrics, positions_table)
     with metrics.timed("project"):
         section.project()
     with metrics.timed("overlaps"):

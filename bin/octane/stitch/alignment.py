@@ -63,7 +63,7 @@ Move = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Pair:
+class SectionPair:
     """Displacement of section ``second`` against ``first``, by their places in the stack.
 
     ``likeness`` is the correlation of their coarse faces there.
@@ -284,7 +284,7 @@ def measure(
     *,
     rotate: bool,
     workers: int,
-) -> list[Pair]:
+) -> list[SectionPair]:
     """Displacements of sections against the one before, or where that fits none, two before.
 
     What tissue moves and turns by itself is subtracted. A rotation does not count that is less than
@@ -313,13 +313,15 @@ def measure(
 
     changes = run_tiles(range(len(inner)), changed, workers=workers) or [IN_PLACE] * len(above)
 
-    def compared(places: tuple[int, int]) -> Pair:
+    def compared(places: tuple[int, int]) -> SectionPair:
         first, second = places
         move, likeness, spread = register(below[first], above[second], coarse, rotate=rotate)
         y, x, turn = np.mean([changes[first], changes[second]], axis=0).tolist()
         own = move.rotation - turn
         certain = abs(own) >= CERTAIN * spread + abs(turn)
-        return Pair(first, second, Displacement(move.y - y, move.x - x, own * certain), likeness)
+        return SectionPair(
+            first, second, Displacement(move.y - y, move.x - x, own * certain), likeness
+        )
 
     pairs = run_tiles([*pairwise(range(len(above)))], compared, workers=workers)
     lost = {k for k, pair in enumerate(pairs) if not pair.fits}
@@ -327,7 +329,9 @@ def measure(
     return pairs + run_tiles(bridges, compared, workers=workers)
 
 
-def solve(count: int, pairs: Sequence[Pair], pixel: float, radius: float) -> list[Displacement]:
+def solve_displacements(
+    count: int, pairs: Sequence[SectionPair], pixel: float, radius: float
+) -> list[Displacement]:
     """Displacement of each of ``count`` sections that fits all pairs best, by least squares.
 
     Each section is pulled weakly to where it was imaged, in the sum of absolute values: what is
@@ -348,7 +352,7 @@ def solve(count: int, pairs: Sequence[Pair], pixel: float, radius: float) -> lis
 
 
 def _fitted(
-    count: int, pairs: Sequence[Pair], measured: npt.NDArray, turns: npt.NDArray
+    count: int, pairs: Sequence[SectionPair], measured: npt.NDArray, turns: npt.NDArray
 ) -> npt.NDArray[np.complex128]:
     """Values of which each pair's second is ``turns`` times the first plus what was measured."""
     one, other = (np.array([getattr(p, n) for p in pairs], int) for n in ("first", "second"))

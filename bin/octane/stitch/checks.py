@@ -101,7 +101,7 @@ def _shared(
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComparedPair:
     """Two neighbours, compared.
 
     ``placed`` is their correlation as placed; ``best`` the highest one, where ``second`` is moved
@@ -129,7 +129,7 @@ class Pair:
         return far and self.best >= SURE and gain(self.placed, self.best) >= CLEAR
 
 
-def _without(pairs: Iterable[Pair], odd: Iterable[Tile]) -> list[Pair]:
+def _without(pairs: Iterable[ComparedPair], odd: Iterable[Tile]) -> list[ComparedPair]:
     """Pairs with none of these tiles."""
     left_out = {*odd}
     return [p for p in pairs if p.first not in left_out and p.second not in left_out]
@@ -167,13 +167,13 @@ class Neighbours:
         self.tissue = TISSUE * float(np.mean(means)) if means else 0.0
         self.starts = {tile: np.asarray(starts[tile]) / self.factor for tile in self.tiles}
         structure = {tile: float(image.std()) for tile, image in self.tiles.items()}
-        self.pairs: tuple[list[Pair], ...] = ([], [])
+        self.pairs: tuple[list[ComparedPair], ...] = ([], [])
         for a, b in neighbours(list(self.tiles)):
             axis = int(a[0] == b[0])
             # Rows and columns may be numbered against the axis.
             a, b = sorted((a, b), key=lambda tile: self.starts[tile][axis])
-            self.pairs[axis].append(Pair(a, b, self._placed(a, b, self.tiles)))
-        self.of: dict[Tile, list[Pair]] = {tile: [] for tile in self.tiles}
+            self.pairs[axis].append(ComparedPair(a, b, self._placed(a, b, self.tiles)))
+        self.of: dict[Tile, list[ComparedPair]] = {tile: [] for tile in self.tiles}
         for axis, own in enumerate(self.pairs):
             own.sort(key=lambda pair: -min(structure[pair.first], structure[pair.second]))
             doubtful = [k for k, p in enumerate(own) if k >= SEARCHED and p.placed < SURE]
@@ -278,7 +278,7 @@ class Neighbours:
             and sorted(map(self._apart, own))[(len(own) - 1) // 2] > APART
         ]
 
-    def _apart(self, pair: Pair) -> float:
+    def _apart(self, pair: ComparedPair) -> float:
         """Seam of two tiles in even light, less speckle and chance; 0 where neither has tissue."""
         shared = self._common(pair.first, pair.second, self.coarse)
         if shared is None or max(float(part.mean()) for part in shared) <= self.tissue:
@@ -289,7 +289,7 @@ class Neighbours:
         least = seam_without_speckle(*shared, fine) ** 2 - 2 * fine**2 / shared[0].size ** 0.5
         return max(0.0, least) ** 0.5
 
-    def _searched(self, pair: Pair, axis: int) -> Pair:
+    def _searched(self, pair: ComparedPair, axis: int) -> ComparedPair:
         """Find the displacement at which two neighbours along an axis correlate best."""
         a, b = (np.moveaxis(self.tiles[t], axis, 0) for t in (pair.first, pair.second))
         most = min(int(self.longest[axis] * REACH), len(a), len(b))
@@ -315,7 +315,7 @@ class Neighbours:
         placed = self._exact(pair, start)[1] if np.abs(moved).max() > CLOSE else best
         return replace(pair, placed=placed, best=best, moved=(float(moved[0]), float(moved[1])))
 
-    def _exact(self, pair: Pair, offset: npt.NDArray) -> tuple[Position, float]:
+    def _exact(self, pair: ComparedPair, offset: npt.NDArray) -> tuple[Position, float]:
         """Displacement and correlation of what two tiles share, near an offset of the second."""
         shared = _shared(self.coarse[pair.first], self.coarse[pair.second], offset)
         return overlap_shift(*shared, (1, 1)) if shared is not None else ((0.0, 0.0), 0.0)

@@ -18,7 +18,7 @@ BAND = (1.0, 6.0)
 
 
 @dataclass(frozen=True)
-class Pair:
+class TilePair:
     """A measured displacement of tile ``second`` against tile ``first``, in pixels (y, x)."""
 
     first: Tile
@@ -95,9 +95,9 @@ def _vertex(scores: npt.NDArray, peak: tuple[np.intp, ...], axis: int) -> float:
     return float(0.5 * (low - high) / curvature) if curvature < 0 else 0.0
 
 
-def solve(
+def solve_positions(
     nominal: Mapping[Tile, Position],
-    pairs: list[Pair],
+    pairs: list[TilePair],
     max_shift: tuple[float, float],
     trust: float = 0.01,
 ) -> dict[Tile, Position]:

@@ -18,7 +18,7 @@ from octane.steps.new_subject import (
     add_row,
     gpu_settings,
     results_folder,
-    settings_of,
+    subject_settings,
     survey,
     write_subject,
 )
@@ -46,7 +46,7 @@ def known(write_mosaic, tmp_path):
 
 def settings(source, **given):
     wishes = Wishes.model_validate(given)
-    return settings_of("sub", source, *survey(source, wishes), wishes)
+    return subject_settings("sub", source, *survey(source, wishes), wishes)
 
 
 def test_what_the_data_do_not_tell_is_asked_for(data, write_mosaic):

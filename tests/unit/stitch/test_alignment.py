@@ -9,12 +9,12 @@ from octane.stitch import alignment
 from octane.stitch.alignment import (
     ANGLES,
     LIKELY,
-    Pair,
+    SectionPair,
     measure,
     register,
     resolutions,
     searched,
-    solve,
+    solve_displacements,
 )
 from octane.stitch.displacement import IN_PLACE, Displacement
 
@@ -35,7 +35,7 @@ def error(one, other):
 
 
 def pair(first, second, *displacement, likeness=0.9):
-    return Pair(first, second, Displacement(*displacement), likeness)
+    return SectionPair(first, second, Displacement(*displacement), likeness)
 
 
 @pytest.mark.parametrize("looks", [None, 16, 4])
@@ -136,7 +136,7 @@ def test_narrow_faces_are_compared_or_left(rng, shape):
     for workers in (1, 2):
         faces = [speckled(seen(tissue), 16, rng) for _ in range(3)]
         pairs = measure(faces, faces, [], PIXEL, rotate=True, workers=workers)
-        moves = solve(3, pairs, PIXEL, RADIUS)
+        moves = solve_displacements(3, pairs, PIXEL, RADIUS)
         assert max(move.reach(0) for move in moves) < PIXEL
 
 
@@ -155,7 +155,7 @@ def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
     faces = [speckled(face, 16, rng) for face in [*faces, seen(tissue)]]
     pairs = measure(faces, faces, [], PIXEL, rotate=True, workers=2)
     assert {(p.first, p.second) for p in pairs if p.fits} == {(0, 1), (3, 4), (1, 3)}
-    first, second, odd, shifted, last = solve(5, pairs, PIXEL, RADIUS)
+    first, second, odd, shifted, last = solve_displacements(5, pairs, PIXEL, RADIUS)
     assert odd == IN_PLACE
     assert error(shifted, Displacement(50, 30, 0))[0] < 2
     for own in (first, second, last):
@@ -164,7 +164,7 @@ def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
 
 def test_small_errors_of_pairs_do_not_add_up():
     # Tissue that drifts by a fifth of a pixel from each section to the next.
-    moves = solve(200, [pair(k, k + 1, 2.0, 0, 0) for k in range(199)], PIXEL, RADIUS)
+    moves = solve_displacements(200, [pair(k, k + 1, 2.0, 0, 0) for k in range(199)], PIXEL, RADIUS)
     assert max(abs(move.y) for move in moves) < 0.4 * 199 * 2.0 / 2
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from octane.stitch.registration import Pair, neighbours, overlap_shift, solve
+from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
 
 
 def nominal(rows, columns, pitch=50.0):
@@ -14,8 +14,8 @@ def nominal(rows, columns, pitch=50.0):
 def test_positions_fit_the_measured_pairs(rng):
     start = nominal(3, 4)
     moves = {tile: rng.uniform(-4, 4, 2) for tile in start}
-    pairs = [Pair(a, b, tuple(moves[a] - moves[b]), 1.0) for a, b in neighbours(list(start))]
-    found = solve(start, pairs, (20.0, 20.0))
+    pairs = [TilePair(a, b, tuple(moves[a] - moves[b]), 1.0) for a, b in neighbours(list(start))]
+    found = solve_positions(start, pairs, (20.0, 20.0))
     offsets = np.array([np.subtract(found[t], start[t]) - moves[t] for t in start])
     # Pairs say nothing about a common displacement.
     np.testing.assert_allclose(offsets - offsets.mean(axis=0), 0, atol=0.02)
@@ -26,9 +26,9 @@ def test_positions_fit_the_measured_pairs(rng):
 
 def test_an_untrusted_pair_hardly_counts():
     start = nominal(2, 2)
-    pairs = [Pair(a, b, (0.0, 0.0), 1.0) for a, b in neighbours(list(start))]
-    pairs.append(Pair((0, 0), (0, 1), (9.0, 9.0), 0.01))
-    found = solve(start, pairs, (20.0, 20.0))
+    pairs = [TilePair(a, b, (0.0, 0.0), 1.0) for a, b in neighbours(list(start))]
+    pairs.append(TilePair((0, 0), (0, 1), (9.0, 9.0), 0.01))
+    found = solve_positions(start, pairs, (20.0, 20.0))
     assert max(np.abs(np.subtract(found[t], start[t])).max() for t in start) < 0.01
 
 
@@ -39,7 +39,7 @@ def test_an_untrusted_pair_hardly_counts():
 )
 def test_tiles_without_a_pair_and_tiles_beyond_reach(columns, shift, reach, expected):
     start = nominal(1, columns)
-    found = solve(start, [Pair((0, 0), (0, 1), (0.0, shift), 1.0)], (reach, reach))
+    found = solve_positions(start, [TilePair((0, 0), (0, 1), (0.0, shift), 1.0)], (reach, reach))
     assert [x for _, x in found.values()] == pytest.approx(expected, abs=1e-3)
 
 
