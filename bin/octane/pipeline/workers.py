@@ -4,9 +4,10 @@ Memory is bounded by the number of threads: a block is in flight only while a th
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
-from threading import Condition
+from contextlib import suppress
+from threading import Thread
 from typing import TypeVar
 
 from octane.core.errors import OctaneError
@@ -60,33 +61,6 @@ def plan_workers(
     return max(1, min(requested or cores(), (memory - fixed) // bytes_per_block, blocks))
 
 
-class _Gate:
-    """A gate that lets tiles begin until it is closed; closing waits for tiles in work.
-
-    A signal within `submit` leaves a thread that the pool does not know, and does not wait for.
-    """
-
-    def __init__(self) -> None:
-        self._changed = Condition()
-        self._within, self._closed = 0, False
-
-    def __enter__(self) -> None:
-        with self._changed:
-            if self._closed:
-                raise CancelledError
-            self._within += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._within -= 1
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.wait_for(lambda: not self._within)
-
-
 def run_tiles(
     tiles: Sequence[Tile],
     work: Callable[[Tile], Result],
@@ -99,23 +73,34 @@ def run_tiles(
     The first error stops the others: tiles not begun are dropped, those in work end, and the error
     is raised with the tile's name, which ``describe`` gives.
     """
-    gate = _Gate()
+    left = deque(range(len(tiles)))
+    results: dict[int, Result] = {}
+    errors: dict[int, Exception] = {}
 
-    def one(tile: Tile) -> Result:
-        with gate:
-            return work(tile)
+    def go() -> None:
+        # Another thread may have taken the last one.
+        with suppress(IndexError):
+            while left:
+                one = left.popleft()
+                try:
+                    results[one] = work(tiles[one])
+                except Exception as error:
+                    errors[one] = error
+                    left.clear()
 
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="tile")
+    threads = [Thread(target=go, name=f"tile_{n}") for n in range(min(workers, len(tiles)))]
     try:
-        futures = [pool.submit(one, tile) for tile in tiles]
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     finally:
         # Also when a signal ends the wait: a task that is cancelled must not begin new tiles.
-        pool.shutdown(wait=False, cancel_futures=True)
-        gate.close()
-        pool.shutdown()
-    for tile, future in zip(tiles, futures, strict=True):
-        if future in done and (error := future.exception()) is not None:
-            error.add_note(f"while working on {describe(tile)}")
-            raise error
-    return [future.result() for future in futures]
+        left.clear()
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()
+    for one, error in sorted(errors.items()):
+        error.add_note(f"while working on {describe(tiles[one])}")
+        raise error
+    return [results[one] for one in range(len(tiles))]
