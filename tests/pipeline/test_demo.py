@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -132,6 +133,8 @@ def test_the_provenance_names_the_code_its_inputs_and_the_parameters(results, pr
     assert read
     for name in read:
         assert Path(unquote(urlparse(name).path), "0", "zarr.json").exists()
+    ran = entities["metrics/n4_metrics.json"]["description"]
+    assert ran.startswith(f"N4 on backend cpu, node {platform.node()}, ")
     named = {e["name"] for e in graph if e["@type"] == "FormalParameter"}
     schema = content(project / "nextflow_schema.json")
     known = {name for group in schema["$defs"].values() for name in group["properties"]}

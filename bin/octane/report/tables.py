@@ -17,7 +17,7 @@ def tables(records: Sequence[Record], *, workflow: bool) -> Context:
         for record in of:
             for name, version in record.versions.items():
                 versions.setdefault(name, {})[version] = None
-            machines.setdefault(_described(record), {})[step] = None
+            machines.setdefault(described(record), {})[step] = None
     return {
         "steps": steps,
         "expected": ORDER,
@@ -82,7 +82,7 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
     return sorted(rows, key=lambda row: not row["changed"])
 
 
-def _described(record: Record) -> str:
+def described(record: Record) -> str:
     """Describe the device and the machine of a task in one line."""
     parts = []
     for name, value in {**record.device, **record.host}.items():

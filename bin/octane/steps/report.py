@@ -18,6 +18,7 @@ from octane.core.metrics import as_json
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, TaskRecord, build
+from octane.report.tables import described
 from octane.report.trace import trace_content
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,10 @@ def write_report(
     if run is not None:
         listed = {name: text for name, text in files.items() if name not in (CRATE, "metrics/")}
         # Each record is a file there.
-        own = {f"metrics/{e.name}{RECORD}": f"record of {e.record.step.upper()}" for e in entries}
+        own = {
+            f"metrics/{own.name}{RECORD}": f"{own.record.step.upper()} on {described(own.record)}"
+            for own in entries
+        }
         every = {destination.name: "the report"} | listed | own
         jsons[destination.with_name(CRATE)] = crate(
             subject, run, [e.record for e in entries], every
