@@ -65,6 +65,7 @@ def account(tmp_path, monkeypatch):
         ([(50, 45)], [held_by(50), held_by(51)], [30, None], (), 20),
         # One process with two leases.
         ([(50, 40)], [held_by(50), held_by(50)], [30, 10], (), 30),
+        ([(50, 30)], [held_by(50), held_by(50)], [30, 0], (), 20),
         # NVML does not know how much.
         ([(50, None)], [held_by(50)], [None], (), 20),
         # Without a lease; oneself does not count.

@@ -36,6 +36,8 @@ class Source:
 
     def read(self, region, out=None):
         block = self.voxels[region]
+        # Slabs end where chunks do.
+        assert region[0].start // self.chunks[0] == (region[0].stop - 1) // self.chunks[0]
         self.largest = max(self.largest, block.size)
         self.read_bytes += block.nbytes
         if out is None:
