@@ -207,6 +207,14 @@ def test_without_blending_a_mismatch_shows(two_tiles, stitch):
     assert metrics.figures["seams"] == {"0,0-0,1": pytest.approx(100 / 150)}
 
 
+def test_without_blending_each_pixel_is_of_the_tile_whose_border_is_farthest(write_mosaic, stitch):
+    values = np.array([[4, 3], [2, 1]], np.float32)
+    voxels = np.broadcast_to(np.kron(values, np.ones((20, 20), np.float32)), (2, 40, 40))
+    source = write_mosaic("section_01.ome.zarr", voxels, (2, 20, 20), pitch=(100.0, 100.0))
+    stitched, *_ = stitch(source, blend="none")
+    np.testing.assert_array_equal(stitched[0], np.kron(values, np.ones((15, 15))))
+
+
 def test_whole_voxel_placement_keeps_the_voxels_as_they_are(rng, write_mosaic, stitch):
     voxels = rng.integers(1, 1000, (2, 20, 40)).astype(np.float32)
     source = write_mosaic("a.ome.zarr", voxels, (2, 20, 20), pitch=(200.0, 136.0))
