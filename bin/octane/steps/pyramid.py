@@ -47,11 +47,9 @@ def build_pyramid(
     sections = read_sections(image.attributes, image.grid.shape[0])
     factor = planned[0][0].spacing[0] / image.grid.spacing[0]
     sections = rescaled(sections, factor, planned[0][0].shape[0])
-    attributes: Attributes = {
-        **image.attributes,
-        "step": "pyramid",
-        "sections": noted_sections(sections),
-    }
+    attributes: Attributes = {**image.attributes, "step": "pyramid"}
+    if "sections" in attributes:
+        attributes["sections"] = noted_sections(sections)
     with create_image(
         destination,
         levels,

@@ -405,8 +405,12 @@ def stack_sections(
         grid, slabs = _realigned(slabs, grid, measured)
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
+    above = parameters.section_surface
     sections = noted_sections(
-        [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
+        [
+            Section(s.name, s.number, *(s.planes.start, s.planes.stop), not s.image, s.surface - above)
+            for s in slabs
+        ]
     )
     undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
     own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections

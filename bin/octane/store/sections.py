@@ -26,7 +26,9 @@ V = TypeVar("V", bound=Volume)
 class Section:
     """One section of a stacked volume: its store and number, and its planes at the finest level.
 
-    ``missing`` is a blank slab that stands for a section that was not imaged.
+    ``missing`` is a blank slab that stands for a section that was not imaged. ``top`` is where the
+    section's image begins along z, micrometres; ``shift`` and ``rotation`` are the displacement
+    that STACK undid. None: not known, or not looked for.
     """
 
     name: str
@@ -34,6 +36,9 @@ class Section:
     start: int
     stop: int
     missing: bool = False
+    top: float | None = None
+    shift: Sequence[float] | None = None
+    rotation: float | None = None
 
 
 def read_sections(attributes: Attributes, planes: int) -> list[Section]:
@@ -70,7 +75,7 @@ def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
 
 def noted_sections(sections: list[Section]) -> list[dict[str, object]]:
     """Sections as metadata."""
-    return [asdict(section) for section in sections]
+    return [{k: v for k, v in asdict(s).items() if v is not None} for s in sections]
 
 
 def rescaled(sections: list[Section], factor: float, planes: int) -> list[Section]:

@@ -86,7 +86,7 @@ def test_the_levels_are_those_asked_for_and_valid(volume, build):
     assert [tuple(a.values()) for a in levels.axes] == [
         (name, "space", "micrometer") for name in "zyx"
     ]
-    assert levels.attributes["octane"]["kind"] == "volume"
+    assert levels.attributes["octane"] == {"kind": "volume", "step": "pyramid"}
     assert levels.multiscale["type"] == "gaussian"
     assert levels.multiscale["metadata"]["version"] == octane.__version__
     assert levels.attributes["ome"]["omero"]["channels"][0]["label"] == "intensity"
@@ -217,8 +217,12 @@ def is_linked(source, destination):
 @pytest.mark.parametrize("step", ["stack", "n4"])
 @pytest.mark.parametrize("resolutions", [None, (10, 25)])
 def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step, resolutions):
-    source = write_image("v.ome.zarr", voxels, attributes={"step": step})
+    section = dict(name="a", number=3, start=0, stop=34, missing=False)
+    section |= dict(top=-5.0, shift=[1.0, -2.5], rotation=0.5)
+    given = {"step": step, "sections": [section]}
+    source = write_image("v.ome.zarr", voxels, attributes=given)
     path, metrics = build(source, resolutions=resolutions)
+    assert open_image(path).attributes["sections"] == [section]
     assert is_linked(source, path)
     assert metrics.bytes["linked"] > 0
     assert verify(path) == 1

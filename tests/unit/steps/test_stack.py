@@ -99,6 +99,8 @@ def test_a_thickness_need_not_be_a_multiple_of_the_voxel(
         # A plane in the topmost half voxel lies above the first one imaged, whose value it has.
         expected = np.maximum(centres + surface, 5 + 10 * np.ceil(surface / 10 - 0.5))
         np.testing.assert_allclose(planes(image)[start:stop], expected, rtol=1e-5)
+        top = image.attributes["sections"][number]["top"]
+        np.testing.assert_allclose((np.arange(start, stop) + 0.5) * 10 - top, centres + surface)
         assert centres.min() > -1e-6
         assert centres.max() <= thickness + (1e-6 if number + 1 < count else 5)
     assert metrics.warnings == []
