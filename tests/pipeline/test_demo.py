@@ -130,9 +130,9 @@ def test_the_provenance_names_the_code_its_inputs_and_the_parameters(results, pr
     (workflow,) = (name for name in entities if name.endswith("/main.nf"))
     assert re.fullmatch(rf"{re.escape(__version__)} [0-9a-f]{{12}}", entities[workflow]["version"])
     read = [part["@id"] for part in entities["#run"]["object"] if "file:" in part["@id"]]
-    assert read
-    for name in read:
-        assert Path(unquote(urlparse(name).path), "0", "zarr.json").exists()
+    *mosaics, truth = sorted(Path(unquote(urlparse(name).path)) for name in read)
+    assert (truth / "truth.json").exists()
+    assert [(path / "0" / "zarr.json").exists() for path in mosaics] == [True] * 4
     ran = entities["metrics/n4_metrics.json"]["description"]
     assert ran.startswith(f"N4 on backend cpu, node {platform.node()}, ")
     named = {e["name"] for e in graph if e["@type"] == "FormalParameter"}

@@ -4,7 +4,6 @@ The crate names the workflow, and its run with parameters, inputs and results; t
 tasks are files in it. Times are those of the records, so that the same records make the same crate.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,7 +60,8 @@ class _Crate:
 
     def setting(self, name: str, value: object) -> None:
         """Add a parameter of the workflow and a value of it; those that several tasks have once."""
-        text = value if isinstance(value, str | int | float) else json.dumps(value)
+        # Several numbers as parameters take them.
+        text = " ".join(map(str, value)) if isinstance(value, list) else value
         kind = KINDS.get(type(value).__name__, "Text")
         known = {"name": name, "additionalType": kind, "valueRequired": False}
         profile = {"@id": f"{BIOSCHEMAS}/FormalParameter/1.0-RELEASE"}
@@ -97,14 +97,21 @@ def crate(
         kind = {"@id": f"{TERMS}#{'SIF' if image.endswith('.sif') else 'Docker'}Image"}
         container = made.entity("#container", "ContainerImage", additionalType=kind, name=image)
     for record in records:
+        staged = {name: known["path"] for name, known in record.inputs.items()}
         for field, value in record.settings.items():
             known = (NAMES.get((group, field)) for group in (record.step, "input", "execution"))
             if value is not None and (name := next(filter(None, known), None)):
-                made.setting(name, value)
+                made.setting(name, staged.get(str(value), value))
     workflow["input"] = made.of("FormalParameter")
     first = next((step for step in ORDER if any(r.step == step for r in records)), None)
-    inputs = [Path(i["path"]) for r in records if r.step == first for i in r.inputs.values()]
-    given = [made.entity(path.as_uri(), "CreativeWork", name=path.name) for path in inputs]
+    # A mask or a table is an input of the run wherever it enters; it is not staged in input/.
+    paths = {
+        Path(known["path"]): None
+        for r in records
+        for name, known in r.inputs.items()
+        if r.step == first or not name.startswith("input/")
+    }
+    given = [made.entity(path.as_uri(), "CreativeWork", name=path.name) for path in paths]
     spans = [(r.timeline.started, r.timeline.started + r.total) for r in records if r.timeline]
     whole = made.entity(
         "#run",

@@ -408,7 +408,9 @@ def stack_sections(
     above = parameters.section_surface
     sections = noted_sections(
         [
-            Section(s.name, s.number, *(s.planes.start, s.planes.stop), not s.image, s.surface - above)
+            Section(
+                s.name, s.number, *(s.planes.start, s.planes.stop), not s.image, s.surface - above
+            )
             for s in slabs
         ]
     )

@@ -4,6 +4,7 @@ import re
 import pytest
 from rocrate.rocrate import ROCrate
 
+from octane.config.schema import WorkflowModel
 from octane.core.records import Record
 from octane.report.crate import CRATE, crate
 
@@ -11,10 +12,11 @@ RUN = {"Nextflow": "24.10.0", "octane": "0.1.0", "script": "/code/main.nf", "con
 
 
 def record(step: str, start: float, source: str, **settings: object) -> Record:
+    staged = [f"input/{source}", "mask/m.tif"] if step == "n4" else [f"input/{source}"]
     return Record(
         step=step,
         command=[f"{step}.py", f"input/{source}"],
-        inputs={f"input/{source}": {"path": f"/data/{source}"}},
+        inputs={name: {"path": f"/data/{name.partition('/')[2]}"} for name in staged},
         settings=settings,
         device={"backend": "gpu", "device": "A GPU", "driver": "550.1", "memory_bytes": 8},
         seconds={"total": 10.0},
@@ -25,9 +27,9 @@ def record(step: str, start: float, source: str, **settings: object) -> Record:
 
 
 RECORDS = [
-    record("n4", 1.7e9 + 100, "s.ome.zarr", strength=1.0, mask=None),
-    record("resample", 1.7e9, "a.ome.zarr", resolution=[10.0]),
-    record("resample", 1.7e9 + 5, "b c.ome.zarr", resolution=[10.0]),
+    record("n4", 1.7e9 + 100, "s.ome.zarr", strength=1.0, mask="mask/m.tif", weights=None),
+    record("resample", 1.7e9, "a.ome.zarr", resolution=[9, 8, 8]),
+    record("resample", 1.7e9 + 5, "b c.ome.zarr", resolution=[9, 8, 8]),
 ]
 FILES = {
     "sub-01_n4.ome.zarr/": "the corrected volume",
@@ -77,10 +79,12 @@ def test_the_run_has_its_inputs_its_settings_and_its_result(entities):
     assert {e["@id"]: e["name"] for e in told if e["@type"] == "CreativeWork"} == {
         "file:///data/a.ome.zarr": "a.ome.zarr",
         "file:///data/b%20c.ome.zarr": "b c.ome.zarr",
+        "file:///data/m.tif": "m.tif",
     }
     values = {e["name"]: e["value"] for e in told if e["@type"] == "PropertyValue"}
-    # What is unset has no value.
-    assert values == {"n4_strength": 1.0, "resolution": "[10.0]"}
+    # What is unset has no value; the others are such as a params file takes.
+    assert values == {"n4_strength": 1.0, "n4_mask": "/data/m.tif", "resolution": "9 8 8"}
+    WorkflowModel.model_validate(values)
     assert run["result"] == {"@id": "sub-01_n4.ome.zarr/"}
     assert run["startTime"] == "2023-11-14T22:13:20+00:00"
     assert run["endTime"] == "2023-11-14T22:15:10+00:00"
