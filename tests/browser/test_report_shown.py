@@ -24,7 +24,7 @@ OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 PAGES = ("few", "many", "cohort")
-PHONE, DESK = 390, 1280
+PHONE, PAPER, DESK = 390, 718, 1280  # A4 within margins of a centimetre
 
 LOOK = """
 const parts = text => text.match(/[\\d.]+/g).map(Number);
@@ -60,6 +60,9 @@ const scrolls = element => element && (
   || scrolls(element.parentElement));
 addEventListener('load', () => {
   all('details', part => part.open = true);
+  if (innerWidth === PAPER)
+    for (const {media} of document.styleSheets[0].cssRules)
+      if (media?.mediaText === 'print') media.mediaText = 'all';
   const edge = document.documentElement.clientWidth;
   parent.postMessage({
     dark: matchMedia('(prefers-color-scheme: dark)').matches,
@@ -68,6 +71,7 @@ addEventListener('load', () => {
     out: all('*', e => e).filter(
       e => e.getBoundingClientRect().right > edge + 1 && !scrolls(e.parentElement)
     ).map(e => `${e.tagName} ${e.className}`),
+    cut: all('.scroll', e => e).filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText),
     asked: performance.getEntriesByType('resource').map(e => e.name)
       .filter(address => !address.startsWith('data:')),
     ...faint(),
@@ -116,12 +120,12 @@ def folder(tmp_path_factory):
         # The page allows no script and no request at all; its copy one script.
         for before, after in (
             ("default-src 'none'", "default-src 'none'; script-src 'unsafe-inline'"),
-            ("</head>", f"<script>{LOOK}</script></head>"),
+            ("</head>", f"<script>const PAPER = {PAPER};{LOOK}</script></head>"),
         ):
             assert before in text
             text = text.replace(before, after, 1)
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    frames = [[name, width] for name in PAGES for width in (PHONE, DESK)]
+    frames = [[name, width] for name in PAGES for width in (PHONE, PAPER, DESK)]
     around = AROUND.replace("FRAMES", json.dumps(frames))
     (folder / "around.html").write_text(around, encoding="utf-8")
     return folder
@@ -165,6 +169,8 @@ def test_the_page_is_whole_and_can_be_read(found, name):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_fits_a_phone(found, name):
-    page = found[1][f"{name} {PHONE}"]
-    assert (page["wide"], page["out"]) == (0, [])
+def test_the_page_fits_a_phone_and_paper(found, name):
+    phone, paper = (found[1][f"{name} {width}"] for width in (PHONE, PAPER))
+    assert (phone["wide"], phone["out"]) == (0, [])
+    # Nobody scrolls on paper.
+    assert (paper["wide"], paper["out"], paper["cut"]) == (0, [], [])
