@@ -170,7 +170,7 @@ def _read(
     plan, metrics = run.plan, run.metrics
     finite = run.parameters.nonfinite == "error"
     for volume in (run.volume, *run.beside.values()):
-        bring_in(volume, metrics, run.destination.parent)
+        bring_in(volume, metrics, run.destination)
     volume = run.volume
     whole = np.empty(volume.grid.shape, volume.dtype) if plan.kept else None
     with metrics.timed("shrink"):

@@ -42,6 +42,7 @@ from octane.store.volumes import (
     kind_of,
     open_beside,
     open_volume,
+    turned,
 )
 
 MODELS = {
@@ -251,13 +252,7 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
     if kind != "volume" and settings.stack.section_thickness is None:
         images = [v for v in volumes if isinstance(v, Image)]
         notes += blank_below(images, settings.stack) + other_distance(images, settings.stack)
-    notes += [
-        f"{v.path.name} has axes that are turned in its space, and OME-Zarr keeps no directions: "
-        "the results have its voxels in their order, and other positions. Where these matter, "
-        "give SimpleITK.DICOMOrient(image, 'LPS')."
-        for v in volumes
-        if isinstance(v, FileVolume) and v.is_turned
-    ]
+    notes += [text for volume in volumes for text in turned(volume)]
     first = volumes[0]
     finest = min(first.grid.spacing) / MILLIMETER
     if finest > 1 or (finest == 1 and isinstance(first, FileVolume)):

@@ -17,7 +17,7 @@ from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
 from octane.store.array import Array
 from octane.store.image import Attributes, Image
-from octane.store.sections import Section, imaged_plane, noted_sections, read_sections, rescaled
+from octane.store.sections import Section, attributes_on, imaged_plane, read_sections, rescaled
 from octane.store.volumes import CUT, Cuts, Volume, bring_in, is_plain, open_volume
 from octane.store.writer import DirectWriter, Level, create_image
 
@@ -42,14 +42,10 @@ def build_pyramid(
     planned = plan_levels(image.grid, parameters.resolutions)
     require_cpu(execution.backend, "PYRAMID")
     metrics = Metrics("pyramid", settings=parameters.recorded(reading))
-    bring_in(image, metrics, destination.parent)
+    bring_in(image, metrics, destination)
     levels = [Level.volume(grid) for grid, _ in planned]
-    sections = read_sections(image.attributes, image.grid.shape[0])
-    factor = planned[0][0].spacing[0] / image.grid.spacing[0]
-    sections = rescaled(sections, factor, planned[0][0].shape[0])
-    attributes: Attributes = {**image.attributes, "step": "pyramid"}
-    if "sections" in attributes:
-        attributes["sections"] = noted_sections(sections)
+    attributes: Attributes = {**attributes_on(image, planned[0][0]), "step": "pyramid"}
+    sections = read_sections(attributes, planned[0][0].shape[0])
     with create_image(
         destination,
         levels,

@@ -29,7 +29,7 @@ from octane.resample.resampler import load, make_resampler
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import Attributes, Image
 from octane.store.mosaic_grid import Tile
-from octane.store.sections import imaged_plane, noted_sections, read_sections, rescaled
+from octane.store.sections import attributes_on, imaged_plane, read_sections
 from octane.store.volumes import Cuts, Volume, bring_in, open_volume
 from octane.store.writer import DirectWriter, create_image
 
@@ -68,7 +68,7 @@ def resample_image(
     if dry_run:
         sys.stdout.write("\n".join(lines(first)) + "\n")
         return metrics
-    bring_in(image, metrics, destination.parent)
+    bring_in(image, metrics, destination)
 
     def work(share: Share) -> MosaicPlan | StreamPlan:
         on_gpu = share.device is not None
@@ -143,12 +143,8 @@ def _attributes(plan: MosaicPlan | StreamPlan) -> Attributes:
     image, grid = plan.source, plan.level.grid
     if isinstance(plan, MosaicPlan):
         return {**image.attributes, "kind": "mosaic", "mosaic": plan.tiling.attributes()}
-    kept = {k: v for k, v in image.attributes.items() if k not in ("mosaic", "section")}
-    if "sections" in kept:
-        sections = read_sections(kept, image.grid.shape[0])
-        factor = grid.spacing[0] / image.grid.spacing[0]
-        kept["sections"] = noted_sections(rescaled(sections, factor, grid.shape[0]))
-    return {**kept, "kind": "volume"}
+    known = attributes_on(image, grid).items()
+    return {k: v for k, v in known if k not in ("mosaic", "section")} | {"kind": "volume"}
 
 
 def _resample_mosaic(

@@ -12,7 +12,7 @@ import numpy as np
 
 from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
-from octane.core.geometry import Vector
+from octane.core.geometry import Grid, Vector
 from octane.store.image import LISTED, Attributes
 from octane.store.volumes import Volume
 
@@ -90,6 +90,16 @@ def rescaled(sections: list[Section], factor: float, planes: int) -> list[Sectio
         return min(planes, max(0, math.ceil(border - 0.5 - 1e-9)))
 
     return [replace(s, start=moved(s.start), stop=moved(s.stop)) for s in sections]
+
+
+def attributes_on(volume: Volume, grid: Grid) -> Attributes:
+    """Attributes of a volume, its sections with the planes that they have on another grid."""
+    kept, planes = dict(volume.attributes), volume.grid.shape[0]
+    if "sections" in kept:
+        factor = grid.spacing[0] / volume.grid.spacing[0]
+        sections = rescaled(read_sections(kept, planes), factor, grid.shape[0])
+        kept["sections"] = noted_sections(sections)
+    return kept
 
 
 def imaged_plane(sections: list[Section], planes: int) -> int:

@@ -279,14 +279,27 @@ def _kind(volumes: list[Volume]) -> str:
     return "mosaic" if cut else "volume"
 
 
-def bring_in(volume: Volume, metrics: Metrics, folder: Path) -> None:
-    """Read a file of ITK into memory, decode a TIFF into ``folder``, for a step that takes all."""
+def turned(volume: Volume) -> list[str]:
+    """Warning for a file whose directions OME-Zarr has no place for."""
+    if not isinstance(volume, FileVolume) or not volume.is_turned:
+        return []
+    return [
+        f"{volume.path.name} has axes that are turned in its space, and OME-Zarr keeps no "
+        "directions: the results have its voxels in their order, and other positions. Where these "
+        "matter, give SimpleITK.DICOMOrient(image, 'LPS')."
+    ]
+
+
+def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
+    """Read ITK's file, decode a TIFF beside ``destination``; warn of what that does not keep."""
     if isinstance(volume, FileVolume):
         with metrics.timed("read"):
             volume.load()
     if isinstance(volume, TiffVolume):
         with metrics.timed("read"):
-            volume.load(folder)
+            volume.load(destination.parent)
+    for text in turned(volume) if is_ome_zarr(destination) else ():
+        metrics.warn(text)
 
 
 def require_holds(destination: Path, dtype: npt.DTypeLike) -> None:

@@ -157,6 +157,7 @@ def test_a_file_is_read_once_and_not_for_a_plan(
     mask = write_file("mask.nii", (true_tissue > 100).astype(np.uint8))
     _, metrics = correct(source, "n4.mha", mask=str(mask))
     assert files_read_once == ["v.nii.gz", "mask.nii"]
+    assert metrics.warnings == []
     assert metrics.timeline.seconds()["read"] > 0
     assert metrics.figures["voxel_size"] == pytest.approx([40.0, 30.0, 25.0], rel=1e-6)
 

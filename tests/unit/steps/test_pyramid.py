@@ -217,8 +217,8 @@ def is_linked(source, destination):
 @pytest.mark.parametrize("step", ["stack", "n4"])
 @pytest.mark.parametrize("resolutions", [None, (10, 25)])
 def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step, resolutions):
-    section = dict(name="a", number=3, start=0, stop=34, missing=False)
-    section |= dict(top=-5.0, shift=[1.0, -2.5], rotation=0.5)
+    place = {"top": -5.0, "shift": [1.0, -2.5], "rotation": 0.5}
+    section = {"name": "a", "number": 3, "start": 0, "stop": 34, "missing": False, **place}
     given = {"step": step, "sections": [section]}
     source = write_image("v.ome.zarr", voxels, attributes=given)
     path, metrics = build(source, resolutions=resolutions)
@@ -289,8 +289,11 @@ def test_a_file_of_another_format_becomes_a_pyramid(
 ):
     image = sitk.GetImageFromArray(voxels)
     image.SetSpacing((0.01, 0.01, 0.01))
+    image.SetDirection((-1, 0, 0, 0, -1, 0, 0, 0, 1))
     sitk.WriteImage(image, tmp_path / f"v{suffix}")
-    levels = Levels(build(tmp_path / f"v{suffix}", resolutions=(10, 25))[0])
+    path, metrics = build(tmp_path / f"v{suffix}", resolutions=(10, 25))
+    levels = Levels(path)
+    assert metrics.warnings[0].startswith(f"v{suffix} has axes that are turned")
     assert files_read_once == [f"v{suffix}"]
     # NIfTI's spacing is a float32: not quite 10 um, and the voxels are to be kept all the same.
     np.testing.assert_array_equal(levels.arrays[0], voxels)
