@@ -17,8 +17,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 OTHERS_FLAGS = {
     *("--batch", "--comment", "--constraint", "--cpus-per-task", "--error-exitcode", "--format"),
-    *("--gres", "--help", "--ignore", "--me", "--mem", "--no-deps", "--only-binary", "--output"),
-    *("--plugin", "--qos", "--require-hashes", "--signal", "--time", "--tool"),
+    *("--gres", "--help", "--ignore", "--me", "--mem", "--no-deps", "--ome-zarr-version", "--qos"),
+    *("--only-binary", "--output", "--plugin", "--require-hashes", "--signal", "--time", "--tool"),
 }
 """Flags of other programs in the documents: Slurm, Docker, pip, pytest, napari."""
 

@@ -405,17 +405,14 @@ def stack_sections(
         grid, slabs = _realigned(slabs, grid, measured)
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
-    above = parameters.section_surface
     sections = noted_sections(
-        [
-            Section(
-                s.name, s.number, *(s.planes.start, s.planes.stop), not s.image, s.surface - above
-            )
-            for s in slabs
-        ]
+        [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
     )
-    undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
-    own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
+    own = [
+        {**known, "top": slab.surface - parameters.section_surface}
+        | ({"shift": slab.displaced[:2], "rotation": slab.displaced.rotation} if aligned else {})
+        for known, slab in zip(sections, slabs, strict=True)
+    ]
     missing = [s.number for s in slabs if s.image is None]
     if missing:
         metrics.warn(
