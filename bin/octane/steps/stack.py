@@ -28,9 +28,7 @@ from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
     MOST_SECTIONS,
-    Section,
     imaged_plane,
-    noted_sections,
     numbered,
     read_sections,
     require_alike,
@@ -405,14 +403,13 @@ def stack_sections(
         grid, slabs = _realigned(slabs, grid, measured)
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
-    sections = noted_sections(
-        [Section(s.name, s.number, s.planes.start, s.planes.stop, s.image is None) for s in slabs]
-    )
-    own = [
-        {**known, "top": slab.surface - parameters.section_surface}
-        | ({"shift": slab.displaced[:2], "rotation": slab.displaced.rotation} if aligned else {})
-        for known, slab in zip(sections, slabs, strict=True)
+    sections = [
+        {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
+        | {"missing": s.image is None, "top": s.surface - parameters.section_surface}
+        for s in slabs
     ]
+    undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]
+    own = [a | b for a, b in zip(sections, undone, strict=True)] if aligned else sections
     missing = [s.number for s in slabs if s.image is None]
     if missing:
         metrics.warn(

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar, cast
@@ -26,9 +26,7 @@ V = TypeVar("V", bound=Volume)
 class Section:
     """One section of a stacked volume: its store and number, and its planes at the finest level.
 
-    ``missing`` is a blank slab that stands for a section that was not imaged. ``top`` is where the
-    section's image begins along z, micrometres; ``shift`` and ``rotation`` are the displacement
-    that STACK undid. None: not known, or not looked for.
+    ``missing`` is a blank slab that stands for a section that was not imaged.
     """
 
     name: str
@@ -36,9 +34,6 @@ class Section:
     start: int
     stop: int
     missing: bool = False
-    top: float | None = None
-    shift: Sequence[float] | None = None
-    rotation: float | None = None
 
 
 def read_sections(attributes: Attributes, planes: int) -> list[Section]:
@@ -73,11 +68,6 @@ def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
     return [s for s in read_sections(volume.attributes, planes) if not s.missing]
 
 
-def noted_sections(sections: list[Section]) -> list[dict[str, object]]:
-    """Sections as metadata."""
-    return [{k: v for k, v in asdict(s).items() if v is not None} for s in sections]
-
-
 def rescaled(sections: list[Section], factor: float, planes: int) -> list[Section]:
     """Sections on a grid whose planes are ``factor`` times as thick, ``planes`` in all.
 
@@ -94,12 +84,11 @@ def rescaled(sections: list[Section], factor: float, planes: int) -> list[Sectio
 
 def attributes_on(volume: Volume, grid: Grid) -> Attributes:
     """Attributes of a volume, its sections with the planes that they have on another grid."""
-    kept, planes = dict(volume.attributes), volume.grid.shape[0]
-    if "sections" in kept:
-        factor = grid.spacing[0] / volume.grid.spacing[0]
-        sections = rescaled(read_sections(kept, planes), factor, grid.shape[0])
-        kept["sections"] = noted_sections(sections)
-    return kept
+    sections = read_sections(volume.attributes, volume.grid.shape[0])
+    moved = rescaled(sections, grid.spacing[0] / volume.grid.spacing[0], grid.shape[0])
+    noted = cast("list[Mapping[str, object]]", volume.attributes.get("sections", []))
+    own = [{**a, "start": b.start, "stop": b.stop} for a, b in zip(noted, moved, strict=False)]
+    return {**volume.attributes, **({"sections": own} if own else {})}
 
 
 def imaged_plane(sections: list[Section], planes: int) -> int:
