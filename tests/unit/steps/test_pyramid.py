@@ -217,10 +217,8 @@ def is_linked(source, destination):
 @pytest.mark.parametrize("step", ["stack", "n4"])
 @pytest.mark.parametrize("resolutions", [None, (10, 25)])
 def test_a_first_level_of_octanes_own_is_linked(write_image, voxels, build, step, resolutions):
-    place = {"top": -5.0, "shift": [1.0, -2.5], "rotation": 0.5}
-    section = {"name": "a", "number": 3, "start": 0, "stop": 34, "missing": False, **place}
-    given = {"step": step, "sections": [section]}
-    source = write_image("v.ome.zarr", voxels, attributes=given)
+    section = {"name": "a", "number": 3, "start": 0, "stop": 34, "top": -5.0, "shift": [1.0, -2.5]}
+    source = write_image("v.ome.zarr", voxels, attributes={"step": step, "sections": [section]})
     path, metrics = build(source, resolutions=resolutions)
     assert open_image(path).attributes["sections"] == [section]
     assert is_linked(source, path)
