@@ -53,12 +53,12 @@ def partsOf(input) {
     return !input.isDirectory() || isStore.call(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
 }
 
-// Names, sizes and times of all files of an input, as one text: Nextflow looks at a folder's own time
-// alone, which an edited chunk deep inside leaves as it was. `lost` takes links to files that are gone.
+// Names, sizes and times of an input's files as one text: Nextflow looks at a folder's own time alone, which a chunk edited
+// deep inside leaves. What Macs, Windows and NFS put there is none of it. `lost` takes links to files that are gone.
 def fingerprint(input, lost = []) {
     def files = []
     partsOf(input).each { part -> part.isDirectory() ? part.eachFileRecurse { path -> files << path } : files << part }
-    def (found, gone) = files.findAll { path -> !path.isDirectory() }.split { path -> path.exists() }
+    def (found, gone) = files.findAll { path -> !path.isDirectory() && !(path.name ==~ /[.](?!z).*|Thumbs[.]db|desktop[.]ini/) }.split { path -> path.exists() }
     lost.addAll(gone)
     return found.collect { path -> "${input.relativize(path)} ${path.size()} ${path.lastModified()}" }.sort().join('\n').md5()
 }

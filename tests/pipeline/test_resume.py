@@ -64,6 +64,9 @@ def test_what_changed_and_what_comes_after_it(again, folder, code, edited, argum
 
 def test_an_edited_chunk_deep_inside_one_mosaic(again, folder):
     chunk = folder / "mosaics" / "section_01.ome.zarr" / "0" / "c" / "0" / "0" / "0"
+    # Folders that somebody looks into.
+    for name in (".DS_Store", "._zarr.json", "Thumbs.db"):
+        (folder / "mosaics" / "section_02.ome.zarr" / "0" / name).touch()
     with changed(chunk, chunk.with_name("1").read_bytes()):
         run = again()
     assert run.tasks("CACHED") == ["STITCH (mosaics:section_02)"]
