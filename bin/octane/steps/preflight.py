@@ -6,7 +6,7 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -33,7 +33,7 @@ from octane.store.chunks import METADATA
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS, MILLIMETER, FileVolume
 from octane.store.mosaic_grid import MosaicGrid
-from octane.store.sections import numbered, require_alike, sections_of
+from octane.store.sections import numbered, require_alike, section_number, sections_of
 from octane.store.volumes import (
     ArrayVolume,
     Volume,
@@ -227,7 +227,8 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
                 resampled["resolution"] = None
             own = settings.resample.model_copy(update=resampled)
             settings = settings.model_copy(update={"resample": own})
-            _check_volumes(volumes, kind, settings, beside, problems)
+            closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
+            _check_volumes(volumes, kind, settings, beside, closed, problems)
         if volumes and kind == "volume" and not workflow.skip_n4:
             _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
@@ -305,9 +306,13 @@ def _check_volumes(
     kind: str,
     settings: Settings,
     beside: Mapping[str, Path],
+    closed: Collection[int | None],
     problems: list[str],
 ) -> None:
-    """Everything that metadata alone can tell about the inputs of a subject."""
+    """Everything that metadata alone can tell about the inputs of a subject.
+
+    ``closed`` are the numbers of those that cannot be opened.
+    """
     for volume in volumes:
         with collecting(problems):
             _check_volume(volume, kind, settings, beside)
@@ -326,7 +331,7 @@ def _check_volumes(
             if is_on
         ]
     with collecting(problems):
-        numbered(volumes, settings.stack.allow_missing_sections)
+        numbered(volumes, settings.stack.allow_missing_sections, closed)
     voxels = [(v.path, v.grid.spacing, v.dtype) for v in volumes]
     # By the time that STACK gets them.
     if kind == "mosaic" and settings.resample.resolution is not None:

@@ -88,10 +88,12 @@ def missing_keys(array: Array, region: Region) -> Iterator[str]:
     for stored in stored_objects(array, region):
         try:
             with reading(stored.key):
-                stored.file.stat()
+                size = stored.file.stat().st_size
         except MissingChunkError:
             yield stored.key
             continue
+        if not size:
+            raise CorruptChunkError(stored.key, "empty file")
         if array.layout is not None:
             for inner in _missing_inner(array, array.layout, stored, region):
                 yield f"{stored.key} (inner chunk {inner})"

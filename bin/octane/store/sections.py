@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -119,11 +119,13 @@ def listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:LISTED])) + more
 
 
-def numbered(sections: Sequence[V], allowed: int) -> dict[int, V]:
+def numbered(
+    sections: Sequence[V], allowed: int, closed: Collection[int | None] = ()
+) -> dict[int, V]:
     """Sections by their numbers, in the order given; one alone needs no number.
 
-    Those without one, two of the same, and more than ``allowed`` gaps are an OctaneError with a
-    line for each problem.
+    Those without one, two of the same, and more than ``allowed`` gaps, besides those that are
+    ``closed``, are an OctaneError with a line for each problem.
     """
     found: dict[int, V] = {}
     problems: list[str] = []
@@ -135,9 +137,10 @@ def numbered(sections: Sequence[V], allowed: int) -> dict[int, V]:
             )
         elif (other := found.setdefault(1 if number is None else number, section)) is not section:
             problems.append(
-                f"{section.path} and {other.path} are both section {number}; rename one."
+                f"{section.path} and {other.path} are both section {number}; rename one, or take "
+                "it out of the folder."
             )
-    missing = gaps(list(found))
+    missing = [number for number in gaps(list(found)) if number not in closed]
     if len(missing) > allowed:
         problems.append(
             f"{sections[0].path.parent} lacks section {listed(missing)} of "
