@@ -241,10 +241,12 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
             problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
     _raise(problems, paths)
     steps: list[Step] = []
+    notes: list[str] = []
     with collecting(problems):
-        steps = predict(volumes, kind, settings, beside.get("positions"))
+        steps, notes = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
-    return SubjectPlan(subject, kind, items, settings, steps, _notes(volumes, kind, settings))
+    notes += _notes(volumes, kind, settings)
+    return SubjectPlan(subject, kind, items, settings, steps, notes)
 
 
 def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str]:

@@ -29,6 +29,7 @@ from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
     MOST_SECTIONS,
     imaged_plane,
+    listed,
     numbered,
     read_sections,
     require_alike,
@@ -133,10 +134,10 @@ def lay_out(
     return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
 
 
-def _beside(slabs: Sequence[Slab]) -> list[int]:
-    """Numbers of sections that share no place in y and x with the one before."""
+def beside(slabs: Sequence[Slab]) -> list[str]:
+    """Warning for sections that share no place in y and x with the one before."""
     imaged = [slab for slab in slabs if slab.image is not None]
-    return [
+    odd = [
         b.number
         for a, b in pairwise(imaged)
         if any(
@@ -144,6 +145,8 @@ def _beside(slabs: Sequence[Slab]) -> list[int]:
             for k in (1, 2)
         )
     ]
+    text = "lie beside those before them and not below: correct --positions or the translations in "
+    return [f"Sections {listed(odd)} {text}their stores, or take them out."] if odd else []
 
 
 def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
@@ -391,11 +394,8 @@ def stack_sections(
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
-    if beside := _beside(slabs):
-        metrics.remark(
-            f"Sections {', '.join(map(str, beside))} lie beside those before them and not below: "
-            "their stores have them at other places; correct the translations, or take them out."
-        )
+    for note in beside(slabs):
+        metrics.remark(note)
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)

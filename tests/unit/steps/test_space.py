@@ -40,7 +40,7 @@ def steps():
     def run(sources, kind, positions=None, **parameters):
         settings = settings_of(WorkflowModel.model_validate({"outdir": "out", **parameters}))
         volumes = [open_volume(path) for path in sources]
-        return {step.name: step for step in predict(volumes, kind, settings, positions)}
+        return {step.name: step for step in predict(volumes, kind, settings, positions)[0]}
 
     return run
 
