@@ -12,7 +12,7 @@ from octane.core.metrics import Metrics
 from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.store.sections import Section
+from octane.store.sections import Section, read_sections
 from octane.store.volumes import Volume
 
 TISSUE = "tissue"
@@ -62,9 +62,12 @@ def read_strided(
             # Plane by plane, so that what is found stays in the core's cache.
             if finite and not all(np.isfinite(plane).all() for plane in block):
                 at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
+                sections = read_sections(volume.attributes, shape[0])
+                own = [s.name for s in sections if s.start <= at[0] < s.stop]
                 raise OctaneError(
-                    f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}); "
-                    "clean it, or give --nonfinite mask to leave such voxels out of the fit."
+                    f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}, in "
+                    f"{', '.join(own)}); clean it, or give --nonfinite mask (in the workflow "
+                    "--n4_nonfinite) to leave such voxels out of the fit."
                 )
             kept = block[tuple(inner)]
             result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
@@ -109,9 +112,7 @@ def fit_mask(
             "--shrink-factor."
         )
     if not finite.all():
-        metrics.warn(
-            f"{int((mask & ~finite).sum())} voxels of NaN or Inf were left out of the fit."
-        )
+        metrics.warn(f"{int((~finite).sum())} voxels of NaN or Inf were left out of the fit.")
     mask &= finite
     below = np.count_nonzero(mask & (shrunk < 0)) / max(1, np.count_nonzero(mask))
     if below > NEGATIVE:

@@ -220,9 +220,9 @@ def test_a_value_that_is_not_finite_is_an_error_that_names_it(
     cut_small(monkeypatch)
     voxels = biased.copy()
     voxels[at] = value
-    source = write_image("v.ome.zarr", voxels)
+    source = write_image("v.ome.zarr", voxels, attributes=noted(STARTS))
     words = refused(correct, source, "NaN or Inf", tmp_path, shrink_factor=4)
-    assert f"first at z y x {' '.join(map(str, at))}" in words
+    assert f"first at z y x {' '.join(map(str, at))}, in s{1 + at[0] // 9}" in words
     assert str(source) in words
     assert "--nonfinite mask" in words
 
@@ -234,9 +234,10 @@ def test_values_that_are_not_finite_are_left_out_where_that_is_wanted(
     voxels[5:9, 10:20, 10:20] = np.nan
     voxels[20, 20, 20] = np.inf
     source = write_image("v.ome.zarr", voxels)
-    path, metrics = correct(source, nonfinite="mask", field=tmp_path / "field.ome.zarr")
+    given = {"nonfinite": "mask", "mask": "tissue"}
+    path, metrics = correct(source, field=tmp_path / "field.ome.zarr", **given)
     result, field = read(path), read(tmp_path / "field.ome.zarr")
-    assert "NaN or Inf" in metrics.warnings[0]
+    assert metrics.warnings[0] == "50 voxels of NaN or Inf were left out of the fit."
     assert np.isfinite(field).all()
     finite = np.isfinite(voxels)
     np.testing.assert_array_equal(np.isfinite(result), finite)
