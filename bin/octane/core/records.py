@@ -177,10 +177,10 @@ class StitchFigures(Figures):
 class SectionFigures(Figures):
     """One section of a stack.
 
-    ``brightness`` is that of its tissue over its neighbours'; ``flipped`` names the axes along
-    which it must be turned over to fit them; ``shift`` (y, x) in micrometres and ``rotation`` in
-    degrees about the volume's middle say how it lies displaced; ``moved`` that STACK moved it back.
-    All are None where nothing could be compared.
+    ``brightness`` is that of its tissue over its neighbours', ``step`` that over the one before;
+    ``flipped`` names the axes along which it must be turned over to fit them; ``shift`` (y, x) in
+    micrometres and ``rotation`` in degrees about the volume's middle say how it lies displaced;
+    ``moved`` that STACK moved it back. All are None where nothing could be compared.
     """
 
     number: int
@@ -188,6 +188,7 @@ class SectionFigures(Figures):
     stop: int
     missing: bool = False
     brightness: float | None = None
+    step: float | None = None
     flipped: str | None = None
     shift: tuple[float, float] | None = None
     rotation: float | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -66,6 +67,8 @@ def checks(
         found += [_overlap(axis, sections) for axis in "yx"]
         found += [_places(sections), _covered(sections), _exposed(sections), _even(sections)]
         found.append(_alike("Seams of a section", {s.title: s.seam_median for s in quality}))
+        shaded = {title: own.shading_before for title, own in sections.items()}
+        found.append(_alike("Shading of a section", shaded, COMPARED))
     if stack:
         found += [_depth(stack), _bright(stack), _turned(stack), _placed(stack)]
     if n4:
@@ -236,10 +239,16 @@ def _bright(stack: StackFigures) -> Check:
         for title, own in known.items()
         if not low <= own <= high
     }
+    seen = [*known.values()]
+    for before, own in pairwise(s for s in stack.sections if s.brightness is not None):
+        near, title = (title_of("", s.number) for s in (before, own))
+        # One odd section is two steps.
+        if own.step and not low <= own.step <= high and odd.keys().isdisjoint((near, title)):
+            odd[title] = f"{title} and those after it have {own.step:.2g} of the brightness before"
+            seen.append(own.step)
     text = f"{_named([*odd.values()])}; check how it was imaged, or try "
     text += "--n4_histogram_matching section."
-    value = f"{min(known.values()):.2f} to {max(known.values()):.2f}"
-    return _judged(name, limit, value, odd, text)
+    return _judged(name, limit, f"{min(seen):.2f} to {max(seen):.2f}", odd, text)
 
 
 def _turned(stack: StackFigures) -> Check:
@@ -261,9 +270,9 @@ def _placed(stack: StackFigures) -> Check:
         return _unknown(name, limit, "Sections are compared where voxels are as high as wide.")
     own = {title_of("", s.number): s for s in stack.sections if not s.missing}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
-    if not known:
+    if not known and (stack.align in (None, "none") or len(own) < 2):
         return _unknown(name, limit, "No neighbouring sections have structure in common.")
-    shift, turn = (float(max(values)) for values in zip(*known.values(), strict=True))
+    shift, turn = (max((float(v[k]) for v in known.values()), default=0.0) for k in (0, 1))
     if stack.align == "none":
         most = DISPLACED * stack.voxel_size[1]
         odd = [title for title, (by, angle) in known.items() if by > most or angle > TURNED]
@@ -272,7 +281,8 @@ def _placed(stack: StackFigures) -> Check:
         text += f"--stack_align {way}."
         return _judged(name, limit, f"up to {shift:.1f} µm and {turn:.2f}°", odd, text)
     lost = [title for title in own if title not in known]
-    text = f"{_named(lost)}: like no neighbour and not moved; look at the pictures."
+    text = f"{_named(lost)}: like no neighbour and not moved; check --section_surface, and look at "
+    text += "the pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
     return _judged(name, "all match", value, lost, text)
 

@@ -23,7 +23,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.stitch.alignment import measure, solve_displacements
 from octane.stitch.displacement import IN_PLACE, Displacement
-from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips
+from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips, steps
 from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
@@ -464,9 +464,9 @@ def _checked(
     with metrics.timed("check"):
         pairs = [*faces.sums.values()]
         found: dict[object, dict[str, object]] = {
-            number: {"brightness": bright, "flipped": flipped}
-            for number, bright, flipped in zip(
-                faces.sums, brightness(pairs), flips(pairs), strict=True
+            number: {"brightness": bright, "step": step, "flipped": flipped}
+            for number, bright, step, flipped in zip(
+                faces.sums, brightness(pairs), steps(pairs), flips(pairs), strict=True
             )
         }
     for slab in (slab for slab in slabs if slab.number in measured):

@@ -96,8 +96,22 @@ def brightness(faces: Sequence[Sequence[Face]]) -> list[float | None]:
             found.append(0.0 if is_blank and has_light else None)
             continue
         both = (sorted(whole, key=abs)[(len(whole) - 1) // 2], float(np.mean(met)))
-        found.append(float(np.exp(min(both, key=abs) if both[0] * both[1] > 0 else 0)))
+        found.append(_agreed(*both))
     return found
+
+
+def steps(faces: Sequence[Sequence[Face]]) -> list[float | None]:
+    """Brightness of each section over that of the one before, as :func:`brightness` finds it."""
+    both = (
+        (_ratio(np.add(*own), np.add(*before)), _ratio(own[0], before[1]))
+        for before, own in pairwise(faces)
+    )
+    return [None, *(None if a is None or b is None else _agreed(a, b) for a, b in both)]
+
+
+def _agreed(one: float, other: float) -> float:
+    """The smaller of two log ratios as a ratio; 1 where they contradict each other."""
+    return float(np.exp(min(one, other, key=abs) if one * other > 0 else 0))
 
 
 def _ratio(own: Face, other: Face) -> float | None:

@@ -115,9 +115,29 @@ def test_displaced_sections_are_named_with_a_remedy(align, third, words):
     assert check.sections == (("Section 3",) if words else ())
 
 
-def alignment(sections, voxel_size=(40.0, 10.0, 10.0), **given):
+def alignment(sections, voxel_size=(40.0, 10.0, 10.0), name="Section alignment", **given):
     stack = StackFigures(sections=sections, shape=(20, 50, 50), voxel_size=voxel_size, **given)
-    return next(c for c in checks([], {}, stack, None) if c.name == "Section alignment")
+    return next(c for c in checks([], {}, stack, None) if c.name == name)
+
+
+def test_sections_of_which_none_matches_are_named_where_they_were_to_be_moved():
+    sections = [slab(k, shift=None, rotation=None) for k in (1, 2)]
+    assert alignment(sections, align="none").state == "not checked"
+    assert alignment(sections, align="rigid").sections == ("Section 1", "Section 2")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([{}, {"step": 0.6}, {"step": 0.45}, {"step": 1.0}], "3 and those after it have 0.45 of"),
+        ([{}, {"brightness": 0.3, "step": 0.3}, {"step": 3.3}, {}], "Section 2 has 0.3 of its nei"),
+    ],
+)
+def test_a_step_of_brightness_is_named_where_no_section_is_odd(given, words):
+    sections = [slab(k, **{"brightness": 1.0, **own}) for k, own in enumerate(given, 1)]
+    check = alignment(sections, name="Section brightness")
+    assert words in check.sentence
+    assert len(check.sections) == 1
 
 
 def test_sections_of_uneven_voxels_are_said_not_to_be_compared():
@@ -174,6 +194,7 @@ def placed(**given):
         ("Shading of tiles", shaded(0.01, 0.29, 0.3), "29.0 %", "darker .* --stitch_flat_field es"),
         ("Shading of tiles", shaded(0.3, 0.3, after=0.01), "1.0 %, 30.0 % before", "^$"),
         ("Shading of tiles", shaded(0.3, 0.3, after=0.1), "10.0 %, 30.0 % before", "does not fit"),
+        ("Shading of a section", shaded(*[0.19] * 4, 0.28), "1 of 5", "Section 5: far above"),
         (
             "Missing sections",
             [{"seam_median": 0.1}] * 2,
@@ -206,7 +227,7 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     stack = StackFigures(sections=[slab], shape=(1, 2, 3), voxel_size=(1.0, 1.0, 1.0))
     found = checks(qualities(tiles, stack, None), tiles, stack, None)
     unknown = [check for check in found if check.state == "not checked"]
-    assert len(unknown) == 11
+    assert len(unknown) == 12
     assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 6
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]

@@ -5,7 +5,7 @@ import pytest
 
 from octane.stitch.blending import seam
 from octane.stitch.checks import Neighbours, seam_without_speckle
-from octane.stitch.faces import brightness, flips
+from octane.stitch.faces import brightness, flips, steps
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -105,6 +105,9 @@ def test_tissue_that_ends_within_a_section_makes_it_no_darker(rng):
     end = face * (np.indices((40, 40)) < 20).all(axis=0)
     pairs = [(face, 0.5 * face)] * 3 + [(face, 0.5 * end)]
     assert brightness(pairs) == pytest.approx([1] * 4, abs=0.05)
+    assert steps(pairs)[1:] == pytest.approx([1] * 3, abs=0.05)
+    dim = [(0.4 * a, 0.4 * b) for a, b in pairs[:2]]
+    assert steps([*dim, *pairs[:2], *dim])[1:] == pytest.approx([1, 2.5, 1, 0.8, 1], abs=0.05)
     pairs[1] = (0.3 * face, 0.15 * face)
     assert [abs(np.log(ratio or 1)) > np.log(2) for ratio in brightness(pairs)] == [
         False,
