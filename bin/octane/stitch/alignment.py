@@ -5,7 +5,7 @@ band-passed: without shading, brightness and the finest speckle.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from octane.core.filters import gaussian
 from octane.pipeline.workers import run_tiles
-from octane.stitch.checks import coarse
+from octane.stitch.checks import coarse, fisher
 from octane.stitch.displacement import IN_PLACE, Displacement, sampled
 
 BAND = (1.5, 8.0)
@@ -54,6 +54,10 @@ SHORT, FREE = 0.1, 0.003
 """Least share of a direction in the curvature of a step, and in that of its standard deviation."""
 CERTAIN = 3.0
 """Standard deviations from which a rotation counts."""
+TORN = (2.0, 3.0)
+"""Pixels, and times what is usual, by which a torn section contradicts how its neighbours fit."""
+WORSE = 0.2
+"""Difference in Fisher's z by which it fits them worse than they fit those beyond."""
 ROUNDS = 50
 """Rounds of the fit to all pairs, in which the pull of what is far from its place falls."""
 
@@ -285,7 +289,7 @@ def measure(
     rotate: bool,
     workers: int,
 ) -> list[SectionPair]:
-    """Displacements of sections against the one before, or where that fits none, two before.
+    """Displacements of sections against the one before, or where one fits none, two before.
 
     What tissue moves and turns by itself is subtracted. A rotation does not count that is less than
     what tissue turns and its own uncertainty.
@@ -324,9 +328,38 @@ def measure(
         )
 
     pairs = run_tiles([*pairwise(range(len(above)))], compared, workers=workers)
-    lost = {k for k, pair in enumerate(pairs) if not pair.fits}
-    bridges = [(k, k + 2) for k in range(len(below) - 1) if {k, k + 1} & lost]
-    return pairs + run_tiles(bridges, compared, workers=workers)
+    bridges = [(k, k + 2) for k in range(len(below) - 1)]
+    pairs += run_tiles(bridges, compared, workers=workers)
+    torn = _torn(pairs[: len(below)], pairs[len(below) :], pixel, max(tops[0].shape) * pixel / 2)
+    pairs = [replace(p, likeness=0.0) if {p.first, p.second} & torn else p for p in pairs]
+    lost = {k for k, pair in enumerate(pairs[: len(below)]) if not pair.fits}
+    return [p for k, p in enumerate(pairs) if k < len(below) or {p.first, p.first + 1} & lost]
+
+
+def _torn(
+    pairs: Sequence[SectionPair], bridges: Sequence[SectionPair], pixel: float, radius: float
+) -> set[int]:
+    """Sections that contradict their neighbours, as where tiles have moved or the tissue is torn.
+
+    Such a section fits both, clearly worse than these fit those beyond, and they fit each other at
+    another place than it says.
+    """
+    scores = fisher([pair.likeness for pair in pairs])
+    apart: list[float] = []
+    for k, bridge in enumerate(bridges):
+        over, one, other = (p.displacement for p in (bridge, pairs[k], pairs[k + 1]))
+        both = other.turn * complex(one.y, one.x) + complex(other.y, other.x)
+        rest = complex(over.y, over.x) - both
+        turn = over.rotation - one.rotation - other.rotation
+        apart.append(Displacement(rest.real, rest.imag, turn).reach(radius) if bridge.fits else 0.0)
+    limit = max(TORN[0] * pixel, TORN[1] * float(np.percentile(apart or [0], 25)))
+    return {
+        k + 1
+        for k, distance in enumerate(apart)
+        if distance > limit
+        and max(scores[k : k + 2]) + WORSE
+        < min([*scores[max(0, k - 1) : k], *scores[k + 2 : k + 3]])
+    }
 
 
 def solve_displacements(

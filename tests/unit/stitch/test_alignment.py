@@ -162,6 +162,17 @@ def test_a_section_that_fits_nothing_is_bridged_and_stays(rng):
         assert error(own, IN_PLACE)[0] < 2
 
 
+@pytest.mark.parametrize("odd", [2, 4, 6])
+def test_a_section_that_contradicts_its_neighbours_moves_no_other(rng, odd):
+    tops = [speckled(seen(texture(SHAPE)), 2 if k == odd else 16, rng) for k in range(8)]
+    moved = seen(texture(SHAPE), Displacement(5, 3, 0))
+    bottoms = [*tops[:odd], speckled(moved, 2, rng), *tops[odd + 1 :]]
+    pairs = measure(tops, bottoms, [], PIXEL, rotate=True, workers=2)
+    assert not [p for p in pairs if p.fits and odd in (p.first, p.second)]
+    moves = solve_displacements(8, pairs, PIXEL, RADIUS)
+    assert max(error(own, IN_PLACE)[0] for own in moves) < 2
+
+
 def test_small_errors_of_pairs_do_not_add_up():
     # Tissue that drifts by a fifth of a pixel from each section to the next.
     moves = solve_displacements(200, [pair(k, k + 1, 2.0, 0, 0) for k in range(199)], PIXEL, RADIUS)
