@@ -358,7 +358,7 @@ def _torn(
         for k, distance in enumerate(apart)
         if distance > limit
         and max(scores[k : k + 2]) + WORSE
-        < min([*scores[max(0, k - 1) : k], *scores[k + 2 : k + 3]])
+        < min([*scores[:k][-1:], *scores[k + 2 :][:1]], default=0)
     }
 
 
