@@ -165,29 +165,26 @@ def test_what_may_be_no_mosaic_or_no_intensity_is_noted(plan, write_foreign, vox
 
 
 @pytest.mark.parametrize(
-    ("voxels", "spacing", "positions", "noted"),
+    ("voxels", "spacing", "moved", "noted"),
     [
-        (ONES, 10.0, {}, []),
-        (ONES[:, :10], 10.0, {}, ["has 1 x 3 tiles of 40 x 100 x 100 .* most mosaics have 2 x 3"]),
-        (ONES, 8.0, {}, ["has 2 x 3 tiles of 40 x 80 x 80 micrometre .* of 40 x 100 x 100: check"]),
-        (ONES, 10.0, {(4, 1, 1): 0}, [r"4.ome.zarr, row 1, column 1 \(and 1 more\) does not"]),
-        (ONES, 10.0, {(4, r, c): 900 + 99 * c for r in (0, 1) for c in range(3)}, ["tions 4 lie"]),
+        (ONES[:, :10], 10.0, {}, "has 1 x 3 tiles of 40 x 100 x 100 .* most mosaics have 2 x 3"),
+        (ONES, 8.0, {}, "has 2 x 3 tiles of 40 x 80 x 80 micrometre .* of 40 x 100 x 100: check"),
+        (ONES, 10.0, {4: -99}, r"4.ome.zarr, row 1, column 1 \(and 1 more\) does not touch"),
+        (ONES, 10.0, dict.fromkeys(range(6), 900), "^Sections 4 lie beside"),
     ],
 )
 def test_mosaics_and_tiles_that_lie_otherwise_than_others_are_noted(
-    plan, write_sections, tmp_path, voxels, spacing, positions, noted
+    plan, write_sections, tmp_path, voxels, spacing, moved, noted
 ):
     write_sections("section_1", "section_2", "section_3")
     source = write_sections("section_4", voxels=voxels, spacing=(10.0, spacing, spacing))
-    lines = [
-        f"{k},{r},{c},{99 * r},{positions.get((k, r, c), 99 * c)}"
-        for k in range(1, 5) for r in (0, 1) for c in range(3)
-    ]  # fmt: skip
+    rows = [(k, n // 3, n % 3, moved.get(n, 0) * (k == 4)) for k in range(1, 5) for n in range(6)]
     table = tmp_path / "positions.csv"
-    table.write_text("\n".join(["section,row,column,y,x", *lines]), encoding="utf-8")
-    beside = {"positions": table} if positions else None
-    notes = plan(source, beside, resolution=20, section_thickness=40)["notes"]
-    assert [bool(re.search(w, n)) for w, n in zip(noted, notes, strict=True)] == [True] * len(noted)
+    lines = [f"{k},{r},{c},{99 * r},{99 * c + x}\n" for k, r, c, x in rows]
+    table.write_text("section,row,column,y,x\n" + "".join(lines), encoding="utf-8")
+    beside = {"positions": table} if moved else None
+    (note,) = plan(source, beside, resolution=20, section_thickness=40)["notes"]
+    assert re.search(noted, note)
 
 
 def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(
