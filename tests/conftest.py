@@ -169,14 +169,9 @@ def command(environment: dict[str, str]) -> Command:
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, str(code / "bin" / f"{name}.py"), *map(str, arguments)],
-            env={**environment, **(env or {})},
-            cwd=cwd,
-            preexec_fn=preexec_fn,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+            env={**environment, **(env or {})}, cwd=cwd, preexec_fn=preexec_fn,
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
 
     return run
 

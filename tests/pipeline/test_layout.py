@@ -98,12 +98,8 @@ def test_nothing_is_ignored_silently():
 def test_every_fault_test_has_a_row_and_every_row_a_test():
     collected = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "fault", "tests/faults"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
+        cwd=PROJECT, capture_output=True, text=True, check=True, timeout=120,
+    ).stdout  # fmt: skip
     page = PROJECT / "docs" / "reliability.md"
     named = re.findall(r"\| `(test_\w+)` \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(named) == sorted({*re.findall(r"(?m)::(test_\w+)", collected)})

@@ -20,15 +20,9 @@ def create(folder, version, shape, chunks, *, dtype="f4", **more):
     """Create an array ``a/0`` in a store of zarr, not yet written."""
     zarr.open_group(folder, mode="w", zarr_format=version)
     return zarr.create(
-        store=folder,
-        path="a/0",
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
-        zarr_format=version,
-        config={"write_empty_chunks": False},
-        **more,
-    )
+        store=folder, path="a/0", shape=shape, chunks=chunks, dtype=dtype, zarr_format=version,
+        config={"write_empty_chunks": False}, **more,
+    )  # fmt: skip
 
 
 def create_v3(folder, codecs, shape, chunks, *, shards=None, **more):

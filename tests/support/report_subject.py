@@ -208,11 +208,7 @@ class Subject:
     ) -> Path:
         destination = self.folder / "out" / "report.html"
         write_report(
-            self.records,
-            self.previews,
-            destination,
-            subject=subject,
-            run=run,
+            self.records, self.previews, destination, subject=subject, run=run,
             execution=ExecutionParameters(overwrite=overwrite),
-        )
+        )  # fmt: skip
         return destination

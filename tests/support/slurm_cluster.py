@@ -127,14 +127,9 @@ class SlurmCluster:
     def command(self, *words: str, check: bool = True) -> str:
         """Return the output of a command of Slurm."""
         done = subprocess.run(
-            words,
-            env={**os.environ, **self.environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
+            words, env={**os.environ, **self.environment}, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False, timeout=PATIENCE,
+        )  # fmt: skip
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(words)}: {done.stdout}")
         return done.stdout

@@ -45,15 +45,10 @@ class FakeDevices:
                 raise DeviceTakenError("cudaErrorDevicesUnavailable")
 
         return SimpleNamespace(
-            uuid=uuid,
-            xp=np,
-            open=open_it,
-            active=nullcontext,
+            uuid=uuid, xp=np, open=open_it, active=nullcontext,
             is_out_of_memory=lambda error: isinstance(error, NoMemoryError),
-            is_lost=lambda: False,
-            errors=(),
-            empty=lambda: self.log.append(("empty", uuid)),
-        )
+            is_lost=lambda: False, errors=(), empty=lambda: self.log.append(("empty", uuid)),
+        )  # fmt: skip
 
 
 @pytest.fixture

@@ -14,16 +14,12 @@ RUN = {"Nextflow": "24.10.0", "octane": "0.1.0", "script": "/code/main.nf", "con
 def record(step: str, start: float, source: str, **settings: object) -> Record:
     staged = [f"input/{source}", "mask/m.tif"] if step == "n4" else [f"input/{source}"]
     return Record(
-        step=step,
-        command=[f"{step}.py", f"input/{source}"],
+        step=step, command=[f"{step}.py", f"input/{source}"], settings=settings,
         inputs={name: {"path": f"/data/{name.partition('/')[2]}"} for name in staged},
-        settings=settings,
         device={"backend": "gpu", "device": "A GPU", "driver": "550.1", "memory_bytes": 8},
-        seconds={"total": 10.0},
-        peak_memory_bytes=1000,
-        versions={"octane": "0.1.0", "numpy": "2.4.6"},
-        timeline={"started": start, "tracks": []},
-    )
+        seconds={"total": 10.0}, peak_memory_bytes=1000,
+        versions={"octane": "0.1.0", "numpy": "2.4.6"}, timeline={"started": start, "tracks": []},
+    )  # fmt: skip
 
 
 RECORDS = [

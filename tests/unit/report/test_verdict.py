@@ -143,15 +143,9 @@ def test_sections_of_uneven_voxels_are_said_not_to_be_compared():
 def n4(**given):
     level = LevelFigures(iterations=50, convergence=[0.1, 0.002])
     known = N4Figures(
-        levels=[level],
-        cv_before=0.3,
-        cv_after=0.1,
-        field_min=0.5,
-        field_max=2.0,
-        mask_fraction=0.5,
-        shrunk_shape=(1, 2, 3),
-        shrunk_spacing=(1.0, 1.0, 1.0),
-    )
+        levels=[level], cv_before=0.3, cv_after=0.1, field_min=0.5, field_max=2.0,
+        mask_fraction=0.5, shrunk_shape=(1, 2, 3), shrunk_spacing=(1.0, 1.0, 1.0),
+    )  # fmt: skip
     return known.model_copy(update=given)
 
 

@@ -64,14 +64,9 @@ def documents():
     for dtype in ("f4", "u1", "i2", "c8", "b1"):
         for codecs, shards in itertools.product(CODECS.values(), (None, SHARDS)):
             made = zarr.create_array(
-                {},
-                shape=SHAPE,
-                chunks=CHUNKS,
-                dtype=dtype,
-                shards=shards,
-                compressors=codecs,
+                {}, shape=SHAPE, chunks=CHUNKS, dtype=dtype, shards=shards, compressors=codecs,
                 dimension_names="zyx",
-            )
+            )  # fmt: skip
             yield made.metadata.to_dict()
         for codec in ("auto", None, {"id": "blosc", "cname": "lz4", "shuffle": -1}):
             made = zarr.create_array(
@@ -160,14 +155,9 @@ def test_metadata_of_arrays_are_those_that_zarr_writes(tmp_path, codec, shards):
             writer[tuple(slice(0, n) for n in SHAPE)] = np.ones(SHAPE, dtype)
         theirs = tmp_path / f"{dtype.name}.zarr"
         zarr.create_array(
-            theirs,
-            shape=SHAPE,
-            dtype=dtype,
-            chunks=CHUNKS,
-            shards=shards,
-            compressors=CODECS[codec],
-            dimension_names="zyx",
-        )
+            theirs, shape=SHAPE, dtype=dtype, chunks=CHUNKS, shards=shards,
+            compressors=CODECS[codec], dimension_names="zyx",
+        )  # fmt: skip
         assert (path / "0/zarr.json").read_bytes() == (theirs / "zarr.json").read_bytes()
 
 
