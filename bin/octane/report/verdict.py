@@ -281,8 +281,7 @@ def _placed(stack: StackFigures) -> Check:
         text += f"--stack_align {way}."
         return _judged(name, limit, f"up to {shift:.1f} µm and {turn:.2f}°", odd, text)
     lost = [title for title in own if title not in known]
-    text = f"{_named(lost)}: like no neighbour and not moved; check --section_surface, and look at "
-    text += "the pictures."
+    text = f"{_named(lost)}: like no neighbour, not moved; check --section_surface, see pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
     return _judged(name, "all match", value, lost, text)
 

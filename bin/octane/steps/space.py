@@ -141,8 +141,7 @@ def _apart(images: Sequence[Image], placed: Sequence[TilePlacement]) -> list[str
         if min(shared for place in axes for shared in (place.before, place.after)) < -1
     ]
     more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
-    text = "does not touch its neighbour where it is placed; correct --positions, or its overlap."
-    return [f"{tile}{more} {text}" for tile in odd[:1]]
+    return [f"{t}{more} does not touch its neighbour; correct --positions." for t in odd[:1]]
 
 
 def _of_volume(
