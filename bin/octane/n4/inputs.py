@@ -54,9 +54,10 @@ def read_strided(
         if whole is None and not finite and any(o.start == o.stop for o in outer):
             return 0
         with lane.timed("read"):
-            memory = whole[region] if whole is not None else None
-            if memory is None:
+            if whole is None:
                 memory = lane.buffer("block", shape_of(region), volume.dtype)
+            else:
+                memory = whole[region]
             block = volume.read(region, memory)
         with lane.timed("compute"):
             # Plane by plane, so that what is found stays in the core's cache.
