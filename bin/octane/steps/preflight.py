@@ -6,6 +6,7 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -21,12 +22,12 @@ from octane.config.schema import WorkflowModel, entries, settings_of
 from octane.config.validation import require_scratch, sentences, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError, collecting
-from octane.core.geometry import samples, vector
+from octane.core.geometry import samples, spelled, vector
 from octane.core.metrics import write_json
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
-from octane.steps.space import Step, check_space, predict
-from octane.steps.stack import blank_below, other_distance
+from octane.steps.space import Prediction, Step, check_space, predict
+from octane.steps.stack import blank_below, other_distance, sections_beside
 from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
@@ -49,6 +50,8 @@ MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
 } | {"report": ("execution",)}
 """Models whose fields are flags of each step's command in the workflow."""
+USUAL = 0.75
+"""Part of the mosaics that are alike, from which another one is noted."""
 
 
 @dataclass(frozen=True)
@@ -240,20 +243,22 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
         if set(path.name) & set("'\\"):
             problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
     _raise(problems, paths)
-    steps: list[Step] = []
-    notes: list[str] = []
+    predicted = Prediction([])
     with collecting(problems):
-        steps, notes = predict(volumes, kind, settings, beside.get("positions"))
+        predicted = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
-    notes += _notes(volumes, kind, settings)
-    return SubjectPlan(subject, kind, items, settings, steps, notes)
+    notes = _notes(volumes, kind, settings, predicted)
+    return SubjectPlan(subject, kind, items, settings, predicted.steps, notes)
 
 
-def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str]:
-    """Warnings of what may be wrong in the metadata of a subject's inputs."""
-    notes: list[str] = []
+def _notes(
+    volumes: Sequence[Volume], kind: str, settings: Settings, predicted: Prediction
+) -> list[str]:
+    """Warnings of what may be wrong in the metadata of a subject's inputs, and how they lie."""
+    images = [v for v in volumes if isinstance(v, Image)]
+    notes = _unlike(images, predicted.tilings) + _apart(images, predicted.placed)
+    notes += sections_beside(predicted.slabs)
     if kind != "volume" and settings.stack.section_thickness is None:
-        images = [v for v in volumes if isinstance(v, Image)]
         notes += blank_below(images, settings.stack) + other_distance(images, settings.stack)
     notes += [text for volume in volumes for text in turned(volume)]
     first = volumes[0]
@@ -282,6 +287,32 @@ def _notes(volumes: Sequence[Volume], kind: str, settings: Settings) -> list[str
             "stitched. Write all tiles of a section into one store, each in a chunk of its own."
         )
     return notes
+
+
+def _unlike(images: Sequence[Image], tilings: Sequence[MosaicGrid]) -> list[str]:
+    """Warning for mosaics with other tiles than most: rechunked, cut short, of a wrong scale."""
+    sizes = [f"{t.rows} x {t.columns} tiles of {spelled(t.tile_extent)}" for t in tilings]
+    usual, count = Counter(sizes).most_common(1)[0] if sizes else ("", 0)
+    odd = [k for k, size in enumerate(sizes) if size != usual]
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    return [
+        f"{images[k].path.name}{more} has {sizes[k]} micrometre (z y x), and most mosaics have "
+        f"{usual}: check its chunks, its voxel size, and whether all of it was imaged."
+        for k in odd[:1]
+        if count >= USUAL * len(sizes)
+    ]
+
+
+def _apart(images: Sequence[Image], placed: Sequence[TilePlacement]) -> list[str]:
+    """Warning for tiles that are placed more than a voxel away from a neighbour."""
+    odd = [
+        f"{image.path.name}, row {row}, column {column}"
+        for image, placement in zip(images, placed, strict=False)
+        for (row, column), axes in placement.places.items()
+        if min(shared for place in axes for shared in (place.before, place.after)) < -1
+    ]
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    return [f"{t}{more} does not touch its neighbour; correct --positions." for t in odd[:1]]
 
 
 def _stem(path: Path) -> str:

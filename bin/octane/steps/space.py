@@ -6,32 +6,31 @@ fills it is tried again without. A quota that the file system does not count is 
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import disk_usage
+from typing import NamedTuple
 
 import numpy as np
 
 from octane.config.params import ExecutionParameters, Settings, WorkflowParameters
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, spelled
+from octane.core.geometry import Grid
 from octane.core.units import format_bytes
 from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, plan_mosaic, target_of
-from octane.steps.stack import beside, lay_out
+from octane.steps.stack import lay_out
 from octane.steps.stitch import nominal_positions
 from octane.stitch.placement import TilePlacement
+from octane.stitch.slab import Slab
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.volumes import Volume
 
 LEAST = 0.4
 """Part of its voxels' bytes that an image takes at least once it is compressed."""
-USUAL = 0.75
-"""Part of the mosaics that are alike, from which another one is noted."""
 
 REMEDIES = {
     "work": "give Nextflow a -work-dir with more space",
@@ -57,13 +56,21 @@ def _bytes(grids: Sequence[Grid], dtype: np.dtype) -> int:
     return sum(math.prod(grid.shape) for grid in grids) * dtype.itemsize
 
 
+class Prediction(NamedTuple):
+    """What steps will write, and the tiles and sections for it; none where they make no section."""
+
+    steps: list[Step]
+    tilings: Sequence[MosaicGrid] = ()
+    placed: Sequence[TilePlacement] = ()
+    slabs: Sequence[Slab] = ()
+
+
 def predict(
     volumes: Sequence[Volume], kind: str, settings: Settings, positions: Path | None = None
-) -> tuple[list[Step], list[str]]:
+) -> Prediction:
     """Bound what each step of a run will write, from inputs of one kind and a plan's settings.
 
-    Data that does not fit the parameters is an error, as in the steps. Also gives warnings of how
-    tiles and sections lie.
+    Data that does not fit the parameters is an error, as in the steps.
     """
     images = [volume for volume in volumes if isinstance(volume, Image)]
     if kind != "volume" and len(images) < len(volumes):
@@ -95,7 +102,7 @@ def predict(
             grids = [resampled(v.grid, target_of(v, p))[0] for v in volumes]
         steps.append(Step("RESAMPLE", _bytes(grids, dtype)))
     if kind == "volume":
-        return _of_volume(steps, grids[0], dtype, settings), []
+        return Prediction(_of_volume(steps, grids[0], dtype, settings))
     placed: list[TilePlacement] = []
     boxes = [(grid.edge, grid.extent) for grid in grids]
     if kind == "mosaic" and not settings.workflow.skip_stitch:
@@ -114,34 +121,8 @@ def predict(
     imaged = sum(min(slab.thickness, slab.extent[0]) for slab in slabs if slab.image is not None)
     content = imaged / sum(slab.thickness for slab in slabs)
     steps.append(Step("STACK", round(content * _bytes([grid], dtype))))
-    notes = [*_unlike(images, tilings), *_apart(images, placed), *beside(slabs)]
-    return _of_volume(steps, grid, dtype, settings, "zstd", content), notes
-
-
-def _unlike(images: Sequence[Image], tilings: Sequence[MosaicGrid]) -> list[str]:
-    """Warning for mosaics with other tiles than most: rechunked, cut short, of a wrong scale."""
-    sizes = [f"{t.rows} x {t.columns} tiles of {spelled(t.tile_extent)}" for t in tilings]
-    usual, count = Counter(sizes).most_common(1)[0] if sizes else ("", 0)
-    odd = [k for k, size in enumerate(sizes) if size != usual]
-    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
-    return [
-        f"{images[k].path.name}{more} has {sizes[k]} micrometre (z y x), and most mosaics have "
-        f"{usual}: check its chunks, its voxel size, and whether all of it was imaged."
-        for k in odd[:1]
-        if count >= USUAL * len(sizes)
-    ]
-
-
-def _apart(images: Sequence[Image], placed: Sequence[TilePlacement]) -> list[str]:
-    """Warning for tiles that are placed more than a voxel away from a neighbour."""
-    odd = [
-        f"{image.path.name}, row {row}, column {column}"
-        for image, placement in zip(images, placed, strict=False)
-        for (row, column), axes in placement.places.items()
-        if min(shared for place in axes for shared in (place.before, place.after)) < -1
-    ]
-    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
-    return [f"{t}{more} does not touch its neighbour; correct --positions." for t in odd[:1]]
+    steps = _of_volume(steps, grid, dtype, settings, "zstd", content)
+    return Prediction(steps, tilings, placed, slabs)
 
 
 def _of_volume(

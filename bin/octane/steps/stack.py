@@ -134,7 +134,7 @@ def lay_out(
     return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
 
 
-def beside(slabs: Sequence[Slab]) -> list[str]:
+def sections_beside(slabs: Sequence[Slab]) -> list[str]:
     """Warning for sections that share no place in y and x with the one before."""
     imaged = [slab for slab in slabs if slab.image is not None]
     odd = [
@@ -394,7 +394,7 @@ def stack_sections(
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
-    for note in beside(slabs):
+    for note in sections_beside(slabs):
         metrics.remark(note)
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:
