@@ -79,7 +79,8 @@ def test_the_page_of_a_cohort_is_made_again_when_a_subject_changed(succeeding, h
     page = tmp_path / "out" / "cohort_report.html"
     for seconds, shown in ((60.0, "1 min"), (7200.0, "2 h 0 min")):
         for subject in ("01", "the second"):
-            told = {"subject": subject, "summary": {"sections": 3, "seconds": seconds}}
+            told = {"subject": subject, "state": "good", "verdict": "Good."}
+            told["summary"] = {"sections": 3, "seconds": seconds}
             (twins / f"{subject}_report.json").write_text(json.dumps(told), encoding="utf-8")
         run = succeeding(tmp_path, "--twins", twins, "-resume", code=code)
         assert run.tasks("COMPLETED") == ["COHORT_REPORT (2 subjects)"]

@@ -12,6 +12,7 @@ from octane.core.files import writing
 from octane.core.records import Context
 from octane.report.html import rendered
 from octane.report.summary import Summary, outliers
+from octane.report.verdict import State
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +21,15 @@ COMPARED = {"seam_median": "seams", "cv_after": "variation after N4", "seconds":
 
 
 class SubjectSummary(BaseModel):
-    """The part of a report's JSON twin that the page shows; ``thumbnail`` is a URI."""
+    """The part of a report's JSON twin that the page shows; ``thumbnail`` is a URI.
+
+    A subject without a report has no more than its name, its state and its verdict.
+    """
 
     subject: str
-    summary: Summary
+    state: State
+    verdict: str
+    summary: Summary = Summary()
     warnings: list[str] = []
     thumbnail: str | None = None
 

@@ -33,7 +33,7 @@ from octane.report import charts, pictures
 from octane.report.charts import Band
 from octane.report.summary import outliers, qualities, summary_of, title_of
 from octane.report.tables import tables
-from octane.report.verdict import DISPLACED, TURNED, checks, verdict
+from octane.report.verdict import DISPLACED, TURNED, checks, state_of, verdict
 
 CUTS = {"z": (1, 2), "y": (0, 2), "x": (0, 1)}
 """Axes of a slice, down and across, by the axis that is orthogonal to it."""
@@ -369,6 +369,7 @@ def build(
     twin: Context = {
         "subject": subject,
         "run": run or {},
+        "state": state_of(checked),
         "verdict": sentence,
         "checks": [asdict(check) for check in checked],
         "warnings": [check.sentence for check in warned] + [text for _, text in notices],

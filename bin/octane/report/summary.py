@@ -46,13 +46,13 @@ class Summary(BaseModel):
     one try.
     """
 
-    sections: int
+    sections: int = 0
     missing: int = 0
     seam_median: float | None = None
     flagged: list[str] = []
     cv_before: float | None = None
     cv_after: float | None = None
-    seconds: float
+    seconds: float = 0.0
     gpu_wait_seconds: float = 0.0
     peak_memory_bytes: int | None = None
     devices: list[str] = []
@@ -71,6 +71,11 @@ def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
     deviation = float(np.median(np.abs(known - middle)))
     limit = middle + 3 * max(deviation, FLOOR[0] * middle, FLOOR[1])
     return limit, [v is not None and v > limit for v in values]
+
+
+def counted(number: int, noun: str) -> str:
+    """Say how many there are: 1 section, 2 sections."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def title_of(name: str, number: int | None) -> str:

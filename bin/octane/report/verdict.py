@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from octane.core.records import EXPOSED, SHADING, N4Figures, StackFigures, StitchFigures, fitting
-from octane.report.summary import SectionQuality, outliers, title_of
+from octane.report.summary import SectionQuality, counted, outliers, title_of
 
 SEAM = 0.15
 """Largest seam of an axis: a wrong overlap gives more, vignetting and speckle give less."""
@@ -30,6 +30,8 @@ UNLIKE = 0.5
 """Seam beyond which tiles that correlate nowhere do not show the same: wrong overlaps give less."""
 NARROW = 0.05
 """Overlap given, in tiles, from which neighbours are wide enough to be compared."""
+State = Literal["incomplete", "look", "good"]
+"""State of a subject, the worst first; ``incomplete`` lacks results that its plan expects."""
 
 
 @dataclass(frozen=True)
@@ -315,13 +317,19 @@ def _variation(n4: N4Figures) -> Check:
     return _judged("Variation in tissue", "not higher after N4", value, after > before, text)
 
 
+def state_of(found: Sequence[Check]) -> State:
+    """State of a subject; one of which nothing could be checked is for a person to look at."""
+    states = {check.state for check in found}
+    return "good" if "good" in states and "warning" not in states else "look"
+
+
 def verdict(found: Sequence[Check], notes: int) -> str:
     """Say in one sentence what to look at; ``notes`` counts the remarks of tasks."""
     warned = [check.name for check in found if check.state == "warning"]
-    made = [check for check in found if check.state != "not checked"]
-    beside = f" {notes} {'note' if notes == 1 else 'notes'} of the tasks." if notes else ""
+    made = counted(sum(check.state != "not checked" for check in found), "check")
+    noted = f" {counted(notes, 'note')} of the tasks." if notes else ""
     if warned:
-        return f"Look at {len(warned)} of {len(made)} checks: {', '.join(warned)}.{beside}"
-    if not made:
-        return f"Nothing could be checked.{beside}"
-    return f"Good: {len(made)} checks, nothing to look at.{beside}"
+        return f"Look at {len(warned)} of {made}: {', '.join(warned)}.{noted}"
+    if state_of(found) == "look":
+        return f"Nothing could be checked.{noted}"
+    return f"Good: {made}, nothing to look at.{noted}"

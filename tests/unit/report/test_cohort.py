@@ -20,9 +20,10 @@ SUMMARY = {
 def twin(write_json):
     """Write the twin of a subject's report."""
 
-    def write(subject, warnings=(), **figures):
-        content = {"subject": subject, "warnings": list(warnings), "summary": SUMMARY | figures}
-        return write_json(f"{subject}_report.json", content | {"records": []})
+    def write(subject, warnings=(), state="good", verdict="Good.", **figures):
+        content = {"subject": subject, "state": state, "verdict": verdict, "records": []}
+        content |= {"warnings": list(warnings), "summary": SUMMARY | figures}
+        return write_json(f"{subject}_report.json", content)
 
     return write
 
@@ -34,8 +35,8 @@ def text_of(page):
 
 
 def test_every_subject_is_a_row_with_a_link_to_its_report(twin, tmp_path, write_json):
-    page, bare = tmp_path / "cohort.html", {"sections": 0, "seconds": 1.0}
-    bare = write_json("a_report.json", {"subject": "a", "summary": bare})
+    page, bare = tmp_path / "cohort.html", {"subject": "a", "state": "incomplete"}
+    bare = write_json("a_report.json", bare | {"verdict": "Incomplete: STITCH failed."})
     write_cohort_report([twin("sub 02"), twin("sub-01", missing=1), bare], page)
     html, text = page.read_text(encoding="utf-8"), text_of(page)
     assert re.findall('<th scope="row"><a href="([^"]*)"', html) == [

@@ -206,15 +206,19 @@ CHECKS = [
 
 
 @pytest.mark.parametrize(
-    ("checks", "sentence"),
+    ("checks", "sentence", "state"),
     [
-        (CHECKS, "Look at 1 of 2 checks: Overlap along x."),
-        (CHECKS[::2], "Good: 1 checks, nothing to look at."),
-        (CHECKS[2:], "Nothing could be checked."),
+        (CHECKS, "Look at 1 of 2 checks: Overlap along x.", "look"),
+        (CHECKS[::2], "Good: 1 check, nothing to look at.", "good"),
+        (CHECKS[2:], "Nothing could be checked.", "look"),
     ],
 )
 def test_the_verdict_stands_first_and_its_checks_follow(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch, checks: list[Check], sentence: str
+    subject: Subject,
+    monkeypatch: pytest.MonkeyPatch,
+    checks: list[Check],
+    sentence: str,
+    state: str,
 ) -> None:
     monkeypatch.setattr("octane.report.html.checks", Mock(return_value=checks))
     subject.stack(1)
@@ -226,7 +230,7 @@ def test_the_verdict_stands_first_and_its_checks_follow(
     assert [p for p in page.of("p") if "look" in p.get("class", "")] == [
         {"class": "verdict look"}
     ] * (len(checks) == 3)
-    assert twin["verdict"] == sentence
+    assert (twin["verdict"], twin["state"]) == (sentence, state)
     assert [c["state"] for c in twin["checks"]] == [c.state for c in checks]
     assert twin["warnings"] == [c.sentence for c in checks if c.state == "warning"]
 
