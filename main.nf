@@ -8,9 +8,9 @@ include { PYRAMID } from './modules/pyramid'
 include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
-include { complete ; lockOutdir } from './subworkflows/completion'
+include { complete ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { codeVersions ; unchanged ; withOwn } from './lib/functions'
+include { codeVersions ; withOwn } from './lib/functions'
 include { switched } from './lib/publishing'
 
 workflow OCTANE {
@@ -34,45 +34,70 @@ workflow OCTANE {
     STITCH(withOwn(resampled.mosaic, plans, 'stitch'), code.stitch)
     sections = STITCH.out.section
         .mix(resampled.section)
-        .map { meta, section -> [groupKey(meta.id, meta.count), meta.seen, section] }.groupTuple()
+        .map { meta, section -> [meta.id, meta.seen, section] }
+        .combine(plans, by: 0)
+        .map { id, seen, section, steps -> [groupKey(id, steps.sections), seen, section] }
+        .groupTuple()
         .map { id, seen, files -> [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }] }
     STACK(withOwn(sections, plans, 'stack'), code.stack)
     volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
-    results = channel.empty()
+    results = STITCH.out.flat_field.mix(STACK.out.displacements)
     if (!switched('skip_n4')) {
         N4(withOwn(volume, plans, 'n4'), code.n4)
         volume = N4.out.volume
         records = records.mix(N4.out.record)
-        results = N4.out.field
+        results = results.mix(N4.out.field)
     }
     if (!switched('skip_pyramid')) {
         PYRAMID(withOwn(volume, plans, 'pyramid'), code.pyramid)
         volume = PYRAMID.out.volume
         records = records.mix(PYRAMID.out.record)
     }
+    // As soon as a subject's last record is there, or where a task failed, at the end of all: in an order that does
+    // not depend on which came first.
+    outcomes = plans
+        .map { id, _steps -> [id, []] }
+        .mix(records.map { meta, files -> [meta.id, files] })
+        .combine(plans, by: 0)
+        .map { id, files, steps -> [groupKey(id, steps.tasks.size() + 1), files] }
+        .groupTuple(remainder: true)
+        .map { id, files -> [id.toString(), files.flatten().sort { file -> file.name }] }
+        .combine(plans, by: 0)
+        .map { id, files, steps -> [id, files, outcomeOf(id, steps, files)] }
+    results = results.mix(records, volume)
     report = channel.empty()
     if (!switched('skip_report')) {
-        // As soon as a subject's last record is there, in an order that does not depend on which came first.
-        noted = records
-            .map { meta, files -> [meta.id, files] }
-            .combine(plans, by: 0)
-            .map { id, files, steps -> [groupKey(id, steps.records), files] }
-            .groupTuple(remainder: true)
-            .map { id, files -> [[id: id.toString()], files.flatten().sort { file -> file.name }] }
+        noted = outcomes
+            .filter { _id, files, outcome -> files || outcome }
+            .map { id, files, outcome -> [[id: id, outcome: outcome], files] }
         REPORT(withOwn(noted, plans, 'report'), runRecord(code.toString().md5()), code.report)
         report = REPORT.out.report
+        names = plans.map { id, _steps -> id }.toSortedList().filter { list -> list.size() > 1 }
         twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
-        COHORT_REPORT(twins.filter { list -> list.size() > 1 }, code.cohort_report)
-        results = results.mix(report, COHORT_REPORT.out.report.map { page -> [[id: ''], page] })
+        COHORT_REPORT(twins, names, code.cohort_report)
+        results = results.mix(report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more, COHORT_REPORT.out.report.map { page -> [[id: ''], page] })
     }
-    volume = unchanged(volume, PREPARE.out.states)
+    volume = volume
+        .map { meta, image -> [meta.id, meta, image] }
+        .join(outcomes)
+        .filter { _id, _meta, _image, _files, outcome -> !outcome?.changed }
+        .map { _id, meta, image, _files, _outcome -> [meta, image] }
+    // When all else is done, because it concerns one subject; the run must not end as if all were well.
+    results
+        .map { _meta, _files -> '' }
+        .mix(outcomes.map { _id, _files, outcome -> outcome?.changed ?: '' })
+        .unique()
+        .toList()
+        .subscribe { list -> list.any() ? error(list.findAll().join('\n')) : null }
 
     emit:
     volume // [meta, image]
     report // [meta, page]
     records // [meta, files]: the steps' metrics
-    results = results.mix(volume) // [meta, file]: all that is published
+    results // [meta, files]: all that is published
+    plans // [id, steps]
+    outcomes // [id, files, what is missing in its results, or null]
 }
 
 workflow {
@@ -83,8 +108,10 @@ workflow {
         watchSlurm()
         OCTANE(SUBJECTS())
         lock = lockOutdir()
-        results = [].asSynchronized()
-        OCTANE.out.results.subscribe { item -> results << item }
-        workflow.onComplete { complete(results, lock) }
+        seen = [plans: [:], outcomes: [:], made: []]
+        OCTANE.out.plans.subscribe { id, steps -> seen.plans[id] = steps }
+        OCTANE.out.outcomes.subscribe { id, _files, outcome -> seen.outcomes[id] = outcome }
+        OCTANE.out.results.subscribe { meta, files -> seen.made += [files].flatten().collect { file -> [meta.id, file] } }
+        workflow.onComplete { complete(seen, lock) }
     }
 }

@@ -10,7 +10,8 @@ def main(
     destination: Path,
     /,
     *,
-    reports: list[Path],
+    reports: list[Path] | None = None,
+    subjects: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write the page over several subjects from the JSON twins of their reports.
@@ -21,12 +22,14 @@ def main(
         HTML file to be made; it links to SUBJECT/SUBJECT_report.html beside it.
     reports
         The subjects' SUBJECT_report.json files.
+    subjects
+        Names of all subjects; those without a report are shown as incomplete.
     overwrite
         Replace a page that exists.
     """
     from octane.report.cohort import write_cohort_report
 
-    write_cohort_report(reports, destination, overwrite=overwrite)
+    write_cohort_report(reports or [], destination, subjects=subjects or [], overwrite=overwrite)
 
 
 if __name__ == "__main__":

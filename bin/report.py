@@ -13,7 +13,7 @@ def main(
     /,
     *,
     subject: str,
-    records: list[Path],
+    records: list[Path] | None = None,
     previews: list[Path] | None = None,
     run: Path | None = None,
     execution: ExecutionParameters,
@@ -31,16 +31,21 @@ def main(
     previews
         The steps' previews, NPZ.
     run
-        JSON of the run: versions of Nextflow and of the code, profile.
+        JSON of the run: versions of Nextflow and of the code, profile; and under "outcome" what
+        the subject's results lack.
     """
+    from octane.core.records import Outcome
     from octane.steps.report import write_report
 
+    facts = json.loads(run.read_text(encoding="utf-8")) if run is not None else {}
+    outcome = facts.pop("outcome", None)
     write_report(
-        records,
+        records or [],
         previews or [],
         destination,
         subject=subject,
-        run=json.loads(run.read_text(encoding="utf-8")) if run is not None else None,
+        run=facts if run is not None else None,
+        lost=Outcome.model_validate(outcome) if outcome else None,
         execution=execution,
     )
 

@@ -71,12 +71,8 @@ def withOwn(items, plans, step) {
         .map { _id, meta, file, steps -> [meta + steps[step][0], file] + steps[step].drop(1) }
 }
 
-// Each [meta, file], once all files of its subject are seen to be what they were at the start: a task that
-// read other chunks than those it is cached by would be wrong, in this run alone, with no sign of it.
-def unchanged(volumes, states) {
-    return volumes.map { meta, file -> [meta.id, meta, file] }.join(states).map { _id, meta, file, before ->
-        def changed = before.keySet().findAll { path -> fingerprint(path) != before[path] }
-        if (changed) { error("${changed.join(', ')} changed while the run read it, so that the results mix two states of it; run again with -resume, which repeats the steps that it concerns.") }
-        [meta, file]
-    }
+// Files of an input that are not what they were at the start: a task that read other chunks than those it is
+// cached by would be wrong, in this run alone, with no sign of it.
+def changed(states) {
+    return states.keySet().findAll { path -> fingerprint(path) != states[path] }*.toString()
 }

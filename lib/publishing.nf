@@ -10,6 +10,12 @@ def switched(name) {
 def published(meta, step, name) {
     def last = !switched('skip_pyramid') ? 'pyramid' : !switched('skip_n4') ? 'n4' : meta.kind == 'volume' ? 'resample' : 'stack'
     def isResult = name.endsWith('.ome.zarr') ? step == last || name.endsWith('_bias.ome.zarr') : name.endsWith('_displacements.csv') || step == 'report' && name != 'versions.yml'
-    def folder = name.endsWith('_metrics.json') ? 'metrics/' : name.endsWith('_flat_field.tif') ? 'flat_fields/' : name.endsWith('.nsys-rep') ? 'profiles/' : isResult ? '' : null
-    return folder == null ? null : folder + name
+    def place = placeOf(name)
+    return isResult || place != name ? place : null
+}
+
+// The place of a published file in that folder.
+def placeOf(name) {
+    def folder = name.endsWith('_metrics.json') ? 'metrics/' : name.endsWith('_flat_field.tif') ? 'flat_fields/' : name.endsWith('.nsys-rep') ? 'profiles/' : ''
+    return folder + name
 }

@@ -1,12 +1,13 @@
 include { published } from '../lib/publishing'
 
 process COHORT_REPORT {
-    tag "${[reports].flatten().size()} subjects"
+    tag "${subjects.size()} subjects"
     label 'process_single'
     publishDir({ params.outdir }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.html', saveAs: { name -> published([:], 'report', name) })
 
     input:
     path(reports, stageAs: 'reports/*')
+    val subjects // all of the run, also those that have no report
     val code
 
     output:
@@ -14,8 +15,9 @@ process COHORT_REPORT {
     path('versions.yml', emit: versions)
 
     script:
+    def given = reports ? '--reports reports/*.json' : ''
     """
-    cohort_report.py cohort_report.html --overwrite --reports reports/*.json
+    cohort_report.py cohort_report.html --overwrite ${given} --subjects ${subjects.collect { name -> "'${name}'" }.join(' ')}
     versions.py '${task.process}' > versions.yml
     """
 

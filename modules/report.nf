@@ -19,14 +19,15 @@ process REPORT {
 
     script:
     // Only a task knows its image: workflow.container is filled before there are parameters.
-    def known = run + [input: meta.input] + (run.container ? [image: task.container.toString()] : [:])
+    def known = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + (run.container ? [image: task.container.toString()] : [:])
+    def given = records ? '--records records/*.json' : ''
     def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
     cat > run.json <<'END_RUN'
     ${groovy.json.JsonOutput.toJson(known)}
     END_RUN
     report.py '${meta.id}_report.html' --subject '${meta.id}' ${flags} --overwrite --run run.json \\
-        --records records/*.json ${previews}
+        ${given} ${previews}
     versions.py '${task.process}' > versions.yml
     """
 

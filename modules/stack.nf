@@ -11,7 +11,7 @@ process STACK {
 
     output:
     tuple(val(meta), path("${meta.id}_stack.ome.zarr"), emit: volume)
-    path("${meta.id}_displacements.csv", emit: displacements)
+    tuple(val(meta), path("${meta.id}_displacements.csv"), emit: displacements)
     tuple(val(meta), path('stack_{metrics.json,preview.npz}'), emit: record)
     path('versions.yml', emit: versions)
 

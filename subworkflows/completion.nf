@@ -1,29 +1,119 @@
 // The end of a run: where the results are and what is missing in them, or why it stopped and how to go on.
 // And the lock that keeps a second run out of the same outdir.
 
-include { endDrawing ; outputFolder ; read } from '../lib/functions'
+include { changed ; endDrawing ; outputFolder ; read } from '../lib/functions'
+include { placeOf ; switched } from '../lib/publishing'
 
-// `results` is [meta, file] of all that this run made; `lock` is from lockOutdir.
-def complete(results, lock) {
+// What a subject's results lack, at the end of its tasks; null: nothing. `missing` are tasks of its plan without a
+// record, `changed` says that its input is no longer the one that the run began with.
+def outcomeOf(id, steps, files) {
+    def missing = steps.tasks - files*.name.collect { name -> name - '_metrics.json' }
+    def other = changed(steps.states)
+    def mixed = other ? "${other.join(', ')} changed while the run read it, so that the results mix two states of it; run again with -resume, which repeats the steps that it concerns." : ''
+    return missing || mixed ? [missing: missing, changed: mixed, sentence: [missing ? lostOf(id, missing) : '', mixed].findAll().join(' ')] : null
+}
+
+// Why tasks have no record, in a sentence. Nextflow writes its trace a moment after it has given a task up.
+def lostOf(id, missing) {
+    sleep(1000)
+    def ends = endsOf(id).subMap(missing)
+    def why = ends.take(3).collect { task, end -> "${wordsOf(task)} ${end}" }
+    def more = ends.size() > 3 ? ["${ends.size() - 3} more failed."] : []
+    def idle = (missing - ends.keySet()).collect { task -> wordsOf(task) }
+    def listed = idle.size() > 6 ? "${idle.take(5).join(', ')} and ${idle.size() - 5} more" : idle.size() > 1 ? "${idle.init().join(', ')} and ${idle.last()}" : idle.join()
+    return (why + more + (!idle ? [] : ends ? ["Not begun: ${listed}."] : ["${listed} failed or did not begin; .nextflow.log has the reason."])).join(' ')
+}
+
+// A task as its record is called, section_01_resample or stack, in words.
+def wordsOf(task) {
+    def (_whole, item, step) = (task =~ /(?:(.+)_)?(.+)/)[0]
+    return step.toUpperCase() + (item ? " of ${item}" : '')
+}
+
+// How the tasks of a subject failed, by their records' names, as Nextflow's trace has it.
+def endsOf(id) {
+    def trace = outputFolder().resolve('pipeline_info/trace.txt')
+    def rows = switched('trace_report') && trace.exists() ? trace.splitCsv(header: true, sep: '\t') : []
+    return rows.findAll { row -> row.status in ['FAILED', 'ABORTED'] }.collectEntries { row ->
+        def (step, subject, item) = (row.name =~ /(?:.*:)?([A-Z0-9_]+) \(([^:]*):?(.*)\)$/).collect { found -> found.drop(1) }.flatten() ?: ['', '', '']
+        subject == id ? [[item, step.toLowerCase()].findAll().join('_'), reasonOf(row)] : [:]
+    }
+}
+
+// Its own error, else what its exit code says.
+def reasonOf(row) {
+    def said = file(row.workdir).resolve('.command.err')
+    def (_before, words) = said.exists() && said.text.contains('error: ') ? said.text.split('error: ', 2).toList() : [null, null]
+    def end = row.exit.isInteger() ? endOf(row.exit as Integer) : null
+    return (words ? "failed: ${words.trim()}" : end ?: "failed (exit ${row.exit}), see ${row.workdir}").replaceFirst(/\.?$/, '.')
+}
+
+// `seen` is what the run made known: `plans`, [id: steps] of all subjects, `outcomes`, [id: what is missing] of those
+// whose tasks have ended, and `made`, [id, file] of all that is published. `lock` is from lockOutdir.
+def complete(seen, lock) {
     endDrawing()
-    workflow.success ? succeeded(results.findAll { _meta, file -> file.startsWith(workflow.workDir) }) : failed()
+    def outdir = outputFolder()
+    def made = seen.made.findAll { _id, file -> file.startsWith(workflow.workDir) }.collect { id, file -> [id: id, path: outdir.resolve(id).resolve(placeOf(file.name))] }
+    seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome -> setAside(outdir.resolve(id), made*.path, outcome) }
+    workflow.success ? succeeded(made, seen) : failed(made, seen)
     lock.close()
 }
 
-def succeeded(results) {
-    def outdir = outputFolder()
-    def found = results.collect { meta, file -> outdir.resolve(meta.id).resolve(file.name) }
-    if (!found) { return log.info('Nothing was made.') }
+// The folder of a subject whose results are not whole: what an earlier run left there is moved aside, and data that
+// this run made of two states of the input are removed.
+def setAside(folder, made, outcome) {
+    def ours = ~/.+\.ome\.zarr|.+_(report\.(html|json)|displacements\.csv|trace\.json\.gz|metrics\.json|flat_field\.tif)|previews|ro-crate-metadata\.json/
+    def found = ['.', 'metrics', 'flat_fields'].collect { part -> folder.resolve(part).normalize() }.findAll { place -> place.isDirectory() }.collectMany { place -> place.listFiles().toList() }.findAll { path -> path.name ==~ ours }
+    def aside = folder.resolve("earlier_${workflow.start.format('yyyyMMdd-HHmmss')}")
+    (found - made).each { path ->
+        def place = aside.resolve(folder.relativize(path))
+        place.parent.mkdirs()
+        java.nio.file.Files.move(path, place)
+    }
+    if (outcome.changed) {
+        found.intersect(made).findAll { path -> path.name ==~ /.+\.(ome\.zarr|csv|tif)/ }.each { path -> java.nio.file.Files.walk(path).toList().reverse().each { part -> java.nio.file.Files.delete(part) } }
+    }
+}
+
+def succeeded(made, seen) {
+    def found = made*.path.findAll { path -> path.name ==~ /.+\.ome\.zarr|.+_report\.html/ && path.exists() }
+    if (!made) { return log.info('Nothing was made.') }
     log.info("Results:\n${(found.size() > 20 ? found*.parent.unique() : found).sort().collect { path -> "  ${path}" }.join('\n')}")
     def shown = { path -> "'${path.toString().replace("'", "'\\''")}'" }
-    if (params.publish_dir_mode in ['symlink', 'rellink']) { log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${shown.call(workflow.projectDir.resolve('bin/materialize.py'))} ${shown.call(outdir)}") }
-    found*.parent.unique().sort().each { folder ->
-        // The verdict of the report; without a report, what STACK warns of.
-        def records = ["${folder.name}_report.json", 'metrics/stack_metrics.json'].collect { name -> folder.resolve(name) }
-        def record = records.findResult { file -> file.exists() && file.size() > 0 ? read(file) : null }
-        if (record?.verdict) { log.info("${folder.name}: ${record.verdict}") }
-        record?.warnings?.each { text -> log.warn("${folder.name}: ${text}") }
+    if (params.publish_dir_mode in ['symlink', 'rellink']) { log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${shown.call(workflow.projectDir.resolve('bin/materialize.py'))} ${shown.call(outputFolder())}") }
+    return logStates(made, seen)
+}
+
+// The state of each subject, the worst first; of several, how many are in which state; and how to go on.
+def logStates(made, seen) {
+    def states = statesOf(made, seen)
+    states.each { id, state ->
+        log.info("${id}: ${state.words}")
+        state.warnings.each { text -> log.warn("${id}: ${text}") }
     }
+    def counts = states.countBy { _id, state -> state.name == 'look' ? 'to look at' : state.name }.collect { name, count -> "${count} ${name}" }.join(', ')
+    def unfinished = states.any { _id, state -> !(state.name in ['look', 'done', 'good']) }
+    if (states.size() > 1) { log.info("${states.size()} subjects: ${counts}.") }
+    return unfinished ? log.info('What is done is kept: once the cause is gone, run again with -resume.') : null
+}
+
+// The state of each subject, the worst first: its name, in words, and what is warned of.
+def statesOf(made, seen) {
+    def order = ['incomplete', 'failed', 'unfinished', 'not begun', 'look', 'done', 'good']
+    def failures = seen.plans.keySet().findAll { id -> !seen.outcomes.containsKey(id) }.collectEntries { id -> [id, endsOf(id)] }
+    return seen.plans.collectEntries { id, steps ->
+        def own = made.findAll { item -> item.id == id }*.path
+        // The verdict of the report; without a report, what STACK warns of.
+        def record = ["${id}_report.json".toString(), 'stack_metrics.json'].findResult { name -> own.find { path -> path.name == name && path.exists() && path.size() > 0 } }?.with { path -> read(path) }
+        def outcome = seen.outcomes[id]
+        def recorded = own.count { path -> path.name.endsWith('_metrics.json') }
+        def state = outcome ? [name: 'incomplete', words: "Incomplete: ${outcome.sentence}"]
+            : record?.verdict ? [name: record.state, words: record.verdict]
+            : seen.outcomes.containsKey(id) ? switched('skip_report') ? [name: 'done', words: 'done'] : [name: 'unfinished', words: 'unfinished: all but its report is done']
+            : failures[id] ? [name: 'failed', words: "failed: ${failures[id].keySet().collect { task -> wordsOf(task) }.join(', ')}"]
+            : recorded ? [name: 'unfinished', words: "unfinished: ${recorded} of ${steps.tasks.size()} tasks are done"] : [name: 'not begun', words: 'not begun']
+        [id, state + [warnings: outcome ? [] : record?.warnings ?: []]]
+    }.sort { entry -> [order.indexOf(entry.value.name), entry.key].with { at, id -> String.format('%02d', at) + id } }
 }
 
 // How a task ended that could not report it, by its exit code.
@@ -34,15 +124,16 @@ def endOf(exit) {
 }
 
 // The cause comes last: Nextflow does not say below it that it ends other tasks. Task and folder are from its report.
-def failed() {
+def failed(made, seen) {
     org.slf4j.LoggerFactory.getLogger('nextflow.processor.TaskPollingMonitor').level = ch.qos.logback.classic.Level.ERROR
     def report = workflow.errorReport ?: ''
     def message = workflow.errorMessage ?: report
     def name = report.find(/Error executing process > '(?:[A-Z0-9_]+:)*(.+)'/) { found -> found[1] }
     if (name) {
         def place = report.find(/Work dir:\s+(\S.*)/) { found -> found[1] }
-        log.info("${name} failed in ${place}\n  What is done is kept: once the cause is gone, run again with -resume.")
+        log.info("${name} failed in ${place}")
     }
+    logStates(made, seen)
     def unwritten = message =~ /(?:FileSystem|AccessDenied)Exception: (?:.* -> )?([^:\n]+)(?:: (.*))?/
     def cause = message.contains('error: ')
         ? message.split('error: ', 2)[1]

@@ -49,7 +49,6 @@ workflow PREPARE {
     emit:
     images = planned.flatMap { subject, plan -> imagesOf(subject, plan) } // [meta, image]
     plans = planned.map { subject, plan -> [subject.meta.id, stepsOf(subject, plan)] } // [id, steps]
-    states = watched.map { subject -> [subject.meta.id, subject.states] } // [id, fingerprints by file]
 }
 
 // The parts of a launch that must be right before any task; the last is where tasks work.
@@ -82,7 +81,7 @@ def problemOf(given) {
         def near = unknown[0].replaceAll(/-|(?=[A-Z])/, '_').toLowerCase().with { word -> names.closest(word) ?: names.findAll { name -> name.endsWith("_${word - ~/^no_/}") } }
         return "Unknown parameter --${unknown[0]}; ${single ?: near ? "did you mean --${near[0]}?" : 'see --help for all.'}"
     }
-    def forms = [max_memory: ['(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?', "a size such as '32 GB'"], publish_dir_mode: ['symlink|rellink|link|copy', 'symlink, rellink, link or copy'], trace_report: ['(?i)true|false', 'true or false']]
+    def forms = [max_memory: ['(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?', "a size such as '32 GB'"], publish_dir_mode: ['symlink|rellink|link|copy', 'symlink, rellink, link or copy'], trace_report: ['(?i)true|false', 'true or false'], keep_going: ['(?i)true|false', 'true or false']]
     def counts = [max_cpus: 1, gpu_count: 0, gpu_slots: 1].collectEntries { name, least -> [name, ["0*[${least}-9][0-9]{0,3}", "a whole number from ${least} to 9999"]] }
     def wrong = (forms + counts).find { name, form -> given[name] != null && !(given[name].toString() ==~ form[0]) }
     return wrong ? "--${wrong.key} is '${given[wrong.key]}'; give ${wrong.value[1]}." : null
@@ -193,18 +192,24 @@ def imagesOf(subject, plan) {
     return plan.items.collect { item ->
         def image = item.file ? subject.input.resolve(item.file) : subject.input
         def seen = item.file ? fingerprint(image) : subject.states[image]
-        [[id: subject.meta.id, section: item.id, kind: plan.kind, count: plan.items.size(), resample: subject.isResampled && plan.kind != 'section', seen: seen], image]
+        [[id: subject.meta.id, section: item.id, kind: plan.kind, resample: subject.isResampled && plan.kind != 'section', seen: seen], image]
     }
 }
 
-// The subject's own part of each step's tasks, [more meta, flags, file...], and the number of their records.
+// The subject's own part of each step's tasks, [more meta, flags, file...], the number of its sections, and the tasks
+// whose records its report expects: section_01_resample, stack.
 def stepsOf(subject, plan) {
     def flags = plan.flags.withDefault { _step -> '' }
-    def each = [subject.isResampled && plan.kind != 'section', plan.kind == 'mosaic' && !switched('skip_stitch')].count { step -> step }
-    def once = [plan.kind != 'volume', !switched('skip_n4'), !switched('skip_pyramid')].count { step -> step }
-    return ['resample', 'stack', 'pyramid', 'report'].collectEntries { step -> [step, [step == 'report' ? [input: subject.input.toString()] : [:], flags[step]]] } + [
+    def each = [resample: subject.isResampled && plan.kind != 'section', stitch: plan.kind == 'mosaic' && !switched('skip_stitch')]
+    def once = [stack: plan.kind != 'volume', n4: !switched('skip_n4'), pyramid: !switched('skip_pyramid')]
+    def used = { steps -> steps.findAll { _step, isUsed -> isUsed }.keySet() }
+    def tasks = used.call(each).collectMany { step -> plan.items.collect { item -> "${item.id}_${step}".toString() } } + used.call(once)
+    return ['resample', 'stack', 'pyramid'].collectEntries { step -> [step, [[:], flags[step]]] } + [
         stitch: [[:], flags.stitch, subject.positions, subject.flat_field],
         n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask, subject.truth],
-        records: plan.items.size() * each + once,
+        report: [[input: subject.input.toString()], flags.report],
+        sections: plan.items.size(),
+        tasks: tasks,
+        states: subject.states,
     ]
 }

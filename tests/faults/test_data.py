@@ -99,9 +99,14 @@ def test_the_input_and_a_mask_change_during_a_run(start_nextflow, volume, phanto
     run.of_task("python", "n4.py")
     for store in stores:
         os.utime(store / "0" / "c" / "0" / "0" / "0")
-    assert run.wait().code == 1
-    assert f"{stores[0]}, {stores[1]} changed while the run read it" in last_words(run.output)
-    assert "Results:" not in run.output
+    ended = run.wait()
+    assert ended.code == 1
+    words = f"{stores[0]}, {stores[1]} changed while the run read it"
+    assert words in last_words(ended.output)
+    assert "Results:" not in ended.output
+    assert f"tissue: Incomplete: {words}" in ended.output
+    # Its results mix two states of the input.
+    assert not [*ended.outdir.glob("tissue/*.ome.zarr")]
 
 
 @pytest.mark.soak

@@ -67,7 +67,7 @@ include { COHORT_REPORT } from './octane/modules/cohort_report'
 workflow {
     main:
     twins = channel.fromPath("${params.twins}/*.json").toSortedList { a, b -> a.name <=> b.name }
-    COHORT_REPORT(twins, '')
+    COHORT_REPORT(twins, ['01', 'the second'], '')
 }
 """
 

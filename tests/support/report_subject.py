@@ -8,6 +8,7 @@ import numpy as np
 
 from octane.config.params import STEPS, ExecutionParameters
 from octane.core.metrics import Metrics, write_json
+from octane.core.records import Outcome
 from octane.steps.report import write_report
 
 
@@ -204,11 +205,12 @@ class Subject:
         *,
         subject: str = "sub-01",
         run: Mapping[str, str] | None = None,
+        lost: Outcome | None = None,
         overwrite: bool = False,
     ) -> Path:
         destination = self.folder / "out" / "report.html"
         write_report(
-            self.records, self.previews, destination, subject=subject, run=run,
+            self.records, self.previews, destination, subject=subject, run=run, lost=lost,
             execution=ExecutionParameters(overwrite=overwrite),
         )  # fmt: skip
         return destination

@@ -651,6 +651,11 @@ class WorkflowParameters(StepParameters):
     skip_n4: Switch = parameter(False, "Pass through N4.")
     skip_pyramid: Switch = parameter(False, "Leave the volume at one resolution.")
     skip_report: Switch = parameter(False, "Write no report.")
+    keep_going: Switch = parameter(
+        False,
+        "A task that fails, after its retries, ends its subject alone: the run goes on with the "
+        "others, and ends with exit code 1. Without it the whole run stops.",
+    )
     save_bias_field: Switch = parameter(
         False, "Publish the multiplicative bias field at full resolution as well."
     )

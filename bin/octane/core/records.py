@@ -81,6 +81,26 @@ class Record(BaseModel, defer_build=True):
         return lease.get("slot_wait_seconds", 0.0)
 
 
+class Outcome(BaseModel, defer_build=True):
+    """What the results of a subject lack, as ``outcomeOf`` of the workflow gives it.
+
+    ``missing`` names tasks without a record, ``section_01_resample`` or ``stack``; ``changed`` is
+    empty unless the input changed while it was read; ``sentence`` says all of it.
+    """
+
+    missing: list[str] = []
+    changed: str = ""
+    sentence: str
+
+    @property
+    def sections(self) -> list[str]:
+        """Names of the sections that were not finished."""
+        if "stack" not in self.missing:
+            return []
+        items = (name.rpartition("_")[0] for name in self.missing)
+        return list(dict.fromkeys(item for item in items if item))
+
+
 class Figures(BaseModel):
     """Figures of a step."""
 

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 COMPARED = {"seam_median": "seams", "cv_after": "variation after N4", "seconds": "computing time"}
 """Figures in which a subject may be an outlier among the others, in words."""
 
+UNREPORTED = "Incomplete: REPORT failed, so that nothing was checked."
+"""Verdict on a subject without a report."""
+
 
 class SubjectSummary(BaseModel):
     """The part of a report's JSON twin that the page shows; ``thumbnail`` is a URI.
@@ -63,13 +66,17 @@ def _read(path: Path) -> SubjectSummary:
 
 
 def write_cohort_report(
-    reports: Sequence[Path], destination: Path, *, overwrite: bool = False
+    reports: Sequence[Path],
+    destination: Path,
+    *,
+    subjects: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> None:
     """Write the page over several subjects from their ``SUBJECT_report.json`` files.
 
-    It links to ``SUBJECT/SUBJECT_report.html`` beside it. A file that is not usable, a subject
-    given twice, and output that exists or cannot be written raise an OctaneError; nothing is left
-    half-written.
+    Of the ``subjects``, those without a report are incomplete. The page links to
+    ``SUBJECT/SUBJECT_report.html`` beside it. A file that is not usable, a subject given twice, and
+    output that exists or cannot be written raise an OctaneError; nothing is left half-written.
     """
     found: dict[str, SubjectSummary] = {}
     for path in reports:
@@ -77,6 +84,9 @@ def write_cohort_report(
         if one.subject in found:
             raise OctaneError(f"{path} is of {one.subject}, as another is; give each one once.")
         found[one.subject] = one
+    for subject in subjects:
+        lost = SubjectSummary(subject=subject, state="incomplete", verdict=UNREPORTED)
+        found.setdefault(subject, lost)
     rows = _rows([found[subject] for subject in sorted(found)])
     html = rendered("cohort.html.j2", rows=rows)
     with writing(destination, overwrite=overwrite) as page:

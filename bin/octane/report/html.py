@@ -23,6 +23,7 @@ from octane.core.records import (
     ORDER,
     Context,
     N4Figures,
+    Outcome,
     PyramidFigures,
     Record,
     ResampleFigures,
@@ -310,11 +311,12 @@ def build(
     subject: str,
     run: Mapping[str, str] | None,
     files: Mapping[str, str],
+    lost: Outcome | None = None,
 ) -> Report:
     """Make the page from the records of all tasks with their previews.
 
     ``run`` has facts of a run of the workflow, such as its ``input`` and ``command``, ``files``
-    descriptions of the files beside the page.
+    descriptions of the files beside the page; ``lost`` is None where all results are there.
     """
     gallery = _Gallery()
     stack = next((figures for _, figures in _of(entries, "stack", StackFigures)), None)
@@ -327,16 +329,18 @@ def build(
     stitched = _of(entries, "stitch", StitchFigures)
     slices: list[Context] = []
     grey = thumbnail = None
-    if volume := _volume(entries):
+    # Of results that are not whole, no step's volume is the finished one.
+    if lost is None and (volume := _volume(entries)):
         cuts, spacing = volume
         grey = pictures.grey_scale(cuts.values())
         arrays = {f"volume_{axis}": cut for axis, cut in cuts.items()}
         slices = gallery.cuts("volume", spacing, {"volume": ("volume", grey)}, arrays)
         small = pictures.panel(cuts["z"], spacing[1:], grey, bar=False, longest=THUMBNAIL)
         thumbnail = pictures.uri(small)
-    quality = qualities({entry.name: own for entry, own in stitched}, stack, n4)
+    unfinished = lost.sections if lost else []
+    quality = qualities({entry.name: own for entry, own in stitched}, stack, n4, unfinished)
     notices = _notices(entries)
-    checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold)
+    checked = checks(quality, {e.name: own for e, own in stitched}, stack, n4, threshold, lost)
     for section in quality:
         section.flags = [check.name for check in checked if section.title in check.sections]
     warned = [check for check in checked if check.state == "warning"]
@@ -352,6 +356,8 @@ def build(
         checks=checked,
         warned=warned,
         verdict=sentence,
+        state=state_of(checked),
+        lost={name.rpartition("_")[2] for name in lost.missing} if lost else set(),
         stack=stack,
         slabs={slab.number: slab for slab in stack.sections} if stack else {},
         n4=_correction(*corrected, _bands(stack), gallery) if corrected else None,

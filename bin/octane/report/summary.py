@@ -15,11 +15,15 @@ FLOOR = (0.1, 0.005)
 """Least deviation from the median that counts as one, relative and absolute: sections that are
 alike to a tenth are no outliers of each other."""
 
+ABSENT = ("missing", "unfinished")
+"""States of sections that the volume lacks."""
+
 
 class SectionQuality(BaseModel):
     """Quality of one section.
 
-    ``state`` is ``stitched``, ``imaged`` where STITCH left no record of it, or ``missing``; seams
+    ``state`` is ``stitched``, ``imaged`` where STITCH left no record of it, ``missing``, or
+    ``unfinished`` where one of its tasks failed; seams
     are the mismatch where tiles overlap, over their mean; ``uncovered`` counts pixels that no tile
     covers; ``cv_before`` and ``cv_after`` are coefficients of variation in tissue before and after
     N4; ``flags`` has the names of the checks that mark it.
@@ -40,10 +44,10 @@ class SectionQuality(BaseModel):
 class Summary(BaseModel):
     """Quality and cost of one subject.
 
-    ``missing`` counts the sections that are blank; ``seam_median`` is the median over all sections;
-    ``flagged`` has the titles of those with a mark. Seconds are sums over all tasks and
-    ``peak_memory_bytes`` the memory of the largest; ``retried`` counts those that needed more than
-    one try.
+    ``missing`` counts the sections that are blank or unfinished; ``seam_median`` is the median over
+    all sections; ``flagged`` has the titles of those with a mark. Seconds are sums over all tasks
+    and ``peak_memory_bytes`` the memory of the largest; ``retried`` counts those that needed more
+    than one try.
     """
 
     sections: int = 0
@@ -84,9 +88,15 @@ def title_of(name: str, number: int | None) -> str:
 
 
 def qualities(
-    stitched: Mapping[str, StitchFigures], stack: StackFigures | None, n4: N4Figures | None
+    stitched: Mapping[str, StitchFigures],
+    stack: StackFigures | None,
+    n4: N4Figures | None,
+    unfinished: Sequence[str] = (),
 ) -> list[SectionQuality]:
-    """List the sections of a subject in order; ``stitched`` has the names of their records."""
+    """List the sections of a subject in order.
+
+    ``stitched`` has the names of their records, ``unfinished`` those of sections without one.
+    """
     found = [
         SectionQuality(
             number=s.section,
@@ -116,7 +126,9 @@ def qualities(
         if own is not None:
             section.cv_before, section.cv_after = own.cv_before, own.cv_after
     found.sort(key=lambda s: (s.number is None, s.number or 0))
-    return found
+    return found + [
+        SectionQuality(number=None, title=name, state="unfinished") for name in unfinished
+    ]
 
 
 def summary_of(
@@ -126,7 +138,7 @@ def summary_of(
     seams = [s.seam_median for s in sections if s.seam_median is not None]
     return Summary(
         sections=len(sections),
-        missing=sum(s.state == "missing" for s in sections),
+        missing=sum(s.state in ABSENT for s in sections),
         seam_median=float(np.median(seams)) if seams else None,
         flagged=[s.title for s in sections if s.flags],
         cv_before=n4.cv_before if n4 else None,

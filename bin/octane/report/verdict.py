@@ -7,8 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from octane.core.records import EXPOSED, SHADING, N4Figures, StackFigures, StitchFigures, fitting
-from octane.report.summary import SectionQuality, counted, outliers, title_of
+from octane.core.records import (
+    EXPOSED,
+    SHADING,
+    N4Figures,
+    Outcome,
+    StackFigures,
+    StitchFigures,
+    fitting,
+)
+from octane.report.summary import ABSENT, SectionQuality, counted, outliers, title_of
 
 SEAM = 0.15
 """Largest seam of an axis: a wrong overlap gives more, vignetting and speckle give less."""
@@ -46,7 +54,7 @@ class Check:
     name: str
     value: str
     limit: str
-    state: Literal["good", "warning", "not checked"]
+    state: Literal["good", "warning", "not checked", "incomplete"]
     sentence: str = ""
     sections: tuple[str, ...] = ()
 
@@ -57,13 +65,16 @@ def checks(
     stack: StackFigures | None,
     n4: N4Figures | None,
     threshold: float | None = None,
+    lost: Outcome | None = None,
 ) -> list[Check]:
     """List all checks of a subject in the order of the workflow.
 
-    ``stitched`` has the names of the records, ``threshold`` is N4's of convergence.
+    ``stitched`` has the names of the records, ``threshold`` is N4's of convergence, ``lost`` is
+    None where all results are there.
     """
     sections = {title_of(name, own.section): own for name, own in stitched.items()}
-    found = [_absent(quality, sections)]
+    found = [] if lost is None else [_incomplete(lost)]
+    found.append(_absent(quality, sections))
     if sections:
         found += [_seams(axis, sections) for axis in "yx"]
         found += [_overlap(axis, sections) for axis in "yx"]
@@ -103,12 +114,19 @@ def _named(titles: Sequence[str]) -> str:
     return ("Sections " if alike else "") + named + more
 
 
+def _incomplete(lost: Outcome) -> Check:
+    value = f"{counted(len(lost.missing), 'task')} not done" if lost.missing else "of changed input"
+    return Check("Results", value, "all", "incomplete", lost.sentence, tuple(lost.sections))
+
+
 def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Missing sections", "none"
     if not quality:
         return _unknown(name, limit, "The volume has no sections.")
-    gone = [section.title for section in quality if section.state == "missing"]
+    gone = [section.title for section in quality if section.state in ABSENT]
     text = f"{_named(gone)}: missing, blank slabs stand there, as --allow_missing_sections permits."
+    if any(section.state == "unfinished" for section in quality):
+        text = f"{_named(gone)}: not finished."
     first: dict[object, str] = {}
     seams = {title: (own.seam_median, own.seam_max) for title, own in sections.items()}
     same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
@@ -320,11 +338,15 @@ def _variation(n4: N4Figures) -> Check:
 def state_of(found: Sequence[Check]) -> State:
     """State of a subject; one of which nothing could be checked is for a person to look at."""
     states = {check.state for check in found}
+    if "incomplete" in states:
+        return "incomplete"
     return "good" if "good" in states and "warning" not in states else "look"
 
 
 def verdict(found: Sequence[Check], notes: int) -> str:
     """Say in one sentence what to look at; ``notes`` counts the remarks of tasks."""
+    if state_of(found) == "incomplete":
+        return f"Incomplete: {found[0].sentence}"
     warned = [check.name for check in found if check.state == "warning"]
     made = counted(sum(check.state != "not checked" for check in found), "check")
     noted = f" {counted(notes, 'note')} of the tasks." if notes else ""

@@ -15,7 +15,7 @@ from octane.config.params import ESTIMATE, ExecutionParameters
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.metrics import as_json
-from octane.core.records import Record
+from octane.core.records import Outcome, Record
 from octane.report.crate import CRATE, crate
 from octane.report.html import PREVIEWED, TaskRecord, build
 from octane.report.tables import described
@@ -79,12 +79,19 @@ def _trace(destination: Path) -> Path:
 
 
 def _files(
-    destination: Path, subject: str, entries: Sequence[TaskRecord], *, workflow: bool
+    destination: Path,
+    subject: str,
+    entries: Sequence[TaskRecord],
+    lost: Outcome | None,
+    *,
+    workflow: bool,
 ) -> dict[str, str]:
     """Describe the files beside the report, by their names; of a folder a name ends in a slash."""
     found, trace = {}, _trace(destination).name
     steps = {entry.record.step for entry in entries}
-    if workflow:
+    if lost is not None:
+        found["metrics/"] = "the record of every task that was done"
+    elif workflow:
         last = next((step for step in VOLUMES if step in steps), None)
         if last is not None:
             ending, text = VOLUMES[last]
@@ -115,19 +122,21 @@ def write_report(
     *,
     subject: str,
     run: Mapping[str, str] | None,
+    lost: Outcome | None = None,
     execution: ExecutionParameters,
 ) -> None:
     """Write the report of one subject, and the files that go with it.
 
     ``records`` and ``previews`` of one task begin alike. ``run`` has facts of the run as a whole,
-    such as its command line; None without a workflow. An OctaneError names what is not usable;
-    nothing is left half-written.
+    such as its command line; None without a workflow. ``lost`` says what the subject's results
+    lack; None where they are whole. An OctaneError names what is not usable; nothing is left
+    half-written.
     """
     if destination.suffix.lower() not in (".html", ".htm"):
         raise OctaneError(f"{destination} does not end in .html; name the report so.")
     entries = _load(records, previews)
-    files = _files(destination, subject, entries, workflow=run is not None)
-    report = build(entries, subject=subject, run=run, files=files)
+    files = _files(destination, subject, entries, lost, workflow=run is not None)
+    report = build(entries, subject=subject, run=run, files=files, lost=lost)
     timelines = {e.name: e.record.timeline for e in entries if e.record.timeline is not None}
     jsons: dict[Path, object] = {destination.with_suffix(".json"): report.twin}
     if run is not None:

@@ -34,6 +34,14 @@ def text_of(page):
     return " ".join(re.sub("<[^>]+>", " ", body).replace("&nbsp;", " ").split())
 
 
+def test_a_subject_without_a_report_is_incomplete(twin, tmp_path):
+    page = tmp_path / "cohort.html"
+    write_cohort_report([twin("a")], page, subjects=["a", "b"])
+    text = text_of(page)
+    assert "2 subjects" in text
+    assert "Incomplete: REPORT failed" in text
+
+
 def test_every_subject_is_a_row_with_a_link_to_its_report(twin, tmp_path, write_json):
     page, bare = tmp_path / "cohort.html", {"subject": "a", "state": "incomplete"}
     bare = write_json("a_report.json", bare | {"verdict": "Incomplete: STITCH failed."})

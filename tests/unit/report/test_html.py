@@ -17,6 +17,7 @@ from report_subject import Subject
 
 from octane.config.params import ExecutionParameters
 from octane.core.errors import OctaneError
+from octane.core.records import Outcome
 from octane.report import charts, pictures
 from octane.report.crate import CRATE
 from octane.report.verdict import Check
@@ -203,6 +204,42 @@ CHECKS = [
     Check("Overlap along x", "0.2", "0.25", "warning", "Give --overlap 0.25,0.2."),
     Check("Brightness", "", "", "not checked", "fewer than 3 sections"),
 ]
+
+
+def test_a_subject_that_lacks_results_is_incomplete_first_of_all(subject: Subject) -> None:
+    subject.resample(1)
+    subject.resample(2)
+    subject.stitch(1)
+    missing = ["section_02_stitch", "stack", "n4", "pyramid"]
+    sentence = "STITCH of section_02 failed: a chunk is damaged."
+    lost = Outcome(missing=missing, sentence=sentence)
+    destination = subject.report(run={"input": "/data/01"}, lost=lost)
+    twin = json.loads(destination.with_suffix(".json").read_text(encoding="utf-8"))
+    assert (twin["state"], twin["verdict"]) == ("incomplete", f"Incomplete: {sentence}")
+    assert [check["name"] for check in twin["checks"]][:2] == ["Results", "Missing sections"]
+    assert twin["checks"][0]["value"] == "4 tasks not done"
+    assert twin["checks"][1]["value"] == "1 of 2"
+    assert twin["summary"]["missing"] == 1
+    text = Page(destination).text
+    assert "Stitch – not finished, 1 done" in text
+    assert "N4 – not finished" in text
+    assert ".ome.zarr" not in text
+    assert "finished volume" not in text
+
+
+def test_a_subject_without_a_single_record_is_incomplete(subject: Subject) -> None:
+    lost = Outcome(missing=["n4"], sentence="N4 failed (exit 1).")
+    destination = subject.report(run={}, lost=lost)
+    assert "Incomplete: N4 failed (exit 1)." in Page(destination).text
+
+
+def test_a_volume_of_an_input_that_changed_is_not_shown(subject: Subject) -> None:
+    subject.resample(1, volume=True)
+    lost = Outcome(changed="a changed", sentence="a changed.")
+    text = Page(subject.report(run={}, lost=lost)).text
+    assert "Incomplete: a changed." in text
+    assert "finished volume" not in text
+    assert ".ome.zarr" not in text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""A subject with a failed task is incomplete, in its report and in the run's last words."""
+
+import json
+import os
+import shutil
+
+import pytest
+from runs import last_words
+
+IGNORE = "process.errorStrategy = 'ignore'\n"
+
+
+@pytest.fixture(scope="module")
+def cohort(phantom, tmp_path_factory):
+    """A folder with a samplesheet of three subjects, each with mosaics of its own."""
+    folder = tmp_path_factory.mktemp("cohort")
+    for name in ("a", "b", "c"):
+        shutil.copytree(phantom / "mosaics", folder / name)
+    rows = "".join(f"{name},{folder / name}\n" for name in ("a", "b", "c"))
+    (folder / "sheet.csv").write_text(f"subject,input\n{rows}", encoding="utf-8")
+    (folder / "ignore.config").write_text(IGNORE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def damage():
+    """Cut chunks short, and restore them at the end."""
+    kept = {}
+
+    def cut(*chunks):
+        for chunk in chunks:
+            kept[chunk] = (chunk.read_bytes(), chunk.stat())
+            chunk.write_bytes(kept[chunk][0][:-100])
+
+    yield cut
+    for chunk, (content, times) in kept.items():
+        chunk.write_bytes(content)
+        os.utime(chunk, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def chunk(folder, section):
+    return folder / f"section_{section:02d}.ome.zarr" / "0" / "c" / "0" / "0" / "0"
+
+
+def twin(outdir, subject):
+    path = outdir / subject / f"{subject}_report.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+WAYS = {"--keep_going": ("--keep_going",), "ignore": ("-c", "ignore.config")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
+    nextflow, succeeding, cohort, quick, damage, way
+):
+    folder, outdir = cohort, cohort / f"out {way.strip('-')}"
+    given = (folder, *quick, "--samplesheet", folder / "sheet.csv", "-resume")
+    first = succeeding(*given, outdir=outdir)
+    assert "\nb: Good" in first.output or "\nb: Look" in first.output
+    earlier = (outdir / "b" / "b.ome.zarr").readlink()
+
+    # Of b one of two sections fails, of c both.
+    damage(chunk(folder / "b", 2), chunk(folder / "c", 1), chunk(folder / "c", 2))
+    run = nextflow(*given, *WAYS[way], outdir=outdir)
+    assert run.code == 1
+    report = twin(outdir, "b")
+    assert report["state"] == "incomplete"
+    assert report["verdict"].startswith("Incomplete: RESAMPLE of section_02 failed: ")
+    assert "chunk 0/c/0/0/0 cannot be decoded" in report["verdict"]
+    assert "Not begun: STITCH of section_02, STACK, N4 and PYRAMID." in report["verdict"]
+    page = (outdir / "b" / "b_report.html").read_text(encoding="utf-8")
+    assert '<p class="verdict incomplete">Incomplete: ' in page
+    lost = twin(outdir, "c")
+    assert lost["state"] == "incomplete"
+    assert lost["verdict"].startswith("Incomplete: RESAMPLE of section_01 failed: ")
+    assert twin(outdir, "a")["state"] != "incomplete"
+
+    # Nothing of the first run stands there as this one's, and nothing of it is lost.
+    assert sorted(path.name for path in (outdir / "b").glob("*.ome.zarr")) == []
+    (aside,) = (outdir / "b").glob("earlier_*")
+    assert (aside / "b.ome.zarr").readlink() == earlier
+    assert (aside / "metrics" / "n4_metrics.json").exists()
+    names = {path.name for path in (outdir / "b" / "metrics").iterdir()}
+    assert names == {"section_01_resample_metrics.json", "section_01_stitch_metrics.json"}
+    assert (outdir / "a" / "a.ome.zarr" / "zarr.json").exists()
+    assert not list((outdir / "a").glob("earlier_*"))
+
+    cohort_page = (outdir / "cohort_report.html").read_text(encoding="utf-8")
+    assert "incomplete" in cohort_page
+    words = run.output
+    assert "\nb: Incomplete: RESAMPLE of section_02 failed: " in words
+    assert "\nc: Incomplete: RESAMPLE of section_01 failed: " in words
+    assert "\na: Incomplete" not in words
+    assert "\n3 subjects: 2 incomplete, 1 " in words
+    assert "run again with -resume" in words
+
+
+def test_a_stopped_run_says_the_state_of_every_subject(nextflow, cohort, quick, damage):
+    damage(chunk(cohort / "b", 2))
+    outdir = cohort / "stopped"
+    run = nextflow(cohort, *quick, "--samplesheet", cohort / "sheet.csv", "-resume", outdir=outdir)
+    assert run.code == 1
+    assert "chunk 0/c/0/0/0 cannot be decoded" in last_words(run.output)
+    assert "\nb: failed: RESAMPLE of section_02" in run.output
+    for other in ("a", "c"):
+        states = ("not begun", "unfinished", "Good", "Look")
+        assert any(f"\n{other}: {state}" in run.output for state in states), run.output
+    assert "run again with -resume" in run.output
+
+
+def test_a_section_that_was_added_is_the_only_one_that_runs(succeeding, phantom, quick, tmp_path):
+    source = shutil.copytree(phantom / "mosaics", tmp_path / "mosaics")
+    kept = shutil.move(source / "section_02.ome.zarr", tmp_path / "kept")
+    given = (tmp_path, *quick, "--skip_report", "--input", source)
+    succeeding(*given)
+    shutil.move(kept, source / "section_02.ome.zarr")
+    again = succeeding(*given, "-resume")
+    ran = [task for task in again.tasks("COMPLETED") if task.startswith(("RESAMPLE", "STITCH"))]
+    assert ran == ["RESAMPLE (mosaics:section_02)", "STITCH (mosaics:section_02)"]
