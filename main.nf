@@ -31,7 +31,8 @@ workflow OCTANE {
         section: meta.kind != 'volume'
         volume: true
     }
-    STITCH(withOwn(resampled.mosaic, plans, 'stitch'), code.stitch)
+    mosaics = withOwn(resampled.mosaic, plans, 'stitch').map { meta, mosaic, flags, tables, flatField -> [meta, mosaic, flags, tables[meta.section], flatField] }
+    STITCH(mosaics, code.stitch)
     sections = STITCH.out.section
         .mix(resampled.section)
         .map { meta, section -> [meta.id, meta.seen, section] }

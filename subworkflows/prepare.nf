@@ -196,6 +196,14 @@ def imagesOf(subject, plan) {
     }
 }
 
+// A file of a section's tile positions, of the same name and time for the same content: Nextflow looks at these.
+def tableOf(text) {
+    def table = workflow.workDir.resolve("positions/${text.md5()}.csv")
+    table.parent.mkdirs()
+    if (!table.exists()) { table.text = text }
+    return table
+}
+
 // The subject's own part of each step's tasks, [more meta, flags, file...], the number of its sections, and the tasks
 // whose records its report expects: section_01_resample, stack.
 def stepsOf(subject, plan) {
@@ -205,7 +213,7 @@ def stepsOf(subject, plan) {
     def used = { steps -> steps.findAll { _step, isUsed -> isUsed }.keySet() }
     def tasks = used.call(each).collectMany { step -> plan.items.collect { item -> "${item.id}_${step}".toString() } } + used.call(once)
     return ['resample', 'stack', 'pyramid'].collectEntries { step -> [step, [[:], flags[step]]] } + [
-        stitch: [[:], flags.stitch, subject.positions, subject.flat_field],
+        stitch: [[:], flags.stitch, plan.items.collectEntries { item -> [item.id, item.positions ? tableOf(item.positions) : subject.positions] }, subject.flat_field],
         n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask, subject.truth],
         report: [[input: subject.input.toString()], flags.report],
         sections: plan.items.size(),

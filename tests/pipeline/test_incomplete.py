@@ -107,14 +107,3 @@ def test_a_stopped_run_says_the_state_of_every_subject(nextflow, cohort, quick, 
         states = ("not begun", "unfinished", "Good", "Look")
         assert any(f"\n{other}: {state}" in run.output for state in states), run.output
     assert "run again with -resume" in run.output
-
-
-def test_a_section_that_was_added_is_the_only_one_that_runs(succeeding, phantom, quick, tmp_path):
-    source = shutil.copytree(phantom / "mosaics", tmp_path / "mosaics")
-    kept = shutil.move(source / "section_02.ome.zarr", tmp_path / "kept")
-    given = (tmp_path, *quick, "--skip_report", "--input", source)
-    succeeding(*given)
-    shutil.move(kept, source / "section_02.ome.zarr")
-    again = succeeding(*given, "-resume")
-    ran = [task for task in again.tasks("COMPLETED") if task.startswith(("RESAMPLE", "STITCH"))]
-    assert ran == ["RESAMPLE (mosaics:section_02)", "STITCH (mosaics:section_02)"]

@@ -71,3 +71,26 @@ def test_an_edited_chunk_deep_inside_one_mosaic(again, folder):
         run = again()
     assert run.tasks("CACHED") == ["STITCH (mosaics:section_02)"]
     assert run.processes("COMPLETED") == ALL
+
+
+def test_a_section_that_was_added_runs_alone(succeeding, phantom, tmp_path):
+    folder = shutil.copytree(phantom, tmp_path / "subject")
+    table, store = folder / "positions.csv", folder / "mosaics" / "section_02.ome.zarr"
+    header, *rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = shutil.move(store, tmp_path / "kept")
+    first = [row for row in rows if row.startswith("1,")]
+    table.write_text("".join([header, *first]), encoding="utf-8")
+    given = (
+        *(folder, "-profile", "test", "--phantom", "false", "--input", "mosaics"),
+        *("--positions", "positions.csv", "--skip_n4", "--skip_pyramid", "--skip_report"),
+    )
+    succeeding(*given)
+    shutil.move(kept, store)
+    table.write_text("".join([header, *rows]), encoding="utf-8")
+    again = succeeding(*given, "-resume")
+    assert again.tasks("COMPLETED") == [
+        "PREFLIGHT (mosaics)",
+        "RESAMPLE (mosaics:section_02)",
+        "STACK (mosaics)",
+        "STITCH (mosaics:section_02)",
+    ]

@@ -33,8 +33,8 @@ from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
 from octane.store.image import Image
 from octane.store.itk_files import FORMATS, MILLIMETER, FileVolume
-from octane.store.mosaic_grid import MosaicGrid
-from octane.store.sections import numbered, require_alike, section_number, sections_of
+from octane.store.mosaic_grid import MosaicGrid, split_positions
+from octane.store.sections import number_of, numbered, require_alike, section_number, sections_of
 from octane.store.volumes import (
     ArrayVolume,
     Volume,
@@ -58,8 +58,9 @@ USUAL = 0.75
 class SubjectPlan:
     """Work of the workflow for a subject; ``kind`` tells where its data enters.
 
-    Each item is a mosaic, a section or one volume: its ``id``, and ``file``, the name in the staged
-    input. ``steps`` bound what each step will write; ``notes`` are warnings.
+    Each item is a mosaic, a section or one volume: its ``id``, ``file``, the name in the staged
+    input, and its part of the table of ``positions``. ``steps`` bound what each step will write;
+    ``notes`` are warnings.
     """
 
     subject: str
@@ -247,6 +248,12 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     with collecting(problems):
         predicted = predict(volumes, kind, settings, beside.get("positions"))
     _raise(problems, paths)
+    if kind == "mosaic" and "positions" in beside:
+        # So that a task depends on the rows of its own section alone.
+        tables = split_positions(beside["positions"])
+        for item, volume in zip(items, volumes, strict=True):
+            number = number_of(volume)
+            item["positions"] = tables[1 if number is None else number]
     notes = _notes(volumes, kind, settings, predicted)
     return SubjectPlan(subject, kind, items, settings, predicted.steps, notes)
 

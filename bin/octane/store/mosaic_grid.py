@@ -127,6 +127,15 @@ def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     return table.rows
 
 
+def split_positions(path: Path) -> dict[float, str]:
+    """Split a table of tile positions into one for each section, by the sections' numbers."""
+    header, tables = ",".join(COLUMNS), dict[float, list[str]]()
+    for _, row in position_rows(path):
+        own = tables.setdefault(float(row["section"]), [header])
+        own.append(",".join(row[column] for column in COLUMNS))
+    return {number: "\n".join([*lines, ""]) for number, lines in tables.items()}
+
+
 def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[Tile, Position]:
     """Tile positions of one section from a CSV table; an error names the line."""
     found: dict[Tile, Position] = {}
