@@ -3,14 +3,13 @@
 Colours are variables of the page's style sheet, so that one SVG serves light and dark screens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.records import SectionFigures
 from octane.report.pictures import rounded
 
 LIGHT = {
@@ -183,21 +182,23 @@ def seam_chart(
     )
 
 
-def displacement_chart(sections: Sequence[SectionFigures], limits: tuple[float, float]) -> Chart:
-    """Draw the displacements of sections; those above ``limits`` (µm, degrees) have a number."""
-    n = np.array([s.number for s in sections])
-    values = np.array([(*(s.shift or ()), 10 * (s.rotation or 0.0)) for s in sections])
-    far = np.stack([np.hypot(*values.T[:2]) > limits[0], np.abs(values[:, 2]) > 10 * limits[1]])
-    odd = far.any(axis=0)
-    low, high = _span(values, np.zeros(1))
-    axes = Axes(
-        WIDE, _span(n), (1.05 * low, 1.05 * high), ("section", "µm, tenths of a degree"), step=1
-    )
-    looks = (("y", "accent"), ("x", "before"), ("rotation", "muted"))
+def displacement_chart(
+    numbers: Sequence[int], named: Mapping[str, npt.ArrayLike], limit: float, unit: str
+) -> Chart:
+    """Draw displacements of sections, in a ``unit``; those beyond ``limit`` have a number.
+
+    ``named`` has the parts of a displacement by their names. The axis reaches beyond the limit, so
+    that a small displacement looks small.
+    """
+    n, values = np.array(numbers), np.array([*named.values()], float)
+    odd = np.linalg.norm(values, axis=0) > limit
+    reach = 1.2 * max(limit, float(np.abs(values).max()))
+    axes = Axes(WIDE, _span(n), (-reach, reach), ("section", unit), step=1)
+    ends = axes.line([*axes.x, np.nan], [[v, v, np.nan] for v in (limit, -limit)])
     marks = [
         Mark(axes.points(n, own), colour, 7, name, sample=DOT)
-        for own, (name, colour) in zip(values.T, looks, strict=True)
+        for own, name, colour in zip(values, named, ("accent", "before"), strict=False)
     ]
-    most = values[np.arange(len(n)), np.abs(values).argmax(axis=1)]
+    most = np.take_along_axis(values, np.abs(values).argmax(axis=0)[None], axis=0)[0]
     words = zip(axes.across(n[odd]), axes.down(most[odd]), n[odd].tolist(), strict=True)
-    return Chart(axes, marks, [*words])
+    return Chart(axes, [*marks, Mark(ends, "muted", 1.6, "limit", "4 4")], [*words])

@@ -273,14 +273,21 @@ def _aligned(
         for name, cut in cuts.items():
             drawn.append((name, pictures.panel(cut, (spacing[0], spacing[2]), grey)))
             gallery.files[f"alignment_{name}.png"] = pictures.png(drawn[-1][1])
-    known = [section for section in stack.sections if section.shift]
-    alt = "Shifts and rotations of the sections; outliers are named."
-    chart = charts.displacement_chart(known, (DISPLACED * stack.voxel_size[1], TURNED))
-    return {
-        "drawn": drawn,
-        "sections": stack.sections,
-        "chart": gallery.chart("displacements", "Displacements", alt, chart),
-    }
+    known = [(s.number, *s.shift, s.rotation or 0.0) for s in stack.sections if s.shift]
+    numbers, y, x, turns = zip(*known, strict=True)
+    shown = [
+        gallery.chart(
+            title.lower(),
+            title,
+            f"{title} of the sections, up to a limit of {limit:g} {unit}; those beyond are numbered.",
+            charts.displacement_chart(numbers, named, limit, unit),
+        )
+        for title, named, limit, unit in (
+            ("Shifts", {"y": y, "x": x}, DISPLACED * stack.voxel_size[1], "µm"),
+            ("Rotations", {"rotation": turns}, TURNED, "degrees"),
+        )
+    ]
+    return {"drawn": drawn, "sections": stack.sections, "charts": shown}
 
 
 def _notices(entries: Sequence[TaskRecord]) -> list[tuple[str, str]]:

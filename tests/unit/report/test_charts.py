@@ -20,6 +20,9 @@ CHARTS = {
     "histogram, empty": charts.histogram_chart(EDGES, np.zeros(10), np.zeros(10)),
     "seams": charts.seam_chart([1, 2, 3], [0.1, 0.1, 0.5], [0.2, 0.2, 0.6], 0.2),
     "seams, none": charts.seam_chart([1, 2], [0.0, 0.0], [0.0, 0.0], 0.0),
+    "shifts": charts.displacement_chart([1, 2, 4], {"y": [0.2, -8, 3], "x": [0, 8, 4]}, 10, "µm"),
+    "shifts, small": charts.displacement_chart([1, 2], {"y": [0.2, -0.2]}, 10, "µm"),
+    "rotations": charts.displacement_chart([6, 7], {"rotation": [1, -3]}, 1, "degrees"),
 }
 
 
@@ -71,3 +74,20 @@ def test_outlying_seams_are_named() -> None:
     assert "outlier" not in labels(CHARTS["seams, none"])
     # At the right end there is room for four bold digits of 8 pixels, 8 pixels from the dot.
     assert chart.words[0][0] + 8 + 4 * 8 <= chart.axes.size[0]
+
+
+def test_the_axis_of_displacements_reaches_to_their_limit_so_that_small_ones_look_small() -> None:
+    small, far = CHARTS["shifts, small"], CHARTS["rotations"]
+    (zero,) = (place for place, label in small.axes.ticks[1] if label == "0")
+    dots, limit = (places(mark.path)[:, 1] for mark in small.marks)
+    # A fiftieth of the limit is a fiftieth of the way to it.
+    assert abs(dots - zero) * 50 == pytest.approx(abs(limit[[0, 2]] - zero), abs=3)
+    assert (small.words, [text for *_, text in far.words]) == ([], [7])
+    assert labels(far) == ["rotation", "limit"]
+    assert far.axes.y[0] < -3 < 3 < far.axes.y[1]
+    assert (small.axes.names[1], far.axes.names[1]) == ("µm", "degrees")
+
+
+def test_a_section_is_named_where_its_whole_shift_is_beyond_the_limit() -> None:
+    # Neither along y nor along x alone.
+    assert [text for *_, text in CHARTS["shifts"].words] == [2]
