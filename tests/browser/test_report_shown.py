@@ -72,6 +72,14 @@ addEventListener('load', () => {
       e => e.getBoundingClientRect().right > edge + 1 && !scrolls(e.parentElement)
     ).map(e => `${e.tagName} ${e.className}`),
     cut: all('.scroll', e => e).filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText),
+    charts: all('.wide', e => {
+      const [box, svg] = [e.querySelector('.scroll'), e.querySelector('svg')].map(getComputedStyle);
+      return {
+        scrolls: e.querySelector('.scroll').scrollWidth > e.querySelector('.scroll').clientWidth,
+        says: e.innerText.includes('sideways'),
+        fades: box.backgroundAttachment.includes('local') && svg.backgroundColor.endsWith(' 0)'),
+      };
+    }),
     asked: performance.getEntriesByType('resource').map(e => e.name)
       .filter(address => !address.startsWith('data:')),
     ...faint(),
@@ -174,3 +182,11 @@ def test_the_page_fits_a_phone_and_paper(found, name):
     assert (phone["wide"], phone["out"]) == (0, [])
     # Nobody scrolls on paper.
     assert (paper["wide"], paper["out"], paper["cut"]) == (0, [], [])
+
+
+@pytest.mark.parametrize("name", ["few", "many"])
+def test_a_chart_that_scrolls_shows_that_it_does(found, name):
+    phone, paper, desk = (found[1][f"{name} {width}"]["charts"] for width in (PHONE, PAPER, DESK))
+    assert len(phone) >= 2
+    assert phone == [{"scrolls": True, "says": True, "fades": True}] * len(phone)
+    assert [(c["scrolls"], c["says"]) for c in paper + desk] == [(False, False)] * 2 * len(phone)
