@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them."""
+"""Amounts as people write them."""
 
 import math
 import re
@@ -26,3 +26,8 @@ def format_bytes(size: float) -> str:
     """Bytes with a unit, three digits."""
     unit = min(4, max(1, math.floor(math.log10(max(size, 1)) / 3 + 1e-9)))
     return f"{size / 1000**unit:.3g} {' kMGT'[unit]}B"
+
+
+def counted(number: int, noun: str) -> str:
+    """Say how many there are: 1 section, 2 sections."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

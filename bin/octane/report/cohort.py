@@ -10,14 +10,21 @@ from pydantic import BaseModel, ValidationError
 from octane.core.errors import OctaneError
 from octane.core.files import writing
 from octane.core.records import Context
+from octane.core.units import counted
 from octane.report.html import rendered
 from octane.report.summary import Summary, outliers
-from octane.report.verdict import State
+from octane.report.verdict import State, listed
 
 logger = logging.getLogger(__name__)
 
 COMPARED = {"seam_median": "seams", "cv_after": "variation after N4", "seconds": "computing time"}
 """Figures in which a subject may be an outlier among the others, in words."""
+SAID: dict[State, tuple[str, str]] = {
+    "incomplete": ("is incomplete", "are incomplete"),
+    "look": ("needs a look", "need a look"),
+    "good": ("is good", "are good"),
+}
+"""States, the worst first, in words for one subject and for several."""
 
 UNREPORTED = "Incomplete: REPORT failed, so that nothing was checked."
 """Verdict on a subject without a report."""
@@ -37,11 +44,26 @@ class SubjectSummary(BaseModel):
     thumbnail: str | None = None
 
 
+def _headline(subjects: Sequence[SubjectSummary]) -> str:
+    """Name those that are not good, in one line."""
+    of, said = counted(len(subjects), "subject"), []
+    for state, words in SAID.items():
+        names = [one.subject for one in subjects if one.state == state]
+        if names and (state != "good" or not said):
+            named = "" if state == "good" else f": {listed(names)}"
+            said.append(f"{len(names)} of {of} {words[len(names) > 1]}{named}.")
+    return " ".join(said)
+
+
 def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
-    """Make a row per subject, with a link to its report and marks on outlying figures."""
+    """Make a row per subject, with a link to its report and marks on outlying figures.
+
+    Incomplete subjects are not compared: they took less time.
+    """
     marks: list[dict[str, str]] = [{} for _ in subjects]
+    known = [None if one.state == "incomplete" else one.summary for one in subjects]
     for figure, words in COMPARED.items():
-        far = outliers([getattr(one.summary, figure) for one in subjects])[1]
+        far = outliers([getattr(own, figure, None) for own in known])[1]
         for own in (own for own, out in zip(marks, far, strict=True) if out):
             own[figure] = f"{words} above median + 3 MAD of all subjects"
     return [
@@ -49,7 +71,9 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
             "subject": one,
             "figures": one.summary,
             "marks": own,
-            "link": quote(f"{one.subject}/{one.subject}_report.html"),
+            # A twin with a summary goes with a report.
+            "link": quote(f"{one.subject}/{one.subject}_report.html")
+            * ("summary" in one.model_fields_set),
         }
         for one, own in zip(subjects, marks, strict=True)
     ]
@@ -87,8 +111,9 @@ def write_cohort_report(
     for subject in subjects:
         lost = SubjectSummary(subject=subject, state="incomplete", verdict=UNREPORTED)
         found.setdefault(subject, lost)
-    rows = _rows([found[subject] for subject in sorted(found)])
-    html = rendered("cohort.html.j2", rows=rows)
+    order = list(SAID)
+    ordered = sorted(found.values(), key=lambda one: (order.index(one.state), one.subject))
+    html = rendered("cohort.html.j2", headline=_headline(ordered), rows=_rows(ordered))
     with writing(destination, overwrite=overwrite) as page:
         page.write_text(html, encoding="utf-8")
-    logger.info("Page of %d subjects: %s", len(found), destination)
+    logger.info("Page of %s: %s", counted(len(found), "subject"), destination)

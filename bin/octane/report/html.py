@@ -30,6 +30,7 @@ from octane.core.records import (
     StackFigures,
     StitchFigures,
 )
+from octane.core.units import counted
 from octane.report import charts, pictures
 from octane.report.charts import Band
 from octane.report.summary import outliers, qualities, summary_of, title_of
@@ -46,7 +47,7 @@ PREVIEWED = {
 """Arrays that the report needs, by the step that makes them."""
 JUDGED = ("stitch", "stack")
 """Steps whose warnings are all about what a check finds, except for remarks."""
-THUMBNAIL = 160
+THUMBNAIL = 320
 """Longest edge of the volume's picture for the page of a cohort, pixels."""
 ROOMY = 12
 """Number of sections up to which their pictures are large; above, the file must stay small."""
@@ -83,7 +84,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"command": shlex.join, "uri": pictures.uri}
+    environment.filters |= {"command": shlex.join, "counted": counted, "uri": pictures.uri}
     return environment
 
 
@@ -279,7 +280,7 @@ def _aligned(
         gallery.chart(
             title.lower(),
             title,
-            f"{title} of the sections, up to a limit of {limit:g} {unit}; those beyond are numbered.",
+            f"{title} of the sections; those beyond {limit:g} {unit} are numbered.",
             charts.displacement_chart(numbers, named, limit, unit),
         )
         for title, named, limit, unit in (

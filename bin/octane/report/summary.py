@@ -77,11 +77,6 @@ def outliers(values: Sequence[float | None]) -> tuple[float, list[bool]]:
     return limit, [v is not None and v > limit for v in values]
 
 
-def counted(number: int, noun: str) -> str:
-    """Say how many there are: 1 section, 2 sections."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
 def title_of(name: str, number: int | None) -> str:
     """Title of a section; ``name`` is that of its record, for a section without a number."""
     return name if number is None else f"Section {number}"

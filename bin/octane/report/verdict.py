@@ -16,7 +16,8 @@ from octane.core.records import (
     StitchFigures,
     fitting,
 )
-from octane.report.summary import ABSENT, SectionQuality, counted, outliers, title_of
+from octane.core.units import counted
+from octane.report.summary import ABSENT, SectionQuality, outliers, title_of
 
 SEAM = 0.15
 """Largest seam of an axis: a wrong overlap gives more, vignetting and speckle give less."""
@@ -33,7 +34,7 @@ SINGLE = "No tiles overlap along this axis."
 COMPARED = 5
 """Fewest sections whose variation is compared: of fewer, each may show another anatomy."""
 MOST_NAMED = 6
-"""Sections or tiles that a sentence names."""
+"""Subjects, sections or tiles that a sentence names."""
 UNLIKE = 0.5
 """Seam beyond which tiles that correlate nowhere do not show the same: wrong overlaps give less."""
 NARROW = 0.05
@@ -105,13 +106,17 @@ def _unknown(name: str, limit: str, reason: str) -> Check:
     return Check(name, "–", limit, "not checked", reason)
 
 
+def listed(names: Sequence[str]) -> str:
+    """Some names in words: A, B and 4 more."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
 def _named(titles: Sequence[str]) -> str:
     """Some titles in words: Sections 2, 3 and 4 more."""
     numbers = [title.removeprefix("Section ") for title in titles]
     alike = len(titles) > 1 and all(number.isdigit() for number in numbers)
-    named = ", ".join((numbers if alike else titles)[:MOST_NAMED])
-    more = f" and {len(titles) - MOST_NAMED} more" if len(titles) > MOST_NAMED else ""
-    return ("Sections " if alike else "") + named + more
+    return f"Sections {listed(numbers)}" if alike else listed(titles)
 
 
 def _incomplete(lost: Outcome) -> Check:

@@ -47,16 +47,16 @@ def test_every_subject_is_a_row_with_a_link_to_its_report(twin, tmp_path, write_
     bare = write_json("a_report.json", bare | {"verdict": "Incomplete: STITCH failed."})
     write_cohort_report([twin("sub 02"), twin("sub-01", missing=1), bare], page)
     html, text = page.read_text(encoding="utf-8"), text_of(page)
+    # A subject without a report is named without a link.
     assert re.findall('<th scope="row"><a href="([^"]*)"', html) == [
-        "a/a_report.html",
         "sub%2002/sub%2002_report.html",
         "sub-01/sub-01_report.html",
     ]
-    assert text.startswith("3 subjects")
+    assert text.startswith("1 of 3 subjects is incomplete: a. ")
     # Figures that are not there are dashes.
     assert "None" not in text
+    assert "✗ Incomplete: STITCH failed. – – – → – – – –" in text
     assert "3 of 4 ▲ 1 missing" in text
-    assert "✓ No report gave a warning." in text
 
 
 def test_a_subject_unlike_the_others_is_marked_and_its_warning_shown(twin, tmp_path):
@@ -66,10 +66,51 @@ def test_a_subject_unlike_the_others_is_marked_and_its_warning_shown(twin, tmp_p
     text = text_of(tmp_path / "cohort.html")
     assert text.count("▲ outlier") == 1
     assert "30.0 % → 30.0 % ▲ outlier" in text
+    assert "1 subject with an outlying figure" in text
     assert "sub-9 variation after N4 above median" in text
     # Its warning is shown, and not run.
     assert "&lt;b&gt;odd&lt;/b&gt;" in text
-    assert "No report gave a warning" not in text
+
+
+STATES = {"A": "good", "B": "look", "C": "good", "D": "incomplete", "E": "look"}
+
+
+@pytest.mark.parametrize(
+    ("states", "line"),
+    [
+        (STATES, "1 of 5 subjects is incomplete: D. 2 of 5 subjects need a look: B, E. "),
+        ({"A": "look", "B": "good"}, "1 of 2 subjects needs a look: A. "),
+        ({"A": "look"}, "1 of 1 subject needs a look: A. "),
+        (dict.fromkeys("AB", "incomplete"), "2 of 2 subjects are incomplete: A, B. "),
+        (
+            dict.fromkeys("ABCDEFGH", "look"),
+            "8 of 8 subjects need a look: A, B, C, D, E, F and 2 more. ",
+        ),
+        (dict.fromkeys("AB", "good"), "2 of 2 subjects are good. "),
+        ({"A": "good"}, "1 of 1 subject is good. "),
+    ],
+)
+def test_the_first_line_says_who_needs_a_look(twin, tmp_path, states, line):
+    write_cohort_report([twin(s, state=state) for s, state in states.items()], tmp_path / "c.html")
+    assert text_of(tmp_path / "c.html").startswith(line)
+
+
+def test_the_bad_come_first_each_with_its_verdict(twin, tmp_path):
+    page = tmp_path / "cohort.html"
+    twins = [twin(s, state=state, verdict=f"{s} is so.") for s, state in STATES.items()]
+    write_cohort_report(twins, page)
+    html, text = page.read_text(encoding="utf-8"), text_of(page)
+    order = re.findall(r"(.) (\w) is so\.", text)
+    assert order == [("✗", "D"), ("▲", "B"), ("▲", "E"), ("✓", "A"), ("✓", "C")]
+    # The whole page is as bad as its worst subject.
+    assert re.findall(r'class="verdict (\w+)"', html) == ["incomplete"]
+
+
+def test_an_incomplete_subject_is_not_compared(twin, tmp_path):
+    few = [twin(f"few{k}", state="incomplete", seconds=1.0) for k in range(5)]
+    write_cohort_report([*few, twin("A"), twin("B")], tmp_path / "cohort.html")
+    # Against those that ended early, it would have taken long.
+    assert "▲ outlier" not in text_of(tmp_path / "cohort.html")
 
 
 @pytest.mark.parametrize("content", ["{", '{"subject": "a"}', None])
