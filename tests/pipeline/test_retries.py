@@ -124,9 +124,8 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
         *(tmp_path, "-c", "fault.config", "--input", mosaics, "--allow_missing_sections", "1"),
         *("--skip_resample", "--skip_n4", "--skip_pyramid"),
     )
-    gap = (
-        "mosaics: Section 2: missing, blank slabs stand there, as --allow_missing_sections permits."
-    )
+    gap = "mosaics: Section 2: missing, a blank slab stands there, "
+    gap += "as --allow_missing_sections permits."
     end = run.output.partition("Results:\n")[2]
     assert gap in end
     # The missing section, and the shading of the phantom's tiles.

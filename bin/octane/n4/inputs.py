@@ -9,6 +9,7 @@ from octane.config.params import N4Parameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
+from octane.core.units import counted
 from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
@@ -113,7 +114,8 @@ def fit_mask(
             "--shrink-factor."
         )
     if not finite.all():
-        metrics.warn(f"{int((~finite).sum())} voxels of NaN or Inf were left out of the fit.")
+        left = counted(int((~finite).sum()), "voxel")
+        metrics.warn(f"Left out of the fit: {left} of NaN or Inf.")
     mask &= finite
     below = np.count_nonzero(mask & (shrunk < 0)) / max(1, np.count_nonzero(mask))
     if below > NEGATIVE:

@@ -129,7 +129,8 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     if not quality:
         return _unknown(name, limit, "The volume has no sections.")
     gone = [section.title for section in quality if section.state in ABSENT]
-    text = f"{_named(gone)}: missing, blank slabs stand there, as --allow_missing_sections permits."
+    blank = "a blank slab stands" if len(gone) == 1 else "blank slabs stand"
+    text = f"{_named(gone)}: missing, {blank} there, as --allow_missing_sections permits."
     if any(section.state == "unfinished" for section in quality):
         text = f"{_named(gone)}: not finished."
     first: dict[object, str] = {}
@@ -137,7 +138,8 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
     if same:
         pairs = _named([f"{other} and {title}" for title, other in same.items()])
-        text = f"{pairs}: one image; copy the right ones." + (f" {text}" if gone else "")
+        right = "right one" if len(same) == 1 else "right ones"
+        text = f"{pairs}: one image; copy the {right}." + (f" {text}" if gone else "")
     odd = [*gone, *same]
     return _judged(name, limit, f"{len(odd)} of {len(quality)}", odd, text)
 
@@ -208,7 +210,8 @@ def _exposed(sections: Mapping[str, StitchFigures]) -> Check:
     if not any(own.seam_median is not None for own in sections.values()):
         return _unknown(name, limit, "No tiles overlap.")
     odd = [(title, tile.sentence) for title, own in sections.items() for tile in own.uneven]
-    text = f"{_named([*map(', '.join, odd)])}; image it again, or correct its grey levels."
+    it, its = ("it", "its") if len(odd) == 1 else ("them", "their")
+    text = f"{_named([*map(', '.join, odd)])}; image {it} again, or correct {its} grey levels."
     return _judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], text)
 
 
@@ -271,7 +274,8 @@ def _bright(stack: StackFigures) -> Check:
         if own.step and not low <= own.step <= high and odd.keys().isdisjoint((near, title)):
             odd[title] = f"{title} and those after it have {own.step:.2g} of the brightness before"
             seen.append(own.step)
-    text = f"{_named([*odd.values()])}; check how it was imaged, or try "
+    were = "it was" if len(odd) == 1 else "they were"
+    text = f"{_named([*odd.values()])}; check how {were} imaged, or try "
     text += "--n4_histogram_matching section."
     return _judged(name, limit, f"{min(seen):.2f} to {max(seen):.2f}", odd, text)
 
@@ -283,7 +287,8 @@ def _turned(stack: StackFigures) -> Check:
     if not known:
         return _unknown(name, limit, "No neighbouring sections have structure in common.")
     odd = {title: f"{title} fits flipped in {axes}" for title, axes in known.items() if axes}
-    text = f"{_named([*odd.values()])}; turn its mosaic over, and run again."
+    mosaics = "its mosaic" if len(odd) == 1 else "their mosaics"
+    text = f"{_named([*odd.values()])}; turn {mosaics} over, and run again."
     return _judged(name, limit, f"{len(odd)} of {len(known)} flipped", odd, text)
 
 
@@ -320,7 +325,8 @@ def _converged(n4: N4Figures, threshold: float | None) -> Check:
         return _unknown(name, "–", "No iterations were made.")
     limit = STILL * threshold
     still = [title for title, change in last.items() if change > limit * (1 + 1e-9)]
-    text = f"The field of {_named(still)} still changed when N4 stopped; raise --n4_iterations."
+    fields = "field" if len(still) == 1 else "fields"
+    text = f"The {fields} of {_named(still)} still changed when N4 stopped; raise --n4_iterations."
     return _judged(name, f"{limit:g}", f"{max(last.values()):.2g}", bool(still), text)
 
 

@@ -383,6 +383,15 @@ def test_performance_is_one_row_for_each_step(subject: Subject) -> None:
     assert "numpy was not the same for all tasks: 0, " in text
 
 
+def test_one_of_a_kind_is_in_the_singular(subject: Subject) -> None:
+    subject.stitch(1)
+    figures = json.loads(subject.records[0].read_text())["figures"]
+    edit(subject.records[0], figures=figures | {"tiles": 1})
+    text = " ".join(Page(subject.report()).text.split())
+    assert "in 1 task " in text
+    assert re.findall(r"(?<![\d.,])1 [a-z]+s\b", text) == []
+
+
 def test_links_and_the_crate_name_what_is_published(whole: Path) -> None:
     links = [a["href"] for a in Page(whole).of("a") if not a["href"].startswith("#")]
     beside = {path.name for path in whole.parent.iterdir()}
@@ -412,7 +421,7 @@ def test_the_twin_is_strict_json_and_holds_every_record(subject: Subject) -> Non
     assert twin["records"][0]["figures"]["odd"] is None
     assert twin["records"][0]["bytes"] == record["bytes"]
     assert twin["warnings"] == [
-        "Section 1: missing, blank slabs stand there, as --allow_missing_sections permits.",
+        "Section 1: missing, a blank slab stands there, as --allow_missing_sections permits.",
         remark,
     ]
 

@@ -6,7 +6,14 @@ import pytest
 from made_faults import FAULTS, Change, judged
 
 from octane.core.errors import OctaneError
-from octane.core.records import LevelFigures, N4Figures, SectionFigures, StackFigures, StitchFigures
+from octane.core.records import (
+    LevelFigures,
+    N4Figures,
+    SectionFigures,
+    SectionFitFigures,
+    StackFigures,
+    StitchFigures,
+)
 from octane.report.summary import qualities
 from octane.report.verdict import Check, checks
 
@@ -164,6 +171,42 @@ def test_the_correction_is_judged(figures, warned):
     assert [check.name for check in found if check.state == "warning"] == warned
     unknown = checks([], {}, None, figures)
     assert {check.name: check.state for check in unknown}["N4 convergence"] == "not checked"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_remedy_is_for_one_or_for_several(count):
+    odd = [slab(n, brightness=0.3, flipped="y") for n in range(1, 1 + count)]
+    gone = [slab(n, missing=True, shift=None) for n in range(5, 5 + count)]
+    stack = StackFigures(sections=odd + gone, shape=(20, 50, 50), voxel_size=(40.0, 10.0, 10.0))
+    uneven = [{"row": 0, "column": n, "brightness": 3.0} for n in range(count)]
+    figures = {"section": 1, "tiles": 9, "shape": (1, 2, 3), "seam_median": 0.1, "uneven": uneven}
+    tiles = {"a": StitchFigures.model_validate(figures)}
+    level = LevelFigures(iterations=50, convergence=[0.02])
+    fits = [
+        SectionFitFigures(name=f"s{n}", planes=(0, 1), levels=[level], field_min=1, field_max=1)
+        for n in range(count)
+    ]
+    quality = qualities(tiles, stack, None)
+    found = checks(quality, tiles, stack, n4(levels=[], sections=fits), 0.001)
+    said = {check.name: check.sentence for check in found}
+    for name, words in {
+        "Missing sections": ("a blank slab stands there", "blank slabs stand there"),
+        "Tile brightness": ("image it again, or correct its", "image them again, or correct their"),
+        "Section brightness": ("check how it was imaged", "check how they were imaged"),
+        "Section orientation": ("turn its mosaic over", "turn their mosaics over"),
+        "N4 convergence": ("The field of s0 still", "The fields of s0, s1 still"),
+    }.items():
+        assert words[count - 1] in said[name]
+
+
+@pytest.mark.parametrize(("count", "words"), [(2, "copy the right one."), (3, "the right ones.")])
+def test_images_given_twice_are_one_or_several(count, words):
+    figures = {"tiles": 9, "shape": (1, 2, 3), "seam_median": 0.1}
+    tiles = {
+        f"{n}": StitchFigures.model_validate({"section": n, **figures}) for n in range(count)
+    }
+    (said, *_) = checks(qualities(tiles, None, None), tiles, None, None)
+    assert said.sentence.endswith(words)
 
 
 def shaded(*before, after=None):

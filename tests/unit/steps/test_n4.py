@@ -237,7 +237,7 @@ def test_values_that_are_not_finite_are_left_out_where_that_is_wanted(
     given = {"nonfinite": "mask", "mask": "tissue"}
     path, metrics = correct(source, field=tmp_path / "field.ome.zarr", **given)
     result, field = read(path), read(tmp_path / "field.ome.zarr")
-    assert metrics.warnings[0] == "50 voxels of NaN or Inf were left out of the fit."
+    assert metrics.warnings[0] == "Left out of the fit: 50 voxels of NaN or Inf."
     assert np.isfinite(field).all()
     finite = np.isfinite(voxels)
     np.testing.assert_array_equal(np.isfinite(result), finite)
