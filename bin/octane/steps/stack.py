@@ -145,8 +145,13 @@ def sections_beside(slabs: Sequence[Slab]) -> list[str]:
             for k in (1, 2)
         )
     ]
-    text = "lie beside those before them and not below: correct --positions or the translations in "
-    return [f"Sections {listed(odd)} {text}their stores, or take them out."] if odd else []
+    who, lie, stores, them = (
+        ("Section", "lies beside the one before it", "its store", "it")
+        if len(odd) == 1
+        else ("Sections", "lie beside those before them", "their stores", "them")
+    )
+    text = "and not below: correct --positions or the translations in"
+    return [f"{who} {listed(odd)} {lie} {text} {stores}, or take {them} out."] if odd else []
 
 
 def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:

@@ -202,9 +202,7 @@ def test_a_remedy_is_for_one_or_for_several(count):
 @pytest.mark.parametrize(("count", "words"), [(2, "copy the right one."), (3, "the right ones.")])
 def test_images_given_twice_are_one_or_several(count, words):
     figures = {"tiles": 9, "shape": (1, 2, 3), "seam_median": 0.1}
-    tiles = {
-        f"{n}": StitchFigures.model_validate({"section": n, **figures}) for n in range(count)
-    }
+    tiles = {f"{n}": StitchFigures.model_validate({"section": n, **figures}) for n in range(count)}
     (said, *_) = checks(qualities(tiles, None, None), tiles, None, None)
     assert said.sentence.endswith(words)
 
