@@ -66,7 +66,7 @@ addEventListener('load', () => {
   const edge = document.documentElement.clientWidth;
   parent.postMessage({
     dark: matchMedia('(prefers-color-scheme: dark)').matches,
-    images: all('img', one => [one.naturalWidth, one.alt.trim()]),
+    images: all('img', one => [one.naturalWidth, one.alt.trim(), one.clientWidth]),
     wide: document.documentElement.scrollWidth - edge,
     out: all('*', e => e).filter(
       e => e.getBoundingClientRect().right > edge + 1 && !scrolls(e.parentElement)
@@ -117,6 +117,7 @@ def folder(tmp_path_factory):
     for k in range(1, 8):
         figures = twin["summary"] | {"cv_after": 0.1 + 0.01 * k if k < 7 else 0.4}
         own = {"subject": f"sub-{k:02d}", "summary": figures, "warnings": twin["warnings"][: k % 3]}
+        own["state"] = ("good", "look", "incomplete")[k % 3]
         twins.append(few.parent.parent / f"sub-{k:02d}_report.json")
         twins[-1].write_text(json.dumps(twin | own), encoding="utf-8")
     cohort = few.with_name("cohort_report.html")
@@ -167,7 +168,7 @@ def test_the_page_is_whole_and_can_be_read(found, name):
     scheme, pages = found
     page = pages[f"{name} {DESK}"]
     assert len(page["images"]) >= 7
-    assert all(width > 0 and alt for width, alt in page["images"])
+    assert all(width > 0 and alt for width, alt, _ in page["images"])
     # Pictures are within the page.
     assert page["asked"] == []
     # Another page than the one that is light.
@@ -190,3 +191,10 @@ def test_a_chart_that_scrolls_shows_that_it_does(found, name):
     assert len(phone) >= 2
     assert phone == [{"scrolls": True, "says": True, "fades": True}] * len(phone)
     assert [(c["scrolls"], c["says"]) for c in paper + desk] == [(False, False)] * 2 * len(phone)
+
+
+def test_the_volumes_of_a_cohort_are_large_enough_to_be_seen(found):
+    for width, least in ((PHONE, 100), (DESK, 160)):
+        shown = found[1][f"cohort {width}"]["images"]
+        # Each pixel of a dense screen has one of the picture.
+        assert all(least <= seen <= own / 2 for own, _, seen in shown)
