@@ -84,17 +84,17 @@ def succeeded(made, seen) {
     return logStates(made, seen)
 }
 
-// The state of each subject, the worst first; of several, how many are in which state; and how to go on.
-def logStates(made, seen) {
+// The state of each subject, the worst first; of several, how many are in which state; and how to go on,
+// where a `task` failed.
+def logStates(made, seen, task = null) {
     def states = statesOf(made, seen)
     states.each { id, state ->
         log.info("${id}: ${state.words}")
         state.warnings.each { text -> log.warn("${id}: ${text}") }
     }
     def counts = states.countBy { _id, state -> state.name == 'look' ? 'to look at' : state.name }.collect { name, count -> "${count} ${name}" }.join(', ')
-    def unfinished = states.any { _id, state -> !(state.name in ['look', 'done', 'good']) }
     if (states.size() > 1) { log.info("${states.size()} subjects: ${counts}.") }
-    return unfinished ? log.info('What is done is kept: once the cause is gone, run again with -resume.') : null
+    if (task || states.any { _id, state -> state.name == 'incomplete' }) { log.info('What is done is kept: once the cause is gone, run again with -resume.') }
 }
 
 // The state of each subject, the worst first: its name, in words, and what is warned of.
@@ -133,7 +133,7 @@ def failed(made, seen) {
         def place = report.find(/Work dir:\s+(\S.*)/) { found -> found[1] }
         log.info("${name} failed in ${place}")
     }
-    logStates(made, seen)
+    logStates(made, seen, name)
     def unwritten = message =~ /(?:FileSystem|AccessDenied)Exception: (?:.* -> )?([^:\n]+)(?:: (.*))?/
     def cause = message.contains('error: ')
         ? message.split('error: ', 2)[1]
