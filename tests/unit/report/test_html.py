@@ -221,6 +221,7 @@ def test_a_subject_that_lacks_results_is_incomplete_first_of_all(subject: Subjec
     assert twin["checks"][1]["value"] == "1 of 2"
     assert twin["summary"]["missing"] == 1
     text = Page(destination).text
+    assert "Sections 1 of 2 stitched" in text
     assert "Stitch – not finished, 1 done" in text
     assert "N4 – not finished" in text
     assert ".ome.zarr" not in text
