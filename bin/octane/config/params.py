@@ -101,9 +101,9 @@ ControlPoints = Annotated[
     tuple[Annotated[int, Field(ge=4)], ...], BeforeValidator(_per_axis("xyz"))
 ]
 MASK_WORDS = ("tissue", "none", "null", "")
-"""Words of ``n4_mask`` that name no file."""
+"""Words of ``n4_mask`` that name no file; after the first, those for none."""
 FLAT_FIELD_WORDS = ("estimate", "none", "null", "")
-"""Words of ``stitch_flat_field`` that name no file."""
+"""Words of ``stitch_flat_field`` that name no file; after the first, those for none."""
 AUTO: Literal["auto"] = "auto"
 ESTIMATE: Literal["estimate"] = "estimate"
 
@@ -123,16 +123,22 @@ def _or_none(value: object) -> object:
     return None if str(_only(value)).strip().lower() in ("", "none") else value
 
 
-def _flat_field(value: object) -> object:
-    """Read ``flat_field``: a word, or the name of a file."""
-    text = str(_only(value)).strip()
-    word = text.lower()
-    return text if word not in FLAT_FIELD_WORDS else word if word == ESTIMATE else "none"
+def _word_or_file(
+    words: tuple[str, ...], none: Literal["none"] | None
+) -> Callable[[object], str | None]:
+    """Take the first of the words, in any case, or the name of a file; the others mean none."""
+
+    def read(value: object) -> str | None:
+        text = str(_only(value)).strip()
+        word = text.lower()
+        return text if word not in words else word if word == words[0] else none
+
+    return read
 
 
 def _auto(value: object) -> object:
     """Let 'auto' stand for a value that follows from the data."""
-    return None if _only(value) == AUTO else value
+    return None if str(_only(value)).strip().lower() == AUTO else value
 
 
 def _switched(value: object) -> object:
@@ -387,7 +393,7 @@ class StitchParameters(StepParameters):
         "Place tiles at their exact positions by linear interpolation. Off: at the nearest voxel, "
         "which keeps speckle as it is and is up to half a voxel wrong.",
     )
-    flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
+    flat_field: Annotated[str, BeforeValidator(_word_or_file(FLAT_FIELD_WORDS, "none"))] = parameter(
         "none",
         "Even out tiles that are darker to their edges. estimate: from where tiles overlap, for "
         "each section; FILE: a TIFF or .npy of the light over a whole tile (octane's own, or "
@@ -446,7 +452,7 @@ class N4Parameters(StepParameters):
     """N4: bias field fitted on the shrunk volume and applied chunk by chunk."""
 
     title: ClassVar[str] = "N4 bias field correction"
-    mask: Annotated[str | None, BeforeValidator(_or_none)] = parameter(
+    mask: Annotated[str | None, BeforeValidator(_word_or_file(MASK_WORDS, None))] = parameter(
         None,
         "Where the field is fitted: a file of 0 and 1 on the volume's grid, 'tissue' for a mask "
         "made from the data (Otsu per section), unset or 'none' for every voxel.",

@@ -22,9 +22,8 @@ from octane.config.schema import WorkflowModel, entries, settings_of
 from octane.config.validation import require_scratch, sentences, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError, collecting
-from octane.core.geometry import samples, spelled, vector
+from octane.core.geometry import Grid, samples, spelled, vector
 from octane.core.metrics import write_json
-from octane.resample.operator import resampled
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Prediction, Step, check_space, predict
 from octane.steps.stack import blank_below, other_distance, sections_beside
@@ -233,8 +232,6 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
             settings = settings.model_copy(update={"resample": own})
             closed = {section_number(path.name) for path in {*paths} - {v.path for v in volumes}}
             _check_volumes(volumes, kind, settings, beside, closed, problems)
-        if volumes and kind == "volume" and not workflow.skip_n4:
-            _check_beside(beside, volumes[0], settings)
     items = [{"id": _stem(path), "file": "" if path == source else path.name} for path in files]
     subject = str(workflow.subject)
     problems += filter(None, [unfit_name(subject)])
@@ -244,10 +241,13 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
         if set(path.name) & set("'\\"):
             problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
     _raise(problems, paths)
-    predicted = Prediction([])
+    predicted: Prediction | None = None
     with collecting(problems):
         predicted = predict(volumes, kind, settings, beside.get("positions"))
+        if not workflow.skip_n4:
+            _check_beside(beside, volumes[0], kind, predicted.grid, settings)
     _raise(problems, paths)
+    assert predicted is not None
     if kind == "mosaic" and "positions" in beside:
         # So that a task depends on the rows of its own section alone.
         tables = split_positions(beside["positions"])
@@ -427,11 +427,18 @@ def _check_volume(
         plan_levels(grid, settings.pyramid.resolutions)
 
 
-def _check_beside(beside: Mapping[str, Path], volume: Volume, settings: Settings) -> None:
+def _check_beside(
+    beside: Mapping[str, Path], volume: Volume, kind: str, grid: Grid, settings: Settings
+) -> None:
     """Mask and truth must lie on the grid of the volume that N4 gets."""
-    if settings.resample.resolution is not None:
-        grid, _ = resampled(volume.grid, target_of(volume, settings.resample))
+    name = f"{volume.path} after RESAMPLE" if settings.resample.resolution is not None else None
+    if kind != "volume":
+        # Where these put tiles and sections is not known yet; N4 looks again.
+        if settings.stack.align != "none" or (kind == "mosaic" and settings.stitch.refine):
+            return
+        name = "the volume that STACK makes (with --skip_n4 a run ends with it)"
+    if name is not None:
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
-        volume = ArrayVolume(Path(f"{volume.path} after RESAMPLE"), voxels, grid, {})
+        volume = ArrayVolume(Path(name), voxels, grid, {})
     given = {name: as_given(path, path) for name, path in beside.items()}
     open_beside(volume, given.get("mask"), truth=given.get("truth"))

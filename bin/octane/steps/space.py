@@ -57,9 +57,13 @@ def _bytes(grids: Sequence[Grid], dtype: np.dtype) -> int:
 
 
 class Prediction(NamedTuple):
-    """What steps will write, and the tiles and sections for it; none where they make no section."""
+    """What steps will write, and the tiles and sections for it; none where they make no section.
+
+    ``grid`` is the one of the volume that N4 gets, before tiles or sections are moved.
+    """
 
     steps: list[Step]
+    grid: Grid
     tilings: Sequence[MosaicGrid] = ()
     placed: Sequence[TilePlacement] = ()
     slabs: Sequence[Slab] = ()
@@ -102,7 +106,7 @@ def predict(
             grids = [resampled(v.grid, target_of(v, p))[0] for v in volumes]
         steps.append(Step("RESAMPLE", _bytes(grids, dtype)))
     if kind == "volume":
-        return Prediction(_of_volume(steps, grids[0], dtype, settings))
+        return Prediction(_of_volume(steps, grids[0], dtype, settings), grids[0])
     placed: list[TilePlacement] = []
     boxes = [(grid.edge, grid.extent) for grid in grids]
     if kind == "mosaic" and not settings.workflow.skip_stitch:
@@ -122,7 +126,7 @@ def predict(
     content = imaged / sum(slab.thickness for slab in slabs)
     steps.append(Step("STACK", round(content * _bytes([grid], dtype))))
     steps = _of_volume(steps, grid, dtype, settings, "zstd", content)
-    return Prediction(steps, tilings, placed, slabs)
+    return Prediction(steps, grid, tilings, placed, slabs)
 
 
 def _of_volume(

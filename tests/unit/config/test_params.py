@@ -35,8 +35,11 @@ TENS = [
         (N4Parameters, "iterations", "30", (30,)),
         (N4Parameters, "iterations", "30 20 10", (30, 20, 10)),
         (PyramidParameters, "resolutions", 25, (25.0,)),
-        (N4Parameters, "mask", "tissue", "tissue"),
-        *((N4Parameters, "mask", none, None) for none in (None, "none", "None", "", " NONE ")),
+        *((N4Parameters, "mask", word, "tissue") for word in ("tissue", "Tissue", ["TISSUE"])),
+        *((N4Parameters, "mask", none, None) for none in (None, "none", "null", "", " NONE ")),
+        (N4Parameters, "mask", "Tissue.nii", "Tissue.nii"),
+        (N4Parameters, "shrink_factor", "AUTO", None),
+        (StitchParameters, "flat_field", "Estimate", "estimate"),
     ],
 )
 def test_values_are_read_as_they_are_written(model, field, given, expected):

@@ -480,3 +480,29 @@ def test_a_mask_and_a_truth_lie_on_the_grid_that_n4_gets(
     (line,) = problems(volume, beside={name: link}, **given)
     assert re.search(words, line)
     assert line.startswith(f"{own} lies on another grid than {volume}")
+
+
+@pytest.mark.parametrize(
+    ("planes", "spacing", "given", "words"),
+    [
+        (8, 10, {}, ""),
+        (4, 10, {}, "4 x 20 x 30 voxels of 10 x 10 x 10 um .* and 8 x 20 x 30"),
+        (4, 10, {"section_thickness": 20}, ""),
+        (8, 10, {"resolution": 20}, "and 4 x 10 x 15 voxels of 20 x 20 x 20 um"),
+        (8, 10, {"resolution": 20, "skip_n4": True}, ""),
+        # Where tiles and sections will lie is not known.
+        (4, 10, {"stack_align": "rigid"}, ""),
+        (4, 10, {"stitch_refine": True}, ""),
+    ],
+)
+def test_a_mask_lies_on_the_grid_that_the_sections_will_have(
+    plan, problems, mosaics, write_image, planes, spacing, given, words
+):
+    own = write_image("m.ome.zarr", np.ones((planes, 20, 30), np.uint8), (spacing,) * 3)
+    if not words:
+        plan(mosaics, beside={"mask": own}, **given)
+        return
+    (line,) = problems(mosaics, beside={"mask": own}, **given)
+    assert line.startswith(f"{own} lies on another grid than the volume that STACK makes")
+    assert re.search(words, line)
+    assert "--skip_n4" in line
