@@ -19,10 +19,12 @@ setup: ## install what a run needs, inside this folder
 	@tools/setup.sh run
 
 # A launch folder of its own, because -resume continues the last run of the folder it is started
-# in: after any other run in between, a demo started here would find nothing to continue.
+# in: after any other run in between, a demo started here would find nothing to continue. Without
+# it the first time, when Nextflow would warn.
 demo: setup ## run the whole workflow on small synthetic data, into results/demo
 	@mkdir -p $(DEMO)
-	@$(ENV) cd $(DEMO) && nextflow run "$(CURDIR)/main.nf" -profile test -resume \
+	@$(ENV) cd $(DEMO) && nextflow run "$(CURDIR)/main.nf" -profile test \
+		$$([[ ! -s .nextflow/history ]] || echo -resume) \
 		--outdir "$(CURDIR)/results/demo" -work-dir "$(CURDIR)/$(DEMO)/tasks"
 
 # The last thing is pytest's summary of all but tests/gpu, which has its own before. By file, because

@@ -4,6 +4,7 @@ import gzip
 import json
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -14,6 +15,8 @@ from runs import voxels
 from octane import __version__
 
 pytestmark = pytest.mark.slow
+
+PROJECT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +194,24 @@ def test_results_are_made_real_resumed_cleaned_and_verified(
     damaged = command("materialize", demo.outdir, "--verify")
     assert damaged.returncode == 1
     assert f"error: {store}: chunk {chunk.relative_to(store)}" in damaged.stderr
+
+
+def test_only_a_second_make_demo_resumes(tmp_path):
+    (tmp_path / "tools").mkdir()
+    scripts = {
+        "tools/setup.sh": "#!/bin/sh\n",
+        "tools/env.sh": f'PATH="{tmp_path}:$PATH"\n',
+        "nextflow": '#!/bin/sh\nmkdir -p .nextflow\necho "$@" | tee -a .nextflow/history\n',
+    }
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    shutil.copy(PROJECT / "Makefile", tmp_path)
+    said = [
+        subprocess.run(
+            ["make", "-s", "demo"], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert ["-profile test" in words for words in said] == [True, True]
+    assert [" -resume " in words for words in said] == [False, True]
