@@ -58,7 +58,7 @@ def _listed(value: object) -> object:
     return [
         word
         for part in parts
-        for word in (re.split(r"[\s,]+", part) if isinstance(part, str) else [part])
+        for word in (re.split(r"[\s,]+(?!%)", part) if isinstance(part, str) else [part])
         if word != ""
     ]
 
@@ -134,6 +134,9 @@ def _word_or_file(
         return text if word not in words else word if word == words[0] else none
 
     return read
+
+
+_mask, _flat_field = _word_or_file(MASK_WORDS, None), _word_or_file(FLAT_FIELD_WORDS, "none")
 
 
 def _auto(value: object) -> object:
@@ -393,7 +396,7 @@ class StitchParameters(StepParameters):
         "Place tiles at their exact positions by linear interpolation. Off: at the nearest voxel, "
         "which keeps speckle as it is and is up to half a voxel wrong.",
     )
-    flat_field: Annotated[str, BeforeValidator(_word_or_file(FLAT_FIELD_WORDS, "none"))] = parameter(
+    flat_field: Annotated[str, BeforeValidator(_flat_field)] = parameter(
         "none",
         "Even out tiles that are darker to their edges. estimate: from where tiles overlap, for "
         "each section; FILE: a TIFF or .npy of the light over a whole tile (octane's own, or "
@@ -452,7 +455,7 @@ class N4Parameters(StepParameters):
     """N4: bias field fitted on the shrunk volume and applied chunk by chunk."""
 
     title: ClassVar[str] = "N4 bias field correction"
-    mask: Annotated[str | None, BeforeValidator(_word_or_file(MASK_WORDS, None))] = parameter(
+    mask: Annotated[str | None, BeforeValidator(_mask)] = parameter(
         None,
         "Where the field is fitted: a file of 0 and 1 on the volume's grid, 'tissue' for a mask "
         "made from the data (Otsu per section), unset or 'none' for every voxel.",

@@ -52,9 +52,21 @@ def sentences(error: ValidationError, model: type[BaseModel], style: Style = "fl
             words = f"{message[0].lower()}{message[1:]}".rstrip(".")
             given = problem["input"]
             shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else given
+            unit = _unit(model, name)
+            if "%" in str(shown) or problem.get("ctx") == {"lt": 1}:
+                words = "give a fraction below 1, such as 0.2 for 20 %"
+            elif unit and re.fullmatch(r"[\d.,\s]*\d\s*[A-Za-z\u00b5\u03bc]+", str(shown)):
+                words = f"give the number of {unit}s alone, without a unit"
             lines.append(f"{flag} is {shown!r}: {words}.")
     # Each wrong member of a list is a separate problem with the same words.
     return list(dict.fromkeys(lines))
+
+
+def _unit(model: type[BaseModel], name: str) -> str:
+    """Unit of a field, as it is spelled in prose; empty where it has none."""
+    extra = model.model_fields[name].json_schema_extra if name in model.model_fields else None
+    unit = extra.get("unit") if isinstance(extra, dict) else None
+    return str(unit or "").replace("meter", "metre")
 
 
 def unfit_name(name: str) -> str | None:
