@@ -31,6 +31,10 @@ def endDrawing() {
     Thread.interrupted()
 }
 
+def isCommand(name) {
+    return System.getenv('PATH').tokenize(':').any { folder -> new File(folder, name).with { file -> file.isFile() && file.canExecute() } }
+}
+
 def outputFolder() {
     return file(params.outdir.toString(), glob: false).toAbsolutePath()
 }

@@ -135,8 +135,10 @@ def failed(made, seen) {
     }
     logStates(made, seen, name)
     def unwritten = message =~ /(?:FileSystem|AccessDenied)Exception: (?:.* -> )?([^:\n]+)(?:: (.*))?/
-    def cause = message.contains('error: ')
-        ? message.split('error: ', 2)[1]
+    def cause = message in ['SIGINT', 'SIGTERM', 'SIGHUP']
+        ? "interrupted (${message}). What is done is kept: run again with -resume."
+        : message.contains('error: ')
+        ? [name, message.split('error: ', 2)[1]].findAll { part -> part }.join(': ')
         : unwritten
         ? "${unwritten[0][1]} could not be written (${(unwritten[0][2] ?: 'Permission denied').uncapitalize()}), so that the results in ${params.outdir} are not whole; give it space and rights, and run again with -resume, or choose another --outdir or --publish_dir_mode."
         : java.nio.file.Files.getFileStore(workflow.workDir).usableSpace < 1000000

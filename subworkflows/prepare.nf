@@ -3,7 +3,7 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersions ; endDrawing ; fingerprint ; metadataOf ; outputFolder ; partsOf ; read } from '../lib/functions'
+include { codeVersions ; endDrawing ; fingerprint ; isCommand ; metadataOf ; outputFolder ; partsOf ; read } from '../lib/functions'
 include { switched } from '../lib/publishing'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
@@ -11,19 +11,19 @@ workflow SUBJECTS {
     main:
     checkLaunch()
     if (params.samplesheet) {
-        COHORT(optional(params.samplesheet), requestOf([]), codeVersions().cohort)
+        COHORT(optional(params.samplesheet, 'samplesheet'), requestOf([]), codeVersions().cohort)
         subjects = COHORT.out.cohort
             .map { cohort -> passed(cohort) }
             .flatMap { found -> found.subjects }
-            .map { meta -> [meta, optional(meta.given.input), optional(parameterOf(meta, 'truth'))] }
+            .map { meta -> [meta, optional(meta.given.input, 'input'), optional(parameterOf(meta, 'truth'), 'truth')] }
     }
     else if (switched('phantom')) {
         PHANTOM([id: (asWritten('subject') ?: 'phantom').toString()], codeVersions().phantom)
         subjects = PHANTOM.out.subject
     }
     else {
-        input = optional(asWritten('input'))
-        subjects = channel.of([[id: (asWritten('subject') ?: input.simpleName).toString()], input, optional(params.truth)])
+        input = optional(asWritten('input'), 'input')
+        subjects = channel.of([[id: (asWritten('subject') ?: input.simpleName).toString()], input, optional(params.truth, 'truth')])
     }
 
     emit:
@@ -59,7 +59,7 @@ def checkLaunch() {
     def further = nextflow.Global.session.binding.with { own -> own.hasVariable('args') && !own.args.any { word -> word.startsWith('-') } ? own.args - 'true' : [] }
     def profiled = workflow.profile.contains('profile_gpu') && !workflow.profile.contains('slurm') && !workflow.containerEngine
     def checks = [
-        [profiled && !System.getenv('PATH').tokenize(':').any { folder -> new File(folder, 'nsys').canExecute() }, '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'],
+        [profiled && !isCommand('nsys'), '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'],
         [further, "'${further[0]}' belongs to no parameter; put quotes around a value with blanks, and give several subjects with --samplesheet."],
         [params.outdir instanceof Number, "--outdir is the number ${params.outdir}, without the zeros before it; give a folder for the results, such as ./01."],
         ["${params.outdir}".startsWith('~'), "--outdir is ${params.outdir}, in which no shell has replaced the ~; give the whole path."],
@@ -67,8 +67,20 @@ def checkLaunch() {
         [params.samplesheet && (params.input || params.subject || switched('phantom')), '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'],
         [!params.input && !params.samplesheet && !switched('phantom'), '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'],
     ]
-    def problem = problemOf(params) ?: checks.find { wrong, _sentence -> wrong }?.last()
-    return problem ? error(problem) : optional(workflow.workDir)
+    def problem = problemOf(params) ?: checks.find { wrong, _sentence -> wrong }?.last() ?: unlinkable(workflow.workDir)
+    return problem ? error(problem) : requireEngine()
+}
+
+// On Slurm the nodes must have it, of which the launch knows nothing.
+def requireEngine() {
+    def engine = workflow.containerEngine
+    if (!(engine in ['docker', 'apptainer', 'singularity']) || workflow.profile.tokenize(',').contains('slurm')) { return }
+    if (!isCommand(engine)) { error("-profile ${engine} needs the ${engine} command, which is not on the PATH; install it, or leave the profile out.") }
+    if (engine == 'docker') {
+        def asked = new ProcessBuilder('docker', 'version').redirectErrorStream(true).start()
+        def said = asked.inputStream.text.trim().readLines()
+        if (asked.waitFor() != 0) { error("-profile docker: Docker's daemon does not answer (${said ? said.last() : 'no reason given'}); start it, get the right to use it, or leave the profile out.") }
+    }
 }
 
 // What is wrong with names, and with values that Nextflow reads before any task and would refuse in Java's words.
@@ -95,11 +107,12 @@ def passed(file) {
     return found.problems ? error(found.problems.join('\n')) : found
 }
 
-// A path parameter as a file, or an empty list: the value of a process's input that is not there.
-def optional(path) {
+// A path parameter as a file, or an empty list: the value of a process's input that is not there. `word` is what
+// may stand there for a file.
+def optional(path, name, word = null) {
     def found = path ? file(path.toString(), type: 'any', glob: false) : []
-    def name = params.find { _name, value -> path && value.toString() == path.toString() }?.key
-    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist; check ${name ? "--$name" : 'the path'}."
+    def words = word ? ", which takes a file, ${word} or none" : ''
+    def problem = !path ? null : found.exists() ? unlinkable(found) : "${path} does not exist; check --${name}${words}."
     return problem ? error(problem) : found
 }
 
@@ -128,8 +141,8 @@ def parameterOf(meta, name) {
 // where Nextflow would report an InvocationTargetException.
 def subjectOf(meta, input, truth) {
     // Else it is made from the data, or left out.
-    def fileOf = { name, skip, word -> optional(switched(skip) || parameterOf(meta, name).toString().toLowerCase() in [word, 'none', 'null', ''] ? null : parameterOf(meta, name)) }
-    def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions')), mask: fileOf.call('n4_mask', 'skip_n4', 'tissue'), flat_field: fileOf.call('stitch_flat_field', 'skip_stitch', 'estimate')]
+    def fileOf = { name, skip, word -> optional(switched(skip) || parameterOf(meta, name).toString().toLowerCase() in [word, 'none', 'null', ''] ? null : parameterOf(meta, name), name, word) }
+    def files = [input: input, truth: truth, positions: optional(parameterOf(meta, 'positions'), 'positions'), mask: fileOf.call('n4_mask', 'skip_n4', 'tissue'), flat_field: fileOf.call('stitch_flat_field', 'skip_stitch', 'estimate')]
     def lost = []
     def states = [:]
     try {
@@ -146,7 +159,7 @@ def subjectOf(meta, input, truth) {
 // PREFLIGHT's and COHORT's request: all parameters, except those that name the one subject, as JSON. Paths
 // are made absolute, because a task checks them.
 def requestOf(subjects) {
-    def parameters = [:] + params + [outdir: outputFolder().toString(), samplesheet: params.samplesheet ? optional(params.samplesheet).toAbsolutePath().toString() : null, input: null, subject: null]
+    def parameters = [:] + params + [outdir: outputFolder().toString(), samplesheet: params.samplesheet ? optional(params.samplesheet, 'samplesheet').toAbsolutePath().toString() : null, input: null, subject: null]
     return groovy.json.JsonOutput.toJson([parameters: parameters, subjects: subjects])
 }
 

@@ -1,6 +1,9 @@
+include { isCommand } from '../lib/functions'
+
 // What the run asks Slurm: whether its last start left jobs, and which jobs can never start.
 def watchSlurm() {
     if (!workflow.profile.tokenize(',').contains('slurm')) { return }
+    if (!isCommand('sbatch')) { error('-profile slurm needs the sbatch command of Slurm, which is not on the PATH; start the run where jobs are submitted, or leave the profile out.') }
     if (workflow.resume) {
         def orphans = ['bash', "${moduleDir}/../lib/slurm_orphans.sh", workflow.sessionId]*.toString().execute()
         def said = orphans.text.readLines()

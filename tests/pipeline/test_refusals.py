@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -33,6 +35,13 @@ LAUNCH = {
     # Nextflow 26.04 reads it before the launch does.
     "gpus": (["--gpu_count", "x"], "--gpu_count is 'x'; give a whole number from 0 to 9999."),
     "nsys": (["-profile", "test,profile_gpu"], "needs the nsys command of Nsight Systems"),
+    "sbatch": (["-profile", "test,slurm"], "-profile slurm needs the sbatch command of Slurm"),
+    "apptainer": (["-profile", "test,apptainer"], "-profile apptainer needs the apptainer command"),
+    # A value that other parameters have.
+    "auto": (
+        ["--input", "{studies}/study1/vol.nii", "--stitch_flat_field", "auto"],
+        "auto does not exist; check --stitch_flat_field, which takes a file, estimate or none.",
+    ),
 }
 """Refused at the launch: arguments and sentence."""
 
@@ -52,14 +61,38 @@ def studies(tmp_path):
     ("arguments", "sentence"), [pytest.param(*case, id=name) for name, case in LAUNCH.items()]
 )
 def test_the_launch_refuses(nextflow, studies, arguments, sentence):
-    if "test,profile_gpu" in arguments and shutil.which("nsys"):
-        pytest.skip("nsys is on the PATH here")
+    command = re.search("needs the ([a-z]+) command", sentence)
+    if command and shutil.which(command[1]):
+        pytest.skip(f"{command[1]} is on the PATH here")
     words = [word.format(studies=studies) for word in arguments]
     run = nextflow(studies, *words)
     assert run.code == 1
     assert sentence.format(studies=studies) in run.output
     # What they find ends the run, and not the task.
     assert run.processes("COMPLETED") <= {"PHANTOM", "PREFLIGHT"}
+
+
+def test_a_docker_without_a_daemon_is_refused(nextflow, environment, tmp_path):
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon.' >&2\nexit 1\n")
+    docker.chmod(0o755)
+    path = f"{docker.parent}{os.pathsep}{environment['PATH']}"
+    run = nextflow(tmp_path, "-profile", "test,docker", env={"PATH": path})
+    assert run.code == 1
+    assert "Docker's daemon does not answer (Cannot connect to the Docker daemon.);" in run.output
+    assert not run.trace
+
+
+def test_an_interrupted_run_says_how_it_goes_on(start_nextflow, phantom, quick, tmp_path):
+    run = start_nextflow(tmp_path, *quick, "--input", phantom / "mosaics")
+    run.says("OCTANE:STITCH")
+    os.kill(run.launcher(), signal.SIGINT)
+    run = run.wait()
+    assert run.code == 1
+    assert last_words(run.output) == (
+        "interrupted (SIGINT). What is done is kept: run again with -resume."
+    )
 
 
 @pytest.mark.soak
@@ -184,7 +217,8 @@ def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_pa
     assert "executor >" not in run.output
     # Nextflow may warn after that.
     words = [line for line in run.output.splitlines() if not line.startswith("WARN: ")]
-    assert words[-1].startswith("octane stopped: input/flat.nii holds the one value 7 everywhere")
+    says = f"octane stopped: N4 (flat): {tmp_path}/flat.nii holds the one value 7 everywhere"
+    assert words[-1].startswith(says)
     assert run.tasks("FAILED") == ["N4 (flat)"]
     assert [path.name for path in (run.outdir / "flat").iterdir()] == ["input.json"]
     assert "Results:" not in run.output

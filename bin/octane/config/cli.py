@@ -5,6 +5,7 @@ import errno
 import gc
 import logging
 import os
+import re
 import runpy
 import signal
 import sys
@@ -165,5 +166,18 @@ def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
         raise error
     # The tile or block of the error.
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
-    sys.stderr.write(f"error: {sentence}{notes}\n")
+    sys.stderr.write(f"error: {_unstaged(sentence)}{notes}\n")
     raise SystemExit(code) from None
+
+
+def _unstaged(sentence: str) -> str:
+    """Name the inputs of a task by their own places, to which Nextflow's links in it lead."""
+    for argument in sys.argv[1:]:
+        # Path.is_symlink raises where an argument is too long for a name.
+        if "/" not in argument or not os.path.islink(argument):  # noqa: PTH114
+            continue
+        target = Path(argument).parent / Path(argument).readlink()
+        if target.name == Path(argument).name:
+            pattern = rf"(?<![\w./-]){re.escape(argument)}(?![\w-])"
+            sentence = re.sub(pattern, lambda _, target=target: str(target), sentence)
+    return sentence

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,24 @@ def test_an_error_is_one_sentence(launched, error, code, words):
     assert exit_code == code
     assert written.startswith(f"error: {words}")
     assert written.count("\n") == 1
+
+
+def test_an_input_of_a_task_is_named_by_its_own_place(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("input").mkdir()
+    for name, target in (("a.zarr", "/data/a.zarr"), ("own.zarr", "/data/other.zarr")):
+        Path("input", name).symlink_to(target)
+    monkeypatch.setattr(sys, "argv", ["n4.py", "input/a.zarr", "input/own.zarr", "a.zarr"])
+    for said, expected in (
+        ("input/a.zarr: chunk of input/a.zarr/0 and a.zarr", "/data/a.zarr: chunk of {}/0 and {}"),
+        ("input/a.zarr-old is torn.", "input/a.zarr-old is torn."),
+        # A person's own link.
+        ("input/own.zarr is torn.", "input/own.zarr is torn."),
+    ):
+        with pytest.raises(SystemExit):
+            cli._fail(said, OctaneError(said))
+        words = expected.format("/data/a.zarr", "a.zarr")
+        assert capsys.readouterr().err == f"error: {words}\n"
 
 
 def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, monkeypatch):
