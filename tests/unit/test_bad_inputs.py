@@ -135,7 +135,7 @@ CASES = [
     ("n4", plain("--section-starts", "0", "8"), "--section-starts is 0 8", "rising planes"),
     ("n4", plain(*SECTIONS, voxels=CONSTANT), "No section has voxels", "--mode global"),
     ("n4", plain("--mode", "per_section"), "--mode per_section needs", "give --section-starts"),
-    ("resample", plain("--resolution", "90"), "leaves one voxel of the 80 of a tile", "finer"),
+    ("resample", plain("--resolution", "90"), "tiles of 80 x 80 µm (y x), of which", "finer"),
     ("n4", linked("link.zarr"), "given as destination and would replace in.zarr", "another name"),
     ("n4", linked("in.zarr/0/a.zarr"), "in.zarr/0/a.zarr is given as destination", "another name"),
     ("n4", linked("."), ". is given as destination and would replace in.zarr", "another name"),

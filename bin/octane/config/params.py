@@ -204,8 +204,8 @@ class InputParameters(StepParameters):
     title: ClassVar[str] = "Reading input"
     input_unit: Unit | None = parameter(
         None,
-        "Unit of the voxel size of OME-Zarr or TIFF input that states none; never guessed. An "
-        "OME-Zarr that states another one is refused.",
+        "Unit of the voxel size of OME-Zarr or TIFF input that states none; never guessed. Of "
+        "OME-Zarr it overrules a stated one, which a warning names.",
     )
     voxel_size: Lengths3 | None = parameter(
         None,

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)\s*$", re.IGNORECASE)
 
@@ -31,3 +32,11 @@ def format_bytes(size: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Say how many there are: 1 section, 2 sections."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def format_lengths(micrometres: Sequence[float]) -> str:
+    """Lengths of axes in the unit of the largest, three digits: ``3.5 x 4 x 4 µm``."""
+    units = {1e6: "m", 1e3: "mm", 1.0: "µm", 1e-3: "nm"}
+    size = next((size for size in units if max(micrometres) >= size), 1e-3)
+    numbers = (float(f"{length / size:.3g}") for length in micrometres)
+    return f"{' x '.join(f'{number:g}' for number in numbers)} {units[size]}"

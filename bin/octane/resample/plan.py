@@ -13,6 +13,7 @@ from octane.config.params import ExecutionParameters, ResampleParameters, bytes_
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid, Vector, samples, spelled, vector
+from octane.core.units import format_lengths
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator, resampled, resampler
@@ -59,12 +60,18 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
         )
     whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
     # Of a thin section one plane may be wanted.
-    for n, most, s, t in list(zip(whole, image.grid.shape, spacing, target, strict=True))[1:]:
-        if min(n, most) > 1 and samples(min(n, most) * s, t) == 1:
-            raise OctaneError(
-                f"{image.path}: the target {spelled(target)} micrometre leaves one voxel of "
-                f"the {min(n, most) * s:g} of a tile or plane; give a finer --resolution."
-            )
+    axes = list(zip(whole, image.grid.shape, spacing, target, strict=True))[1:]
+    sides = [min(n, most) * s for n, most, s, _ in axes]
+    if any(
+        min(n, most) > 1 and samples(side, t) == 1
+        for side, (n, most, _, t) in zip(sides, axes, strict=True)
+    ):
+        part = "tiles" if parameters.layout == "mosaic" else "planes"
+        raise OctaneError(
+            f"{image.path} has {part} of {format_lengths(sides)} (y x), of which voxels of "
+            f"{format_lengths(target)} (z y x) leave one; check the unit and the scale in its "
+            "metadata, or give a finer --resolution."
+        )
     return target
 
 

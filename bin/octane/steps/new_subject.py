@@ -26,20 +26,27 @@ from octane.core.errors import OctaneError, collecting
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.records import SHADING
-from octane.core.units import format_bytes
+from octane.core.units import format_bytes, format_lengths
 from octane.gpu.inventory import Gpu, GpusUnavailableError, visible
 from octane.gpu.lease import read_gpus
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
 from octane.store.sections import gaps, listed, number_of
-from octane.store.volumes import Volume, find_inputs, kind_of, open_volume
+from octane.store.volumes import (
+    Volume,
+    doubted_sizes,
+    find_inputs,
+    kind_of,
+    open_volume,
+    overruled_units,
+)
 
 logger = logging.getLogger(__name__)
 
 PROJECT = Path(__file__).resolve().parents[3]
 LEVELS = (10, 25, 50, 100)
 """Voxel sizes to suggest: the first that is no finer than the data."""
-TO_DECIDE = ("TO BE DECIDED", "MISSING", "SHADED")
+TO_DECIDE = ("TO BE DECIDED", "MISSING", "SHADED", "DOUBTFUL")
 """First words of sentences that need a decision."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
@@ -88,11 +95,12 @@ def write_subject(
         outdir = settings["outdir"].value
         call = join(map(str, [*words, "--samplesheet", written.absolute(), "--outdir", outdir]))
         add_row(samplesheet, settings)
-    for line in about:
-        logger.info("%s", line)
-    for line in (line for setting in settings.values() for line in setting.found):
+    found = [line for setting in settings.values() for line in setting.found]
+    for line in [*about, *found]:
         if line.startswith(TO_DECIDE):
             logger.warning("%s", line)
+        elif line in about:
+            logger.info("%s", line)
     return written, call
 
 
@@ -165,13 +173,19 @@ def _about(kind: str, volumes: list[Volume]) -> list[str]:
         f"Found: {len(volumes)} {what[kind]}{span}; {format_bytes(decoded)} decoded.",
         f"Voxels: {_spread(f'{spelled(v.grid.spacing)} micrometre' for v in volumes)} (z y x), "
         f"{_spread(str(v.dtype) for v in volumes)}.",
-        f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}.",
+        f"Shape (z y x): {_spread(spelled(v.grid.shape) for v in volumes)}; "
+        f"{_spread(format_lengths(v.grid.extent) for v in volumes)}.",
     ]
     if kind == "mosaic":
         grids = [MosaicGrid.of(cast("Image", v)) for v in volumes]
         cut = _spread(spelled((grid.rows, grid.columns)) for grid in grids)
-        lines[-1] = f"Tiles, rows x columns: {cut}."
-    return lines
+        field = _spread(format_lengths(grid.tile_extent[1:]) for grid in grids)
+        whole = _spread(format_lengths(grid.extent) for grid in grids)
+        lines[-1] = (
+            f"Tiles, rows x columns: {cut}; each {field} (y x), side by side {whole} (z y x)."
+        )
+    doubts = doubted_sizes(volumes) + overruled_units(volumes)
+    return lines + [f"DOUBTFUL: {text}" for text in doubts]
 
 
 def _spread(values: Iterable[str]) -> str:

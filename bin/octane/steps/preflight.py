@@ -4,6 +4,7 @@ What passes becomes a plan: the kind of input, the sections, and the settings of
 """
 
 import json
+import math
 import re
 import shlex
 from collections import Counter
@@ -24,6 +25,7 @@ from octane.core.arrays import output_type
 from octane.core.errors import OctaneError, collecting
 from octane.core.geometry import Grid, samples, spelled, vector
 from octane.core.metrics import write_json
+from octane.core.units import format_bytes, format_lengths
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Prediction, Step, check_space, predict
 from octane.steps.stack import blank_below, other_distance, sections_beside
@@ -31,17 +33,19 @@ from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
 from octane.store.image import Image
-from octane.store.itk_files import FORMATS, MILLIMETER, FileVolume
+from octane.store.itk_files import FORMATS
 from octane.store.mosaic_grid import MosaicGrid, split_positions
 from octane.store.sections import number_of, numbered, require_alike, section_number, sections_of
 from octane.store.volumes import (
     ArrayVolume,
     Volume,
     as_given,
+    doubted_sizes,
     find_inputs,
     kind_of,
     open_beside,
     open_volume,
+    overruled_units,
     turned,
 )
 
@@ -51,6 +55,8 @@ MODELS = {
 """Models whose fields are flags of each step's command in the workflow."""
 USUAL = 0.75
 """Part of the mosaics that are alike, from which another one is noted."""
+CROWDED = 0.02
+"""Distance of neighbouring tiles over their size: microscopes let them overlap by less."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class SubjectPlan:
 
     Each item is a mosaic, a section or one volume: its ``id``, ``file``, the name in the staged
     input, and its part of the table of ``positions``. ``steps`` bound what each step will write;
+    ``about`` says how large the data are, and
     ``notes`` are warnings.
     """
 
@@ -67,6 +74,7 @@ class SubjectPlan:
     items: list[dict[str, str]]
     settings: Settings
     steps: list[Step]
+    about: str
     notes: list[str]
 
     def as_json(self) -> dict[str, object]:
@@ -113,8 +121,8 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
         Folders of the staged inputs and of the files beside them, each in a folder of its number
         from 1.
     output
-        Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes`` on the
-        space that they take together, and warnings.
+        Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes``: how large
+        each one's data are, the space that all take together, and warnings.
 
     An OctaneError has a line for each problem of any subject; a problem of all subjects that is not
     in the cells of their rows is given once.
@@ -151,7 +159,8 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     steps = [step for plan in plans for step in plan.steps]
     work, workflow = output.parent.resolve(), plans[0].settings.workflow
-    notes = [*check_space(steps, name, work, workflow), *warned]
+    about = [f"{plan.subject}: {plan.about}" for plan in plans]
+    notes = [*about, *check_space(steps, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
 
 
@@ -255,7 +264,26 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
             number = number_of(volume)
             item["positions"] = tables[1 if number is None else number]
     notes = _notes(volumes, kind, settings, predicted)
-    return SubjectPlan(subject, kind, items, settings, predicted.steps, notes)
+    about = _about(volumes, kind, predicted)
+    return SubjectPlan(subject, kind, items, settings, predicted.steps, about, notes)
+
+
+def _about(volumes: Sequence[Volume], kind: str, predicted: Prediction) -> str:
+    """Number and sizes of the data, of which the largest, and their voxels."""
+    extents = [placement.extent for placement in predicted.placed]
+    whole = np.max(extents or [volume.grid.extent for volume in volumes], axis=0)
+    count = f"{len(volumes)} {kind}s" if len(volumes) > 1 else f"1 {kind}"
+    tiles = ""
+    if predicted.placed:
+        tiling = MosaicGrid.of(cast("Image", volumes[0]))
+        field = format_lengths(tiling.tile_extent[1:])
+        tiles = f" of {tiling.rows} x {tiling.columns} tiles of {field} (y x)"
+    voxels = dict.fromkeys(format_lengths(volume.grid.spacing) for volume in volumes)
+    size = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
+    return (
+        f"{count}{tiles}, {'up to ' if len(volumes) > 1 else ''}{format_lengths(whole)} (z y x) in "
+        f"voxels of {' or '.join(voxels)}, {format_bytes(size)} decoded."
+    )
 
 
 def _notes(
@@ -264,18 +292,13 @@ def _notes(
     """Warnings of what may be wrong in the metadata of a subject's inputs, and how they lie."""
     images = [v for v in volumes if isinstance(v, Image)]
     notes = _unlike(images, predicted.tilings) + _apart(images, predicted.placed)
+    notes += _crowded(images, predicted.tilings, predicted.placed)
     notes += sections_beside(predicted.slabs)
     if kind != "volume" and settings.stack.section_thickness is None:
         notes += blank_below(images, settings.stack) + other_distance(images, settings.stack)
     notes += [text for volume in volumes for text in turned(volume)]
+    notes += doubted_sizes(volumes) + overruled_units(volumes)
     first = volumes[0]
-    finest = min(first.grid.spacing) / MILLIMETER
-    if finest > 1 or (finest == 1 and isinstance(first, FileVolume)):
-        notes.append(
-            f"{first.path.name} has voxels of {finest:g} mm. Files that state no size, or "
-            "micrometres as millimetres, look like this; if the voxels are smaller, correct the "
-            "header."
-        )
     sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
     is_guessed = settings.workflow.input_kind == "auto" and "kind" not in first.attributes
     if kind == "mosaic" and is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
@@ -320,6 +343,28 @@ def _apart(images: Sequence[Image], placed: Sequence[TilePlacement]) -> list[str
     ]
     more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
     return [f"{t}{more} does not touch its neighbour; correct --positions." for t in odd[:1]]
+
+
+def _crowded(
+    images: Sequence[Image], tilings: Sequence[MosaicGrid], placed: Sequence[TilePlacement]
+) -> list[str]:
+    """Warning for tiles that lie almost on each other."""
+    odd: list[tuple[Image, str]] = []
+    for image, tiling, placement in zip(images, tilings, placed, strict=False):
+        steps = []
+        for axis, number in enumerate((tiling.rows, tiling.columns)):
+            first = [axes[axis].shift for axes in placement.places.values()]
+            if number > 1:
+                apart = (max(first) - min(first)) * tiling.spacing[axis + 1] / (number - 1)
+                steps.append(apart / tiling.tile_extent[axis + 1])
+        if steps and max(steps) < CROWDED:
+            odd.append((image, f"{max(steps):.2g}"))
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    return [
+        f"The tiles of {image.path.name}{more} lie {step} of a tile or less from each other, as "
+        "where --positions is in millimetres; it is in micrometres: correct it."
+        for image, step in odd[:1]
+    ]
 
 
 def _stem(path: Path) -> str:

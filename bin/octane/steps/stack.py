@@ -34,7 +34,7 @@ from octane.store.sections import (
     read_sections,
     require_alike,
 )
-from octane.store.volumes import CUT, Cuts
+from octane.store.volumes import CUT, Cuts, overruled_units
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -399,7 +399,7 @@ def stack_sections(
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     metrics = Metrics("stack", settings=parameters.recorded(reading))
-    for note in sections_beside(slabs):
+    for note in [*overruled_units(images), *sections_beside(slabs)]:
         metrics.remark(note)
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:

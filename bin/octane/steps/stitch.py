@@ -32,6 +32,7 @@ from octane.store.image import Image, open_image
 from octane.store.mosaic_grid import MosaicGrid, Position, Tile, read_positions
 from octane.store.sections import number_of
 from octane.store.tiff_files import FAULTS
+from octane.store.volumes import overruled_units
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -397,6 +398,8 @@ def stitch_section(
     metrics = Metrics("stitch", settings=parameters.recorded(reading))
     require_cpu(execution.backend, "STITCH")
     image = open_image(source, reading)
+    for text in overruled_units([image]):
+        metrics.remark(text)
     section = StitchedSection(image, parameters, execution, metrics, positions_table)
     with metrics.timed("project"):
         section.project()

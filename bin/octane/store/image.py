@@ -21,7 +21,7 @@ import numpy.typing as npt
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.files import task_folder
-from octane.core.geometry import LENGTHS, Grid, Region, place_in, shape_of, spelled
+from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
 from octane.store.chunks import (
     METADATA,
@@ -60,7 +60,8 @@ class Image:
     """A 3-D image in an OME-Zarr store: the array of one level, and its grid in micrometres.
 
     ``missing`` is the meaning of a chunk that is not in the store; ``attributes`` are octane's own;
-    ``place`` is the image's place along those axes of the array that are before z, y and x.
+    ``place`` is the image's place along those axes of the array that are before z, y and x;
+    ``overruled`` is a sentence on the unit that the store states, where another one is taken.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Image:
     missing: Literal["error", "fill"] = "error"
     attributes: Attributes = field(default_factory=dict)
     place: tuple[int, ...] = ()
+    overruled: str = ""
 
     @property
     def dtype(self) -> np.dtype:
@@ -187,18 +189,13 @@ def open_image(
 ) -> Image:
     """Open the finest level of an OME-Zarr image, as ``reading`` says.
 
-    Without it the other parameters hold, ``input_unit`` for axes that state none, and there may be
-    one channel and one time point. An OctaneError says why the store is no image of axes z, y, x
-    with scale and unit.
+    Its unit overrules a stated one. Without it the other parameters hold, ``input_unit`` for axes
+    that state none, and there may be one channel and one time point. An OctaneError says why the
+    store is no image of axes z, y, x with scale and unit.
     """
     if reading is not None:
         input_unit, missing = reading.input_unit, reading.missing_chunks
-    metadata = read_metadata(path, input_unit)
-    if reading and input_unit and {*metadata.units} != {LENGTHS[input_unit]}:
-        raise OctaneError(
-            f"{path} states another unit than --input-unit {input_unit}; leave that out, or "
-            "correct the unit of its axes."
-        )
+    metadata = read_metadata(path, input_unit, overrule=reading is not None)
     array, place = _array(path, metadata.datasets[0], metadata, reading)
     grid = Grid(_shape(array), metadata.spacing, metadata.origin)
     require_stated(path, grid.spacing, reading)
@@ -212,7 +209,11 @@ def open_image(
                 f"{path} has {grid.shape[0]} planes and notes section {section['number']} in planes"
                 f" {section['start']} to {section['stop']}; correct octane.sections in metadata."
             )
-    return Image(path, array, grid, missing, own, place)
+    overruled = metadata.overruled and (
+        f"The store states lengths in {metadata.overruled}; they are read in {input_unit}, as "
+        "input_unit says."
+    )
+    return Image(path, array, grid, missing, own, place, overruled)
 
 
 def _shape(array: Array) -> tuple[int, int, int]:

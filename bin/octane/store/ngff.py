@@ -126,21 +126,22 @@ class GroupMetadata(BaseModel):
 class Metadata(NamedTuple):
     """Arrays of an image, finest first, and voxel size and first centre of the finest.
 
-    Lengths and the ``units`` of z, y and x are in micrometres; ``axes`` are those before them by
-    their meaning, ``labels`` names of channels; ``octane`` is None in stores of others.
+    Lengths are in micrometres; ``axes`` are those before z, y and x by their meaning, ``labels``
+    names of channels; ``overruled`` are the stated units, where another one is taken; ``octane`` is
+    None in stores of others.
     """
 
     datasets: list[str]
     axes: list[str]
     labels: list[str]
-    units: list[float]
+    overruled: str
     spacing: Vector
     origin: Vector
     octane: dict[str, object] | None
 
 
-def read_metadata(path: Path, input_unit: str | None) -> Metadata:
-    """Read the metadata of an image; ``input_unit`` is for axes that state none.
+def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False) -> Metadata:
+    """Read the metadata of an image; ``input_unit`` is for axes that state none, or for all.
 
     An OctaneError says why its last axes are not z, y, x with scale and unit, and what to do.
     """
@@ -195,7 +196,10 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
             f"{path} states a unit for some axes and none for {' and '.join(bare)}, whose scale "
             "may be no size (bioformats2raw writes 1): correct scale and unit in its metadata."
         )
-    units = [_micrometers(path, axis.unit, input_unit) for axis in multiscale.axes[-3:]]
+    stated = [axis.unit for axis in multiscale.axes[-3:]]
+    taken = [input_unit if overrule and input_unit else unit for unit in stated]
+    units = [_micrometers(path, unit, input_unit) for unit in taken]
+    other = [u for u, size in zip(stated, units, strict=True) if u and LENGTHS.get(u) != size]
     spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
     least, most = SPACINGS
     if not least <= min(spacing) <= max(spacing) <= most:
@@ -205,7 +209,8 @@ def read_metadata(path: Path, input_unit: str | None) -> Metadata:
         )
     own = cast("dict[str, dict[str, object]]", content["attributes"]).get("octane")
     datasets = [dataset.path for dataset in multiscale.datasets]
-    return Metadata(datasets, axes, described.omero, units, spacing, origin, own)
+    overruled = " and ".join(dict.fromkeys(other))
+    return Metadata(datasets, axes, described.omero, overruled, spacing, origin, own)
 
 
 def read_json(file: Path) -> dict[str, object] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from octane.core.errors import NoSpaceError, OctaneError
 from octane.core.files import writing
 from octane.core.geometry import Grid, Region, spelled, vector
 from octane.core.metrics import Metrics
+from octane.core.units import format_lengths
 from octane.store.chunks import is_store
 from octane.store.image import Attributes, Image, open_image, place_of, require_stated
 from octane.store.itk_files import (
@@ -39,6 +40,9 @@ CUT = 256
 """Longest edge of a cut through a volume, pixels."""
 TOLERANCE = 1e-4
 """Part of a voxel that two grids may differ by: what is lost in float32 and TIFF's fractions."""
+VOXELS, SECTIONS = (0.01, 1e3), (100.0, 1e6)
+"""Finest and coarsest voxels, and smallest and largest sections, that are not doubted,
+micrometres."""
 NIFTI_HEADER = 352
 """Bytes before the voxels of a NIfTI-1 file."""
 
@@ -290,8 +294,45 @@ def turned(volume: Volume) -> list[str]:
     ]
 
 
+def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
+    """Warning for voxels and extents that no microscope gives, as where a unit is wrong."""
+
+    def is_odd(volume: Volume) -> bool:
+        spacing, edge = volume.grid.spacing, max(volume.grid.extent[1:])
+        # The size of voxels in a file of ITK that states none.
+        if isinstance(volume, FileVolume) and min(spacing) == MILLIMETER:
+            return True
+        return (
+            max(spacing) < VOXELS[0]
+            or min(spacing) > VOXELS[1]
+            or not SECTIONS[0] <= edge <= SECTIONS[1]
+        )
+
+    odd = [volume for volume in volumes if is_odd(volume)]
+    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
+    texts = []
+    for volume in odd[:1]:
+        remedy = (
+            "Its unit may be wrong by 1000; check it and the scale in its metadata, or give "
+            "--input_unit, which overrules a stated one."
+            if isinstance(volume, Image)
+            else "Files that state no size, or micrometres as millimetres, look like this; if that "
+            "is so, correct the header."
+        )
+        voxels, whole = (format_lengths(n) for n in (volume.grid.spacing, volume.grid.extent))
+        texts.append(f"{volume.path.name}{more} is {whole} (z y x) in voxels of {voxels}. {remedy}")
+    return texts
+
+
+def overruled_units(volumes: Sequence[Volume]) -> list[str]:
+    """Warning for stores that state another unit than the one that was given and is taken."""
+    return [*dict.fromkeys(v.overruled for v in volumes if isinstance(v, Image) and v.overruled)]
+
+
 def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     """Read ITK's file, decode a TIFF beside ``destination``; warn of what that does not keep."""
+    for text in overruled_units([volume]):
+        metrics.remark(text)
     if isinstance(volume, FileVolume):
         with metrics.timed("read"):
             volume.load()

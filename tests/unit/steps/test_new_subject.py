@@ -267,7 +267,8 @@ def test_mosaics_are_described(data, caplog, made):
     write_subject(data, "sub", project=made)
     assert "Found: 2 mosaic grid(s), numbered 1 to 3; 19.2 kB decoded." in caplog.messages
     assert "Voxels: 3.5 x 4 x 4 micrometre (z y x), float32." in caplog.messages
-    assert "Tiles, rows x columns: 2 x 3." in caplog.messages
+    tiles = "Tiles, rows x columns: 2 x 3; each 40 x 40 µm (y x), side by side 14 x 80 x 120 µm"
+    assert f"{tiles} (z y x)." in caplog.messages
     assert any(line.startswith("MISSING: section 2.") for line in caplog.messages)
 
 

@@ -23,7 +23,8 @@ def plan(tmp_path):
     def run(source, beside=None, **parameters):
         given = {"outdir": str(tmp_path / "results"), "subject": "brain", **parameters}
         made = plan_of(given, source, beside or {})
-        return {**made.as_json(), "settings": made.settings, "notes": made.notes}
+        said = {"about": made.about, "notes": made.notes}
+        return {**made.as_json(), "settings": made.settings, **said}
 
     return run
 
@@ -179,6 +180,17 @@ def test_mosaics_and_tiles_that_lie_otherwise_than_others_are_noted(
     assert re.search(noted, note)
 
 
+@pytest.mark.parametrize(("unit", "doubted"), [(1, False), (0.001, True)])
+def test_positions_in_millimetres_are_doubted(plan, mosaics, tmp_path, unit, doubted):
+    table = tmp_path / "positions.csv"
+    rows = [(k, n // 3, n % 3) for k in (1, 2) for n in range(6)]
+    lines = [f"{k},{r},{c},{80 * r * unit},{80 * c * unit}\n" for k, r, c in rows]
+    table.write_text("section,row,column,y,x\n" + "".join(lines), encoding="utf-8")
+    notes = plan(mosaics, beside={"positions": table})["notes"]
+    words = "The tiles of section_01.ome.zarr (and 1 more) lie 0.0008 of a tile or less from each"
+    assert [note.startswith(words) for note in notes] == [True] * doubted
+
+
 def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(
     plan, tmp_path, files_read_once, monkeypatch
 ):
@@ -187,9 +199,9 @@ def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_re
     sitk.WriteImage(image, tmp_path / "bare.mha")
     image.SetSpacing((10.0, 10.0, 3.5))
     sitk.WriteImage(image, tmp_path / "linumpy.nii")
-    for name, size in (("bare.mha", "1"), ("linumpy.nii", "3.5")):
+    for name, size in (("bare.mha", "1 x 1 x 1"), ("linumpy.nii", "3.5 x 10 x 10")):
         (note,) = plan(tmp_path / name)["notes"]
-        assert note.startswith(f"{name} has voxels of {size} mm. Files that state no size")
+        assert f"in voxels of {size} mm. Files that state no size" in note
     image.SetSpacing((0.01, 0.01, 0.01))
     paths = [tmp_path / "straight.nrrd", tmp_path / "turned.mha"]
     for path in paths:
@@ -199,6 +211,42 @@ def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_re
     assert not straight
     assert "give SimpleITK.DICOMOrient(image, 'LPS')" in turned[0]
     assert files_read_once == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "size", "doubted"),
+    [
+        ("micrometer", None, "40 x 200 x 300 µm (z y x) in voxels of 10 x 10 x 10 µm", False),
+        ("millimeter", None, "40 x 200 x 300 mm (z y x) in voxels of 10 x 10 x 10 mm", True),
+        ("nanometer", None, "40 x 200 x 300 nm (z y x) in voxels of 10 x 10 x 10 nm", True),
+        ("millimeter", "micrometer", "200 x 300 µm", False),
+    ],
+)
+def test_sizes_are_said_in_words_and_doubted_where_a_unit_is_likely_wrong(
+    plan, write_foreign, unit, given, size, doubted
+):
+    source = write_foreign("a.zarr", ONES, unit=unit)
+    notes = plan(source, input_unit=given, input_kind="volume")
+    assert notes["about"].startswith("1 volume, ")
+    assert notes["about"].endswith(", 9.6 kB decoded.")
+    assert size in notes["about"]
+    says = [note for note in notes["notes"] if "--input_unit, which overrules" in note]
+    assert [note.startswith(f"a.zarr is {size}. Its unit") for note in says] == [True] * doubted
+    # A unit that is overruled is kept in the record of the step that reads it.
+    overruled = [note for note in notes["notes"] if note not in says]
+    if given is None:
+        assert overruled == []
+    else:
+        words = "The store states lengths in millimeter; they are read in micrometer, as input_unit"
+        assert overruled == [f"{words} says."]
+        assert "--input-unit micrometer" in notes["flags"]["n4"]
+
+
+def test_mosaics_and_their_tiles_are_described(plan, mosaics):
+    assert plan(mosaics)["about"] == (
+        "2 mosaics of 2 x 3 tiles of 100 x 100 µm (y x), up to 40 x 200 x 300 µm (z y x) in voxels "
+        "of 10 x 10 x 10 µm, 19.2 kB decoded."
+    )
 
 
 def test_every_problem_has_a_line_of_its_own_all_at_once(problems, write_mosaic, write_foreign):
@@ -231,7 +279,7 @@ def test_every_wrong_parameter_has_a_line_of_its_own(problems, mosaics):
     [
         (
             {"resolution": 500},
-            "the target 500 x 500 x 500 micrometre leaves one voxel of the 100 of",
+            "tiles of 100 x 100 µm (y x), of which voxels of 500 x 500 x 500 µm (z y x) leave one;",
         ),
         ({"section_thickness": 41}, "--section_thickness 41 is more than the 40 micrometre that"),
     ],

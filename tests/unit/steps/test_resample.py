@@ -7,7 +7,13 @@ import pytest
 from numcodecs import GZip
 from zarr.codecs import GzipCodec
 
-from octane.config.params import ExecutionParameters, InputParameters, ResampleParameters
+from octane.config.params import (
+    ExecutionParameters,
+    InputParameters,
+    ResampleParameters,
+    StackParameters,
+    StitchParameters,
+)
 from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
@@ -16,6 +22,8 @@ from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.steps import resample as step_resample
 from octane.steps.resample import resample_image
+from octane.steps.stack import stack_sections
+from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
 from octane.store.mosaic_grid import MosaicGrid
 from octane.store.reader import DirectReader
@@ -150,6 +158,24 @@ def test_a_missing_tile_is_filled_and_a_missing_unit_taken_where_given(write_for
     image, _ = run(source, 20.0, reading=reading)
     assert np.all(image.array.opened[:, 10:, :10] == 0)
     np.testing.assert_allclose(image.array.opened[:, :10], 1, rtol=1e-6)
+
+
+def test_a_unit_that_is_overruled_is_kept_in_the_record_of_each_step(
+    write_foreign, run, execution, tmp_path
+):
+    voxels = np.ones((4, 40, 40), np.float32)
+    source = write_foreign("section_1.zarr", voxels, unit="millimeter", chunks=(4, 20, 20))
+    reading = InputParameters(input_unit="micrometer")
+    given = (reading, execution)
+    image, resampled = run(source, 20.0, reading=reading)
+    assert image.grid.spacing == (20, 20, 20)
+    stitched = stitch_section(source, tmp_path / "a.zarr", StitchParameters(overlap=(0, 0)), *given)
+    stacked = stack_sections([source], tmp_path / "b.zarr", StackParameters(), *given)
+    words = "The store states lengths in millimeter; they are read in micrometer, as input_unit "
+    words += "says."
+    for made in (resampled, stitched, stacked):
+        assert made.figures["remarks"] == [words]
+        assert words in made.warnings
 
 
 def test_a_plain_volume_is_no_mosaic(write_file, run, files_read_once):

@@ -71,8 +71,12 @@ def test_a_unit_in_another_spelling_means_the_same(write_foreign, unit, micromet
 def test_each_axis_has_its_own_unit_which_wins_over_the_one_given(change_multiscale):
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].update(unit="millimeter"))
     assert open_image(path, input_unit="meter").grid.spacing == (10_000.0, 10.0, 10.0)
-    with pytest.raises(OctaneError, match="states another unit than --input-unit meter"):
-        open_image(path, InputParameters(input_unit="meter"))
+    assert open_image(path, input_unit="meter").overruled == ""
+    # A person's own overrules them.
+    image = open_image(path, InputParameters(input_unit="meter"))
+    assert image.grid.spacing == (1e7, 1e7, 1e7)
+    assert image.overruled.startswith("The store states lengths in millimeter and micrometer; ")
+    assert open_image(path, InputParameters(input_unit=None)).overruled == ""
     # A scale without a unit beside others is not trusted.
     path = change_multiscale(lambda multiscale: multiscale["axes"][0].pop("unit"))
     with pytest.raises(OctaneError, match="none for z, whose scale may be no size"):
