@@ -76,7 +76,10 @@ def _settings(records: Sequence[Record], step: str, *, workflow: bool) -> list[C
                 "value": "; ".join(values),
                 "default": default,
                 "unit": extra.get("unit") or "",
-                "changed": default is not None and values != [default],
+                # What is no parameter of the workflow, it sets by itself.
+                "changed": default is not None
+                and values != [default]
+                and not (workflow and extra.get("workflow") is False),
             }
         )
     return sorted(rows, key=lambda row: not row["changed"])

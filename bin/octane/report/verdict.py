@@ -1,5 +1,6 @@
 """The verdict on a subject: checks of its records, each with its limit and, if needed, a remedy."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -137,9 +138,9 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
     seams = {title: (own.seam_median, own.seam_max) for title, own in sections.items()}
     same = {t: first[own] for t, own in seams.items() if own[0] and first.setdefault(own, t) != t}
     if same:
-        pairs = _named([f"{other} and {title}" for title, other in same.items()])
+        pairs = _named([f"{t} holds the same image as {other}" for t, other in same.items()])
         right = "right one" if len(same) == 1 else "right ones"
-        text = f"{pairs}: one image; copy the {right}." + (f" {text}" if gone else "")
+        text = f"{pairs}; copy the {right}." + (f" {text}" if gone else "")
     odd = [*gone, *same]
     return _judged(name, limit, f"{len(odd)} of {len(quality)}", odd, text)
 
@@ -209,10 +210,17 @@ def _exposed(sections: Mapping[str, StitchFigures]) -> Check:
     name, limit = "Tile brightness", f"{1 / EXPOSED:.2g} to {EXPOSED:g} of its neighbours'"
     if not any(own.seam_median is not None for own in sections.values()):
         return _unknown(name, limit, "No tiles overlap.")
-    odd = [(title, tile.sentence) for title, own in sections.items() for tile in own.uneven]
-    it, its = ("it", "its") if len(odd) == 1 else ("them", "their")
-    text = f"{_named([*map(', '.join, odd)])}; image {it} again, or correct {its} grey levels."
-    return _judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], text)
+    odd = [(title, tile) for title, own in sections.items() for tile in own.uneven]
+    lit = [f"{title}, {tile.sentence}" for title, tile in odd if tile.brightness > 0]
+    it, its = ("it", "its") if len(lit) == 1 else ("them", "their")
+    dark = Counter(title for title, tile in odd if tile.brightness == 0)
+    lost = [
+        f"{counted(n, 'tile')} of {title} {'was' if n == 1 else 'were'} not imaged"
+        for title, n in dark.items()
+    ]
+    texts = [f"{_named(lit)}; image {it} again, or correct {its} grey levels."] if lit else []
+    texts += [f"{_named(lost)}; restore what is lost."] if lost else []
+    return _judged(name, limit, f"{len(odd)} outside", [title for title, _ in odd], " ".join(texts))
 
 
 def _even(sections: Mapping[str, StitchFigures]) -> Check:
@@ -254,13 +262,20 @@ def _depth(stack: StackFigures) -> Check:
     return _judged("Planes not imaged", "0", str(beyond), beyond > 0, text)
 
 
+def _unlike(stack: StackFigures, shared: str) -> str:
+    """Why sections were not compared."""
+    if sum(not section.missing for section in stack.sections) < 2:
+        return "There is one section."
+    return f"No neighbouring sections have {shared} in common."
+
+
 def _bright(stack: StackFigures) -> Check:
     name, (low, high) = "Section brightness", BRIGHTNESS
     limit = f"{low:g} to {high:g} of its neighbours'"
     every = {title_of("", s.number): s.brightness for s in stack.sections}
     known = {title: bright for title, bright in every.items() if bright is not None}
     if not known:
-        return _unknown(name, limit, "No neighbouring sections have tissue in common.")
+        return _unknown(name, limit, _unlike(stack, "tissue"))
     words = "{} has {:.2g} of its neighbours' brightness"
     odd = {
         title: words.format(title, own) if own else f"{title} is blank"
@@ -285,7 +300,7 @@ def _turned(stack: StackFigures) -> Check:
     every = {title_of("", s.number): s.flipped for s in stack.sections}
     known = {title: flipped for title, flipped in every.items() if flipped is not None}
     if not known:
-        return _unknown(name, limit, "No neighbouring sections have structure in common.")
+        return _unknown(name, limit, _unlike(stack, "structure"))
     odd = {title: f"{title} fits flipped in {axes}" for title, axes in known.items() if axes}
     mosaics = "its mosaic" if len(odd) == 1 else "their mosaics"
     text = f"{_named([*odd.values()])}; turn {mosaics} over, and run again."
@@ -301,7 +316,7 @@ def _placed(stack: StackFigures) -> Check:
     own = {title_of("", s.number): s for s in stack.sections if not s.missing}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
     if not known and (stack.align in (None, "none") or len(own) < 2):
-        return _unknown(name, limit, "No neighbouring sections have structure in common.")
+        return _unknown(name, limit, _unlike(stack, "structure"))
     shift, turn = (max((float(v[k]) for v in known.values()), default=0.0) for k in (0, 1))
     if stack.align == "none":
         most = DISPLACED * stack.voxel_size[1]

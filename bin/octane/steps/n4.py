@@ -52,7 +52,7 @@ from octane.store.volumes import (
 logger = logging.getLogger(__name__)
 
 CLIPPED = 1e-3
-"""Part of the voxels, counted by those that are fitted, that may be clipped without a warning."""
+"""Part of the fitted voxels that may be clipped without a warning."""
 
 
 @dataclass(frozen=True)
@@ -274,11 +274,12 @@ def _record(
     field /= gain.astype(np.float32)[:, None, None]
     dtype = output_type(run.parameters.dtype, volume.dtype)
     if dtype.kind in "iu":
-        clipped = np.count_nonzero(after > np.iinfo(dtype).max) / np.count_nonzero(mask)
+        clipped = np.count_nonzero(after[mask] > np.iinfo(dtype).max) / np.count_nonzero(mask)
         if clipped > CLIPPED:
             metrics.warn(
-                f"{100 * clipped:.1f} % of the voxels of {volume.path} are above the largest "
-                f"{dtype} after the correction and are clipped: give --dtype float32 to keep them."
+                f"{100 * clipped:.1f} % of the fitted voxels of {volume.path} are above the "
+                f"largest {dtype} after the correction and are clipped: give --dtype float32 (in "
+                "the workflow --n4_dtype) to keep them."
             )
     known = None
     if "tissue" in run.beside:

@@ -301,6 +301,8 @@ def _notes(
     first = volumes[0]
     sizes = [(first.grid.shape[axis], first.chunks[axis]) for axis in (1, 2)]
     is_guessed = settings.workflow.input_kind == "auto" and "kind" not in first.attributes
+    # Who knows by how much they overlap knows that they are tiles.
+    is_guessed &= not any(settings.stitch.overlap or ())
     if kind == "mosaic" and is_guessed and all(n > chunk and n % chunk for n, chunk in sizes):
         notes.append(
             f"The last row and column of {first.path.name} are cut, as where chunks are no tiles; "

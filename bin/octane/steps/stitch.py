@@ -184,9 +184,9 @@ class StitchedSection:
         # What was not imaged must not darken what its neighbours saw.
         self.empty = {tile for tile, own in self.projections.items() if not own.any()}
         if 0 < len(self.empty) < len(self.projections):
+            count = f"{len(self.empty)} of {len(self.projections)} tiles of {self.image.path.name}"
             self.metrics.warn(
-                f"{self.image.path.name}: nothing but 0 or NaN in {len(self.empty)} of "
-                f"{len(self.projections)} tiles; they are left out, as not imaged."
+                f"{count} were not imaged: nothing but 0 or NaN is in them, and they are left out."
             )
 
     def light(self) -> None:
@@ -260,7 +260,9 @@ class StitchedSection:
                     "to leave them as they are."
                 )
             self.metrics.warn(f"{text}.")
-        if odd := [tile.sentence for tile in (*misplaced, *uneven)]:
+        # Those without light were named before.
+        lit = [tile for tile in uneven if tile.brightness > 0]
+        if odd := [tile.sentence for tile in (*misplaced, *lit)]:
             self.metrics.warn(f"{name}: {', '.join(odd)}.")
         return overlaps, misplaced, uneven
 

@@ -275,7 +275,8 @@ def place_of(
     several and none is chosen, or not the one that is chosen.
     """
     wishes = {CHANNEL: reading.channel, TIMEPOINT: reading.timepoint} if reading else {}
-    places = {}
+    places: dict[str, int] = {}
+    open_axes: dict[str, str] = {}
     for axis, count in {CHANNEL: 1, TIMEPOINT: 1, **dict(zip(axes, sizes, strict=True))}.items():
         names, asked = labels[:count] if axis == CHANNEL else [], wishes.get(axis)
         number = "0" if asked is None and count == 1 else str(asked)
@@ -288,7 +289,13 @@ def place_of(
             shown = enumerate([*names, *[""] * LISTED][: min(count, LISTED)])
             listed = ", ".join(f"{n} '{name[:SHOWN]}'" if name else str(n) for n, name in shown)
             more = f" and {count - LISTED} more" if count > LISTED else ""
-            remedy = f"give one with --{axis}" if axis in wishes else "write one of them alone"
-            raise OctaneError(f"{path} has {has}: {listed}{more}; {remedy}.")
-        places[axis] = found[0]
+            open_axes[axis] = f"{has}: {listed}{more}"
+        else:
+            places[axis] = found[0]
+    if open_axes:
+        of_each = " of each" if len(open_axes) > 1 else ""
+        flags = " and ".join(f"--{axis}" for axis in open_axes)
+        choice = f"give one{of_each} with {flags}"
+        remedy = choice if open_axes.keys() <= wishes.keys() else "write one of them alone"
+        raise OctaneError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
     return tuple(places[axis] for axis in axes)

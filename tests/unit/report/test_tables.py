@@ -31,3 +31,11 @@ def test_changed_settings_come_first_and_are_marked():
         assert marks == sorted(marks, reverse=True)
         assert [row["name"] for row in found["n4"] if row["changed"]] == changed
         assert len(marks) == len(record.settings)
+
+
+def test_what_the_workflow_sets_by_itself_is_not_marked_as_changed():
+    given = STEPS["stack"].model_validate({"codec": "blosc-lz4", "align": "rigid"})
+    record = Record(step="stack", settings=given.model_dump(mode="json"))
+    for workflow, changed in ((False, ["align", "codec"]), (True, ["align"])):
+        found: Any = tables([record], workflow=workflow)["settings"]
+        assert [row["name"] for row in found["stack"] if row["changed"]] == changed

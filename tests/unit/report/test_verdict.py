@@ -211,6 +211,11 @@ def shaded(*before, after=None):
     return [{"shading_before": own, "shading_after": after} for own in before]
 
 
+def dark(*brightness):
+    tiles = [{"row": 0, "column": k, "brightness": own} for k, own in enumerate(brightness)]
+    return {"seam_median": 0.1, "uneven": tiles}
+
+
 def placed(**given):
     return {"overlaps": [{"axis": "x", "given": 0.2, **given}], "seam_x": 1.0}
 
@@ -227,7 +232,27 @@ def placed(**given):
             "Missing sections",
             [{"seam_median": 0.1}] * 2,
             "1 of 2",
-            "Section 1 and Section 2: one image",
+            r"^Section 2 holds the same image as Section 1; copy the right ones\.$",
+        ),
+        (
+            "Missing sections",
+            [{"seam_median": 0.1}] * 3,
+            "2 of 3",
+            "2 holds the same image as Section 1, Section 3 holds the same .*; copy the right ones",
+        ),
+        (
+            "Tile brightness",
+            [{"seam_median": 0.1}, dark(0, 0), dark(0)],
+            "3 outside",
+            "^2 tiles of Section 2 were not imaged, 1 tile of Section 3 was not imaged; restore "
+            r"what is lost\.$",
+        ),
+        (
+            "Tile brightness",
+            [{"seam_median": 0.1}, dark(0, 2)],
+            "2 outside",
+            "^Section 2, row 0, column 1 is 2 times as bright as its neighbours; image it again, "
+            r"or correct its grey levels\. 1 tile of Section 2 was not imaged; restore",
         ),
         ("Overlap along x", [placed(), {}], "none", "Section 1: .* no overlap along x; .* mirror"),
         (
@@ -257,5 +282,8 @@ def test_what_cannot_be_compared_is_not_checked_and_says_why():
     unknown = [check for check in found if check.state == "not checked"]
     assert len(unknown) == 12
     assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 6
+    # It has none.
+    assert not [check for check in unknown if "neighbouring sections" in check.sentence]
+    assert sum(check.sentence == "There is one section." for check in unknown) == 3
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]

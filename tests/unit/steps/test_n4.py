@@ -1,5 +1,6 @@
 """N4 end to end: equal to SimpleITK, the same bits however it is cut, and what is refused."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -265,6 +266,17 @@ def test_figures_against_the_truth(
 def test_an_axis_of_one_voxel_is_warned_of(volume, correct):
     _, metrics = correct(volume, shrink_factor=(2, 2, 20))
     assert any("one voxel along z" in warning for warning in metrics.warnings)
+
+
+def test_the_share_that_is_clipped_is_that_of_the_fitted_voxels(write_image, biased, correct):
+    source = write_image("v.ome.zarr", np.minimum(biased / 3, 255).astype(np.uint8))
+    few = np.zeros(biased.shape, np.uint8)
+    few[:, 17:20, 14:30] = 1
+    _, metrics = correct(source, mask=str(write_image("m.ome.zarr", few)), shrink_factor=1)
+    (said,) = (warning for warning in metrics.warnings if "clipped" in warning)
+    share = re.match(rf"([0-9.]+) % of the fitted voxels of {source} are above the largest", said)
+    assert share is not None
+    assert 0 < float(share[1]) <= 100
 
 
 @pytest.mark.parametrize(("offset", "warned"), [(0, False), (-200, True)])

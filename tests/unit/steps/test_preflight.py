@@ -115,6 +115,9 @@ def test_the_step_that_reads_the_input_is_given_the_channel(
     source = write_foreign("a.zarr", np.stack([ONES, ONES])[None], axes="tczyx", labels=["a", "b"])
     says = "has no single channel '2' but 2: 0 'a', 1 'b'; give one with --channel."
     assert problems(source, channel=2, **given) == [f"{source} {says}"]
+    film = write_foreign("b.zarr", np.stack([[ONES, ONES]] * 3), axes="tczyx", labels=["a", "b"])
+    says = "has 2 channels: 0 'a', 1 'b', and 3 timepoints: 0, 1, 2; give one of each with"
+    assert problems(film, **given) == [f"{film} {says} --channel and --timepoint."]
     flags = plan(source, channel="b", timepoint=0, overlap=0, **given)["flags"]
     assert [step for step, words in flags.items() if "--channel" in words] == [first]
     assert "--channel b --timepoint 0" in flags[first]
@@ -142,18 +145,22 @@ def test_chunks_cut_in_z_are_no_tiles_where_an_overlap_is_given(problems, write_
 
 
 @pytest.mark.parametrize(
-    ("voxels", "chunks", "noted"),
+    ("voxels", "chunks", "overlap", "noted"),
     [
-        (ONES, (8, 64, 64), ["one chunk and so one tile"]),
-        (ONES, (4, 20, 15), []),
-        (ONES, (4, 12, 16), ["if it is a whole section, give --input_kind section"]),
-        (ONES.astype("complex64"), (4, 20, 15), ["give the modulus"]),
+        (ONES, (8, 64, 64), 0, ["one chunk and so one tile"]),
+        (ONES, (4, 20, 15), 0, []),
+        (ONES, (4, 12, 16), 0, ["if it is a whole section, give --input_kind section"]),
+        # Who knows that they overlap knows that they are tiles.
+        (ONES, (4, 12, 16), 0.1, []),
+        (ONES.astype("complex64"), (4, 20, 15), 0, ["give the modulus"]),
     ],
 )
-def test_what_may_be_no_mosaic_or_no_intensity_is_noted(plan, write_foreign, voxels, chunks, noted):
+def test_what_may_be_no_mosaic_or_no_intensity_is_noted(
+    plan, write_foreign, voxels, chunks, overlap, noted
+):
     path = write_foreign("a.zarr", voxels, chunks=chunks)
     kind = "mosaic" if chunks > ONES.shape else "auto"
-    notes = plan(path, overlap=0.1, input_kind=kind, skip_n4=True)["notes"]
+    notes = plan(path, overlap=overlap, input_kind=kind, skip_n4=True)["notes"]
     assert [word in note for word, note in zip(noted, notes, strict=True)] == [True] * len(noted)
 
 

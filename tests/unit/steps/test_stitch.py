@@ -180,7 +180,10 @@ def test_a_tile_that_was_not_imaged_darkens_no_other(write_mosaic, stitch, lost)
     source = write_mosaic("section_01.ome.zarr", voxels, (2, 12, 20), pitch=(120.0, 100.0))
     stitched, image, metrics = stitch(source)
     np.testing.assert_array_equal(stitched[0, 5], [100] * 20 + [0] * 10)
-    assert "nothing but 0 or NaN in 1 of 2 tiles" in metrics.warnings[0]
+    assert metrics.warnings == [
+        "1 of 2 tiles of section_01.ome.zarr were not imaged: nothing but 0 or NaN is in them, and "
+        "they are left out."
+    ]
     # STACK leaves it out: y and x in micrometres.
     assert image.attributes["section"]["not_compared"] == [[0, 100, 120, 300]]
 
