@@ -136,7 +136,7 @@ def failed(made, seen) {
     logStates(made, seen, name)
     def unwritten = message =~ /(?:FileSystem|AccessDenied)Exception: (?:.* -> )?([^:\n]+)(?:: (.*))?/
     def cause = message in ['SIGINT', 'SIGTERM', 'SIGHUP']
-        ? "interrupted (${message}). What is done is kept: run again with -resume."
+        ? "interrupted (${message}); run again with -resume to go on."
         : message.contains('error: ')
         ? [name, message.split('error: ', 2)[1]].findAll { part -> part }.join(': ')
         : unwritten

@@ -122,7 +122,7 @@ def test_a_copy_that_is_cut_short_fails_by_name_and_is_made_good_by_resume(
     assert (row["status"], row["exit"]) == ("FAILED", "28")
     words = " ".join(failed.output.split())
     message = "The results could not be copied from the scratch folder: "
-    assert f"octane stopped: {message}" in words
+    assert f"octane stopped: N4 (tissue): {message}" in words
     assert re.search(message + r"tissue_\w+.ome.zarr/0/c/0/0/0 has \d+ of \d+ bytes", words)
     assert "run again with -resume" in words
     (task,) = (disk / "work").glob(f"{row['hash']}*")

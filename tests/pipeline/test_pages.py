@@ -158,6 +158,7 @@ def test_the_tutorial_gives_what_it_shows(tutorial, place):
     (page,) = (page for page in PAGES if page.stem == "tutorial")
     (shown,) = (block for language, _, block in blocks(page) if language == "text")
     assert shown in tutorial
+    assert "warn" not in tutorial.lower()
     made, expected = (plt.imread(p) for p in (place / "comparison.png", page.with_suffix(".png")))
     assert np.abs(made - expected).mean() < 0.01
 

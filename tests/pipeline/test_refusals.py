@@ -90,9 +90,7 @@ def test_an_interrupted_run_says_how_it_goes_on(start_nextflow, phantom, quick, 
     os.kill(run.launcher(), signal.SIGINT)
     run = run.wait()
     assert run.code == 1
-    assert last_words(run.output) == (
-        "interrupted (SIGINT). What is done is kept: run again with -resume."
-    )
+    assert last_words(run.output) == "interrupted (SIGINT); run again with -resume to go on."
 
 
 @pytest.mark.soak
