@@ -65,8 +65,7 @@ class SubjectPlan:
 
     Each item is a mosaic, a section or one volume: its ``id``, ``file``, the name in the staged
     input, and its part of the table of ``positions``. ``steps`` bound what each step will write;
-    ``about`` says how large the data are, and
-    ``notes`` are warnings.
+    ``about`` says how large the data are, and ``notes`` are warnings.
     """
 
     subject: str
