@@ -279,6 +279,14 @@ def test_a_volume_keeps_its_voxels(write_file):
     assert not found.keys() & {"overlap", "section_thickness", "allow_missing_sections"}
 
 
+def test_sizes_that_no_microscope_gives_are_doubted(write_foreign, caplog, made, tmp_path):
+    write_foreign("brain.zarr", VOXELS, unit="nanometer")
+    path, _ = write_subject(tmp_path / "brain.zarr", "sub", project=made)
+    (line,) = (line for line in caplog.messages if line.startswith("DOUBTFUL"))
+    assert "in voxels of 10 x 10 x 10 nm. Its unit may be wrong by 1000" in line
+    assert "DOUBTFUL" in path.read_text(encoding="utf-8")
+
+
 def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
     for number in (1, 2):
         write_foreign(f"data/section_{number}.zarr", VOXELS, chunks=TILE, unit=None)

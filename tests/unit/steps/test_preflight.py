@@ -81,7 +81,7 @@ def test_each_step_gets_its_own_flags(plan, mosaics):
     made = plan(
         mosaics, resolution="25 20 20", overlap=0.1, stitch_refine=True, section_thickness=40,
         n4_strength=0.5, n4_iterations="30 20", save_bias_field=True, pyramid_resolutions="25 50",
-        input_unit="micrometer", missing_chunks="fill",
+        n4_mask="Tissue", input_unit="micrometer", missing_chunks="fill",
     )["flags"]  # fmt: skip
     fill, cpu = "--missing-chunks fill", "--backend cpu"
     assert made == {
