@@ -25,7 +25,7 @@ from octane.core.arrays import output_type
 from octane.core.errors import OctaneError, collecting
 from octane.core.geometry import Grid, samples, spelled, vector
 from octane.core.metrics import write_json
-from octane.core.units import format_bytes, format_lengths
+from octane.core.units import counted, format_bytes, format_lengths
 from octane.resample.plan import plan_levels, target_of
 from octane.steps.space import Prediction, Step, check_space, predict
 from octane.steps.stack import blank_below, other_distance, sections_beside
@@ -271,7 +271,7 @@ def _about(volumes: Sequence[Volume], kind: str, predicted: Prediction) -> str:
     """Number and sizes of the data, of which the largest, and their voxels."""
     extents = [placement.extent for placement in predicted.placed]
     whole = np.max(extents or [volume.grid.extent for volume in volumes], axis=0)
-    count = f"{len(volumes)} {kind}s" if len(volumes) > 1 else f"1 {kind}"
+    number = counted(len(volumes), kind)
     tiles = ""
     if predicted.placed:
         tiling = MosaicGrid.of(cast("Image", volumes[0]))
@@ -279,9 +279,10 @@ def _about(volumes: Sequence[Volume], kind: str, predicted: Prediction) -> str:
         tiles = f" of {tiling.rows} x {tiling.columns} tiles of {field} (y x)"
     voxels = dict.fromkeys(format_lengths(volume.grid.spacing) for volume in volumes)
     size = sum(math.prod(v.grid.shape) * v.dtype.itemsize for v in volumes)
+    most = "up to " if len(volumes) > 1 else ""
     return (
-        f"{count}{tiles}, {'up to ' if len(volumes) > 1 else ''}{format_lengths(whole)} (z y x) in "
-        f"voxels of {' or '.join(voxels)}, {format_bytes(size)} decoded."
+        f"{number}{tiles}, {most}{format_lengths(whole)} (z y x) in voxels of "
+        f"{' or '.join(voxels)}, {format_bytes(size)} decoded."
     )
 
 

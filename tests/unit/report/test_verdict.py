@@ -232,7 +232,7 @@ def placed(**given):
             "Missing sections",
             [{"seam_median": 0.1}] * 2,
             "1 of 2",
-            r"^Section 2 holds the same image as Section 1; copy the right ones\.$",
+            r"^Section 2 holds the same image as Section 1; copy the right one\.$",
         ),
         (
             "Missing sections",
