@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from octane.core.files import write_object
+from octane.core.files import read_regular, write_object
 from octane.core.versions import versions
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Kernel(Generic[P, R]):
         name = f"{self.name}-{_digest(made_from).hex()[:16]}.o"
         for folder in _folders(file):
             try:
-                kept = (folder / name).read_bytes()
+                kept = read_regular(folder / name)
             except OSError:
                 continue
             check, code = kept[:DIGEST], kept[DIGEST:]

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,34 @@ logger = logging.getLogger(__name__)
 
 PARTIAL, OLD = ".partial-", ".old"
 """Prefixes of the names of what is unfinished, and of what steps aside for it."""
+
+
+class IrregularFileError(OSError):
+    """A folder, FIFO or device where a regular file belongs."""
+
+
+def require_regular(path: Path, state: os.stat_result) -> None:
+    """Raise an IrregularFileError unless a path, links followed, is a regular file."""
+    if not stat.S_ISREG(state.st_mode):
+        what = "a folder" if stat.S_ISDIR(state.st_mode) else "a FIFO or device"
+        raise IrregularFileError(errno.EINVAL, f"{what} is in its place", str(path))
+
+
+def open_regular(path: Path) -> int:
+    """Open a regular file to be read; an OSError for all else, without waiting for a FIFO."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        require_regular(path, os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: Path) -> bytes:
+    """Bytes of a regular file; errors as in :func:`open_regular`."""
+    with os.fdopen(open_regular(path), "rb") as stream:
+        return stream.read()
 
 
 def task_folder(path: Path) -> Path | None:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.files import bring_to_disk, is_task_folder, left_by, task_folder, writing
+from octane.core.files import (
+    bring_to_disk,
+    is_task_folder,
+    left_by,
+    open_regular,
+    task_folder,
+    writing,
+)
 from octane.core.geometry import Region
 from octane.core.progress import Progress
 from octane.pipeline.workers import run_tiles
@@ -161,7 +168,7 @@ def _make_real(link: Path, sizes: dict[str, int]) -> None:
 def _copy(source: Path, target: Path) -> None:
     """Copy a file, by reflink where the file system can."""
     try:
-        with source.open("rb") as found, target.open("wb") as made:
+        with os.fdopen(open_regular(source), "rb") as found, target.open("wb") as made:
             fcntl.ioctl(made, FICLONE, found.fileno())
     except OSError:
         shutil.copyfile(source, target)

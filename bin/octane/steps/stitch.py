@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from octane.config.params import (
 )
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
-from octane.core.files import writing
+from octane.core.files import open_regular, writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
@@ -96,7 +97,7 @@ def given_flat_field(
 
     path = Path(chosen).resolve()
     try:
-        with path.open("rb") as stream:
+        with os.fdopen(open_regular(path), "rb") as stream:
             given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
         # An archive of arrays has no shape.
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)

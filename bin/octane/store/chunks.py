@@ -3,6 +3,7 @@
 zarr gives the fill value for a chunk that is not there: a lost tile that nobody sees.
 """
 
+import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from octane.core.files import IrregularFileError, open_regular, require_regular
 from octane.core.geometry import Region
 from octane.store.array import Array
 from octane.store.encoding import ABSENT, ShardIndexError, ShardLayout
@@ -52,8 +54,8 @@ def reading(key: str) -> Generator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingChunkError(key, "is missing") from error
-    except IsADirectoryError as error:
-        raise CorruptChunkError(key, "a folder is in its place") from error
+    except IrregularFileError as error:
+        raise CorruptChunkError(key, str(error.strerror)) from error
     except OSError as error:
         raise UnreadableChunkError(key, error.strerror or str(error)) from error
 
@@ -88,11 +90,12 @@ def missing_keys(array: Array, region: Region) -> Iterator[str]:
     for stored in stored_objects(array, region):
         try:
             with reading(stored.key):
-                size = stored.file.stat().st_size
+                state = stored.file.stat()
+                require_regular(stored.file, state)
         except MissingChunkError:
             yield stored.key
             continue
-        if not size:
+        if not state.st_size:
             raise CorruptChunkError(stored.key, "empty file")
         if array.layout is not None:
             for inner in _missing_inner(array, array.layout, stored, region):
@@ -104,7 +107,7 @@ def _missing_inner(
 ) -> Iterator[str]:
     """Inner chunks that a shard's index marks absent."""
     try:
-        with reading(stored.key), stored.file.open("rb") as stream:
+        with reading(stored.key), os.fdopen(open_regular(stored.file), "rb") as stream:
             index = layout.read_index(stream.fileno())
     except ShardIndexError:
         yield "index"

@@ -140,11 +140,6 @@ def open_file(path: Path) -> FileVolume:
     import SimpleITK as sitk
 
     require_format(path)
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        # To ITK it would be no image.
-        raise unreadable(error) from error
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     with _readable(path):

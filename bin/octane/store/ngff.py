@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from octane.core.errors import OctaneError, unreadable
+from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, vector
 
 CHANNEL, TIMEPOINT = "channel", "timepoint"
@@ -216,7 +217,7 @@ def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False)
 def read_json(file: Path) -> dict[str, object] | None:
     """Object of a metadata file; None where there is no file."""
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_regular(file))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

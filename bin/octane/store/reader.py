@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs.blosc import Blosc
 
+from octane.core.files import open_regular
 from octane.core.geometry import Region, place_in, shape_of
 from octane.core.timing import moved
 from octane.store.array import Array
@@ -188,4 +189,4 @@ class DirectReader:
 
 def _open(file: Path, key: str) -> int:
     with reading(key):
-        return os.open(file, os.O_RDONLY)
+        return open_regular(file)

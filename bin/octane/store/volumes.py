@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import InputParameters
-from octane.core.errors import NoSpaceError, OctaneError
-from octane.core.files import writing
+from octane.core.errors import NoSpaceError, OctaneError, unreadable
+from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, spelled, vector
 from octane.core.metrics import Metrics
 from octane.core.units import format_lengths
@@ -163,6 +163,11 @@ def open_volume(
         return open_image(path, reading, input_unit=input_unit, missing=missing)
     if not path.exists():
         raise OctaneError(f"{path} does not exist; check the path.")
+    try:
+        os.close(open_regular(path))
+    except OSError as error:
+        # To ITK it would be no image.
+        raise unreadable(error) from error
     if not is_whole(path):
         return open_tiff(path, reading, like)
     # A file of ITK has one channel and one time point.

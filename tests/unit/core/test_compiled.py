@@ -129,6 +129,15 @@ def test_a_damaged_file_is_made_again(start, tmp_path):
     assert finish(start()) == ("2.0\n", "")
 
 
+@pytest.mark.timeout(120)
+def test_a_fifo_in_the_place_of_code_is_passed_over(start, tmp_path):
+    finish(start())
+    [file] = files(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    assert finish(start()) == ("2.0\n", "")
+
+
 def test_code_is_kept_beside_its_source_for_each_processor(start, code, tmp_path):
     other = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     # Three at once, which do not disturb each other.

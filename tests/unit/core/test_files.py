@@ -9,7 +9,14 @@ import pytest
 
 from octane.core import files
 from octane.core.errors import NoSpaceError, OctaneError
-from octane.core.files import PARTIAL, bring_to_disk, writing
+from octane.core.files import (
+    PARTIAL,
+    IrregularFileError,
+    bring_to_disk,
+    open_regular,
+    read_regular,
+    writing,
+)
 
 
 def replace(folder):
@@ -180,3 +187,18 @@ def test_a_disk_that_cannot_take_it_is_named(store, monkeypatch, code):
         return
     with pytest.raises(OctaneError, match=r"a\.ome\.zarr.* could not be brought to the disk"):
         bring_to_disk(store)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("make", "what"), [(os.mkfifo, "a FIFO or device"), (os.mkdir, "a folder")]
+)
+def test_what_is_no_regular_file_is_not_opened(tmp_path, make, what):
+    make(tmp_path / "a")
+    # A link is followed.
+    (tmp_path / "b").symlink_to("a")
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for call in (open_regular, read_regular):
+        with pytest.raises(IrregularFileError, match=f"{what} is in its place: '.*b'"):
+            call(tmp_path / "b")
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

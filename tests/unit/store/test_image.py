@@ -84,7 +84,7 @@ def test_a_chunk_that_cannot_be_read_is_not_called_corrupt(chunked, tmp_path, de
         )
 
 
-@pytest.mark.parametrize(("owner", "call"), [(io, "open"), (os, "stat")])
+@pytest.mark.parametrize(("owner", "call"), [(os, "open"), (os, "stat")])
 def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denied, owner, call):
     path = write_image("s.ome.zarr", voxels, chunks=(10, 10, 10), shards=(20, 20, 20))
     with (
@@ -92,6 +92,24 @@ def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denie
         pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
     ):
         open_image(path).missing_chunks()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("make", "what"), [(os.mkfifo, "a FIFO or device"), (os.mkdir, "a folder")]
+)
+@pytest.mark.parametrize(
+    "how", [{}, {"shards": (20, 20, 20)}, OTHERS["gzip"]], ids=["plain", "sharded", "by zarr"]
+)
+def test_a_chunk_that_is_no_regular_file_is_refused(write_foreign, voxels, how, make, what):
+    path = write_foreign("a.zarr", voxels, chunks=(10, 10, 10), **{"version": "0.5", **how})
+    key = "0/c/0/0/0"
+    (path / key).unlink()
+    make(path / key)
+    image = open_image(path)
+    for call in (lambda: image.read(WHOLE), image.missing_chunks):
+        with pytest.raises(OctaneError, match=rf"chunk {key}.* \({what} is in its place\); write"):
+            call()
 
 
 @pytest.mark.parametrize(("start", "stop"), [(10, 21), (10, 5)])

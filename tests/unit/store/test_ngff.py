@@ -1,9 +1,9 @@
 """Metadata of others: read where it is right, refused in one sentence where it is not."""
 
 import json
+import os
 import shutil
 from math import nan
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,5 +199,15 @@ def test_what_is_no_image_is_refused(tmp_path):
 
 def test_metadata_that_cannot_be_read_is_not_called_no_image(write_foreign, denied):
     path = write_foreign("a.zarr", VOXELS, version="0.5")
-    with denied(Path, "read_bytes", "a.zarr/zarr.json"):
+    with denied(os, "open", "a.zarr/zarr.json"):
         refused(path, r"cannot be read \(Permission denied\); check")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["zarr.json", "0/zarr.json"])
+def test_a_fifo_as_metadata_is_refused(write_foreign, name):
+    path = write_foreign("a.zarr", VOXELS, version="0.5")
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(OctaneError, match=rf"{name} cannot be read \(a FIFO or device is in its"):
+        open_image(path)

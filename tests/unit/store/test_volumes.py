@@ -1,5 +1,6 @@
 """One volume, whatever the file; lengths in micrometres, axes z, y, x."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,20 @@ def like(request, write_image, write_file, voxels):
         return open_volume(write_file("a.nii.gz", voxels))
     geometry = {"spacing": (3.5, 2.0, 1.0), "edge": (10.0, 20.0, 30.0)}
     return open_volume(write_image("a.ome.zarr", voxels, **geometry, attributes={"k": 1}))
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["a.nii", "a.tif"])
+def test_a_file_that_cannot_be_read_is_not_called_no_image(tmp_path, denied, name):
+    path = tmp_path / name
+    os.mkfifo(path)
+    with pytest.raises(OctaneError, match=r"cannot be read \(a FIFO or device is in its place\)"):
+        open_volume(path)
+    path.unlink()
+    path.touch()
+    words = rf"{name} cannot be read \(Permission denied\); check"
+    with denied(os, "open", name), pytest.raises(OctaneError, match=words):
+        open_volume(path)
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".ome.tif", ".ome.zarr"])
