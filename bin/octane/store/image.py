@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Literal, cast
 
@@ -50,6 +51,9 @@ DECODING_ERRORS = (
 )
 """Exceptions of zarr, numcodecs and Python's codecs for metadata or chunks that are wrong."""
 
+
+MOST_VOXELS = 10**14
+"""Voxels of an array, all channels and time points counted: beyond them a number is wrong."""
 
 LISTED, SHOWN = 16, 24
 """Places that an error lists, and characters of a name in it."""
@@ -257,6 +261,12 @@ def _array(
         raise OctaneError(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
             f"images of numbers, here of {count} axes."
+        )
+    if min(*array.chunks, *array.owned) < 1 or prod(array.shape) > MOST_VOXELS:
+        shards = f" in shards of {spelled(array.shards)}" if array.shards else ""
+        raise OctaneError(
+            f"{path} states the shape {spelled(array.shape)} and chunks of {spelled(array.chunks)}"
+            f"{shards} for the dataset {name}, which no image has; correct its metadata."
         )
     return array, place_of(path, metadata.axes, array.shape[:-3], metadata.labels, reading)
 

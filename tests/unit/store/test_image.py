@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 import os
 import shutil
 
@@ -12,7 +13,7 @@ from zarr.codecs import GzipCodec, TransposeCodec
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
-from octane.store.image import open_image
+from octane.store.image import open_image, open_levels
 from octane.store.volumes import open_volume
 from octane.store.writer import Level, create_image
 
@@ -92,6 +93,32 @@ def test_an_index_that_cannot_be_read_lacks_no_chunks(write_image, voxels, denie
         pytest.raises(OctaneError, match=r"chunk 0/c/0/0/0 cannot be read"),
     ):
         open_image(path).missing_chunks()
+
+
+def chunked_as(*sizes):
+    return lambda metadata: metadata["chunk_grid"]["configuration"].update(chunk_shape=sizes)
+
+
+@pytest.mark.parametrize("call", [open_image, open_levels])
+@pytest.mark.parametrize(
+    ("name", "more", "change", "words"),
+    [
+        ("zarr.json", {}, lambda metadata: metadata.update(shape=[10**6] * 3), "shape 10+ x 10+"),
+        (".zarray", {}, lambda metadata: metadata.update(chunks=[0, 10, 10]), "chunks of 0 x 10"),
+        ("zarr.json", {}, chunked_as(10, 0, 10), "chunks of 10 x 0 x 10"),
+        ("zarr.json", {"shards": (20, 20, 20)}, chunked_as(0, 0, 0), "shards of 0 x 0 x 0"),
+    ],
+)
+def test_sizes_that_no_image_has_are_refused(
+    write_foreign, voxels, call, name, more, change, words
+):
+    version = "0.5" if name == "zarr.json" else "0.4"
+    path = write_foreign("a.zarr", voxels, version=version, chunks=(10, 10, 10), **more)
+    metadata = json.loads((path / "0" / name).read_text())
+    change(metadata)
+    (path / "0" / name).write_text(json.dumps(metadata))
+    with pytest.raises(OctaneError, match=rf"a.zarr .*{words}.*which no image has; correct its"):
+        call(path)
 
 
 @pytest.mark.timeout(30)
