@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from octane.config.params import (
 )
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
-from octane.core.files import open_regular, writing
+from octane.core.files import writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
@@ -40,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 PASSES = 2
 """Passes of refinement: a third one gains little."""
+SPREAD = 20
+"""Times the length of a mosaic that its tiles may spread over: beyond it, a unit is wrong."""
 PROFILE = 128
 """Longest edge of a flat field in the report, pixels."""
 THUMBNAIL = 384
@@ -51,12 +52,14 @@ def nominal_positions(
 ) -> dict[Tile, Position]:
     """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
 
-    It is an OctaneError when none of the three is there: an overlap is never guessed.
+    It is an OctaneError when none of the three is there, as an overlap is never guessed, and when
+    the tiles spread far beyond what they cover.
     """
     if positions is not None:
         number = number_of(image)
         # One alone needs no number: STACK takes it for the first.
-        return read_positions(positions, 1 if number is None else number, tiling)
+        found = read_positions(positions, 1 if number is None else number, tiling)
+        return _within_reach(found, image, tiling, str(positions))
     if parameters.overlap is not None:
         y, x = (
             extent * (1 - overlap)
@@ -64,12 +67,27 @@ def nominal_positions(
         )
         return tiling.positions((y, x))
     if tiling.pitch is not None:
-        return tiling.positions(tiling.pitch)
+        found = tiling.positions(tiling.pitch)
+        return _within_reach(found, image, tiling, "The pitch in the metadata")
     raise OctaneError(
         f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
         "0 where they abut) or --positions; where it is whole, give the workflow --input_kind "
         "section or volume."
     )
+
+
+def _within_reach(
+    positions: dict[Tile, Position], image: Image, tiling: MosaicGrid, source: str
+) -> dict[Tile, Position]:
+    """The positions, unless the tiles spread farther than those of any mosaic."""
+    covered = max(n * s for n, s in zip(tiling.shape[1:], tiling.spacing[1:], strict=True))
+    span = max(max(places) - min(places) for places in zip(*positions.values(), strict=True))
+    if span > SPREAD * covered:
+        raise OctaneError(
+            f"{source} spreads the tiles of {image.path} over {span:g} micrometre, and they cover "
+            f"{covered:g} side by side: give positions in micrometres, or correct the voxel size."
+        )
+    return positions
 
 
 def given_flat_field(
@@ -97,7 +115,7 @@ def given_flat_field(
 
     path = Path(chosen).resolve()
     try:
-        with os.fdopen(open_regular(path), "rb") as stream:
+        with path.open("rb") as stream:
             given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
         # An archive of arrays has no shape.
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)

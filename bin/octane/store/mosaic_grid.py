@@ -24,6 +24,8 @@ Position = tuple[float, float]
 """Outer edge of a tile's first voxel in y and x, micrometres, relative to the mosaic's own edge."""
 
 MOST_TILES = 20_000
+FARTHEST = 1e9
+"""Largest position that is taken, micrometres: no stage reaches a kilometre."""
 COLUMNS = ("section", "row", "column", "y", "x")
 """Section number, place in the grid from 0, and the tile's first edge in micrometres."""
 
@@ -143,16 +145,16 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
         try:
             if float(row["section"]) == section:
                 *numbers, y, x = (float(row[column]) for column in COLUMNS[1:])
-                if not np.isfinite([*numbers, y, x]).all():
-                    raise ValueError("a position must be finite")
+                if not (np.abs([*numbers, y, x]) <= FARTHEST).all():
+                    raise ValueError("a position must be finite and within reach")
                 tile = (int(numbers[0]), int(numbers[1]))
                 if tile in found or tile != tuple(numbers):
                     raise ValueError("a tile has one position, and its row and column are whole")
                 found[tile] = (y, x)
         except (KeyError, ValueError) as error:
             raise OctaneError(
-                f"{path}, line {line}: no row of numbers with decimal points, or the second of its "
-                "tile; correct it."
+                f"{path}, line {line}: no row of numbers with decimal points up to {FARTHEST:g}, "
+                "or the second of its tile; correct it."
             ) from error
     missing = [tile for tile in tiling.tiles if tile not in found]
     if missing:

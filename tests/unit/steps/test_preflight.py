@@ -198,6 +198,16 @@ def test_positions_in_millimetres_are_doubted(plan, mosaics, tmp_path, unit, dou
     assert [note.startswith(words) for note in notes] == [True] * doubted
 
 
+def test_positions_in_another_unit_are_refused_once(problems, mosaics, tmp_path):
+    rows = [f"{k},{r},{c},{1e5 * r},{1e5 * c}\n" for k in (1, 2) for r in (0, 1) for c in range(3)]
+    table = tmp_path / "positions.csv"
+    table.write_text("section,row,column,y,x\n" + "".join(rows), encoding="utf-8")
+    (line,) = problems(mosaics, {"positions": table}, section_thickness=40)
+    first = re.escape(str(mosaics / "section_01.ome.zarr"))
+    words = rf"positions.csv spreads the tiles of {first} \(and 1 more\) over 200000 micrometre, .*"
+    assert re.search(words + "300 side by side: give positions in micrometres", line)
+
+
 def test_axes_that_are_turned_and_voxels_of_no_size_are_noted_and_no_voxel_is_read(
     plan, tmp_path, files_read_once, monkeypatch
 ):

@@ -1,6 +1,7 @@
 """STITCH: what it makes of a phantom is the section itself; what it cannot know, it asks for."""
 
 import csv
+import re
 from functools import cache
 
 import numpy as np
@@ -249,6 +250,21 @@ def test_tiles_lie_where_the_table_says(write_mosaic, stitch, tmp_path, caplog, 
     assert metrics.figures["uncovered_pixels"] == missing
     assert (f"{missing} pixels lie between tiles" in caplog.text) == bool(missing)
     assert len(metrics.warnings) == bool(missing)
+
+
+@pytest.mark.parametrize(("second", "span"), [("0,1e6", 1e6), ("-8e8,0", 8e8)])
+def test_tiles_that_spread_far_beyond_what_they_cover_are_refused(
+    write_mosaic, stitch, tmp_path, second, span
+):
+    source = write_mosaic("section_01.ome.zarr", np.ones((2, 20, 40), np.float32), (2, 20, 20))
+    table = tmp_path / "t.csv"
+    table.write_text(f"section,row,column,y,x\n1,0,0,0,0\n1,0,1,{second}\n")
+    words = re.escape(f"over {span:g} micrometre, and they cover 400 side by side: give positions")
+    with pytest.raises(OctaneError, match=rf"t.csv spreads .*section_01.ome.zarr {words}"):
+        stitch(source, positions=table)
+    source = write_mosaic("b.ome.zarr", np.ones((2, 20, 40)), (2, 20, 20), pitch=(1, 1e300))
+    with pytest.raises(OctaneError, match=r"metadata spreads .* 1e\+300 micrometre, .* cover 400"):
+        stitch(source)
 
 
 def test_a_table_numbers_a_mosaic_without_a_number_1(write_mosaic, stitch, tmp_path):

@@ -79,6 +79,7 @@ FIRST = (1, 0, 0, 0, 0)
         ([FIRST, (1, 0, 1, 0, "")], "line 3"),
         ([FIRST, (1, 0, 1, 0, "nan")], "line 3"),
         ([FIRST, (1, 0, 1, 0, "inf")], "line 3"),
+        ([FIRST, (1, 0, 1, 0, "-1e300")], "line 3: .* up to 1e\\+09, or the second"),
         ([FIRST, (1, 0, 0, 5, 5)], "line 3"),
         ([FIRST], "row 0, column 1 of section 1"),
         ([(2, 0, 0, 0, 0), (2, 0, 1, 0, 9)], "row 0, column 0 of section 1"),
