@@ -12,14 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from octane.core.errors import OctaneError, unreadable
-from octane.core.files import (
-    bring_to_disk,
-    is_task_folder,
-    left_by,
-    open_regular,
-    task_folder,
-    writing,
-)
+from octane.core.files import bring_to_disk, is_task_folder, left_by, task_folder, writing
 from octane.core.geometry import Region
 from octane.core.progress import Progress
 from octane.pipeline.workers import run_tiles
@@ -38,9 +31,10 @@ FICLONE = 0x40049409
 def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     """Make real files of the links below a folder that lead into a Nextflow work directory.
 
-    Other links stay; the folders that they lead to are searched as well. A link that leads to
-    nothing is an error after all others are made real. Returns the number of links that were, or
-    with ``dry_run`` would be, made real.
+    Other links stay; the folders that they lead to are searched as well. A link within a result
+    that leads out of it is an error before anything is copied, one to a result that is gone after
+    all others are made real. Returns the number of links that were, or with ``dry_run`` would be,
+    made real.
     """
     if not outdir.is_dir():
         raise OctaneError(f"{outdir} is no folder; give the --outdir of a run.")
@@ -51,9 +45,12 @@ def materialize(outdir: Path, *, dry_run: bool = False) -> int:
     paths = below if dry_run else map(_named_again, list(below))
     found = [path for path in paths if path.is_symlink() and task_folder(path) is not None]
     links = [link for link in found if link.exists()]
+    problems: list[str] = []
     advance = Progress("Copying", len(links), "links")
-    for link in links:
-        sizes = _sizes(link)
+    found_in = {link: _sizes(link, problems) for link in links}
+    if problems:
+        raise OctaneError("\n".join(problems))
+    for link, sizes in found_in.items():
         size = sum(sizes.values())
         logger.info("%s: %d files, %.6f GB", link, len(sizes), size / 1e9)
         if not dry_run:
@@ -157,7 +154,7 @@ def _make_real(link: Path, sizes: dict[str, int]) -> None:
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)
             _copy(link / name, file)
-        if _sizes(partial) != sizes:
+        if _sizes(partial, []) != sizes:
             raise OctaneError(
                 f"{link}: the copy has other sizes than its files in the work directory; check the "
                 "file system, and call this command again."
@@ -168,18 +165,36 @@ def _make_real(link: Path, sizes: dict[str, int]) -> None:
 def _copy(source: Path, target: Path) -> None:
     """Copy a file, by reflink where the file system can."""
     try:
-        with os.fdopen(open_regular(source), "rb") as found, target.open("wb") as made:
+        with source.open("rb") as found, target.open("wb") as made:
             fcntl.ioctl(made, FICLONE, found.fileno())
     except OSError:
         shutil.copyfile(source, target)
     shutil.copystat(source, target)
 
 
-def _sizes(path: Path) -> dict[str, int]:
-    """Bytes of a file, or of all files below a folder by their paths in it, links followed."""
+def _sizes(path: Path, problems: list[str]) -> dict[str, int]:
+    """Bytes of a file, or of all files below a folder by their paths in it.
+
+    Links are followed within the folder. Those that lead out of it, and what is no regular file,
+    are added to the problems.
+    """
     if not path.is_dir():
         return {"": path.stat().st_size}
-    files = (
-        Path(folder, name) for folder, _, names in os.walk(path, followlinks=True) for name in names
-    )
-    return {str(file.relative_to(path)): file.stat().st_size for file in files if file.exists()}
+    sizes: dict[str, int] = {}
+    # Not Path.resolve, which a link to itself is an error for.
+    root = Path(os.path.realpath(path))
+    for name, folders, files in os.walk(path, followlinks=True):
+        for inner in (Path(name, other) for other in sorted([*folders, *files])):
+            target = Path(os.path.realpath(inner)) if inner.is_symlink() else root
+            problem = ""
+            if not target.is_relative_to(root):
+                problem = f"leads out of its result, to {target}"
+                folders[:] = [folder for folder in folders if folder != inner.name]
+            elif inner.is_file():
+                sizes[str(inner.relative_to(path))] = inner.stat().st_size
+            elif not inner.is_dir():
+                problem = "is no regular file of its result"
+            if problem:
+                task = task_folder(path)
+                problems.append(f"{inner} {problem}; remove {task} and run again with -resume.")
+    return sizes

@@ -33,7 +33,7 @@ def outdir(tmp_path, task, write_image):
     (task / "metrics.json").write_text("{}")
     (task / "previews").mkdir()
     (task / "previews" / "a.png").write_bytes(b"a picture")
-    (task / "previews" / "b.png").symlink_to(task / "metrics.json")
+    (task / "previews" / "b.png").symlink_to("a.png")
     folder = tmp_path / "out" / "s"
     (folder / "metrics").mkdir(parents=True)
     (folder / "s.ome.zarr").symlink_to(task / "s.ome.zarr")
@@ -131,6 +131,30 @@ def test_links_that_lead_nowhere_are_named_and_the_others_made_real(outdir, task
         assert all(str(path) in str(caught.value) for path in lost)
     assert set(links(outdir)) == lost
     assert (outdir / "s/metrics/metrics.json").read_text() == "{}"
+
+
+@pytest.mark.timeout(30)
+def test_what_leads_out_of_a_result_is_named_and_nothing_copied(outdir, task, tmp_path):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").touch()
+    store = outdir / "s/s.ome.zarr"
+    (store / "0/c/0/0/9").symlink_to(tmp_path / "secret" / "key")
+    (store / "more").symlink_to(tmp_path / "secret")
+    (store / "back").symlink_to("..")
+    (store / "self").symlink_to("self")
+    os.mkfifo(outdir / "s/previews/c.png")
+    for dry_run in (True, False):
+        with pytest.raises(OctaneError) as caught:
+            materialize(outdir, dry_run=dry_run)
+        remedy = f"; remove {task} and run again with -resume."
+        assert sorted(str(caught.value).splitlines()) == [
+            f"{outdir}/s/previews/c.png is no regular file of its result{remedy}",
+            f"{store}/0/c/0/0/9 leads out of its result, to {tmp_path}/secret/key{remedy}",
+            f"{store}/back leads out of its result, to {task}{remedy}",
+            f"{store}/more leads out of its result, to {tmp_path}/secret{remedy}",
+            f"{store}/self is no regular file of its result{remedy}",
+        ]
+        assert len([p for p in outdir.rglob("*") if p.is_symlink()]) == 3
 
 
 def full(_, target):
