@@ -49,12 +49,23 @@ def metadataOf(path) {
     return ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }.find { file -> file.exists() }
 }
 
+// The file that a MetaImage or NRRD header names for its voxels, in a list; an empty one without. Nextflow follows links
+// to the header. What octane/store/itk_files.py refuses is not looked for.
+def voxelsOf(input) {
+    if (!input || input.isDirectory() || !(input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/)) { return [] }
+    def head = input.withInputStream { stream -> new String(stream.readNBytes(1000000), 'UTF-8') }
+    def header = input.name ==~ /(?i).*[.]n[^.]*/ ? head.split(/\r?\n\r?\n/, 2)[0] : head
+    def found = (header =~ /(?m)^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)/).collect { _all, meta, nrrd -> (meta ?: nrrd).trim() - ~/^[.]\// }
+    def file = found && found[0] ==~ /(?!LIST|[.][.])[^\/\\%*?\[\]{}$\x00-\x1f]+/ ? input.toRealPath().resolveSibling(found[0]) : null
+    return file && file.isFile() ? [file] : []
+}
+
 // The part of an input that is read: of a folder its stores alone, because results, a work directory and
 // other files in it may change meanwhile. Names that begin with a dot are no input.
 def partsOf(input) {
     // As is_store in octane/store/chunks.py.
     def isStore = { path -> path.name.endsWith('.zarr') || metadataOf(path) }
-    return !input.isDirectory() || isStore.call(input) ? [input] : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
+    return !input.isDirectory() || isStore.call(input) ? [input] + voxelsOf(input) : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
 }
 
 // Names, sizes and times of an input's files as one text: Nextflow looks at a folder's own time alone, which a chunk edited

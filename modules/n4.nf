@@ -20,14 +20,16 @@ process N4 {
     path('versions.yml', emit: versions)
 
     script:
+    // A header comes first, before the file of its voxels.
+    def image = [volume].flatten()[0]
     def args = task.ext.args ?: ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
-    def masked = mask ? "--mask ${mask}" : ''
+    def masked = mask ? "--mask ${[mask].flatten()[0]}" : ''
     def known = truth ? "--truth ${truth}" : ''
     // Else the command's own.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
-    ${profiler} n4.py ${volume} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${args} \\
+    ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${args} \\
         --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
     versions.py '${task.process}' > versions.yml
     """

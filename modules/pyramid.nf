@@ -15,8 +15,10 @@ process PYRAMID {
     path('versions.yml', emit: versions)
 
     script:
+    // A header comes first, before the file of its voxels.
+    def image = [volume].flatten()[0]
     """
-    pyramid.py ${volume} '${meta.id}.ome.zarr' ${flags} --overwrite \\
+    pyramid.py ${image} '${meta.id}.ome.zarr' ${flags} --overwrite \\
         --metrics pyramid_metrics.json --preview pyramid_preview.npz \\
         --workers ${task.cpus} --memory '${task.memory}'
     versions.py '${task.process}' > versions.yml

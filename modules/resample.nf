@@ -19,12 +19,14 @@ process RESAMPLE {
     path('versions.yml', emit: versions)
 
     script:
+    // A header comes first, before the file of its voxels.
+    def image = [source].flatten()[0]
     def preview = meta.kind == 'volume' ? "--preview '${meta.section}_resample_preview.npz'" : ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.section}_resample'" : ''
     // Else the command's own.
     def memory = task.memory ? "--memory '${task.memory}'" : ''
     """
-    ${profiler} resample.py ${source} '${meta.section}.ome.zarr' ${flags} --overwrite \\
+    ${profiler} resample.py ${image} '${meta.section}.ome.zarr' ${flags} --overwrite \\
         --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} ${memory}
     versions.py '${task.process}' > versions.yml
     """

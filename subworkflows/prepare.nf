@@ -3,7 +3,7 @@
 include { COHORT } from '../modules/cohort'
 include { PHANTOM } from '../modules/phantom'
 include { PREFLIGHT } from '../modules/preflight'
-include { codeVersions ; endDrawing ; fingerprint ; isCommand ; metadataOf ; outputFolder ; partsOf ; read } from '../lib/functions'
+include { codeVersions ; endDrawing ; fingerprint ; isCommand ; metadataOf ; outputFolder ; partsOf ; read ; voxelsOf } from '../lib/functions'
 include { switched } from '../lib/publishing'
 
 // The subjects of this run: the rows of a samplesheet, the one --input, or a phantom that is made first.
@@ -152,7 +152,7 @@ def subjectOf(meta, input, truth) {
         error("${org.codehaus.groovy.runtime.StackTraceUtils.extractRootCause(problem).message} cannot be read; check your rights and the disk.")
     }
     if (lost) { error("${lost[0]} is a link to a file that is not there; restore that, or remove the link.") }
-    def linked = partsOf(input).findAll { part -> java.nio.file.Files.isSymbolicLink(part) }
+    def linked = partsOf(input).findAll { part -> java.nio.file.Files.isSymbolicLink(part) } + voxelsOf(input) + voxelsOf(files.mask)
     return files + [meta: meta, states: states, linked: linked, isResampled: parameterOf(meta, 'resolution') != null && !switched('skip_resample'), beside: files.subMap('positions', 'mask', 'truth', 'flat_field').findAll { _name, file -> file }]
 }
 
@@ -204,8 +204,9 @@ def claimFolder(subject, plan) {
 def imagesOf(subject, plan) {
     return plan.items.collect { item ->
         def image = item.file ? subject.input.resolve(item.file) : subject.input
+        def voxels = voxelsOf(image)
         def seen = item.file ? fingerprint(image) : subject.states[image]
-        [[id: subject.meta.id, section: item.id, kind: plan.kind, resample: subject.isResampled && plan.kind != 'section', seen: seen], image]
+        [[id: subject.meta.id, section: item.id, kind: plan.kind, resample: subject.isResampled && plan.kind != 'section', seen: seen], voxels ? [image] + voxels : image]
     }
 }
 
@@ -227,7 +228,7 @@ def stepsOf(subject, plan) {
     def tasks = used.call(each).collectMany { step -> plan.items.collect { item -> "${item.id}_${step}".toString() } } + used.call(once)
     return ['resample', 'stack', 'pyramid'].collectEntries { step -> [step, [[:], flags[step]]] } + [
         stitch: [[:], flags.stitch, plan.items.collectEntries { item -> [item.id, item.positions ? tableOf(item.positions) : subject.positions] }, subject.flat_field],
-        n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask, subject.truth],
+        n4: [[beside: [subject.mask, subject.truth].collect { file -> subject.states[file] }], flags.n4, subject.mask ? [subject.mask] + voxelsOf(subject.mask) : [], subject.truth],
         report: [[input: subject.input.toString()], flags.report],
         sections: plan.items.size(),
         tasks: tasks,

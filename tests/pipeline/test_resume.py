@@ -2,8 +2,12 @@
 
 import shutil
 
+import numpy as np
 import pytest
+import SimpleITK as sitk
 from runs import changed
+
+from octane.store.volumes import open_volume
 
 AFTER_N4 = {"N4", "PYRAMID", "REPORT"}
 ALL = {"PREFLIGHT", "STITCH", "STACK", *AFTER_N4}
@@ -94,3 +98,32 @@ def test_a_section_that_was_added_runs_alone(succeeding, phantom, tmp_path):
         "STACK (mosaics)",
         "STITCH (mosaics:section_02)",
     ]
+
+
+def test_voxels_in_a_file_next_to_their_header(succeeding, nextflow, tmp_path):
+    voxels = np.random.default_rng(1).gamma(9.0, 10.0, (16, 24, 24)).astype(np.float32)
+    for name, content in (("brain.mhd", voxels), ("mask.nhdr", np.ones_like(voxels, np.uint8))):
+        sitk.WriteImage(sitk.GetImageFromArray(content), tmp_path / name)
+    (tmp_path / "linked.mhd").symlink_to("brain.mhd")
+    given = (
+        *("--input", "linked.mhd", "--n4_mask", "mask.nhdr", "--subject", "brain", "-resume"),
+        *("--n4_shrink_factor", "1", "--n4_iterations", "2", "--skip_pyramid", "--skip_report"),
+    )
+    first = succeeding(tmp_path, *given)
+    for name, ones in (("brain.raw", voxels[::-1]), ("mask.raw", np.tri(16 * 24, 24))):
+        raw = tmp_path / name
+        raw.write_bytes(ones.astype(np.float32 if name == "brain.raw" else np.uint8).tobytes())
+        run = succeeding(tmp_path, *given)
+        assert run.processes("COMPLETED") == {"PREFLIGHT", "N4"}
+    assert succeeding(tmp_path, *given).processes("CACHED") == {"PREFLIGHT", "N4"}
+    assert first.outdir == run.outdir
+    made = open_volume(run.outdir / "brain" / "brain_n4.ome.zarr").read(np.s_[:, :, :])
+    field = made / voxels[::-1]
+    assert np.ptp(field) > 0
+    assert np.median(field) == pytest.approx(1, abs=0.3)
+    raw.unlink()
+    run = nextflow(tmp_path, *given)
+    assert run.code == 1
+    assert (
+        f"{tmp_path}/mask.raw is missing, where mask.nhdr has its voxels; restore it." in run.output
+    )

@@ -33,7 +33,7 @@ from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
 from octane.store.image import Image
-from octane.store.itk_files import FORMATS
+from octane.store.itk_files import READ
 from octane.store.mosaic_grid import MosaicGrid, split_positions
 from octane.store.sections import number_of, numbered, require_alike, section_number, sections_of
 from octane.store.volumes import (
@@ -173,8 +173,10 @@ def _require_no_mosaic(volume: Volume) -> None:
 
 def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
     """Raise unless a task sees the files that the launch saw, by their size and time in seconds."""
+    # The file that a header names lies next to that, and not where Nextflow's link to it does.
+    folder = source if source.is_dir() else source.resolve().parent
     for name, mark in marks.items():
-        path = source if source.name == name else source / name
+        path = source if source.name == name else folder / name
         # As `metadataOf` in lib/functions.nf takes it.
         file = next((path / part for part in METADATA if (path / part).exists()), path)
         state = file.stat() if file.exists() else None
@@ -370,7 +372,7 @@ def _crowded(
 
 
 def _stem(path: Path) -> str:
-    endings = (".ome.zarr", ".zarr", *sorted(FORMATS, key=len, reverse=True))
+    endings = (".ome.zarr", ".zarr", *sorted(READ, key=len, reverse=True))
     name = path.name.removesuffix(next(filter(path.name.endswith, endings), ""))
     return name.removesuffix(".ome")
 

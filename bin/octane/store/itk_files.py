@@ -1,4 +1,4 @@
-"""Volumes in files that ITK reads: NIfTI, MHA and NRRD, read whole when voxels are asked for.
+"""Volumes in files that ITK reads: NIfTI, MetaImage and NRRD, read whole when voxels are asked for.
 
 The steps take all voxels of such a file, and ITK reads a part of most formats no faster. SimpleITK
 is loaded by what works with a file: steps on OME-Zarr start sooner without it.
@@ -6,12 +6,13 @@ is loaded by what works with a file: steps on OME-Zarr start sooner without it.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise, takewhile
 from math import prod
 from pathlib import Path
-from re import MULTILINE, findall
 from struct import Struct
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.errors import OctaneError, unreadable
+from octane.core.files import open_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Region, vector
 from octane.store.image import Attributes
 
@@ -29,6 +31,19 @@ if TYPE_CHECKING:
 TIFF = (".tif", ".tiff")
 FORMATS = (".nii", ".nii.gz", ".mha", ".nrrd", *TIFF)
 """Suffixes of files; SimpleITK reads and writes all but TIFF."""
+READ = (*FORMATS, ".mhd", ".nhdr")
+"""Suffixes of files that are read: the last two are headers of voxels in another file."""
+
+HEADER_BYTES = 1_000_000
+"""Bytes of a file that its header lies in."""
+VOXELS = re.compile(rb"^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re.MULTILINE)
+"""Field of a header that tells where the voxels are, in MetaImage its last."""
+# As voxelsOf in lib/functions.nf takes it; Nextflow stages no file with the other signs.
+PLAIN = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
+"""Name of a file next to a header: no list, no pattern and no path."""
+PACKED = re.compile(rb"^(CompressedData *= *T|BinaryData *= *F|encoding:(?! *raw))", re.M | re.I)
+SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
+"""Fields of voxels that are no plain numbers, and of what lies before them."""
 
 MILLIMETER = MICROMETERS["millimeter"]
 
@@ -45,13 +60,14 @@ PIECE_BYTES = 32_000_000
 class FileVolume:
     """A file of :data:`FORMATS`, read whole by the first thread that asks for voxels.
 
-    ``frame`` is one voxel with the file's type, spacing, origin and directions as ITK has them.
+    ``frame`` is one voxel with the file's type, spacing, origin and directions as ITK has them;
+    ``place`` is the path that ITK reads.
     """
 
-    def __init__(self, path: Path, grid: Grid, frame: sitk.Image) -> None:
+    def __init__(self, path: Path, grid: Grid, frame: sitk.Image, place: Path) -> None:
         import SimpleITK as sitk
 
-        self.path, self.grid, self.frame = path, grid, frame
+        self.path, self.grid, self.frame, self._place = path, grid, frame, place
         self.dtype: np.dtype = sitk.GetArrayFromImage(frame).dtype
         self.chunks = TAKEN
         self.attributes: Attributes = {}
@@ -87,7 +103,7 @@ class FileVolume:
             return stored
         if not name.endswith((".nii", ".nii.gz")):
             with _readable(self.path):
-                self._image = sitk.ReadImage(str(self.path))
+                self._image = sitk.ReadImage(str(self._place))
             # A view, which is good for as long as the image is kept.
             return sitk.GetArrayViewFromImage(self._image)
         # ITK takes a NIfTI file that is cut short for whole unless it is asked for a part, and
@@ -139,12 +155,15 @@ def open_file(path: Path) -> FileVolume:
     """Open a file of ITK's; of its voxels the last is read at the most."""
     import SimpleITK as sitk
 
-    require_format(path)
+    require_format(path, READ)
+    place, detached = path, None
+    if path.name.lower().endswith((".mha", ".mhd", ".nrrd", ".nhdr")):
+        place, detached = _detached(path)
     reader = sitk.ImageFileReader()
-    reader.SetFileName(str(path))
+    reader.SetFileName(str(place))
     with _readable(path):
         reader.ReadImageInformation()
-    if path.name.lower().endswith(".nrrd"):
+    if path.name.lower().endswith((".nrrd", ".nhdr")):
         _require_millimeters(path)
     pixel, dimension = reader.GetPixelIDValue(), reader.GetDimension()
     # Of a complex number ITK counts the parts in some formats.
@@ -160,7 +179,9 @@ def open_file(path: Path) -> FileVolume:
     spacing = [s * MILLIMETER for s in reversed(frame.GetSpacing())]
     origin = [o * MILLIMETER for o in reversed(frame.GetOrigin())]
     nx, ny, nz = reader.GetSize()
-    volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame)
+    volume = FileVolume(path, Grid((nz, ny, nx), vector(*spacing), vector(*origin)), frame, place)
+    if detached is not None:
+        _require_size(path, detached, nx * ny * nz * volume.dtype.itemsize)
     if path.name.lower().endswith(".nii"):
         # A file that is cut short lacks the last voxel.
         last = tuple(slice(n - 1, n) for n in volume.grid.shape)
@@ -168,12 +189,63 @@ def open_file(path: Path) -> FileVolume:
     return volume
 
 
+def _detached(path: Path) -> tuple[Path, Path | None]:
+    """Path by which ITK finds a file's voxels, and the file of these if it is not the header's own.
+
+    An OctaneError says that they lie in anything but one file next to the header.
+    """
+    head = _head(path)
+    found = VOXELS.search(head)
+    if found is None or (found[1] or b"").strip().upper() == b"LOCAL":
+        return path, None
+    # unu writes it so.
+    name = b"".join(found.groups(b"")).strip().decode(errors="replace").removeprefix("./")
+    if not PLAIN.fullmatch(name):
+        raise OctaneError(
+            f"{path} has its voxels in '{name[:100]}', and octane takes one file next to it, of "
+            "plain name; write all into one file, as by SimpleITK.WriteImage(image, 'a.mha')."
+        )
+    # Nextflow hands a header on by a link to it.
+    places = (path, Path(os.path.realpath(path)))
+    place = next((header for header in places if header.with_name(name).exists()), path)
+    detached = place.with_name(name)
+    if not detached.exists():
+        raise OctaneError(f"{detached} is missing, where {path.name} has its voxels; restore it.")
+    try:
+        os.close(open_regular(detached))
+    except OSError as error:
+        raise unreadable(error) from error
+    return place, detached
+
+
+def _head(path: Path) -> bytes:
+    """The header of a MetaImage or NRRD, for MetaImage with what follows."""
+    with path.open("rb") as file:
+        head = file.read(HEADER_BYTES)
+    is_nrrd = path.name.lower().endswith((".nrrd", ".nhdr"))
+    ended = re.search(rb"\r?\n\r?\n" if is_nrrd else VOXELS, head)
+    if ended is None and len(head) == HEADER_BYTES:
+        raise OctaneError(f"{path} has a header without an end; convert or restore it.")
+    return head[: ended.start()] if ended is not None and is_nrrd else head
+
+
+def _require_size(path: Path, detached: Path, needed: int) -> None:
+    """Raise unless a file of plain voxels has as many bytes as its header describes."""
+    header = _head(path)
+    size, is_packed = detached.stat().st_size, PACKED.search(header)
+    if not is_packed and (size < needed or (size > needed and not SKIPPED.search(header))):
+        raise OctaneError(
+            f"{detached} has {size} bytes, and its header {path.name} describes {needed}; restore "
+            "it, or correct the header."
+        )
+
+
 def _require_millimeters(path: Path) -> None:
     """Raise where a NRRD states another unit, as Fiji writes microns: ITK does not read it."""
     with path.open("rb") as file:
         header = b"".join(takewhile(bytes.strip, file)).decode(errors="replace").lower()
-    for units in findall(r"^(?:space )?units:(.*)", header, MULTILINE):
-        for unit in findall(r'"([^"]*)"', units):
+    for units in re.findall(r"^(?:space )?units:(.*)", header, re.MULTILINE):
+        for unit in re.findall(r'"([^"]*)"', units):
             if unit and LENGTHS.get(unit) != MILLIMETER:
                 raise OctaneError(
                     f"{path} has voxel sizes in {unit}, and ITK takes NRRD in millimetres; write "
@@ -181,12 +253,11 @@ def _require_millimeters(path: Path) -> None:
                 )
 
 
-def require_format(path: Path) -> None:
-    """Raise unless the name is that of one of :data:`FORMATS`."""
-    if not path.name.lower().endswith(FORMATS):
+def require_format(path: Path, known: tuple[str, ...] = FORMATS) -> None:
+    """Raise unless the name is that of a known format."""
+    if not path.name.lower().endswith(known):
         raise OctaneError(
-            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(FORMATS)} "
-            "(for .mhd with its second file: .mha)."
+            f"{path} has no format that octane knows; use .ome.zarr, {', '.join(known)}."
         )
 
 

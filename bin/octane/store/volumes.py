@@ -22,8 +22,8 @@ from octane.core.units import format_lengths
 from octane.store.chunks import is_store
 from octane.store.image import Attributes, Image, open_image, place_of, require_stated
 from octane.store.itk_files import (
-    FORMATS,
     MILLIMETER,
+    READ,
     TAKEN,
     TIFF,
     FileVolume,
@@ -246,7 +246,7 @@ def find_inputs(source: Path) -> list[Path]:
     if not found:
         raise OctaneError(
             f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
-            f"a volume in one file ({', '.join(FORMATS)})."
+            f"a volume in one file ({', '.join(READ)})."
         )
     return found
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from contextlib import nullcontext
 
 import numpy as np
@@ -515,6 +516,22 @@ def test_a_node_with_other_files_behind_the_path_is_noticed(
     marks = {store.name: [state.st_size + size, int(state.st_mtime) + seconds]}
     with pytest.raises(OctaneError, match="other files") if refused else nullcontext():
         plans({}, {}, marks=marks, overlap=0)
+
+
+@pytest.mark.parametrize("seconds", [0, 7])
+def test_other_voxels_behind_the_path_of_a_header_are_noticed(plans, write_file, tmp_path, seconds):
+    write_file("brain.mhd", ONES)
+    marks = {}
+    for name in ("brain.mhd", "brain.raw"):
+        state = (tmp_path / name).stat()
+        marks[name] = [state.st_size, int(state.st_mtime) + seconds * (name == "brain.raw")]
+    staged = tmp_path / "input" / "1"
+    shutil.rmtree(staged / "brain")
+    # As Nextflow stages the header.
+    (staged / "brain.mhd").symlink_to(tmp_path / "brain.mhd")
+    with pytest.raises(OctaneError, match="other files") if seconds else nullcontext():
+        made = plans({}, {"overlap": 0}, marks=marks)
+        assert made["plans"][0]["items"] == [{"id": "brain", "file": ""}]
 
 
 @pytest.mark.parametrize(

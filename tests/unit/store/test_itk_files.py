@@ -185,3 +185,85 @@ def test_a_header_without_meaning_is_refused(write_file, voxels, name, told, wor
     path.write_bytes(content)
     with pytest.raises(OctaneError, match=rf"cannot be read as an image \(.*{words}.*\); convert"):
         open_file(path)
+
+
+HEADERS = ["a.mhd", "packed.mhd", "a.nhdr", "packed.nhdr"]
+
+
+def voxels_of(header):
+    (found,) = {*header.parent.iterdir()} - {header}
+    return found
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_voxels_next_to_a_header_are_read_wherever_it_is_linked(write_file, voxels, tmp_path, name):
+    path = write_file(name, voxels)
+    (tmp_path / "staged").mkdir()
+    link = tmp_path / "staged" / f"b{path.suffix}"
+    link.symlink_to(path)
+    for header in (path, link):
+        volume = open_file(header)
+        assert volume.path == header
+        np.testing.assert_array_equal(volume.read(REGION), voxels[REGION])
+    # As unu writes it.
+    field = rb"(ElementDataFile = |data file: )"
+    path.write_bytes(re.sub(field, rb"\1./", path.read_bytes()))
+    np.testing.assert_array_equal(open_file(path).read(REGION), voxels[REGION])
+
+
+ELSEWHERE = ["LIST", "LIST 3", "a%02d.raw 0 8 1", "../a.raw", "/etc/hostname", "b/a.raw", "", "a*"]
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+@pytest.mark.parametrize("name", ["a.mhd", "a.mha", "a.nhdr", "a.nrrd"])
+def test_voxels_in_anything_but_a_file_next_to_the_header_are_refused(
+    write_file, voxels, tmp_path, name, where
+):
+    (tmp_path / "in").mkdir()
+    path = write_file("in/a.mhd" if ".m" in name else "in/a.nhdr", voxels)
+    voxels_of(path).rename(tmp_path / "a.raw")
+    field, header = rb"(ElementDataFile =|data file:).*", path.read_bytes()
+    path = path.with_name(name)
+    # Nine planes, and fewer files.
+    path.write_bytes(re.sub(field, rb"\1 " + where.encode(), header) + b"../a.raw\n" * 3)
+    with pytest.raises(OctaneError, match=rf"{name} has its voxels in '.*', .* write all into one"):
+        open_file(path)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_file_of_voxels_is_looked_at_when_its_header_is_opened(write_file, voxels, name):
+    path = write_file(name, voxels)
+    raw = voxels_of(path)
+    if "packed" not in name:
+        for content in (raw.read_bytes()[:-1], raw.read_bytes() + b"1"):
+            raw.write_bytes(content)
+            words = rf"{raw.name} has {len(content)} bytes, .* {name} describes {voxels.nbytes};"
+            with pytest.raises(OctaneError, match=words):
+                open_file(path)
+    raw.unlink()
+    with pytest.raises(OctaneError, match=rf"{raw.name} is missing, where {name} has its voxels"):
+        open_file(path)
+    os.mkfifo(raw)
+    with pytest.raises(OctaneError, match=rf"{raw.name} cannot be read \(a FIFO or device is"):
+        open_file(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("a.mhd", b"HeaderSize = 7\nElementDataFile"), ("a.nhdr", b"byte skip: 7\ndata file")],
+)
+def test_what_lies_before_the_voxels_is_left_out(write_file, voxels, name, field):
+    path = write_file(name, voxels)
+    raw = voxels_of(path)
+    raw.write_bytes(b"skipped" + raw.read_bytes())
+    path.write_bytes(re.sub(rb"ElementDataFile|data file", field, path.read_bytes()))
+    np.testing.assert_array_equal(open_file(path).read(REGION), voxels[REGION])
+
+
+@pytest.mark.parametrize("name", ["a.mha", "a.nrrd"])
+def test_a_header_without_an_end_is_refused(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"NRRD0004\n" + b"# comment\n" * 200_000 + b"data file: /etc/hostname\n")
+    with pytest.raises(OctaneError, match=f"{name} has a header without an end; convert"):
+        open_file(path)
