@@ -23,7 +23,7 @@ class Progress:
         self._start = self._last = time.monotonic()
 
     def __call__(self, size: int) -> None:
-        """One block of ``size`` bytes is finished."""
+        """One block of ``size`` bytes is finished; without any, none are shown."""
         with self._lock:
             self.done += 1
             self.bytes += size
@@ -32,9 +32,10 @@ class Progress:
                 return
             self._last, seconds = now, max(now - self._start, 1e-6)
             logger.info(
-                "%s: %d of %d, %.1f %s/s, %.0f MB/s, %.0f s left",
+                "%s: %d of %d, %.1f %s/s, %s%.0f s left",
                 *(self.label, self.done, self.total, self.done / seconds, self._unit),
-                *(self.bytes / seconds / 1e6, (self.total - self.done) * seconds / self.done),
+                f"{self.bytes / seconds / 1e6:.0f} MB/s, " if self.bytes else "",
+                (self.total - self.done) * seconds / self.done,
             )
 
 

@@ -269,6 +269,25 @@ def _pieces(tiling: MosaicGrid, level: Level) -> tuple[Piece, ...]:
     )
 
 
+def steps_of(spacing: Vector, resolutions: tuple[float, ...] | None) -> list[Vector]:
+    """Voxel sizes of the levels of a volume of this voxel size; errors of :func:`plan_levels`."""
+    coarsest = max(spacing)
+    if resolutions is None:
+        coarser = [t for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
+        return [spacing, *(vector(t, t, t) for t in coarser)]
+    if list(resolutions) != sorted(set(resolutions)):
+        raise OctaneError(
+            f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
+            "give each once, finest first."
+        )
+    if resolutions and resolutions[0] < coarsest * (1 - 1e-6):
+        raise OctaneError(
+            f"--resolutions asks for {resolutions[0]:g} micrometre and the volume has "
+            f"{coarsest:g}; leave out what is finer."
+        )
+    return [vector(t, t, t) for t in resolutions]
+
+
 def plan_levels(
     grid: Grid, resolutions: tuple[float, ...] | None
 ) -> list[tuple[Grid, list[AxisOperator]]]:
@@ -285,25 +304,9 @@ def plan_levels(
     OctaneError
         When a resolution is finer than the volume, or they do not ascend.
     """
-    coarsest = max(grid.spacing)
-    if resolutions is None:
-        steps = [grid.spacing]
-        steps += [vector(t, t, t) for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
-    else:
-        steps = [vector(t, t, t) for t in resolutions]
-        if list(resolutions) != sorted(set(resolutions)):
-            raise OctaneError(
-                f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
-                "give each once, finest first."
-            )
-        if steps and steps[0][0] < coarsest * (1 - 1e-6):
-            raise OctaneError(
-                f"--resolutions asks for {steps[0][0]:g} micrometre and the volume has "
-                f"{coarsest:g}; leave out what is finer."
-            )
     planned: list[tuple[Grid, list[AxisOperator]]] = []
     before, edge, extent = grid, grid.edge, grid.extent
-    for step in steps:
+    for step in steps_of(grid.spacing, resolutions):
         axes = zip(step, extent, before.spacing, strict=True)
         target = vector(*(t if n >= t / 2 else max(n, s) for t, n, s in axes))
         if planned and target == before.spacing:

@@ -8,12 +8,13 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from functools import cache
+from itertools import chain, count
 from pathlib import Path
 from platform import node
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -25,8 +26,10 @@ from octane.core.arrays import output_type
 from octane.core.errors import OctaneError, collecting
 from octane.core.geometry import Grid, samples, spelled, vector
 from octane.core.metrics import write_json
+from octane.core.progress import Progress
 from octane.core.units import counted, format_bytes, format_lengths
-from octane.resample.plan import plan_levels, target_of
+from octane.pipeline.workers import run_tiles
+from octane.resample.plan import steps_of, target_of
 from octane.steps.space import Prediction, Step, check_space, predict
 from octane.steps.stack import blank_below, other_distance, sections_beside
 from octane.steps.stitch import given_flat_field, nominal_positions
@@ -53,10 +56,18 @@ MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
 } | {"report": ("execution",)}
 """Models whose fields are flags of each step's command in the workflow."""
+READERS = 8
+"""Inputs looked at side by side: on network file systems each answer takes its time."""
+EXAMPLES = 10
+"""Problems shown of those that differ in names and numbers alone."""
 USUAL = 0.75
 """Part of the mosaics that are alike, from which another one is noted."""
 CROWDED = 0.02
 """Distance of neighbouring tiles over their size: microscopes let them overlap by less."""
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
             for line, names in problems.items()
             for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
-        raise OctaneError("\n".join(lines))
+        raise OctaneError("\n".join(_shortened(lines)))
     warned = [f"Warning: {plan.subject}: {note}" for plan in plans for note in plan.notes]
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     steps = [step for plan in plans for step in plan.steps]
@@ -194,16 +205,52 @@ def _staged(folder: Path, number: int) -> Path:
 
 def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
     """Raise with the problems; one that several of the paths have is said once, of the first."""
+    if not problems:
+        return
     shared: dict[str, list[str]] = {}
+    known = sorted(map(str, paths), key=len, reverse=True)
+    any_path = re.compile("|".join(map(re.escape, known or ["\0"])))
     for problem in map(_in_workflow, problems):
-        name = max((str(path) for path in paths if str(path) in problem), key=len, default="\0")
+        found = any_path.search(problem)
+        name = found[0] if found else "\0"
         shared.setdefault(problem.replace(name, "\0"), []).append(name)
     lines = []
     for line, (first, *others) in shared.items():
         count = f" (and {len(others)} more)" if others and first != "\0" else ""
         lines.append(line.replace("\0", first + count, 1).replace("\0", first))
-    if lines:
-        raise OctaneError("\n".join(lines))
+    raise OctaneError("\n".join(_shortened(lines)))
+
+
+def _shortened(lines: Sequence[str]) -> list[str]:
+    """The lines, and of those that differ in names and numbers alone the first and their number."""
+    kinds = [re.sub(r"'.*?'|\S*/\S*|\d+", "", line) for line in lines]
+    counts, seen, shown = Counter(kinds), Counter[str](), list[str]()
+    for line, kind in zip(lines, kinds, strict=True):
+        seen[kind] += 1
+        if seen[kind] <= EXAMPLES:
+            shown.append(line)
+        if seen[kind] == EXAMPLES < counts[kind]:
+            shown.append(f"({counts[kind] - EXAMPLES} more like the last one)")
+    return shown
+
+
+def _side_by_side(
+    label: str, items: Sequence[Item], work: Callable[[Item], Result], problems: list[str]
+) -> list[Result]:
+    """Results of ``work`` on those of the items that have no problems, from several threads."""
+    advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
+    results: dict[int, Result] = {}
+
+    def look(number: int) -> list[str]:
+        own: list[str] = []
+        with collecting(own):
+            results[number] = work(items[number])
+        advance(0)
+        return own
+
+    found = run_tiles(range(len(items)), look, workers=READERS, describe=lambda n: str(items[n]))
+    problems += chain.from_iterable(found)
+    return [results[number] for number in sorted(results)]
 
 
 def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
@@ -227,9 +274,9 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     with collecting(problems):
         files = find_inputs(source)
         paths = [as_given(source, path) for path in files]
-        for path in paths:
-            with collecting(problems):
-                volumes.append(open_volume(path, settings.input))
+        volumes = _side_by_side(
+            "opening", paths, lambda path: open_volume(path, settings.input), problems
+        )
         if volumes:
             kind = kind_of(volumes, workflow.input_kind)
             placed = "positions" in beside or settings.stitch.overlap is not None
@@ -377,14 +424,20 @@ def _stem(path: Path) -> str:
     return name.removesuffix(".ome")
 
 
-def _in_workflow(problem: str) -> str:
-    """A command's flags in a sentence written as the workflow's parameters."""
+@cache
+def _parameters() -> dict[str, list[str]]:
+    """The workflow's parameters by the flag that they have in commands."""
     names: dict[str, list[str]] = {}
     for entry in entries():
         names.setdefault(entry.field.replace("_", "-"), []).append(entry.name)
+    return names
+
+
+def _in_workflow(problem: str) -> str:
+    """A command's flags in a sentence written as the workflow's parameters."""
 
     def parameter(match: re.Match[str]) -> str:
-        known = names.get(match[1], [])
+        known = _parameters().get(match[1], [])
         return f"--{known[0]}" if len(known) == 1 else match[0]
 
     return re.sub(r"--([a-z][a-z0-9-]+)", parameter, problem)
@@ -402,9 +455,9 @@ def _check_volumes(
 
     ``closed`` are the numbers of those that cannot be opened.
     """
-    for volume in volumes:
-        with collecting(problems):
-            _check_volume(volume, kind, settings, beside)
+    _side_by_side(
+        "checking", volumes, lambda volume: _check_volume(volume, kind, settings, beside), problems
+    )
     if kind == "volume":
         return
     workflow = settings.workflow
@@ -473,7 +526,7 @@ def _check_volume(
         planes = samples(volume.grid.extent[0], grid.spacing[0])
         sections_of(volume, settings.n4, planes)
     if not workflow.skip_pyramid:
-        plan_levels(grid, settings.pyramid.resolutions)
+        steps_of(grid.spacing, settings.pyramid.resolutions)
 
 
 def _check_beside(

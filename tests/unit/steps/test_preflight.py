@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -11,6 +12,7 @@ import SimpleITK as sitk
 import tifffile
 
 from octane.core.errors import OctaneError
+from octane.steps import preflight
 from octane.steps.preflight import make_plans, plan_of
 
 ONES = np.ones((4, 20, 30), np.float32)
@@ -197,6 +199,32 @@ def test_positions_in_millimetres_are_doubted(plan, mosaics, tmp_path, unit, dou
     notes = plan(mosaics, beside={"positions": table})["notes"]
     words = "The tiles of section_01.ome.zarr (and 1 more) lie 0.0008 of a tile or less from each"
     assert [note.startswith(words) for note in notes] == [True] * doubted
+
+
+def test_one_fault_of_many_is_shown_ten_times_and_counted(problems, write_sections):
+    source = write_sections(*(f"section'{n:02d}" for n in range(1, 14)))
+    wrong = problems(source, resolution=20, section_thickness=40)
+    names = [f"'section'{n:02d}.ome.zarr' has a quote or a backslash in its" for n in range(1, 11)]
+    assert [line.rpartition(" name;")[0] for line in wrong[:10]] == names
+    assert wrong[10:] == ["(3 more like the last one)"]
+
+
+def test_inputs_are_looked_at_side_by_side_with_a_line_on_how_far(
+    plan, mosaics, caplog, monkeypatch
+):
+    caplog.set_level("INFO")
+    together = threading.Barrier(2, timeout=20)
+    alone = preflight.open_volume
+
+    def open_volume(*arguments):
+        together.wait()
+        return alone(*arguments)
+
+    monkeypatch.setattr(preflight, "open_volume", open_volume)
+    plan(mosaics, section_thickness=40)
+    for label in ("opening", "checking"):
+        (line,) = [text for text in caplog.messages if f"PREFLIGHT: {label}: 2 of 2, " in text]
+        assert line.endswith(" inputs/s, 0 s left")
 
 
 def test_positions_in_another_unit_are_refused_once(problems, mosaics, tmp_path):
