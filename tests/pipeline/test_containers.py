@@ -15,7 +15,9 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+import SimpleITK as sitk
 
 from octane.gpu.admission import HELD
 
@@ -152,6 +154,29 @@ def test_the_tasks_find_all_they_need_in_their_containers(
     assert list(calls) == ["preflight", "resample", "stitch", "stack"]
     for command, call in calls.items():
         assert (gpu in call) == (command == "resample")
+
+
+@pytest.mark.soak
+def test_the_voxels_of_a_header_are_seen_wherever_they_lie(engine, succeeding, quick, tmp_path):
+    name, env, _, elsewhere = engine
+    given, _, _ = CASES[name]
+    for folder, file in (("image", "brain.mhd"), ("mask", "mask.nhdr")):
+        (elsewhere / folder).mkdir()
+        voxels = np.random.default_rng(1).gamma(9.0, 10.0, (16, 24, 24)).astype(np.float32)
+        content = voxels if folder == "image" else np.ones_like(voxels, np.uint8)
+        image = sitk.GetImageFromArray(content)
+        image.SetSpacing([0.01] * 3)
+        sitk.WriteImage(image, elsewhere / folder / file)
+    (tmp_path / "linked").mkdir()
+    for file in ("brain.mhd", "brain.raw"):
+        (tmp_path / "linked" / file).symlink_to(elsewhere / "image" / file)
+    run = succeeding(
+        *(tmp_path, "-profile", f"test,{name}", *quick[2:], *given, "--subject", "s"),
+        *("--input", "linked/brain.mhd", "--n4_mask", elsewhere / "mask" / "mask.nhdr"),
+        *("--n4_shrink_factor", "1", "--skip_pyramid", "--skip_report"),
+        env=env,
+    )
+    assert (run.outdir / "s" / "s_n4.ome.zarr" / "zarr.json").exists()
 
 
 @pytest.mark.soak
