@@ -15,7 +15,7 @@ from octane.n4.apply import divide
 from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Steps
-from octane.n4.sharpening import Sharpener, Sharpening
+from octane.n4.sharpening import Sharpening, sharpen
 
 SHAPE = (24, 40, 80)
 
@@ -153,7 +153,7 @@ def test_sharpening_is_the_cpu_s(cupy, bins, seed):
     shares[-1] = 0
     low, slope = np.float32(rng.uniform(-1, 3)), np.float32(rng.uniform(1, 4) / bins)
     given = counts, shares.astype(np.int64), float(low), float(slope)
-    expected = Sharpener(Sharpening(bins, 0.15, 0.01))(*given)[:, 0]
+    expected = sharpen(*given, Sharpening(bins, 0.15, 0.01))[:, 0]
 
     steps = first_level(cupy, biased_ball((6, 8, 20)), bins=bins)
     steps.state.set(np.array([low, slope]))

@@ -24,7 +24,7 @@ from octane.core.compiled import LANES
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Moments, Steps
-from octane.n4.sharpening import Sharpener, Sharpening
+from octane.n4.sharpening import Sharpening
 
 NONE = np.empty(0, np.int32)
 NO_WEIGHTS = np.empty(0, np.float32)
@@ -41,7 +41,6 @@ class CompiledSteps(Steps):
 
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         self.grid, self.sharpening = grid, sharpening
-        self.sharpen = Sharpener(sharpening)
         self.log = grid.values
         np.log(self.log, out=self.log, where=self.log > 0)
         self.u = self.log.copy()

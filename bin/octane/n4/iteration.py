@@ -17,7 +17,7 @@ from octane.core.arrays import to_host
 from octane.core.timing import span
 from octane.n4 import bspline, kernels
 from octane.n4.grid import FitVoxels, Slab
-from octane.n4.sharpening import SHARE, Sharpener, Sharpening
+from octane.n4.sharpening import SHARE, Sharpening, sharpen
 
 
 class Head(NamedTuple):
@@ -84,7 +84,6 @@ class Steps:
     def __init__(self, grid: FitVoxels, sharpening: Sharpening) -> None:
         xp = grid.xp
         self.grid, self.sharpening = grid, sharpening
-        self.sharpen = Sharpener(sharpening)
         self.log = log_image(grid)
         self.u = self.log.copy()
         self.field = xp.zeros_like(self.log)
@@ -149,7 +148,7 @@ class Steps:
         # Values that ITK does not count: below the minimum it took, or rounded past the last bin.
         stray = bool(min(rest, first) < low or (high - low) / slope > np.float32(bins - 1))
         counted, shares = self._histogram(low, slope, stray)
-        return self.sharpen(counted[:bins], shares[:bins], float(low), float(slope))
+        return sharpen(counted[:bins], shares[:bins], float(low), float(slope), self.sharpening)
 
     def _extrema(self) -> tuple[np.float32, np.float32]:
         """Smallest u, the first left out (infinite if it is the only one), and the largest."""

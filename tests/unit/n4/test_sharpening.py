@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from octane.n4.sharpening import SHARE, Sharpener, Sharpening
+from octane.n4.sharpening import SHARE, Sharpening, sharpen
 
 
 def expected(histogram, low, slope, options):
@@ -36,7 +36,7 @@ def test_values_are_those_of_numpy_s_transforms(rng, bins, filled):
     histogram = counted - shares / SHARE
     histogram[1:] += shares[:-1] / SHARE
     low, slope = float(rng.uniform(-1, 3)), float(rng.uniform(1, 4) / bins)
-    table = Sharpener(options)(counted, shares, low, slope)
+    table = sharpen(counted, shares, low, slope, options)
     values = expected(histogram, low, slope, options).astype(np.float32)
     np.testing.assert_array_equal(table[:, 0], values)
     np.testing.assert_array_equal(table[:, 1], [*np.diff(values), 0])
@@ -44,4 +44,4 @@ def test_values_are_those_of_numpy_s_transforms(rng, bins, filled):
 
 def test_an_empty_histogram_expects_nothing():
     nothing = np.zeros(200, np.int64)
-    assert not Sharpener(Sharpening(200, 0.15, 0.01))(nothing, nothing, 1.0, 0.01).any()
+    assert not sharpen(nothing, nothing, 1.0, 0.01, Sharpening(200, 0.15, 0.01)).any()
