@@ -1,5 +1,6 @@
 process PHANTOM {
-    tag "${meta.id}"
+    // As PREFLIGHT's.
+    tag "${meta.id.replaceAll(/[<>&"]/, '_')}"
     label 'process_medium'
     // PREFLIGHT, which looks whether there is a scratch folder, comes after it.
     scratch false

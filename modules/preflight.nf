@@ -1,5 +1,6 @@
 process PREFLIGHT {
-    tag "${subjects.size() == 1 ? subjects[0].meta.id : "${subjects.size()} subjects"}"
+    // Nextflow writes it into its pages as it is, before a name is refused.
+    tag "${subjects.size() == 1 ? subjects[0].meta.id.replaceAll(/[<>&"]/, '_') : "${subjects.size()} subjects"}"
     label 'process_single'
     // So that a scratch folder that is not there is seen and not made.
     scratch false

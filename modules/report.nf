@@ -21,10 +21,12 @@ process REPORT {
     // Only a task knows its image: workflow.container is filled before there are parameters.
     def known = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + (run.container ? [image: task.container.toString()] : [:])
     def given = records ? '--records records/*.json' : ''
+    // Nextflow writes the script into its report.html as it is.
+    def shown = groovy.json.JsonOutput.toJson(known).replace('<', '\\u003c')
     def previews = [records].flatten().any { record -> record.name.endsWith('.npz') } ? '--previews records/*.npz' : ''
     """
     cat > run.json <<'END_RUN'
-    ${groovy.json.JsonOutput.toJson(known)}
+    ${shown}
     END_RUN
     report.py '${meta.id}_report.html' --subject '${meta.id}' ${flags} --overwrite --run run.json \\
         ${given} ${previews}

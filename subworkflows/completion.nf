@@ -56,6 +56,11 @@ def complete(seen, lock) {
     def made = seen.made.findAll { _id, file -> file.startsWith(workflow.workDir) }.collect { id, file -> [id: id, path: outdir.resolve(id).resolve(placeOf(file.name))] }
     seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome -> setAside(outdir.resolve(id), made*.path, outcome) }
     workflow.success ? succeeded(made, seen) : failed(made, seen)
+    // Nextflow writes these into its report.html next, as they are.
+    nextflow.Global.session.workflowMetadata.with { run ->
+        run.errorReport = run.errorReport?.replace('<', '&lt;')
+        run.commandLine = run.commandLine.replace('<', '&lt;')
+    }
     lock.close()
 }
 

@@ -204,6 +204,33 @@ def test_preflight_refuses_before_any_other_task(nextflow, phantom, quick, tmp_p
     assert last_words(again.output) == too_fine
 
 
+HOSTILE = "<img src=x onerror=alert(1)>"
+"""A name that a browser would take as an element of a page."""
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "real"])
+def test_nextflow_writes_no_element_of_anothers_into_a_page(
+    nextflow, phantom, quick, tmp_path, refused
+):
+    # Nextflow writes tags, errors, the command line and the tasks' scripts as they are.
+    folder = tmp_path / HOSTILE / f"brain {HOSTILE}" if refused else tmp_path / HOSTILE / "brain"
+    shutil.copytree(phantom / "mosaics", folder)
+    first = folder / "section_01.ome.zarr"
+    if refused:
+        first = first.rename(folder / f"section_01 {HOSTILE}.ome.zarr")
+    run = nextflow(tmp_path, *quick, "--input", folder, "--skip_n4", "--skip_pyramid")
+    assert run.code == refused
+    pages = [run.outdir / "pipeline_info" / f"{name}.html" for name in ("timeline", "report")]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "PREFLIGHT (brain" in text
+        assert "<img src=x" not in text
+    if refused:
+        words = last_words(run.output)
+        assert f"'brain {HOSTILE}' is no name for a subject" in words
+        assert f"'{first.name}' has a < in its name; rename it." in words
+
+
 def test_a_step_that_fails_says_why_and_leaves_no_result(nextflow, quick, tmp_path):
     image = sitk.GetImageFromArray(np.full((12, 16, 16), 7, np.float32))
     image.SetSpacing((0.01, 0.01, 0.01))

@@ -294,9 +294,9 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     problems += filter(None, [unfit_name(subject)])
     for path in files:
         problems += filter(None, [unlinkable(path)])
-        # It becomes a word in task scripts, in single quotes.
-        if set(path.name) & set("'\\"):
-            problems.append(f"'{path.name}' has a quote or a backslash in its name; rename it.")
+        # It becomes a word in task scripts, in single quotes, and in Nextflow's pages as it is.
+        if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
+            problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
     _raise(problems, paths)
     predicted: Prediction | None = None
     with collecting(problems):
