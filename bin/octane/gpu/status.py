@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import time
 from datetime import timedelta
@@ -88,8 +89,9 @@ def run_on_share(
         subject=subject or Path(words[0]).name,
     ) as held:
         if held.slot is not None:
-            # Above the numbers that scripts use, and those that tcsh closes.
-            fcntl.fcntl(held.slot.fd, fcntl.F_DUPFD, 256)
+            # Above the numbers that scripts use, and those that tcsh closes; macOS has 256 in all.
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            fcntl.fcntl(held.slot.fd, fcntl.F_DUPFD, min(256, most // 2))
         # Python ignores these two, and a program that is started would go on doing so.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

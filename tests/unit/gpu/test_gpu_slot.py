@@ -3,11 +3,11 @@
 import getpass
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 from contextlib import ExitStack
-from functools import partial
 
 import pytest
 
@@ -28,8 +28,15 @@ def slot(project, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with ExitStack() as stack:
 
-        def start(*arguments, command=(), **changed):
+        def start(*arguments, command=(), most=None, **changed):
             command = ("--", *command) if command else ()
+
+            def prepare():
+                # A background job of a shell ignores it, and so does all that it starts.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                if most is not None:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
             process = subprocess.Popen(
                 [sys.executable, project / "bin" / "gpu_slot.py", *arguments, *command],
                 stdin=subprocess.PIPE,
@@ -37,8 +44,7 @@ def slot(project, tmp_path, monkeypatch):
                 stderr=subprocess.PIPE,
                 text=True,
                 env={**os.environ, **changed},
-                # A background job of a shell ignores it, and so does all that it starts.
-                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=prepare,
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -97,6 +103,14 @@ def test_a_script_that_numbers_its_own_files_keeps_the_lease(there, tmp_path):
     numbered = " ".join(f"{number}>&1" for number in range(3, 10))
     there("--memory", "4GB", command=("sh", "-c", f"exec {numbered}; echo there; read x"))
     assert held(tmp_path) == [f"{FIRST}.0"]
+
+
+def test_few_open_files_are_enough(ended):
+    # 256 is what macOS gives.
+    for most in (256, 64):
+        inner = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES; ulimit -n")
+        code, out, err = ended("--memory", "4GB", command=inner, most=most)
+        assert (code, out) == (0, f"{FIRST}\n{most}\n"), err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
