@@ -64,6 +64,19 @@ def test_a_params_file(succeeding, phantom, tmp_path):
         assert "# asked null, null" in run.wrapper(process)
 
 
+def test_what_the_caller_has_python_import_reaches_no_task(succeeding, quick, phantom, tmp_path):
+    # As a `module load` of another Python leaves it.
+    stale = tmp_path / "stale"
+    stale.mkdir()
+    for name in ("json", "numpy"):
+        (stale / f"{name}.py").write_text("raise SystemExit('stale')\n", encoding="utf-8")
+    env = {"PYTHONPATH": str(stale), "PYTHONSAFEPATH": "1"}
+    given = ("--input", phantom / "truth" / "tissue.ome.zarr", "--skip_resample", "--skip_n4")
+    run = succeeding(tmp_path, *quick, *given, "--skip_report", env=env)
+    assert run.processes() == {"PREFLIGHT", "PYRAMID"}
+    assert "WARN" not in run.output
+
+
 def test_a_config_of_the_subject_over_which_the_command_line_wins(
     succeeding, phantom, project, tmp_path
 ):
