@@ -58,12 +58,15 @@ def checkLaunch() {
     new ProcessBuilder('test', '-t', '1').inheritIO().start().waitFor() == 0 ? null : endDrawing()
     def further = nextflow.Global.session.binding.with { own -> own.hasVariable('args') && !own.args.any { word -> word.startsWith('-') } ? own.args - 'true' : [] }
     def profiled = workflow.profile.contains('profile_gpu') && !workflow.profile.contains('slurm') && !workflow.containerEngine
+    def mounts = workflow.containerEngine ? [outdir: new File("${params.outdir}").absolutePath, scratch_dir: params.scratch_dir, gpu_lock_dir: params.gpu_lock_dir] : [:]
+    def divided = mounts.find { _name, path -> "${path}".contains(':') }
     def checks = [
         [profiled && !isCommand('nsys'), '-profile profile_gpu needs the nsys command of Nsight Systems, which is not on the PATH; install it, or leave the profile out.'],
         [further, "'${further[0]}' belongs to no parameter; put quotes around a value with blanks, and give several subjects with --samplesheet."],
         [params.outdir instanceof Number, "--outdir is the number ${params.outdir}, without the zeros before it; give a folder for the results, such as ./01."],
         ["${params.outdir}".startsWith('~'), "--outdir is ${params.outdir}, in which no shell has replaced the ~; give the whole path."],
         [!params.outdir || "${params.outdir}" == 'true', '--outdir is missing; give a folder for the results, such as ./01.'],
+        [divided, "--${divided?.key} ${divided?.value} has a : in its path, where ${workflow.containerEngine} divides a mount; give another one."],
         [params.samplesheet && (params.input || params.subject || switched('phantom')), '--samplesheet names the subjects and their inputs; leave out --input, --subject and --phantom (with -profile test: --phantom false).'],
         [!params.input && !params.samplesheet && !switched('phantom'), '--input is missing; give a folder of mosaics, one mosaic or one volume, a --samplesheet for a cohort, or try -profile test. --help lists all parameters.'],
     ]
@@ -118,9 +121,11 @@ def optional(path, name, word = null) {
 
 // Nextflow links a path into a task's folder by a shell script, in which it leaves these signs as they are:
 // with study1 beside study[1], the task would get the data of study1. It follows links, and keeps the name.
+// Engines of containers divide a mount at each colon.
 def unlinkable(path) {
     def real = path.exists() ? path.toRealPath() : path.toAbsolutePath()
-    def sign = "${real}${path.name}".toString().find(/[\[\]*?{}\$\p{Cntrl}]/)
+    def names = "${real}${path.name}".toString()
+    def sign = names.find(/[\[\]*?{}\$\p{Cntrl}]/) ?: (workflow.containerEngine ? names.find(':') : null)
     return sign ? "${real.toString().contains(sign) ? real : path} has ${sign < ' ' ? 'a control character' : "a ${sign}"} in its path, which Nextflow cannot hand to tasks; rename it." : null
 }
 

@@ -34,6 +34,14 @@ LAUNCH = {
     "memory": (["--max_memory", "lots"], "--max_memory is 'lots'; give a size such as '32 GB'."),
     # Nextflow 26.04 reads it before the launch does.
     "gpus": (["--gpu_count", "x"], "--gpu_count is 'x'; give a whole number from 0 to 9999."),
+    "mount": (
+        ["-profile", "test,docker", "--outdir", "10:30"],
+        "--outdir {studies}/10:30 has a : in its path, where docker divides a mount; give another",
+    ),
+    "work": (
+        ["-profile", "test,docker", "-work-dir", "{studies}/10:30"],
+        "{studies}/10:30 has a : in its path, which Nextflow cannot hand to tasks; rename it.",
+    ),
     "nsys": (["-profile", "test,profile_gpu"], "needs the nsys command of Nsight Systems"),
     "sbatch": (["-profile", "test,slurm"], "-profile slurm needs the sbatch command of Slurm"),
     "apptainer": (["-profile", "test,apptainer"], "-profile apptainer needs the apptainer command"),
