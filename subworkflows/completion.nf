@@ -123,7 +123,7 @@ def statesOf(made, seen) {
 
 // How a task ended that could not report it, by its exit code.
 def endOf(exit) {
-    def memory = "was killed (exit ${exit}), most likely for its memory; raise --max_memory, or give it more, as docs/hpc.md says"
+    def memory = "was killed (exit ${exit}): out of memory, or by somebody; raise --max_memory, or give it more, as docs/hpc.md says"
     def outside = "was ended from outside (exit ${exit}), as a cancelled job is; .command.log in its folder may say why"
     return [(104): outside, (137): memory, (140): 'was out of its time (exit 140); give it more, as docs/hpc.md says', (143): outside, (247): memory][exit]
 }

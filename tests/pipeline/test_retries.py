@@ -48,7 +48,10 @@ def test_what_a_second_try_can_help_is_tried_again(succeeding, phantom, tmp_path
 
 
 STOPS = {
-    "memory-limit": ("PREFLIGHT", "exit 137", ["2 GB", "3 GB"], "raise --max_memory"),
+    "memory-limit": (
+        *("PREFLIGHT", "exit 137", ["2 GB", "3 GB"]),
+        "was killed (exit 137): out of memory, or by somebody; raise --max_memory, or give it",
+    ),
     "lost": (
         *("STACK", "exit 143", ["3 GB"] * 3),
         "STACK (mosaics) was ended from outside (exit 143), as a cancelled job is; .command.log",

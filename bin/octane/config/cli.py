@@ -55,7 +55,8 @@ def run(step: Callable[..., None], *, problems: str | None = None) -> None:
             raise
         # A full disk or a lost mount can show itself at any write.
         _fail(
-            f"{error.filename or 'A file'}: {error.strerror or error}; check space and rights.",
+            f"{error.filename or 'A file'}: {error.strerror or error}; check the disk, its space "
+            "and your rights.",
             error,
             NoSpaceError.code if error.errno in NO_SPACE else OctaneError.code,
         )
@@ -119,6 +120,9 @@ def _replaces(output: Path, other: Path) -> bool:
 
 def _prepare() -> None:
     """Set up logging, signals, and the environment of libraries."""
+    if sys.stderr is None:
+        # Closed by the caller (2>&-): the first file that is opened would get its number.
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )

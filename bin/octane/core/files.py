@@ -174,7 +174,8 @@ def writing(
     The temporary name keeps the suffix, by which file writers choose their format. When the block
     raises, the temporary path is removed and ``destination`` stays as it was. Missing folders are
     made; ``remedy`` ends the sentence where a folder cannot be written. Errors are those of
-    :func:`require_free`, an OctaneError for such a folder, and a NoSpaceError.
+    :func:`require_free`, an OctaneError for such a folder, a NoSpaceError, and an OSError with the
+    name of ``destination`` where a write failed.
     """
     partial = destination.with_name(f"{PARTIAL}{node()}-{os.getpid()}-{destination.name}")
     try:
@@ -201,6 +202,9 @@ def writing(
                 f"{destination}: {error.strerror}; free some, or choose another place for the "
                 "output. Nothing was left half-written."
             ) from error
+        # A write that fails does not know the name of its file.
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(destination)
         raise
 
 

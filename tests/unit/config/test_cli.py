@@ -41,10 +41,10 @@ def launched(own_signals, monkeypatch, capsys):
         (
             OSError(28, "No space left on device", "/scratch/a"),
             28,
-            "/scratch/a: No space left on device; check space and rights.",
+            "/scratch/a: No space left on device; check the disk, its space and your rights.",
         ),
         (NoSpaceError("a: there is no space."), 28, "a: there is no space."),
-        (PermissionError(13, "Permission denied", "/b"), 1, "/b: Permission denied; check space"),
+        (PermissionError(13, "Permission denied", "/b"), 1, "/b: Permission denied; check the"),
         (KeyboardInterrupt(), 130, "Interrupted"),
         # The code of a process that was killed for its memory, which the workflow tries again.
         (MemoryError(), 137, "Not enough memory"),
@@ -115,6 +115,16 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
     assert process.returncode == (143 if number == signal.SIGTERM else 130)
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in written
+
+
+@pytest.mark.parametrize(("given", "code"), [((), 0), (("--tiles", "0", "0"), 1)])
+def test_a_closed_standard_error_does_not_stop_a_command(project, tmp_path, given, code):
+    words = [sys.executable, str(project / "bin" / "phantom.py"), "p", *given]
+    small = ["--sections", "1", "--tile-shape", "8", "16", "16"]
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *words, *small]
+    done = subprocess.run(closed, cwd=tmp_path, check=False, env={**os.environ, "OCTANE_DEBUG": ""})
+    assert done.returncode == code
+    assert (tmp_path / "p" / "mosaics" / "section_01.ome.zarr" / "zarr.json").exists() == (not code)
 
 
 def test_a_python_without_the_packages_is_named_with_the_remedy(project):

@@ -58,6 +58,20 @@ def test_a_full_disk_is_said_in_words(fail, tmp_path, code):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux's /proc")
+def test_a_disk_that_fails_is_named(tmp_path):
+    def write():
+        with writing(tmp_path / "a") as partial:
+            # Its first page is not mapped, which the kernel answers as it does for a broken disk.
+            partial.symlink_to("/proc/self/mem")
+            partial.write_bytes(b"x")
+
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        write()
+    assert caught.value.filename == str(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("folder", [False, True])
 def test_what_exists_is_replaced_when_asked(tmp_path, monkeypatch, folder, swap):
