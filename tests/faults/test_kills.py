@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from runs import checksums, contents, partial_files, waited, whole
+from runs import checksums, contents, last_words, partial_files, waited, whole
 
 pytestmark = pytest.mark.fault
 
@@ -38,6 +39,49 @@ def test_each_part_of_a_task(start_nextflow, mosaics, undisturbed_mosaics, tmp_p
     # Also that of the wrapper, which could not remove it itself.
     waited(lambda: not list(scratch.iterdir()), "the end of the last task's folder in scratch")
     assert run.orphans() == []
+
+
+@pytest.fixture
+def little_memory():
+    """A control group of 50 MB, and the file in which the kernel counts whom it killed for it."""
+    kinds = [("memory", "memory.limit_in_bytes", "memory.oom_control")]
+    kinds += [("", "memory.max", "memory.events")]
+    for place, limit, events in kinds:
+        group = Path("/sys/fs/cgroup", place, f"octane-{os.getpid()}")
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if (group / limit).exists():
+                (group / limit).write_text("50000000")
+                yield group, group / events
+                return
+        finally:
+            group.rmdir()
+    pytest.skip("no control group with a limit of memory can be made here")
+
+
+@pytest.mark.soak
+def test_the_kernel_kills_a_task_for_its_memory(
+    nextflow, succeeding, volume, undisturbed, little_memory, tmp_path
+):
+    group, counts = little_memory
+    (tmp_path / "group.config").write_text(
+        f"process {{ withName: N4 {{\n    beforeScript = 'echo $$ > {group}/cgroup.procs'\n}} }}\n",
+        encoding="utf-8",
+    )
+    run = nextflow(tmp_path, *volume, "-c", "group.config")
+    assert "\noom_kill 1\n" in counts.read_text(encoding="utf-8")
+    assert run.code == 1
+    assert run.tries("N4", "exit") == [("FAILED", "137")]
+    assert last_words(run.output).startswith(
+        "N4 (tissue) was killed (exit 137): out of memory, or by somebody; raise --max_memory"
+    )
+    assert whole(tmp_path / "work") == []
+    assert checksums(run.outdir) == {}
+    again = succeeding(tmp_path, *volume, "-resume")
+    assert checksums(again.outdir) == undisturbed.sums
 
 
 @pytest.mark.soak
