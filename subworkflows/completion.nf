@@ -155,10 +155,11 @@ def failed(made, seen) {
 // One run at a time writes into an outdir. The kernel's lock on an open file goes when the launcher ends.
 def lockOutdir() {
     def folder = outputFolder().resolve('pipeline_info').tap { place -> place.mkdirs() }
-    def closed = [workflow.workDir, folder].find { path -> !java.nio.file.Files.isWritable(path) }
-    if (closed) { error("${closed} cannot be written; give it space and rights, or choose another ${closed == folder ? '--outdir' : '-work-dir'}.") }
+    def lock = folder.resolve('.lock')
+    def closed = [workflow.workDir, folder, lock].find { path -> (path != lock || lock.exists()) && !java.nio.file.Files.isWritable(path) }
+    if (closed) { error("${closed} cannot be written; give it space and rights, or choose another ${closed == workflow.workDir ? '-work-dir' : '--outdir'}.") }
     // Opened once: this program would give the lock up with the closing of a second opening.
-    def stream = new RandomAccessFile(folder.resolve('.lock').toFile(), 'rw')
+    def stream = new RandomAccessFile(lock.toFile(), 'rw')
     def taken = false
     try {
         taken = stream.channel.tryLock() == null

@@ -3,6 +3,7 @@
 import datetime
 import os
 import shutil
+import unicodedata
 
 import pytest
 import zarr
@@ -76,6 +77,29 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, tmp_path)
     said = "section_03.ome.zarr is a link to a file that is not there"
     assert said in last_words(run.output)
     assert run.processes() <= {"PREFLIGHT"}
+
+
+def test_names_differ_only_in_how_an_accent_is_stored(nextflow, phantom, mosaics, tmp_path):
+    # As copies from a Mac and from Windows have it.
+    names = [unicodedata.normalize(form, "coupé") for form in ("NFC", "NFD")]
+    for name in names:
+        place = tmp_path / "in" / f"{name}_01.ome.zarr"
+        if place.exists():
+            pytest.skip("this file system takes both names as one")
+        shutil.copytree(phantom / "mosaics" / "section_01.ome.zarr", place)
+    utf8 = {"LC_ALL": "C.UTF-8"}
+    run = nextflow(tmp_path, *mosaics, "--input", tmp_path / "in", env=utf8)
+    assert run.code == 1
+    assert "_01.ome.zarr are both section 1; rename one" in last_words(run.output)
+    assert run.processes() == {"PREFLIGHT"}
+    sheet = tmp_path / "cohort.csv"
+    rows = "".join(f"{name},{phantom}/mosaics\n" for name in names)
+    sheet.write_text(f"subject,input\n{rows}", encoding="utf-8")
+    run = nextflow(tmp_path, *mosaics[:-2], "--samplesheet", sheet, env=utf8)
+    assert run.code == 1
+    said = f"{sheet}, line 3: the subject {names[1]} is there already, in line 2"
+    assert said in last_words(run.output)
+    assert run.processes() == {"COHORT"}
 
 
 @pytest.mark.soak

@@ -1,13 +1,16 @@
 """Places that cannot be written, or that another run writes: refused before any work."""
 
 import os
+import shutil
 import subprocess
 from contextlib import contextmanager
 
 import pytest
-from runs import last_words
+from runs import contents, last_words
 
 pytestmark = pytest.mark.fault
+
+NOBODY = 65534
 
 
 @contextmanager
@@ -55,6 +58,58 @@ def test_a_place_is_read_only(nextflow, volume, tmp_path, place):
     assert option in words
     assert run.processes("COMPLETED") <= {"PREFLIGHT"}
     assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def another_user(environment, tmp_path):
+    """A folder of another user's, and the environment in which Nextflow is started as that user.
+
+    The user may also read what root alone may, as the tests' own folders.
+    """
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root, with setpriv, can start a run as another user")
+    home = tmp_path / "another"
+    (home / "bin").mkdir(parents=True)
+    for folder in (home, home / "bin"):
+        os.chown(folder, NOBODY, NOBODY)
+    path = environment["PATH"]
+    # access(2) looks at rights of root's only with these bits.
+    words = f"exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups"
+    words += " --securebits +no_setuid_fixup --inh-caps +dac_read_search"
+    words += " --ambient-caps +dac_read_search -- nextflow"
+    launcher = home / "bin" / "nextflow"
+    launcher.write_text(f'#!/bin/sh\nPATH="{path}" {words} "$@"\n', encoding="utf-8")
+    launcher.chmod(0o755)
+    path = f"{launcher.parent}{os.pathsep}{path}"
+    return home, {"PATH": path, "HOME": str(home), "NXF_HOME": str(home / "nxf")}
+
+
+@pytest.mark.parametrize(
+    ("opened", "closed"),
+    [
+        ([], "pipeline_info"),
+        pytest.param(["pipeline_info"], "pipeline_info/.lock", marks=pytest.mark.soak),
+        pytest.param(["", "pipeline_info"], "tissue", marks=pytest.mark.soak),
+    ],
+)
+def test_the_results_are_another_users(
+    nextflow, succeeding, another_user, volume, tmp_path, opened, closed
+):
+    out = succeeding(tmp_path, *volume, "-stub").outdir
+    before = contents(out / "tissue")
+    for name in opened:
+        (out / name).chmod(0o777)
+    if closed == "tissue":
+        shutil.rmtree(out / "pipeline_info")
+    home, env = another_user
+    run = nextflow(home, *volume, "-stub", outdir=out, env=env)
+    assert run.code == 1
+    (words,) = last_words(run.output).splitlines()
+    assert words.startswith(f"{out}/{closed} cannot be written; ")
+    assert words.endswith("another --outdir or --subject." if closed == "tissue" else "--outdir.")
+    # The trace may be the first run's.
+    assert "N4 (tissue)" not in run.output
+    assert contents(out / "tissue") == before
 
 
 def test_into_one_output(start_nextflow, nextflow, volume, tmp_path):

@@ -5,6 +5,7 @@ a changed cell changes its subject alone.
 """
 
 import json
+import unicodedata
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -86,8 +87,8 @@ def _check_names(sheet: Sheet) -> None:
             continue
         if problem := unfit_name(name):
             sheet.problem(line, problem)
-        # Their results are folders, and some file systems know no capitals.
-        before = first.setdefault(name.casefold(), line)
+        # Their results are folders, and some file systems know no capitals, or one form of an é.
+        before = first.setdefault(unicodedata.normalize("NFC", name).casefold(), line)
         if before != line:
             sheet.problem(
                 line,

@@ -1,6 +1,7 @@
 """COHORT: every problem of the sheet is named at once."""
 
 import json
+import unicodedata
 
 import pytest
 
@@ -77,6 +78,12 @@ def test_every_parameter_that_acts_per_subject_may_be_a_column_and_no_other(prob
 @pytest.mark.parametrize("text", ["", "subject,input\n"])
 def test_a_sheet_without_a_subject_is_refused(problems, text):
     assert problems(text) == ["cohort.csv holds no subject; add a row for each."]
+
+
+def test_two_forms_of_an_accent_are_one_name(problems):
+    names = [unicodedata.normalize(form, "Coupé") for form in ("NFC", "NFD")]
+    (line,) = problems(f"subject,input\n{names[0]},data\n{names[1].upper()},data\n")
+    assert "is there already, in line 2" in line
 
 
 def test_names_and_inputs_are_checked(problems, tmp_path):
