@@ -57,10 +57,8 @@ def complete(seen, lock) {
     seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome -> setAside(outdir.resolve(id), made*.path, outcome) }
     workflow.success ? succeeded(made, seen) : failed(made, seen)
     // Nextflow writes these into its report.html next, as they are.
-    nextflow.Global.session.workflowMetadata.with { run ->
-        run.errorReport = run.errorReport?.replace('<', '&lt;')
-        run.commandLine = run.commandLine.replace('<', '&lt;')
-    }
+    workflow.errorReport = workflow.errorReport?.replace('<', '&lt;')
+    workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
     lock.close()
 }
 

@@ -7,6 +7,8 @@ import shutil
 import pytest
 from runs import last_words
 
+pytestmark = pytest.mark.fault
+
 IGNORE = "process.errorStrategy = 'ignore'\n"
 
 
