@@ -126,7 +126,8 @@ def lay_out(
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
     high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
     extent = vector(surface, high[0] - low[0], high[1] - low[1])
-    grid = Grid.covering(vector(0, *low), extent, spacing)
+    # The frame of the first section's image, along all axes.
+    grid = Grid.covering(vector(slabs[0].edge[0], *low), extent, spacing)
     first = [int(np.ceil(s.surface / spacing[0] - 0.5 - 1e-9)) for s in slabs]
     # The depth is rounded to whole planes: it may end above or below the last section's.
     stops = np.clip([*first, grid.shape[0]], 0, grid.shape[0]).tolist()
@@ -410,7 +411,8 @@ def stack_sections(
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
     sections = [
         {"name": s.name, "number": s.number, "start": s.planes.start, "stop": s.planes.stop}
-        | {"missing": s.image is None, "top": s.surface - parameters.section_surface}
+        | {"missing": s.image is None}
+        | {"top": grid.edge[0] + s.surface - parameters.section_surface}
         for s in slabs
     ]
     undone = [{"shift": s.displaced[:2], "rotation": s.displaced.rotation} for s in slabs]

@@ -8,10 +8,17 @@ import pytest
 from tissue import seen, texture
 from zarr.codecs import BloscCodec
 
-from octane.config.params import ExecutionParameters, StackParameters
+from octane.config.params import (
+    ExecutionParameters,
+    ResampleParameters,
+    StackParameters,
+    StitchParameters,
+)
 from octane.core.errors import OctaneError
 from octane.steps import stack as steps_stack
+from octane.steps.resample import resample_image
 from octane.steps.stack import stack_sections
+from octane.steps.stitch import stitch_section
 from octane.stitch.alignment import SectionPair
 from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.store import writer
@@ -99,8 +106,9 @@ def test_a_thickness_need_not_be_a_multiple_of_the_voxel(
         # A plane in the topmost half voxel lies above the first one imaged, whose value it has.
         expected = np.maximum(centres + surface, 5 + 10 * np.ceil(surface / 10 - 0.5))
         np.testing.assert_allclose(planes(image)[start:stop], expected, rtol=1e-5)
-        top = image.attributes["sections"][number]["top"]
-        np.testing.assert_allclose((np.arange(start, stop) + 0.5) * 10 - top, centres + surface)
+        below = image.grid.origin[0] + 10 * np.arange(start, stop)
+        below -= image.attributes["sections"][number]["top"]
+        np.testing.assert_allclose(below, centres + surface, atol=1e-9)
         assert centres.min() > -1e-6
         assert centres.max() <= thickness + (1e-6 if number + 1 < count else 5)
     assert metrics.warnings == []
@@ -184,6 +192,71 @@ def test_sections_lie_where_they_were_imaged(write_section, stack):
     expected[:8, :6, 1:] = 1
     expected[8:, 2:, :7] = 2
     np.testing.assert_array_equal(image.array.opened[:], expected)
+
+
+def centre_of(image, place):
+    """Centre of mass of a bead near a place, micrometres (z, y, x)."""
+    grid = image.grid
+    axes = [
+        o + s * np.arange(n) for o, s, n in zip(grid.origin, grid.spacing, grid.shape, strict=True)
+    ]
+    near = [np.abs(axis - at) < 30 for axis, at in zip(axes, place, strict=True)]
+    weights = image.array.opened[:][np.ix_(*near)]
+    own = np.meshgrid(*(axis[n] for axis, n in zip(axes, near, strict=True)), indexing="ij")
+    return [float(np.average(positions, weights=weights)) for positions in own]
+
+
+# The centre of the first voxel, as other programs write it: left out, or that of a stage.
+@pytest.mark.parametrize("first", [(0.0, 0.0, 0.0), (1000.0, -30.0, 14.0)])
+@pytest.mark.parametrize("resolution", [(10.0, 10.0, 10.0), (7.0, 10.0, 13.0)])
+def test_a_bead_lies_at_one_place_as_mosaics_as_sections_and_as_a_volume(
+    write_foreign, tmp_path, reading, execution, stack, first, resolution
+):
+    spacing, thickness, shape = (3.5, 4.0, 4.0), 24, (48, 60, 80)
+    beads = [np.add(first, at) for at in ((42.0, 121.0, 85.0), (121.0, 99.0, 239.0))]
+    axes = [o + s * np.arange(n) for o, s, n in zip(first, spacing, shape, strict=True)]
+    distances = [[((a - c) / 8) ** 2 for a, c in zip(axes, bead, strict=True)] for bead in beads]
+    voxels = sum(np.exp(-(z[:, None, None] + y[:, None] + x) / 2) for z, y, x in distances).astype(
+        np.float32
+    )
+
+    def write(name, values, top, chunks):
+        place = [first[0] + top * spacing[0], *first[1:]]
+        transforms = [
+            {"type": "scale", "scale": [*spacing]},
+            {"type": "translation", "translation": place},
+        ]
+        return write_foreign(name, values, chunks=chunks, transforms=transforms)
+
+    def resample(source, **settings):
+        made = tmp_path / "resampled" / source.name
+        resample_image(
+            source, made, ResampleParameters(resolution=resolution, **settings), reading, execution
+        )
+        return made
+
+    whole = open_image(resample(write("whole.zarr", voxels, 0, shape), layout="volume"))
+    sections, stitched = [], []
+    for number in (1, 2):
+        top = (number - 1) * thickness
+        section = voxels[top : top + thickness]
+        name = f"section_{number}.zarr"
+        sections.append(write(name, section, top, section.shape))
+        # Tiles of 36 x 48 voxels that share 12 and 16.
+        rows, columns = np.r_[:36, 24:60], np.r_[:48, 32:80]
+        mosaic = write(f"mosaics/{name}", section[:, rows][:, :, columns], top, (thickness, 36, 48))
+        stitched.append(tmp_path / "stitched" / name)
+        parameters = StitchParameters(overlap=(12 / 36, 16 / 48))
+        stitch_section(resample(mosaic), stitched[-1], parameters, reading, execution)
+    stacked = [stack(sections, name="sections")[1], stack(stitched, name="mosaics")[1]]
+    for bead in beads:
+        for volume in (whole, *stacked):
+            assert centre_of(volume, bead) == pytest.approx(bead, abs=0.3)
+    for volume in stacked:
+        assert volume.grid.edge == pytest.approx(np.subtract(first, np.divide(spacing, 2)), abs=0.5)
+        # The place in the section's own image, as the pages say.
+        tops = [volume.attributes["sections"][k]["top"] for k in (0, 1)]
+        assert tops == pytest.approx([volume.grid.edge[0], volume.grid.edge[0] + 84.0])
 
 
 @pytest.mark.parametrize(("x", "named"), [(50.0, False), (70.0, True)])
