@@ -425,7 +425,7 @@ class StackParameters(StepParameters):
     section_thickness: PositiveFloat | None = parameter(
         None,
         "Distance from one section's surface to the next one's. Unset: read from the section's "
-        "metadata, else the full imaged depth.",
+        "metadata, else from where the sections lie along z, else the full imaged depth.",
         unit="micrometer",
         workflow="section_thickness",
     )

@@ -197,6 +197,7 @@ class StitchFigures(Figures):
 class SectionFigures(Figures):
     """One section of a stack.
 
+    ``thickness`` is in micrometres, ``thickness_from`` says in words where it comes from.
     ``brightness`` is that of its tissue over its neighbours', ``step`` that over the one before;
     ``flipped`` names the axes along which it must be turned over to fit them; ``shift`` (y, x) in
     micrometres and ``rotation`` in degrees about the volume's middle say how it lies displaced;
@@ -207,6 +208,8 @@ class SectionFigures(Figures):
     start: int
     stop: int
     missing: bool = False
+    thickness: float | None = None
+    thickness_from: str | None = None
     brightness: float | None = None
     step: float | None = None
     flipped: str | None = None

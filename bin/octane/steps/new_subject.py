@@ -31,7 +31,7 @@ from octane.gpu.inventory import Gpu, GpusUnavailableError, visible
 from octane.gpu.lease import read_gpus
 from octane.store.image import Image
 from octane.store.mosaic_grid import MosaicGrid, position_rows
-from octane.store.sections import gaps, listed, number_of
+from octane.store.sections import distances, gaps, listed, number_of
 from octane.store.volumes import (
     Volume,
     doubted_sizes,
@@ -265,16 +265,28 @@ def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[st
 def _thickness(volumes: list[Volume]) -> Setting:
     noted = [cast("Mapping", v.attributes.get("section") or {}) for v in volumes]
     stated = {section["thickness"] for section in noted if "thickness" in section}
-    if not all("thickness" in section for section in noted):
-        depth = max(volume.grid.extent[0] for volume in volumes)
+    if all("thickness" in section for section in noted):
+        if len(stated) > 1:
+            return Setting(None, ["Each section's own metadata say it; they differ."], False)
+        return Setting(float(stated.pop()), ["From the sections' own metadata."])
+    depths = [volume.grid.extent[0] for volume in volumes]
+    numbers = ((number_of(volume), volume.grid.edge[0]) for volume in volumes)
+    apart = distances({number: edge for number, edge in numbers if number is not None})
+    if apart is None:
+        sentence = "The data do not say;"
+    elif apart.are_thickness(min(depths), max(volume.grid.spacing[0] for volume in volumes)):
+        return Setting(apart.mean, ["The distance of the sections by their translations along z."])
+    else:
+        why = "more than was imaged, or less than a voxel" if apart.is_steady else "uneven"
         sentence = (
-            f"The data do not say; without it the full imaged depth is taken ({depth:g} micrometre "
-            "at most). Set what was cut from one section to the next."
+            f"TO BE DECIDED: by their translations along z the sections lie {apart} micrometre "
+            f"apart, which is {why};"
         )
-        return Setting(round(depth, 6), [sentence], False)
-    if len(stated) > 1:
-        return Setting(None, ["Each section's own metadata say it; they differ."], False)
-    return Setting(float(stated.pop()), ["From the sections' own metadata."])
+    sentence += (
+        f" without it the full imaged depth is taken ({max(depths):g} micrometre at most). Set "
+        "what was cut from one section to the next."
+    )
+    return Setting(round(max(depths), 6), [sentence], False)
 
 
 def _missing(volumes: list[Volume]) -> Setting:

@@ -31,7 +31,13 @@ from octane.core.units import counted, format_bytes, format_lengths
 from octane.pipeline.workers import run_tiles
 from octane.resample.plan import steps_of, target_of
 from octane.steps.space import Prediction, Step, check_space, predict
-from octane.steps.stack import blank_below, other_distance, sections_beside
+from octane.steps.stack import (
+    BY_PLACE,
+    blank_below,
+    other_distance,
+    sections_beside,
+    thickness_taken,
+)
 from octane.steps.stitch import given_flat_field, nominal_positions
 from octane.stitch.placement import TilePlacement
 from octane.store.chunks import METADATA
@@ -76,7 +82,8 @@ class SubjectPlan:
 
     Each item is a mosaic, a section or one volume: its ``id``, ``file``, the name in the staged
     input, and its part of the table of ``positions``. ``steps`` bound what each step will write;
-    ``about`` says how large the data are, and ``notes`` are warnings.
+    ``about`` says how large the data are, and how thick sections by their places; ``notes`` are
+    warnings.
     """
 
     subject: str
@@ -313,6 +320,8 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
             item["positions"] = tables[1 if number is None else number]
     notes = _notes(volumes, kind, settings, predicted)
     about = _about(volumes, kind, predicted)
+    if any(slab.thickness_from == BY_PLACE for slab in predicted.slabs):
+        about += f" {thickness_taken(predicted.slabs)}"
     return SubjectPlan(subject, kind, items, settings, predicted.steps, about, notes)
 
 
@@ -344,7 +353,7 @@ def _notes(
     notes += _crowded(images, predicted.tilings, predicted.placed)
     notes += sections_beside(predicted.slabs)
     if kind != "volume" and settings.stack.section_thickness is None:
-        notes += blank_below(images, settings.stack) + other_distance(images, settings.stack)
+        notes += blank_below(images, settings.stack) + other_distance(predicted.slabs)
     notes += [text for volume in volumes for text in turned(volume)]
     notes += doubted_sizes(volumes) + overruled_units(volumes)
     first = volumes[0]

@@ -27,7 +27,7 @@ from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips, steps
 from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
-    MOST_SECTIONS,
+    distances,
     imaged_plane,
     listed,
     numbered,
@@ -45,6 +45,7 @@ FACES_BYTES = 1 << 27
 """Most that all faces take."""
 FACING = 2
 """Planes of each section that are compared where it was not imaged below the next one's surface."""
+BY_PLACE = "by their translations along z"
 LEAST = 0.25
 """Displacement at a section's border, voxels, below which it stays: it would be blurred for what is
 noise."""
@@ -63,7 +64,10 @@ def _below(parameters: StackParameters) -> str:
     return " below --section-surface" if parameters.section_surface else ""
 
 
-def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> float:
+def _thickness(
+    image: Image, parameters: StackParameters, extent: Vector, stated: float | None
+) -> tuple[float, str]:
+    """Thickness of a section, and where it comes from; ``stated`` is what translations say."""
     above, deep = parameters.section_surface, _depth(image, parameters, extent)
     if deep <= image.grid.spacing[0] / 2:
         raise OctaneError(
@@ -82,8 +86,12 @@ def _thickness(image: Image, parameters: StackParameters, extent: Vector) -> flo
                 f"micrometre that {image.path} is deep{_below(parameters)}; give what was imaged, "
                 "or leave it out."
             )
-        return parameters.section_thickness
-    return float(cast("float", _noted(image).get("thickness", extent[0] - above)))
+        return parameters.section_thickness, "as given"
+    if "thickness" in _noted(image):
+        return float(cast("float", _noted(image)["thickness"])), "by their metadata"
+    if stated is not None:
+        return stated, BY_PLACE
+    return extent[0] - above, "all that was imaged"
 
 
 def _box(section: Image) -> tuple[Vector, Vector]:
@@ -110,6 +118,9 @@ def lay_out(
         )
     numbers = numbered(images, parameters.allow_missing_sections)
     known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
+    apart = distances({n: edge[0] for n, (_, edge, _) in known.items()})
+    deep = min(_depth(image, parameters, extent) for image, _, extent in known.values())
+    stated = apart.mean if apart is not None and apart.are_thickness(deep, spacing[0]) else None
     slabs: list[Slab] = []
     surface = 0.0
     for number in range(min(known), max(known) + 1):
@@ -117,10 +128,10 @@ def lay_out(
             slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
         else:
             image, edge, extent = known[number]
-            thickness, above = _thickness(image, parameters, extent), parameters.section_surface
+            own, above = _thickness(image, parameters, extent, stated), parameters.section_surface
             edge = vector(edge[0] + above, *edge[1:])
             extent = vector(extent[0] - above, *extent[1:])
-            slab = Slab(number, image.path.name, image, edge, extent, surface, thickness)
+            slab = Slab(number, image.path.name, image, edge, extent, surface, *own)
         slabs.append(slab)
         surface += slab.thickness
     low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
@@ -160,7 +171,7 @@ def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
     sizes = [
         (
             image.path.name,
-            _thickness(image, parameters, image.grid.extent),
+            float(cast("float", _noted(image).get("thickness", 0))),
             _depth(image, parameters, image.grid.extent),
         )
         for image in images
@@ -175,22 +186,27 @@ def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
     ]
 
 
-def other_distance(images: list[Image], parameters: StackParameters) -> list[str]:
+def other_distance(slabs: Sequence[Slab]) -> list[str]:
     """Warning for sections whose translations along z state another distance than is taken."""
-    known = sorted(numbered(images, MOST_SECTIONS).items())
-    (number, first), (last, _) = known[0], known[-1]
-    edges = [image.grid.edge[0] for _, image in known]
-    taken = _thickness(first, parameters, first.grid.extent)
-    stated = abs(edges[-1] - edges[0]) / max(1, last - number)
-    # Those of a focus go up and down.
-    is_steady = sorted(set(edges)) in (edges, edges[::-1]) and len(edges) > 1
-    if not is_steady or abs(stated - taken) <= first.grid.spacing[0] / 2:
+    imaged = [slab for slab in slabs if slab.image is not None]
+    first, apart = imaged[0], distances({slab.number: slab.edge[0] for slab in imaged})
+    assert first.image is not None
+    half = first.image.grid.spacing[0] / 2
+    if apart is None or (apart.is_steady and abs(apart.mean - first.thickness) <= half):
         return []
     return [
-        f"{first.path.name} and those after it lie {stated:g} micrometre apart by their "
-        f"translations along z, and {taken:g} are taken; give --section_thickness, at most what "
-        "was imaged: octane leaves no gaps between sections."
+        f"{first.name} and those after it lie {apart} micrometre apart by their translations along "
+        f"z, and {first.thickness:g} are taken; give --section_thickness, at most what was imaged: "
+        "octane leaves no gaps between sections."
     ]
+
+
+def thickness_taken(slabs: Sequence[Slab]) -> str:
+    """Thickness of the sections in a sentence, and where it comes from."""
+    sizes = sorted({slab.thickness for slab in slabs})
+    size = f"{sizes[0]:g} to {sizes[-1]:g}" if sizes[1:] else f"{sizes[0]:g}"
+    sources = " or ".join(dict.fromkeys(slab.thickness_from for slab in slabs))
+    return f"Sections are taken as {size} micrometre thick, {sources}."
 
 
 def _paste(
@@ -399,6 +415,7 @@ def stack_sections(
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
+    logger.info("STACK: %s", thickness_taken(slabs))
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     for note in [*overruled_units(images), *sections_beside(slabs)]:
         metrics.remark(note)
@@ -450,7 +467,11 @@ def stack_sections(
     found = _checked(faces, measured, slabs, metrics)
     noted = StackFigures.model_validate(
         {
-            "sections": [section | found.get(section["number"], {}) for section in sections],
+            "sections": [
+                {**section, "thickness": slab.thickness, "thickness_from": slab.thickness_from}
+                | found.get(slab.number, {})
+                for section, slab in zip(sections, slabs, strict=True)
+            ],
             "align": parameters.align,
             "missing_sections": missing,
             "planes_not_imaged": beyond,

@@ -20,7 +20,8 @@ from octane.store.mosaic_grid import Position
 class Slab:
     """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap.
 
-    STACK undoes ``displaced``, a displacement about ``middle`` (y, x).
+    ``thickness_from`` says in words where the thickness comes from. STACK undoes ``displaced``, a
+    displacement about ``middle`` (y, x).
     """
 
     number: int
@@ -30,6 +31,7 @@ class Slab:
     extent: Vector
     surface: float
     thickness: float
+    thickness_from: str
     planes: range = range(0)
     displaced: Displacement = IN_PLACE
     middle: Position = (0.0, 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from octane.store.volumes import Volume
 
 MOST_SECTIONS = 10_000
 """Numbers from the first section to the last: beyond them one is a date."""
+
+STEADY = 0.05
+"""Part of their mean by which distances along z may differ: stages in whole micrometres stay within
+it, a section that was cut twice as thick or left out, or a wandering focus, does not."""
 
 V = TypeVar("V", bound=Volume)
 
@@ -34,6 +38,45 @@ class Section:
     start: int
     stop: int
     missing: bool = False
+
+
+class Distances(NamedTuple):
+    """Distances along z from one section to the next, micrometres: their mean, least and most."""
+
+    mean: float
+    least: float
+    most: float
+
+    @property
+    def is_steady(self) -> bool:
+        """True where all are the same but for what a stage leaves open."""
+        return max(self.most - self.mean, self.mean - self.least) <= STEADY * self.mean
+
+    def are_thickness(self, depth: float, voxel: float) -> bool:
+        """True where sections may be as thick: steadily at least a voxel, and all of it imaged."""
+        return self.is_steady and voxel * (1 - 1e-6) <= self.mean <= depth * (1 + 1e-6)
+
+    def __str__(self) -> str:
+        """The distance for a person, or the range of those that differ."""
+        return f"{self.mean:g}" if self.is_steady else f"{self.least:g} to {self.most:g}"
+
+
+def distances(edges: Mapping[int, float]) -> Distances | None:
+    """Distances that sections' first edges in z (micrometres, by number) state; None without any.
+
+    Across missing numbers they are a part of the way. Edges of a focus go up and down, and state
+    none.
+    """
+    if len(edges) < 2:
+        return None
+    numbers, places = zip(*sorted(edges.items()), strict=True)
+    steps = np.diff(places) / np.diff(numbers)
+    if steps.min() <= 0 <= steps.max():
+        return None
+    mean = abs(places[-1] - places[0]) / (numbers[-1] - numbers[0])
+    # What is left of a translation in millimetres or float32 is not the section's.
+    rounded = (float(f"{d:.6g}") for d in (mean, abs(steps).min(), abs(steps).max()))
+    return Distances(*rounded)
 
 
 def read_sections(attributes: Attributes, planes: int) -> list[Section]:

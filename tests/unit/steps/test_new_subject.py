@@ -72,6 +72,27 @@ def test_what_the_data_tell_is_stated(known):
     assert not found["allow_missing_sections"].stated
 
 
+@pytest.mark.parametrize(
+    ("places", "value", "words"),
+    [
+        ((0, 30, 60), 30.0, "by their translations along z"),
+        ((0, 30, 90), None, "lie 30 to 60 micrometre apart"),
+        ((0, 50, 100), None, "lie 50 micrometre apart"),
+        ((0, 3, 1), None, "The data do not say; without it the full imaged depth"),
+    ],
+)
+def test_the_distance_along_z_is_the_thickness_or_to_be_decided(
+    write_image, tmp_path, places, value, words
+):
+    for number, z in enumerate(places, start=1):
+        name = f"data/section_{number}.ome.zarr"
+        write_image(name, VOXELS, edge=(z, 0, 0), attributes={"kind": "section"})
+    found = settings(tmp_path / "data")["section_thickness"]
+    assert (found.value, found.stated) == (value or 40.0, value is not None)
+    assert words in found.found[0]
+    assert found.found[0].startswith(TO_DECIDE) == ("micrometre apart" in words)
+
+
 def test_a_channel_is_chosen_and_stated(write_foreign):
     source = write_foreign("a.zarr", np.stack([VOXELS, VOXELS]), axes="czyx", labels=["a", "b"])
     with pytest.raises(OctaneError, match="2 channels: 0 'a', 1 'b'; give one with --channel"):

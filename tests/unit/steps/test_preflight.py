@@ -356,21 +356,31 @@ def test_sections_thicker_than_deep_by_their_metadata_are_named_once_before_the_
 
 
 @pytest.mark.parametrize(
-    ("edges", "stated"),
-    [((5, 205, 405), 200), ((90, 60, 30), 30), ((0, 40, 80), None), ((5, 205, 180), None)],
+    ("edges", "stated", "taken"),
+    [
+        ((5, 205, 405), "200", None),
+        ((0, 20, 50), "20 to 30", None),
+        ((90, 60, 30), None, 30),
+        ((0, 40, 80), None, 40),
+        ((5, 205, 180), None, None),
+    ],
 )
-def test_translations_along_z_that_state_another_distance_are_noted(
-    write_image, tmp_path, edges, stated
-):
+def test_translations_along_z_are_taken_or_noted(write_image, tmp_path, edges, stated, taken):
     noted = {"kind": "section"}
     for number, edge in enumerate(edges, start=8):
         name = f"sections/section_{number}.ome.zarr"
         write_image(name, ONES, edge=(edge, 0, 0), attributes=noted)
     given = {"outdir": "results", "subject": "brain"}
-    notes = plan_of(given, tmp_path / "sections", {}).notes
+    plan = plan_of(given, tmp_path / "sections", {})
     words = f"section_8.ome.zarr and those after it lie {stated} micrometre apart .* 40 are taken"
-    assert [bool(re.match(words, note)) for note in notes] == [True] * (stated is not None)
-    assert plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {}).notes == []
+    assert [bool(re.match(words, note)) for note in plan.notes] == [True] * (stated is not None)
+    thick = f"Sections are taken as {taken} micrometre thick, by their translations along z."
+    assert plan.about.endswith(f" decoded. {thick}" if taken else " decoded.")
+    (planes,) = {step.voxels for step in plan.steps if step.name == "STACK"}
+    assert planes == 4 * 20 * 30 * 3 * (taken or 40) / 10
+    plan = plan_of({**given, "section_thickness": 40}, tmp_path / "sections", {})
+    assert plan.notes == []
+    assert plan.about.endswith(" decoded.")
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,41 @@ def test_the_thickness_is_the_one_given_or_noted_or_the_depth(
     )
 
 
+@pytest.mark.parametrize(
+    ("edges", "given", "noted", "thick", "source"),
+    [
+        ((500, 550, 600), {}, {}, 50, "by their translations along z"),
+        ((600, 550, 500), {}, {}, 50, "by their translations along z"),
+        ((500, 550, 650), {}, {}, 80, "all that was imaged"),
+        ((500, 590, 680), {}, {}, 80, "all that was imaged"),
+        ((500, 503, 501), {}, {}, 80, "all that was imaged"),
+        ((500, 580, 660), {"section_surface": 10}, {}, 70, "all that was imaged"),
+        ((500, 570, 640), {"section_surface": 10}, {}, 70, "by their translations along z"),
+        ((500, 550, 600), {}, {"thickness": 60.0}, 60, "by their metadata"),
+        ((500, 550, 600), {"section_thickness": 70}, {"thickness": 60.0}, 70, "as given"),
+    ],
+)
+def test_the_distance_along_z_is_the_thickness_where_nothing_else_says_it(
+    write_section, stack, caplog, edges, given, noted, thick, source
+):
+    sources = [write_section(n, edge=(z, 0, 0), **noted) for n, z in enumerate(edges, start=4)]
+    with caplog.at_level("INFO"):
+        _, image, metrics = stack(sources, **given)
+    assert boundaries(image) == [(k * thick // 10, (k + 1) * thick // 10) for k in range(3)]
+    assert f"Sections are taken as {thick} micrometre thick, {source}." in caplog.text
+    for section in metrics.figures["sections"]:
+        assert (section["thickness"], section["thickness_from"]) == (thick, source)
+
+
+def test_a_missing_section_takes_its_part_of_the_distance(write_section, stack):
+    sources = [write_section(n, edge=(50 * n, 0, 0)) for n in (1, 2, 4)]
+    _, image, _ = stack(sources, allow_missing_sections=1)
+    assert planes(image) == [1] * 5 + [2] * 5 + [0] * 5 + [4] * 5
+    # As their stores say.
+    tops = [section["top"] for section in image.attributes["sections"]]
+    assert tops == [50, 100, 150, 200]
+
+
 def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
     sources = [write_section(n, thickness=50.0) for n in (1, 2, 4)]
     _, image, metrics = stack(sources, allow_missing_sections=1)

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from octane.core.errors import OctaneError
 from octane.store.image import open_image
-from octane.store.sections import Section, gaps, number_of, read_sections, rescaled, section_number
+from octane.store.sections import (
+    Section,
+    distances,
+    gaps,
+    number_of,
+    read_sections,
+    rescaled,
+    section_number,
+)
 
 
 def test_boundaries_follow_the_planes_and_a_volume_without_any_is_one_section():
@@ -39,6 +47,33 @@ def test_gaps_are_the_numbers_between():
     # Two dates in the names of stores.
     with pytest.raises(OctaneError, match="numbered 1 to 20250101; give numbers"):
         gaps([20250101, 1])
+
+
+@pytest.mark.parametrize(
+    ("edges", "words", "thickness"),
+    [
+        ({1: 5.0, 2: 135.0, 3: 265.0}, "130", True),
+        # The stage may count downwards, and sections may be missing.
+        ({7: 400.0, 3: 920.0, 5: 660.0, 4: 790.0}, "130", True),
+        # Millimetres, in float32.
+        ({n: 1000 * float(np.float32(0.13 * n)) for n in range(40)}, "130", True),
+        ({n: round(30.4 * n) for n in range(40)}, "30.4103", True),
+        ({1: 0.0, 2: 160.0}, "160", True),
+        ({1: 0.0, 2: 161.0}, "161", False),
+        ({1: 0.0, 2: 9.0}, "9", False),
+        ({1: 0.0, 2: 130.0, 3: 390.0}, "130 to 260", False),
+        ({1: 0.0, 2: 130.0, 3: 250.0}, "125", True),
+        ({1: 0.0, 2: 130.0, 3: 245.0}, "115 to 130", False),
+        ({1: 0.0, 2: 3.0, 3: 1.0}, None, False),
+        ({1: 0.0, 2: 0.0}, None, False),
+        ({1: 0.0}, None, False),
+    ],
+)
+def test_distances_are_a_thickness_where_they_are_steady_and_were_imaged(edges, words, thickness):
+    found = distances(edges)
+    assert found is None if words is None else str(found) == words
+    if found is not None:
+        assert found.are_thickness(depth=160.0, voxel=10.0) == thickness
 
 
 @pytest.mark.parametrize(
