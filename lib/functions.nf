@@ -11,7 +11,7 @@ def codeVersions() {
         resample: 'core config store gpu pipeline resample steps/resample.py',
         stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',
         stack: 'core config store gpu pipeline resample stitch steps/stack.py',
-        n4: 'core config store gpu pipeline n4 steps/n4.py',
+        n4: 'core config store gpu pipeline resample stitch n4 steps/n4.py',
         pyramid: 'core config store gpu pipeline resample steps/pyramid.py',
         report: 'core config report steps/report.py',
         cohort_report: 'core config report',

@@ -28,7 +28,7 @@ from octane.store.mosaic_grid import MosaicGrid  # noqa: E402
 
 def corrections(folder: Path) -> dict[str, bytes]:
     """Draw a volume before and after N4, the field that it found and the true one."""
-    figures = corrected(folder, volume_of(folder), *fifty(2))
+    figures = corrected(folder, volume_of(folder), *fifty(2), "--z-profile-gain")
     with np.load(folder / "n4.npz") as stored:
         shown = dict(stored)
     names = {"before": "before N4", "after": "after N4", "field": "field found by N4"}

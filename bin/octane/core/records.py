@@ -219,9 +219,13 @@ class SectionFigures(Figures):
 
 
 class StackFigures(Figures):
-    """A stack."""
+    """A stack.
+
+    ``boundaries`` has the factor by which brightness jumps where a section begins, by its number.
+    """
 
     sections: list[SectionFigures]
+    boundaries: dict[int, float] = {}
     missing_sections: list[int] = []
     planes_not_imaged: int = 0
     align: str | None = None
@@ -255,13 +259,14 @@ class VariationFigures(Figures):
 
 
 class N4Figures(Figures):
-    """A bias correction."""
+    """A bias correction; ``boundaries`` are those of the result, as of :class:`StackFigures`."""
 
     levels: list[LevelFigures]
     most_iterations: list[int] = []
     sections: list[SectionFitFigures] = []
     sections_skipped: list[str] = []
     variation: list[VariationFigures] = []
+    boundaries: dict[int, float] = {}
     cv_before: float
     cv_after: float
     field_min: float

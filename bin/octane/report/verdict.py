@@ -28,6 +28,8 @@ FIELD = 10.0
 """Largest over smallest value of a bias field: beyond it, N4 fits what is no bias."""
 BRIGHTNESS = (0.5, 2.0)
 """Brightness over that of neighbouring sections: refocusing and staining change it by less."""
+BAND = 0.05
+"""Largest jump of brightness from one section to the next: sections without bands give less."""
 DISPLACED, TURNED = 1.0, 1.0
 """Voxels and degrees by which a section may lie displaced."""
 UNTEXTURED = "Neighbouring tiles have too little structure in common, or too much speckle, to tell."
@@ -90,6 +92,8 @@ def checks(
         found += [_converged(n4, threshold), _field(n4), _variation(n4)]
         varied = {s.title: s.cv_after for s in quality}
         found.append(_alike("Variation of a section", varied, COMPARED))
+    if stack or n4:
+        found.append(_banded(stack, n4))
     return found
 
 
@@ -359,6 +363,28 @@ def _variation(n4: N4Figures) -> Check:
     value += ", over the true tissue" if n4.truth else ""
     text = "The variation in tissue rose; check the mask, and give --n4_iterations fewer levels."
     return _judged("Variation in tissue", "not higher after N4", value, after > before, text)
+
+
+def _banded(stack: StackFigures | None, n4: N4Figures | None) -> Check:
+    """Brightness on both sides of each boundary between sections, in the last volume of the two."""
+    name, limit = "Section boundaries", f"{100 * BAND:.0f} %"
+    jumps = [
+        {title_of("", number): max(ratio, 1 / ratio) - 1 for number, ratio in own.items()}
+        for own in (figures.boundaries for figures in (stack, n4) if figures is not None)
+    ]
+    last = jumps[-1]
+    if not last:
+        why = _unlike(stack, "tissue") if stack else "No two sections share tissue."
+        return _unknown(name, limit, why)
+    odd = [title for title, jump in last.items() if jump > BAND]
+    value = f"{100 * max(last.values()):.1f} %"
+    if jumps[1:] and jumps[0]:
+        value = f"{100 * max(jumps[0].values()):.1f} % before, {value} after N4"
+    text = (
+        f"{_named(odd)}: bands, brightness jumps from the section before; try --n4_z_profile_gain "
+        "where light is lost with depth, --n4_histogram_matching section where sections differ."
+    )
+    return _judged(name, limit, value, odd, text)
 
 
 def state_of(found: Sequence[Check]) -> State:

@@ -35,6 +35,7 @@ from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_pr
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
 from octane.pipeline.lanes import Lane, run_pipeline
+from octane.stitch.faces import Faces, boundaries, ends_of
 from octane.store.sections import Section, imaged_plane, sections_of
 from octane.store.volumes import (
     ArrayVolume,
@@ -309,6 +310,8 @@ def _apply(
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
     mask = block_mask(run.beside, inside, run.sections, plan, p)
+    planes = {s.number: np.arange(s.start, s.stop) for s in run.sections}
+    faces = Faces({number: ends_of(own) for number, own in planes.items()}, volume.grid.shape[1:])
     create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
     with ExitStack() as stack:
         writer, size = stack.enter_context(
@@ -339,6 +342,7 @@ def _apply(
                 if field is not None:
                     field = lane.to_host(field, "field")
             cuts.take(region, corrected)
+            faces.add(corrected, np.arange(region[0].start, region[0].stop), region[1:])
             metrics.count("written", corrected.nbytes)
             return corrected, field
 
@@ -372,6 +376,7 @@ def _apply(
             pinned=run.execution.pinned,
         )
     cuts.note(metrics)
+    metrics.figures["boundaries"] = boundaries(faces)
 
 
 def _read_block(volume: Volume, region: Region, lane: Lane) -> npt.NDArray:

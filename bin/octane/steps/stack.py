@@ -23,7 +23,7 @@ from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
 from octane.stitch.alignment import measure, solve_displacements
 from octane.stitch.displacement import IN_PLACE, Displacement
-from octane.stitch.faces import DEPTH, Ends, Faces, brightness, flips, steps
+from octane.stitch.faces import DEPTH, Ends, Faces, boundaries, brightness, ends_of, flips, steps
 from octane.stitch.slab import Slab, interpolated
 from octane.store.image import Attributes, Image, open_image
 from octane.store.sections import (
@@ -442,8 +442,7 @@ def stack_sections(
     named = {k: v for k, v in first.attributes.items() if k == "channel"}
     attributes: Attributes = {**named, "kind": "volume", "step": "stack", "sections": own}
     imaged = {s.number: s.imaged(s.planes, grid) for s in slabs if s.image is not None}
-    ends = {number: (own[:DEPTH], own[-DEPTH:]) for number, own in imaged.items()}
-    faces = Faces(ends, grid.shape[1:])
+    faces = Faces({number: ends_of(own) for number, own in imaged.items()}, grid.shape[1:])
     gathered = (faces, None if aligned else facing)
     with create_image(
         destination,
@@ -472,6 +471,7 @@ def stack_sections(
                 | found.get(slab.number, {})
                 for section, slab in zip(sections, slabs, strict=True)
             ],
+            "boundaries": boundaries(faces),
             "align": parameters.align,
             "missing_sections": missing,
             "planes_not_imaged": beyond,

@@ -1,4 +1,4 @@
-"""Faces of sections: which section is darker than its neighbours, and which lies mirrored."""
+"""Faces of sections: which one is darker than its neighbours, which lies mirrored, and bands."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,6 +107,37 @@ def steps(faces: Sequence[Sequence[Face]]) -> list[float | None]:
         for before, own in pairwise(faces)
     )
     return [None, *(None if a is None or b is None else _agreed(a, b) for a, b in both)]
+
+
+def boundaries(faces: Faces) -> dict[int, float]:
+    """Factor by which brightness jumps where a section begins, by the number of the section.
+
+    From the last planes of the section before to the first ones, less what brightness changes
+    within both sections over the same distance. Sections without the one before, or without tissue
+    in common with it, are left out.
+    """
+    found: dict[int, float] = {}
+    trends = {number: _trend(faces, number) for number in faces.sums}
+    for before, number in pairwise(faces.sums):
+        jump = _ratio(faces.sums[number][0], faces.sums[before][1])
+        if number == before + 1 and jump is not None:
+            distance = faces.ends[number][0].mean() - faces.ends[before][1].mean()
+            expected = distance * (trends[before] + trends[number]) / 2
+            found[number] = float(np.exp(jump - expected))
+    return found
+
+
+def _trend(faces: Faces, number: int) -> float:
+    """Change of log brightness within a section from plane to plane; 0 where it is not known."""
+    (first, last), (top, bottom) = faces.sums[number], faces.ends[number]
+    distance = bottom.mean() - top.mean()
+    change = _ratio(last, first) if distance else None
+    return 0.0 if change is None else float(change / distance)
+
+
+def ends_of(planes: npt.NDArray[np.int64]) -> Ends:
+    """First and last planes of a section's that are its faces."""
+    return planes[:DEPTH], planes[-DEPTH:]
 
 
 def _agreed(one: float, other: float) -> float:

@@ -5,6 +5,14 @@ import re
 import pytest
 from made_faults import FAULTS, Change, judged
 
+from octane.config.params import (
+    LeaseParameters,
+    N4Parameters,
+    PhantomParameters,
+    ResampleParameters,
+    StackParameters,
+    StitchParameters,
+)
 from octane.core.errors import OctaneError
 from octane.core.records import (
     LevelFigures,
@@ -15,7 +23,12 @@ from octane.core.records import (
     StitchFigures,
 )
 from octane.report.summary import qualities
-from octane.report.verdict import Check, checks
+from octane.report.verdict import Check, checks, verdict
+from octane.steps.n4 import correct_bias, prepare
+from octane.steps.phantom import make_phantom
+from octane.steps.resample import resample_image
+from octane.steps.stack import stack_sections
+from octane.steps.stitch import stitch_section
 
 
 @pytest.fixture
@@ -61,7 +74,7 @@ GOOD = [
         for size, light in (
             ({"tiles": (3, 3)}, {"bias": 0.0, "shading": 0.0}),
             ({"tiles": (2, 3), "tile_shape": (8, 48, 72)}, {"bias": 1.0, "shading": 0.3}),
-            ({"tiles": (4, 2), "edge_fraction": 0.25}, {"section_steps": 0.2}),
+            ({"tiles": (4, 2), "edge_fraction": 0.25}, {"section_steps": 0.01}),
             ({"tiles": (2, 2), "overlap": (0.1, 0.15), "voxel_size": (10.0, 5.0, 5.0)}, {}),
         )
     )
@@ -274,16 +287,84 @@ def test_what_most_sections_or_some_show_is_judged(name, figures, value, words):
     assert re.search(words, found.sentence)
 
 
+def stacked(boundaries):
+    slabs = [SectionFigures(number=n, start=n, stop=n + 1) for n in (1, 2, 3)]
+    figures = {"sections": slabs, "boundaries": boundaries, "shape": (3, 2, 3)}
+    return StackFigures.model_validate({**figures, "voxel_size": (1.0, 1.0, 1.0)})
+
+
+def corrected(boundaries):
+    given = {"levels": [], "cv_before": 0.2, "cv_after": 0.1, "field_min": 1.0, "field_max": 1.1}
+    grid = {"mask_fraction": 0.5, "shrunk_shape": (1, 2, 3), "shrunk_spacing": (1.0, 1.0, 1.0)}
+    return N4Figures.model_validate({**given, **grid, "boundaries": boundaries})
+
+
+@pytest.mark.parametrize(
+    ("stack", "n4", "state", "value"),
+    [
+        ({2: 1.14, 3: 1.02}, {2: 1.03, 3: 0.98}, "good", "14.0 % before, 3.0 % after N4"),
+        ({2: 1.14, 3: 1.02}, {2: 1.02, 3: 0.8}, "warning", "14.0 % before, 25.0 % after N4"),
+        ({2: 1.02, 3: 0.8}, None, "warning", "25.0 %"),
+        (None, {2: 1.02, 3: 0.8}, "warning", "25.0 %"),
+        (None, {2: 1.02, 3: 1.03}, "good", "3.0 %"),
+        ({2: 1.02, 3: 0.8}, {}, "not checked", "–"),
+        (None, {}, "not checked", "–"),
+    ],
+)
+def test_bands_are_judged_in_the_last_volume(stack, n4, state, value):
+    found = checks(
+        [], {}, None if stack is None else stacked(stack), None if n4 is None else corrected(n4)
+    )
+    (check,) = [check for check in found if check.name == "Section boundaries"]
+    assert (check.state, check.value) == (state, value)
+    if state == "warning":
+        assert check.sections == ("Section 3",)
+        assert "--n4_z_profile_gain" in check.sentence
+        assert "--n4_histogram_matching section" in check.sentence
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, execution, reading):
+    """The sections of make demo, stacked: the volume and STACK's figures."""
+    folder = tmp_path_factory.mktemp("demo")
+    make_phantom(folder / "phantom", PhantomParameters(), execution)
+    ten, even = ResampleParameters(resolution=(10.0,) * 3), StitchParameters(flat_field="estimate")
+    sections = []
+    for source in sorted((folder / "phantom" / "mosaics").iterdir()):
+        resampled, stitched = (folder / step / source.name for step in ("resampled", "stitched"))
+        resample_image(source, resampled, ten, reading, execution)
+        stitch_section(resampled, stitched, even, reading, execution)
+        sections.append(stitched)
+    volume = folder / "volume.ome.zarr"
+    metrics = stack_sections(sections, volume, StackParameters(), reading, execution)
+    return volume, StackFigures.model_validate(metrics.figures)
+
+
+@pytest.mark.parametrize("gain", [False, True])
+def test_the_demo_has_bands_unless_it_is_run_as_the_check_says(
+    demo, reading, execution, tmp_path, gain
+):
+    volume, stack = demo
+    given = {"mask": "tissue", "shrink_factor": 2, "iterations": (50, 50), "z_profile_gain": gain}
+    parameters = N4Parameters.model_validate(given)
+    run = prepare(volume, tmp_path / "n4.ome.zarr", parameters, reading, execution)
+    n4 = N4Figures.model_validate(correct_bias(run, LeaseParameters()).figures)
+    found = checks(qualities({}, stack, n4), {}, stack, n4)
+    assert verdict(found, 0).startswith("Good" if gain else "Look at 1 of ")
+    warned = [check.name for check in found if check.state == "warning"]
+    assert warned == ([] if gain else ["Section boundaries"])
+
+
 def test_what_cannot_be_compared_is_not_checked_and_says_why():
     tiles = {"s": StitchFigures(section=1, tiles=1, shape=(1, 2, 3))}
     slab = SectionFigures(number=1, start=0, stop=1)
     stack = StackFigures(sections=[slab], shape=(1, 2, 3), voxel_size=(1.0, 1.0, 1.0))
     found = checks(qualities(tiles, stack, None), tiles, stack, None)
     unknown = [check for check in found if check.state == "not checked"]
-    assert len(unknown) == 12
+    assert len(unknown) == 13
     assert sum(check.sentence.startswith("No tiles overlap") for check in unknown) == 6
     # It has none.
     assert not [check for check in unknown if "neighbouring sections" in check.sentence]
-    assert sum(check.sentence == "There is one section." for check in unknown) == 3
+    assert sum(check.sentence == "There is one section." for check in unknown) == 4
     assert all(check.value == "–" and check.sentence for check in unknown)
     assert not [check for check in found if check.state == "warning"]

@@ -99,6 +99,23 @@ def refused(correct, source, words, tmp_path, **settings):
     return str(caught.value)
 
 
+def test_how_brightness_jumps_from_section_to_section_is_noted_of_the_result(
+    write_image, true_tissue, correct, monkeypatch
+):
+    monkeypatch.setattr(store_writer, "CHUNK", 8)
+    monkeypatch.setattr(store_writer, "SHARD", 16)
+    banded = true_tissue.copy()
+    banded[9:18] *= 0.8
+    source = write_image("v.ome.zarr", banded, attributes=noted(STARTS))
+    given = {"iterations": (0,), "mask": "tissue"}
+    _, plain = correct(source, **given)
+    assert plain.figures["boundaries"] == pytest.approx({2: 0.8, 3: 1.25}, abs=0.03)
+    _, matched = correct(source, "m.ome.zarr", **given, histogram_matching="section")
+    assert matched.figures["boundaries"] == pytest.approx({2: 1, 3: 1}, abs=0.03)
+    _, one = correct(write_image("one.ome.zarr", banded), "one.ome.zarr", **given)
+    assert one.figures["boundaries"] == {}
+
+
 @pytest.mark.parametrize(
     ("own", "asked"),
     [("uint8", "input"), ("uint16", "input"), ("int16", "input"), ("uint16", "float32")],

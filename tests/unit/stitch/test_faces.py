@@ -1,0 +1,58 @@
+"""Faces of sections: how brightness jumps where a section begins."""
+
+import numpy as np
+import pytest
+
+from octane.stitch.faces import Faces, boundaries, ends_of
+
+SHAPE = (90, 110)
+
+
+@pytest.fixture
+def jumps(rng):
+    """Jumps of sections of one tissue, whose planes have the light as given."""
+    tissue = rng.gamma(4.0, 0.25, SHAPE) + 10.0 * (np.hypot(*np.indices(SHAPE)) < 80)
+
+    def run(lights, numbers=None):
+        starts = np.cumsum([0, *map(len, lights)])
+        planes = [np.arange(a, a + len(own)) for a, own in zip(starts, lights, strict=False)]
+        ends = dict(zip(numbers or range(1, len(lights) + 1), map(ends_of, planes), strict=True))
+        faces = Faces(ends, SHAPE)
+        volume = np.concatenate(lights)[:, None, None] * tissue
+        # In blocks, as a step has them.
+        for first in range(0, len(volume), 7):
+            block = volume[first : first + 7]
+            area = (slice(0, SHAPE[0]), slice(0, SHAPE[1]))
+            faces.add(block, np.arange(first, first + len(block)), area)
+        return boundaries(faces)
+
+    return run
+
+
+DEPTH = np.arange(15)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("planes", [3, 6, 15])
+def test_light_that_is_lost_with_depth_jumps_by_what_was_lost(jumps, loss, planes):
+    light = np.exp(-loss * DEPTH[:planes])
+    # Of three planes both faces are one: nothing is known of what changes within.
+    lost = loss * planes if planes > 3 else 0.0
+    assert jumps([light] * 3) == pytest.approx({2: np.exp(lost), 3: np.exp(lost)}, rel=1e-6)
+
+
+def test_what_changes_as_much_within_sections_is_no_jump(jumps):
+    light = np.exp(0.03 * np.arange(45))
+    assert jumps(np.split(light, 3)) == pytest.approx({2: 1, 3: 1}, rel=1e-6)
+
+
+def test_a_section_of_other_brightness_jumps_at_both_sides(jumps):
+    light = np.ones(15)
+    assert jumps([light, 0.8 * light, light]) == pytest.approx({2: 0.8, 3: 1.25})
+
+
+def test_without_tissue_or_the_section_before_nothing_is_said(jumps):
+    light = np.ones(15)
+    assert jumps([light]) == {}
+    assert jumps([light, 0 * light, light]) == {}
+    assert jumps([light, light, light], [1, 2, 4]) == pytest.approx({2: 1})
