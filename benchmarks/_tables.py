@@ -336,6 +336,7 @@ def _verdict(record: dict) -> str:
     lines += [
         ["called good by its check", *passed],
         ["another check finds what is not there", *false],
+        ["jump at section boundaries without bands", *(f"{row['jump']:.1f} %" for row in rows)],
     ]
     return table(["fault", *header], lines)
 

@@ -22,7 +22,7 @@ def verdict(quick: bool) -> dict[str, object]:
     rows = []
     for tile in TILES[:1] if quick else TILES:
         for looks in LOOKS:
-            seeds = SEEDS[:1] if quick else SEEDS
+            seeds, jumps = SEEDS[:1] if quick else SEEDS, []
             found, passed = dict.fromkeys(FAULTS, 0), dict.fromkeys(FAULTS, 0)
             false = dict.fromkeys((*FAULTS, "none"), 0)
             for seed in seeds:
@@ -32,6 +32,12 @@ def verdict(quick: bool) -> dict[str, object]:
                     stitching = {"overlap": overlap, "check_overlap": "warning"}
                     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
                         made = judged(Path(scratch), given, execution, change, stitching)
+                    if fault == "none":
+                        jumps += [
+                            float(check.value.removesuffix(" %"))
+                            for check in made
+                            if check.name == "Section boundaries"
+                        ]
                     warned = {check.name for check in made if check.state == "warning"}
                     false[fault] += bool(
                         {w for w in warned if not w.startswith("Seams")} - {*names}
@@ -41,5 +47,6 @@ def verdict(quick: bool) -> dict[str, object]:
                         states = {check.state for check in made if check.name in names}
                         passed[fault] += states == {"good"}
             counts = {"found": found, "passed": passed, "other": false}
+            counts["jump"] = max(jumps)
             rows.append({"tile": tile, "looks": looks, "of": len(seeds), **counts})
     return {"rows": rows}
