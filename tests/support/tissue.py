@@ -7,6 +7,8 @@ from scipy import ndimage
 from octane.stitch.displacement import IN_PLACE, Displacement
 
 MARGIN = 40
+GROUND = 0.6
+"""Brightness of what surrounds an ellipse of tissue, over the tissue's."""
 
 
 def texture(shape: tuple[int, int], seed: int = 0) -> npt.NDArray[np.float64]:
@@ -30,3 +32,12 @@ def seen(
 def speckled(face: npt.NDArray, looks: float, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     """A face under multiplicative speckle."""
     return (face * rng.gamma(looks, 1 / looks, face.shape)).astype(np.float32)
+
+
+def ellipse(shape: tuple[int, int], seed: int) -> npt.NDArray[np.float32]:
+    """Textured tissue in an ellipse that is one for all seeds, in even ground."""
+    noise = np.random.default_rng(seed).normal(size=shape)
+    layers = np.sum([ndimage.gaussian_filter(noise, sigma) * sigma for sigma in (2, 4, 8)], axis=0)
+    v, u = ((at - n / 2) / (0.4 * n) for at, n in zip(np.indices(shape), shape, strict=True))
+    there = ndimage.gaussian_filter((np.hypot(v, u) < 1).astype(float), 1.5)
+    return (there * np.exp(0.3 * layers / layers.std()) + GROUND * (1 - there)).astype(np.float32)

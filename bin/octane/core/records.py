@@ -221,12 +221,14 @@ class SectionFigures(Figures):
 class StackFigures(Figures):
     """A stack.
 
-    ``boundaries`` has the factor by which brightness jumps where a section begins, by its number.
+    ``boundaries`` has the factor by which brightness jumps where a section begins, by its number;
+    ``unlike`` are neighbours, by number, without structure in common.
     """
 
     sections: list[SectionFigures]
     boundaries: dict[int, float] = {}
     missing_sections: list[int] = []
+    unlike: list[tuple[int, int]] = []
     planes_not_imaged: int = 0
     align: str | None = None
     shape: Shape

@@ -319,8 +319,10 @@ def _placed(stack: StackFigures) -> Check:
         return _unknown(name, limit, "Sections are compared where voxels are as high as wide.")
     own = {title_of("", s.number): s for s in stack.sections if not s.missing}
     known = {t: (np.hypot(*s.shift), abs(s.rotation or 0)) for t, s in own.items() if s.shift}
+    pairs = f"Sections {_named([f'{a} and {b}' for a, b in stack.unlike])}" if stack.unlike else ""
     if not known and (stack.align in (None, "none") or len(own) < 2):
-        return _unknown(name, limit, _unlike(stack, "structure"))
+        reason = f"{pairs}: no structure in common." if pairs else _unlike(stack, "structure")
+        return _unknown(name, limit, reason)
     shift, turn = (max((float(v[k]) for v in known.values()), default=0.0) for k in (0, 1))
     if stack.align == "none":
         most = DISPLACED * stack.voxel_size[1]
@@ -328,11 +330,16 @@ def _placed(stack: StackFigures) -> Check:
         way = "rigid" if turn > TURNED / 5 else "translation"
         text = f"{_named(odd)}: displaced against the others; check --section_thickness, or try "
         text += f"--stack_align {way}."
-        return _judged(name, limit, f"up to {shift:.1f} µm and {turn:.2f}°", odd, text)
-    lost = [title for title in own if title not in known]
-    text = f"{_named(lost)}: like no neighbour, not moved; check --section_surface, see pictures."
+        value = f"up to {shift:.1f} µm and {turn:.2f}°"
+        value += f"; {pairs} not compared" if pairs else ""
+        return _judged(name, limit, value, odd, text)
+    apart = [title_of("", number) for pair in stack.unlike for number in pair]
+    lost = [title for title in own if title not in known and title not in apart]
+    words = [f"{_named(lost)}: like no neighbour, not moved"] if lost else []
+    words += [f"{pairs}: no structure in common, not aligned"] if pairs else []
+    text = f"{'; '.join(words)}; check --section_surface, see pictures."
     value = f"up to {shift:.1f} µm and {turn:.2f}°, moved back"
-    return _judged(name, "all match", value, lost, text)
+    return _judged(name, "all match", value, [*lost, *apart], text)
 
 
 def _converged(n4: N4Figures, threshold: float | None) -> Check:

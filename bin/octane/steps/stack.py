@@ -314,7 +314,17 @@ def _comparable(slab: Slab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
         )
     )
     assert slab.image is not None
-    for box in cast("list[list[float]]", _noted(slab.image).get("not_compared", [])):
+    noted = cast("Mapping[str, list[list[float]]]", _noted(slab.image))
+    if imaged := noted.get("imaged"):
+        corners = np.zeros([len(cell) for cell in cells], np.bool_)
+        for box in imaged:
+            met = [
+                (cell >= first - tiny) & (cell <= last + tiny)
+                for cell, first, last in zip(cells, box[:2], box[2:], strict=True)
+            ]
+            corners[np.ix_(*met)] = True
+        inside &= corners[1:, 1:] & corners[1:, :-1] & corners[:-1, 1:] & corners[:-1, :-1]
+    for box in noted.get("not_compared", []):
         met = [
             (cell[1:] > first) & (cell[:-1] < last)
             for cell, first, last in zip(cells, box[:2], box[2:], strict=True)
@@ -330,8 +340,11 @@ def _measured(
     parameters: StackParameters,
     execution: ExecutionParameters,
     metrics: Metrics,
-) -> dict[int, Displacement]:
-    """Displacements by number, of sections that fit a neighbour; a warning names the others."""
+) -> tuple[dict[int, Displacement], list[tuple[int, int]]]:
+    """Displacements by number, of sections that fit a neighbour; a warning names the others.
+
+    Also the neighbours between which nothing fits, by number.
+    """
     tops, bottoms, within = faces = [], [], []
     for slab in (slab for slab in slabs if slab.number in facing.sums):
         inside = _comparable(slab, grid, facing.step)
@@ -340,7 +353,7 @@ def _measured(
             gathered.append(np.where(inside, whole, np.nan).astype(np.float32))
     numbers, pixel = [*facing.sums], facing.step * grid.spacing[1]
     if len(numbers) < 2 or not np.isclose(*grid.spacing[1:]):
-        return {}
+        return {}, []
     if not any(len(own[2]) for own in facing.ends.values()):
         within.clear()
     rotate, workers = parameters.align != "translation", execution.workers or cores()
@@ -355,11 +368,12 @@ def _measured(
             "imaged; look at the pictures."
         )
     bridged = [range(pair.first, pair.second) for pair in pairs if pair.fits]
-    apart = [
-        f"{a} and {b}"
-        for k, (a, b) in enumerate(pairwise(numbers))
-        if {a, b} <= known and not any(k in pair for pair in bridged)
+    unlike = [
+        pair
+        for k, pair in enumerate(pairwise(numbers))
+        if not any(k in bridge for bridge in bridged)
     ]
+    apart = [f"{a} and {b}" for a, b in unlike if {a, b} <= known]
     if apart and parameters.align != "none":
         metrics.remark(
             f"Sections {', '.join(apart)} do not match: those before and after lie against each "
@@ -372,7 +386,7 @@ def _measured(
         number: Displacement(shift.real, shift.imag, own.rotation).rounded
         for number, shift, own in zip(numbers, shifts, found, strict=True)
         if number in known
-    }
+    }, unlike
 
 
 def _realigned(
@@ -422,7 +436,7 @@ def stack_sections(
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)
-        measured = _measured(facing, slabs, grid, parameters, execution, metrics)
+        measured, unlike = _measured(facing, slabs, grid, parameters, execution, metrics)
         grid, slabs = _realigned(slabs, grid, measured)
         step = max(1, -(-max(grid.shape) // CUT))
         metrics.previews["unaligned_y"] = np.abs(cut[::step, ::step])
@@ -456,7 +470,7 @@ def stack_sections(
         cuts = Cuts(writer, grid, first.dtype, plane)
         _write(destination, cuts, slabs, grid, first.dtype, gathered, execution, metrics)
     if not aligned:
-        measured = _measured(facing, slabs, grid, parameters, execution, metrics)
+        measured, unlike = _measured(facing, slabs, grid, parameters, execution, metrics)
     beyond = sum(len(s.planes) - len(imaged[s.number]) for s in slabs if s.number in imaged)
     if beyond:
         metrics.warn(
@@ -474,6 +488,7 @@ def stack_sections(
             "boundaries": boundaries(faces),
             "align": parameters.align,
             "missing_sections": missing,
+            "unlike": unlike,
             "planes_not_imaged": beyond,
             "shape": grid.shape,
             "voxel_size": grid.spacing,

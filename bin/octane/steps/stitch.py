@@ -321,6 +321,9 @@ class StitchedSection:
             "extent": list(placement.extent),
             **({"not_compared": [placement.box(tile) for tile in sorted(odd)]} if odd else {}),
         }
+        if not placement.covered().all():
+            # The border of what was imaged is ragged, and no tissue.
+            attributes["section"]["imaged"] = [*map(placement.box, placement.places)]
         level = Level.volume(grid)
         step = max(1, -(-max(grid.shape[1:]) // THUMBNAIL))
         thumbnail = np.zeros([-(-n // step) for n in grid.shape[1:]], np.float32)

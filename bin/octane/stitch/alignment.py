@@ -20,7 +20,7 @@ BAND = (1.5, 8.0)
 """Standard deviations of the difference of Gaussians, pixels."""
 DARK = 0.05
 """Part of the mean that is added before the logarithm, so that noise in the dark stays small."""
-COVERED = 0.9
+COVERED = 0.7
 """Least part of a pixel's neighbourhood that was imaged: the border of a section is no tissue."""
 COARSE = 96
 """Longest edge of the faces that are searched for a first displacement, pixels."""
@@ -35,6 +35,12 @@ FEW = 0.04
 """Least product of what faces have of structure at a shift, over the largest."""
 NARROW = 16
 """Shortest edge of a face that is compared, pixels."""
+SMOOTH, LEVELS = 4.0, 20
+"""Standard deviation in pixels by which a face is smoothed before bright tissue is told from what
+surrounds it, and the steps in which the grey level between them is found."""
+INSIDE, FAINT = 200, 0.03
+"""Fewest pixels, and least power over that of the whole face, of structure within tissue that can
+contradict an outline."""
 STRAY = 3.0
 """Pixels and degrees by which a refinement may leave what the search found, a pixel or degree off:
 what goes on from there fits by chance."""
@@ -101,13 +107,52 @@ def structure(face: Face) -> Face:
     return fine - coarse
 
 
-def resolutions(face: Face) -> list[Face]:
-    """The structure of a face at the full and at halved resolutions, the coarsest first."""
-    found = [structure(face)]
+def halved(face: Face) -> list[Face]:
+    """A face at the full and at halved resolutions, the coarsest first."""
+    found = [face]
     while max(face.shape) > COARSE and min(face.shape) >= 2 * NARROW:
         face = coarse(face, 2)
-        found.append(structure(face))
+        found.append(face)
     return found[::-1]
+
+
+def resolutions(face: Face) -> list[Face]:
+    """The structure of a face at the full and at halved resolutions, the coarsest first."""
+    return [structure(own) for own in halved(face)]
+
+
+def within_tissue(face: Face) -> Face:
+    """Structure of the bright tissue in a face, without its outline; NaN elsewhere."""
+    seen = np.isfinite(face)
+    values = np.where(seen, face, 0).astype(np.float32)
+    values -= min(0.0, float(values.min()))
+    smooth = gaussian(values, SMOOTH, truncate=3)
+    smooth /= np.maximum(gaussian(seen.astype(np.float32), SMOOTH, truncate=3), 0.1)
+    level = float(smooth.mean(where=seen)) if seen.any() else 0.0
+    for _ in range(LEVELS):
+        sides = [smooth[seen & side] for side in (smooth > level, smooth <= level)]
+        if not all(map(len, sides)):
+            break
+        level = float(np.mean([side.mean() for side in sides]))
+    return structure(np.where(seen & (smooth > level), face, np.nan).astype(np.float32))
+
+
+def texture_likeness(first: Face, second: Face, move: Move) -> float:
+    """Correlation of coarse faces within their tissue, where the second is displaced.
+
+    It is 1 where tissue has too little structure to contradict what its outline says.
+    """
+    one, other = (within_tissue(face) for face in (first, second))
+    other = _placed(other[None], move)[0]
+    good = np.isfinite(one + other)
+    if good.sum() < INSIDE:
+        return 1.0
+    a, b = one[good], other[good]
+    powers = [float(np.mean(own**2, dtype=np.float64)) for own in (a, b)]
+    whole = [float(np.nanmean(structure(face) ** 2, dtype=np.float64)) for face in (first, second)]
+    if any(own <= FAINT * all_ for own, all_ in zip(powers, whole, strict=True)):
+        return 1.0
+    return float(np.mean(a * b, dtype=np.float64)) / (powers[0] * powers[1]) ** 0.5
 
 
 def searched(first: Face, second: Face, angles: Sequence[float]) -> tuple[Move, float]:
@@ -320,6 +365,11 @@ def measure(
     def compared(places: tuple[int, int]) -> SectionPair:
         first, second = places
         move, likeness, spread = register(below[first], above[second], coarse, rotate=rotate)
+        if likeness >= LIKELY:
+            place = (move.y / coarse, move.x / coarse, float(np.deg2rad(move.rotation)))
+            faces = (halved(face)[0] for face in (bottoms[first], tops[second]))
+            texture = texture_likeness(*faces, place)
+            likeness = texture if texture < LIKELY else likeness
         y, x, turn = np.mean([changes[first], changes[second]], axis=0).tolist()
         own = move.rotation - turn
         certain = abs(own) >= CERTAIN * spread + abs(turn)

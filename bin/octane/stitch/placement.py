@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from octane.core.geometry import Grid, vector
 from octane.store.mosaic_grid import MosaicGrid, Position, Tile
@@ -77,17 +78,21 @@ class TilePlacement:
         ends = (y.first * high, x.first * wide, y.last * high, x.last * wide)
         return [end + edge for end, edge in zip(ends, (top, left) * 2, strict=True)]
 
+    def covered(self) -> npt.NDArray[np.bool_]:
+        """Pixels (y, x) of the section that a tile covers."""
+        seen = np.zeros(self.grid.shape[1:], np.bool_)
+        for y, x in self.places.values():
+            seen[y.first : y.last, x.first : x.last] = True
+        return seen
+
     def uncovered(self) -> int:
         """Count pixels between the tiles that no tile covers.
 
         Only the frame that the outer tiles enclose is looked at: outside of it the stage's errors
         make the outline ragged, and nothing is missing there.
         """
-        seen = np.zeros(self.grid.shape[1:], np.bool_)
-        for y, x in self.places.values():
-            seen[y.first : y.last, x.first : x.last] = True
         rows, columns = (slice(self._inner(axis, 0), self._inner(axis, -1)) for axis in range(2))
-        framed = seen[rows, columns]
+        framed = self.covered()[rows, columns]
         return framed.size - int(np.count_nonzero(framed))
 
     def _inner(self, axis: int, side: int) -> int:

@@ -135,6 +135,21 @@ def test_displaced_sections_are_named_with_a_remedy(align, third, words):
     assert check.sections == (("Section 3",) if words else ())
 
 
+@pytest.mark.parametrize(
+    ("align", "second", "state", "words"),
+    [
+        ("none", {}, "good", "; Sections 2 and 3 not compared$"),
+        ("none", {"shift": None}, "not checked", "^Sections 2 and 3: no structure in common"),
+        ("rigid", {}, "warning", "^Sections 2 and 3: no structure in common, not aligned; check"),
+        ("rigid", {"shift": None}, "warning", "^Section 1: like no .*; Sections 2 and 3: no "),
+    ],
+)
+def test_neighbours_that_cannot_be_compared_are_named(align, second, state, words):
+    check = alignment([slab(k, **second) for k in (1, 2, 3)], align=align, unlike=[(2, 3)])
+    assert check.state == state
+    assert re.search(words, check.sentence or check.value)
+
+
 def alignment(sections, voxel_size=(40.0, 10.0, 10.0), name="Section alignment", **given):
     stack = StackFigures(sections=sections, shape=(20, 50, 50), voxel_size=voxel_size, **given)
     return next(c for c in checks([], {}, stack, None) if c.name == name)

@@ -5,7 +5,7 @@ from itertools import count, pairwise
 
 import numpy as np
 import pytest
-from tissue import seen, texture
+from tissue import ellipse, seen, speckled, texture
 from zarr.codecs import BloscCodec
 
 from octane.config.params import (
@@ -15,6 +15,8 @@ from octane.config.params import (
     StitchParameters,
 )
 from octane.core.errors import OctaneError
+from octane.core.records import StackFigures
+from octane.report.verdict import checks
 from octane.steps import stack as steps_stack
 from octane.steps.resample import resample_image
 from octane.steps.stack import stack_sections
@@ -523,6 +525,59 @@ def test_a_stack_in_two_parts_that_do_not_match_is_named(write_sections, stack):
         "imaged; look at the pictures."
     ]
     assert metrics.figures["remarks"] == metrics.warnings
+
+
+TILE, PITCH, JITTER = 96, 76, 10
+IMAGED = 2 * PITCH + TILE + 2 * JITTER
+
+
+@pytest.fixture
+def stitch_jittered(write_mosaic, tmp_path, reading, execution):
+    """Stitch 3 x 3 tiles of a tissue, each up to 10 pixels beside its place, of 5 um."""
+
+    def stitch(number, tissue, rng):
+        mosaic, rows = np.zeros((2, 3 * TILE, 3 * TILE), np.float32), []
+        for row, column in np.ndindex(3, 3):
+            y, x = PITCH * np.array([row, column]) + rng.integers(0, 2 * JITTER + 1, 2)
+            here = slice(row * TILE, (row + 1) * TILE), slice(column * TILE, (column + 1) * TILE)
+            for plane in mosaic:
+                plane[here] = speckled(tissue[y : y + TILE, x : x + TILE], 4, rng)
+            rows.append(f"{number},{row},{column},{5 * y},{5 * x}\n")
+        name = f"section_{number:02d}.ome.zarr"
+        source = write_mosaic(name, mosaic, (2, TILE, TILE), (5.0,) * 3)
+        table, made = tmp_path / f"{number}.csv", tmp_path / "stitched" / name
+        table.write_text(f"section,row,column,y,x\n{''.join(rows)}")
+        stitch_section(source, made, StitchParameters(), reading, execution, table)
+        return made
+
+    return stitch
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_neither_an_outline_nor_the_border_of_what_was_imaged_moves_a_section(
+    stitch_jittered, stack, seed
+):
+    rng = np.random.default_rng(seed)
+    tissues = [ellipse((IMAGED, IMAGED), k) for k in (seed, seed, 100 + seed)]
+    sources = [stitch_jittered(k, tissue, rng) for k, tissue in enumerate(tissues, 1)]
+    figures = stack(sources[1:], "translation", name="unlike")[2].figures
+    assert [s["moved"] for s in figures["sections"]] == [False, False]
+    found = checks([], {}, StackFigures.model_validate(figures), None)
+    (check,) = (check for check in found if check.name == "Section alignment")
+    assert check.state == "warning"
+    assert "Sections 2 and 3: no structure in common" in check.sentence
+    figures = stack(sources[:2], "translation", name="like")[2].figures
+    for section in figures["sections"]:
+        assert section["shift"] == pytest.approx((0, 0), abs=0.5)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 7, 8, 11])
+def test_the_border_of_what_was_imaged_is_no_structure(stitch_jittered, stack, seed):
+    rng, even = np.random.default_rng(seed), np.ones((IMAGED, IMAGED))
+    sources = [stitch_jittered(k, even, rng) for k in (1, 2)]
+    figures = stack(sources, "rigid")[2].figures
+    assert [s["shift"] for s in figures["sections"]] == [None, None]
+    assert figures["unlike"] == [[1, 2]]
 
 
 def test_one_section_alone_and_blank_ones_are_stacked(write_sections, stack):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import ndimage
-from tissue import seen, speckled, texture
+from tissue import GROUND, ellipse, seen, speckled, texture
 
 from octane.stitch import alignment
 from octane.stitch.alignment import (
@@ -111,6 +111,22 @@ def test_smooth_faces_of_different_tissue_do_not_fit(seed, rotate):
     fields = [ndimage.gaussian_filter(rng.normal(size=(192, 192)), 25) for _ in range(2)]
     faces = [speckled(np.exp(0.5 * f / f.std()), 16, rng) for f in fields]
     assert found(*faces, rotate=rotate)[1] < LIKELY
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_outline_alone_is_no_pair(seed):
+    rng = np.random.default_rng(seed)
+    faces = [speckled(ellipse((260, 320), k), 16, rng) for k in (seed, 100 + seed, seed)]
+    first, second, like = measure(faces, faces, [], PIXEL, rotate=True, workers=1)
+    assert (first.fits, second.fits, like.fits) == (False, False, True)
+    assert like.displacement.reach(RADIUS) < 0.1 * PIXEL
+
+
+def test_tissue_that_is_darker_than_its_ground_is_a_pair(rng):
+    clear = np.pad(1 + GROUND - ellipse((260, 320), 1), 150, constant_values=1).clip(0.1)
+    faces = [speckled(clear, 4, rng) for _ in range(2)]
+    (pair,) = measure(faces, faces, [], PIXEL, rotate=True, workers=1)
+    assert pair.fits
 
 
 @pytest.mark.parametrize(("seed", "size"), [(1104, 8), (1061, 25), (1495, 40)])
