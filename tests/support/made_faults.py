@@ -85,11 +85,17 @@ def flipped(*axes: int) -> Change:
 halved, lost = one(lambda tile: tile / 2), one(np.zeros_like)
 mirrored = one(lambda tile: np.flip(tile, 2), (1, 0))
 OVERLAPS = ["Overlap along y", "Overlap along x"]
+FITTING = r"give --overlap 0\.(2|199|20\d),0\.2(5|4[89]\d?|5\d), or"
 FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], str]] = {
-    "overlap wrong along y": (None, (0.25, 0.25), OVERLAPS[:1], "give --overlap 0.2,0.25,"),
-    "overlap wrong along x": (None, (0.2, 0.2), OVERLAPS[1:], "give --overlap 0.2,0.25,"),
-    "overlap wrong along both": (None, (0.25, 0.2), OVERLAPS, "give --overlap 0.2,0.25,"),
-    "one tile shifted": (moved, None, ["Tiles out of place"], "Section 2, row 1, column 1 fits +"),
+    "overlap wrong along y": (None, (0.25, 0.25), OVERLAPS[:1], FITTING),
+    "overlap wrong along x": (None, (0.2, 0.2), OVERLAPS[1:], FITTING),
+    "overlap wrong along both": (None, (0.25, 0.2), OVERLAPS, FITTING),
+    "one tile shifted": (
+        moved,
+        None,
+        ["Tiles out of place"],
+        r"Section 2, row 1, column 1 fits \+",
+    ),
     "two tiles swapped": (exchanged, None, ["Tiles out of place"], "row 1, column 0 fits in the p"),
     "one tile mirrored": (mirrored, None, ["Tiles out of place"], "row 1, column 0 fits none of"),
     "one dark tile": (halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
@@ -107,7 +113,7 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "rotated": (flipped(1, 2), None, ["Section orientation"], "Section 2 fits flipped in yx;"),
 }
 """What each fault does to the second section, the overlap that STITCH is given, the checks that
-find it, and words of their sentences."""
+find it, and a pattern of words of their sentences."""
 
 
 def judged(

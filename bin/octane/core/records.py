@@ -130,7 +130,7 @@ def fitting(overlaps: Collection[OverlapFigures]) -> str:
         better = [o.found for o in own if o.better and o.found is not None]
         if own:
             given = median(o.given for o in own)
-            values.append(f"{median(better):.2g}" if better else f"{given:.3g}")
+            values.append(f"{median(better):.3f}" if better else f"{given:.3g}")
     return ",".join(values)
 
 
@@ -176,7 +176,9 @@ class StitchFigures(Figures):
     """A stitched section.
 
     Shading is the range of the tiles' flat field over its mean, as they came and evened out; None:
-    not measured, or not evened out.
+    not measured, or not evened out. ``seam_y`` and ``seam_x`` are the mismatch along an axis in
+    even light, by means of blocks of pixels, and ``speckle_y`` and ``speckle_x`` what speckle alone
+    gives to it.
     """
 
     section: int | None = None
@@ -184,6 +186,8 @@ class StitchFigures(Figures):
     seam_max: float | None = None
     seam_y: float | None = None
     seam_x: float | None = None
+    speckle_y: float = 0.0
+    speckle_x: float = 0.0
     overlaps: list[OverlapFigures] = []
     misplaced: list[MisplacedFigures] = []
     uneven: list[UnevenFigures] = []
@@ -192,6 +196,11 @@ class StitchFigures(Figures):
     uncovered_pixels: int = 0
     tiles: int
     shape: Shape
+
+    def mismatch(self, axis: str) -> float | None:
+        """Seam along an axis less what speckle gives to it; None where no tiles overlap."""
+        seam, speckle = getattr(self, f"seam_{axis}"), getattr(self, f"speckle_{axis}")
+        return None if seam is None else max(0.0, seam**2 - speckle**2) ** 0.5
 
 
 class SectionFigures(Figures):

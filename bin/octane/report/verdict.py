@@ -20,8 +20,8 @@ from octane.core.records import (
 from octane.core.units import counted
 from octane.report.summary import ABSENT, SectionQuality, outliers, title_of
 
-SEAM = 0.15
-"""Largest seam of an axis: a wrong overlap gives more, vignetting and speckle give less."""
+SEAM = 0.1
+"""Largest seam of an axis in even light, less speckle: most wrong overlaps give more."""
 STILL = 10.0
 """Last change of the field over N4's threshold: up to it, more iterations change little."""
 FIELD = 10.0
@@ -150,17 +150,19 @@ def _absent(quality: Sequence[SectionQuality], sections: Mapping[str, StitchFigu
 
 
 def _seams(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
-    name, limit = f"Seams along {axis}", f"{100 * SEAM:.0f} %"
-    of = {title: getattr(own, f"seam_{axis}") for title, own in sections.items()}
+    name, limit = f"Seams along {axis}", f"{100 * SEAM:.0f} % and speckle"
+    of = {title: own.mismatch(axis) for title, own in sections.items()}
     known = {title: seam for title, seam in of.items() if seam is not None}
     if not known:
         return _unknown(name, limit, SINGLE)
     high = [title for title, seam in known.items() if seam > SEAM]
     text = (
         f"{_named(high)}: neighbouring tiles differ much where they overlap along {axis}; check "
-        "--overlap or --positions, try --stitch_refine, or even out the light over a tile."
+        "--overlap or --positions, or try --stitch_refine."
     )
-    return _judged(name, limit, f"{100 * max(known.values()):.1f} %", high, text)
+    worst = sections[max(known, key=lambda title: known[title])]
+    seam, speckle = (100 * getattr(worst, f"{kind}_{axis}") for kind in ("seam", "speckle"))
+    return _judged(name, limit, f"{seam:.1f} %, speckle {speckle:.1f} %", high, text)
 
 
 def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
@@ -171,7 +173,7 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
         apart = [
             title
             for title, own in sections.items()
-            if (getattr(own, f"seam_{axis}") or 0) > UNLIKE
+            if (own.mismatch(axis) or 0) > UNLIKE
             and all(o.given >= NARROW for o in own.overlaps if o.axis == axis)
         ]
         text = (
@@ -186,7 +188,7 @@ def _overlap(axis: str, sections: Mapping[str, StitchFigures]) -> Check:
     other = {title: own.found for title, own in every if own.axis == axis and own.better}
     fits = float(np.median([*other.values()] or [found]))
     text = (
-        f"{_named([*other])}: tiles correlate where they overlap by {fits:.2g} of a tile along "
+        f"{_named([*other])}: tiles correlate where they overlap by {fits:.3f} of a tile along "
         f"{axis}, not {given:.3g}; give --overlap {fitting([own for _, own in every])}, or "
         "correct --positions."
     )

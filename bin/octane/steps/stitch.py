@@ -23,8 +23,8 @@ from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
-from octane.stitch.blending import LEAST, accumulate, overlap, seam
-from octane.stitch.checks import Findings, Neighbours, seam_without_speckle
+from octane.stitch.blending import LEAST, accumulate, imaged, overlap, seam, shared
+from octane.stitch.checks import Findings, Neighbours, block_seam, speckle_seam
 from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
 from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
@@ -269,7 +269,7 @@ class StitchedSection:
         wrong = [own for own in overlaps if own.better and own.found is not None]
         if wrong:
             text = " and ".join(
-                f"by {o.found:.2g} along {o.axis}, not {o.given:.3g}" for o in wrong
+                f"by {o.found:.3f} along {o.axis}, not {o.given:.3g}" for o in wrong
             )
             text = f"{name}: its tiles correlate where they overlap {text}; "
             text += f"correct {self.table}" if self.table else f"give --overlap {fitting(overlaps)}"
@@ -285,8 +285,14 @@ class StitchedSection:
             self.metrics.warn(f"{name}: {', '.join(odd)}.")
         return overlaps, misplaced, uneven
 
-    def shading(self, projections: dict[Tile, npt.NDArray]) -> tuple[float | None, float | None]:
-        """Shading before and after, the latter of a given flat field from the evened projections.
+    def left(self, projections: dict[Tile, npt.NDArray]) -> FlatField | None:
+        """Flat field that the evened projections still show; None where none was measured."""
+        if self.given is not None:
+            return estimate(projections, self.placement)
+        return None if self.flat else self.measured
+
+    def shading(self, rest: FlatField | None) -> tuple[float | None, float | None]:
+        """Shading before and after, the latter of a given flat field from the ``rest`` it left.
 
         The picture of the flat field is kept for the report.
         """
@@ -301,7 +307,6 @@ class StitchedSection:
             return None, None
         left = measured.error if flat else None
         if self.given is not None:
-            rest = estimate(projections, self.placement)
             left = shading_of(rest.profile) if rest else None
         return shading_of(measured.profile), left
 
@@ -384,16 +389,28 @@ class StitchedSection:
 
 
 def _seams(
-    placement: TilePlacement, projections: dict[Tile, npt.NDArray]
-) -> tuple[dict[tuple[Tile, Tile], float], list[float | None]]:
-    """Mismatch at each seam, and the median without speckle of those along y and along x."""
+    placement: TilePlacement, projections: dict[Tile, npt.NDArray], rest: FlatField | None
+) -> tuple[dict[tuple[Tile, Tile], float], dict[str, float]]:
+    """Mismatch at each seam; and figures of the section, medians of those along y and along x.
+
+    The figures are of even light: without ``rest``, what the projections show of shading.
+    """
     seams: dict[tuple[Tile, Tile], float] = {}
-    along: tuple[list[float], list[float]] = ([], [])
-    for first, second in neighbours([*placement.places]):
-        if (common := overlap(placement, projections, first, second)) is not None:
-            seams[first, second] = fine = seam(*common)
-            along[second[0] == first[0]].append(seam_without_speckle(*common, fine))
-    return seams, [float(np.median(own)) if own else None for own in along]
+    along: dict[str, list[float]] = {}
+    for pair in neighbours([*placement.places]):
+        area, common = shared(placement, *pair), overlap(placement, projections, *pair)
+        if area is None or common is None:
+            continue
+        seams[pair] = seam(*common)
+        even = {tile: projections[tile] for tile in pair}
+        if rest is not None:
+            even = {tile: rest.correct(image) for tile, image in even.items()}
+            common = overlap(placement, even, *pair) or common
+        own = (imaged(placement.places[tile], image, area) for tile, image in even.items())
+        axis = "yx"[pair[0][0] == pair[1][0]]
+        along.setdefault(f"seam_{axis}", []).append(block_seam(*common))
+        along.setdefault(f"speckle_{axis}", []).append(speckle_seam(*own))
+    return seams, {name: float(np.median(own)) for name, own in along.items()}
 
 
 def _sample(thumbnail: npt.NDArray, block: npt.NDArray, region: Region, step: int) -> None:
@@ -435,12 +452,14 @@ def stitch_section(
             section.light()
         evened = section.evened()
         section.projections.clear()
-        seams, (seam_y, seam_x) = _seams(section.placement, evened)
+        rest = section.left(evened)
+        seams, along = _seams(section.placement, evened, rest)
     with metrics.timed("check"):
         overlaps, misplaced, uneven = section.check(evened)
-    before, after = section.shading(evened)
-    if section.flat is not None and section.given is None and None in (seam_y, seam_x):
-        one, other = ("x", "y") if seam_y is None else ("y", "x")
+    before, after = section.shading(rest)
+    alone = [axis for axis in "yx" if f"seam_{axis}" in along]
+    if section.flat is not None and section.given is None and len(alone) == 1:
+        one, other = ("x", "y") if alone == ["x"] else ("y", "x")
         metrics.remark(
             f"The tiles overlap along {one} alone, and shading along {other} stays; give a flat "
             "field by --flat-field FILE if there is some."
@@ -464,8 +483,7 @@ def stitch_section(
         tiles=len(section.positions),
         seam_median=float(np.median(values)) if values else None,
         seam_max=max(values, default=None),
-        seam_y=seam_y,
-        seam_x=seam_x,
+        **along,
         overlaps=overlaps,
         misplaced=misplaced,
         uneven=uneven,

@@ -77,21 +77,42 @@ def accumulate(
         weights[here] = np.maximum(weight, weights[here])
 
 
+def shared(placement: TilePlacement, first: Tile, second: Tile) -> tuple[slice, slice] | None:
+    """Rows and columns of the section that two tiles share; None where these are too few."""
+    pairs = zip(placement.places[first], placement.places[second], strict=True)
+    y, x = (slice(max(a.first, b.first), min(a.last, b.last)) for a, b in pairs)
+    return None if min(shape_of((y, x))) < LEAST else (y, x)
+
+
 def overlap(
     placement: TilePlacement, projections: Mapping[Tile, npt.NDArray], first: Tile, second: Tile
 ) -> tuple[npt.NDArray, npt.NDArray] | None:
     """The area that two tiles share, as each saw it; None where that is too little."""
-    places = placement.places
-    pairs = zip(places[first], places[second], strict=True)
-    spans = tuple(slice(max(a.first, b.first), min(a.last, b.last)) for a, b in pairs)
-    if min(shape_of(spans)) < LEAST:
+    spans = shared(placement, first, second)
+    if spans is None:
         return None
     seen = np.zeros((2, 1, *shape_of(spans)), np.float32)
     for block, tile in zip(seen, (first, second), strict=True):
         weights = np.zeros(block.shape[1:], np.float32)
         region = (slice(0, 1), *spans)
-        accumulate(block, weights, region, projections[tile][None], places[tile], blend="none")
+        places = placement.places[tile]
+        accumulate(block, weights, region, projections[tile][None], places, blend="none")
     return seen[0, 0], seen[1, 0]
+
+
+def imaged(
+    places: tuple[Placement, Placement], tile: npt.NDArray, area: tuple[slice, slice]
+) -> npt.NDArray:
+    """The pixels of a tile that lie nearest to an area of the section, not interpolated."""
+    starts = (
+        max(0, min(round(span.start - place.shift), n - (span.stop - span.start)))
+        for span, place, n in zip(area, places, tile.shape, strict=True)
+    )
+    rows, columns = (
+        slice(start, start + span.stop - span.start)
+        for start, span in zip(starts, area, strict=True)
+    )
+    return tile[rows, columns]
 
 
 def seam(first: npt.NDArray, second: npt.NDArray) -> float:

@@ -86,6 +86,24 @@ def seam_without_speckle(first: npt.NDArray, second: npt.NDArray, fine: float) -
     return float(np.sqrt(max(0.0, (BLOCK**2 * blocks - fine**2) / (BLOCK**2 - 1))))
 
 
+def block_seam(first: npt.NDArray, second: npt.NDArray) -> float:
+    """Mismatch of two tiles where both saw the same, by the means of blocks of pixels."""
+    return seam(coarse(first, BLOCK), coarse(second, BLOCK))
+
+
+def speckle_seam(first: npt.NDArray, second: npt.NDArray) -> float:
+    """Mismatch that the speckle of two tiles gives to the means of blocks, however they fit.
+
+    ``first`` and ``second`` are their pixels as they were imaged: between pixels, speckle is less.
+    """
+    images = (first, second)
+    level = sum(float(np.abs(image).mean()) for image in images) / 2
+    # Pixels with alternating signs keep the speckle of a block and none of its structure.
+    signs = ((-1.0) ** np.add.outer(*map(np.arange, image.shape)) for image in images)
+    means = (coarse(image * sign, BLOCK) for image, sign in zip(images, signs, strict=True))
+    return sum(float(np.mean(own**2)) for own in means) ** 0.5 / level if level > 0 else 0.0
+
+
 def _shared(
     first: npt.NDArray, second: npt.NDArray, offset: npt.NDArray
 ) -> tuple[npt.NDArray, npt.NDArray] | None:

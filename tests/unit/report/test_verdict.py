@@ -48,7 +48,7 @@ def test_a_fault_is_found_by_its_check(judge, fault):
     warned = {check.name: check for check in found if check.state == "warning"}
     # Seams may say it as well.
     assert [name for name in warned if not name.startswith("Seams")] == names
-    assert all(words in warned[name].sentence for name in names)
+    assert all(re.search(words, warned[name].sentence) for name in names)
 
 
 def test_a_small_advantage_on_which_many_pairs_agree_is_enough(judge):
@@ -56,11 +56,11 @@ def test_a_small_advantage_on_which_many_pairs_agree_is_enough(judge):
     found = judge(None, wrong, tile_shape=(8, 69, 51), overlap=(0.1, 0.2))
     (warned,) = [check for check in found if check.name == "Overlap along x"]
     assert warned.state == "warning"
-    assert "not 0.25; give --overlap 0.1,0.2" in warned.sentence
+    assert re.search(r"not 0\.25; give --overlap 0\.1,0\.(19\d|20\d),", warned.sentence)
 
 
 def test_an_overlap_at_which_no_tile_fits_stops_the_section(judge, tmp_path):
-    words = r"section_01.* by 0\.25 along x, not 0\.1; give --overlap 0\.2,0\.25"
+    words = r"section_01.* by 0\.25\d along x, not 0\.1; give --overlap 0\.2,0\.25\d,"
     with pytest.raises(OctaneError, match=words):
         judge(None, {"overlap": (0.2, 0.1)})
     assert not (tmp_path / "out" / "section_01.ome.zarr").exists()
@@ -97,7 +97,7 @@ def test_tiles_that_hardly_overlap_fit_nowhere_else(judge, subject):
 
 @pytest.mark.parametrize("overlap", [(0.0, 0.0), (0.02, 0.25)])
 def test_an_overlap_given_as_none_is_found(judge, overlap):
-    with pytest.raises(OctaneError, match=r"give --overlap 0\.2"):
+    with pytest.raises(OctaneError, match=r"give --overlap 0\.(199|20\d),"):
         judge(None, {"overlap": overlap})
 
 
@@ -287,7 +287,7 @@ def placed(**given):
             "Overlap along x",
             [placed(found=0.2), placed(found=0.2), placed(found=0.3, better=True)],
             "0.200 of a tile",
-            r"Section 3: .* by 0\.3 of a tile along x, not 0\.2; give --overlap 0\.3,",
+            r"Section 3: .* by 0\.300 of a tile along x, not 0\.2; give --overlap 0\.300,",
         ),
     ],
 )

@@ -2,16 +2,19 @@
 
 import csv
 import re
+import tarfile
 from functools import cache
 
 import numpy as np
 import pytest
 import tifffile
+from PIL import Image
 from resampling import apply
 from scipy import ndimage
 
 from octane.config.params import ExecutionParameters, ResampleParameters, StitchParameters
 from octane.core.errors import OctaneError
+from octane.core.records import StitchFigures
 from octane.pipeline.workers import PROCESS_BYTES
 from octane.resample.operator import interpolator
 from octane.steps.phantom import Subject, render_tile
@@ -147,6 +150,44 @@ def test_a_step_between_tiles_would_be_seen(reconstruct):
     image, _, parameters, _ = reconstruct(None, **PHANTOM, overlap=0.2, shading=0.2)
     flat = parameters.model_copy(update={"shading": 0.0})
     assert errors_of(image, flat, 0.2)[0] > 0.05
+
+
+@pytest.fixture
+def microscope_tiles(project, write_mosaic):
+    """A mosaic of 4 x 3 tiles of a microscope, which overlap by 0.1133 and lie up to 3 px aside."""
+    archives = [*(project / ".tools" / "tiles").glob("microscopestitching-*.tar.gz")]
+    if not archives:
+        pytest.skip("the tiles of requirements/tiles.txt were not fetched: run tools/setup.sh test")
+    (folder,) = {archive.name.removesuffix(".tar.gz") for archive in archives}
+    with tarfile.open(archives[0]) as archive:
+
+        def tile(row, column):
+            stream = archive.extractfile(f"{folder}/notebooks/r{row}-c{column}.png")
+            assert stream is not None
+            return np.asarray(Image.open(stream))
+
+        rows = [[tile(row, column) for column in range(3)] for row in range(4)]
+    return write_mosaic("section_01.ome.zarr", np.block(rows)[None], (1, 512, 512), (1.0, 1.0, 1.0))
+
+
+def test_the_seam_of_real_tiles_falls_as_they_fit_better(microscope_tiles, stitch):
+    made = [
+        stitch(microscope_tiles, overlap=(given, given), refine=refine, check_overlap="warning")[2]
+        for given, refine in ((0.2, False), (0.1133, False), (0.1133, True))
+    ]
+    figures = [StitchFigures.model_validate(metrics.figures) for metrics in made]
+    _, near, fitting = (own.figures["seam_median"] for own in made)
+    assert fitting < 0.6 * near
+    for axis in "yx":
+        wrong, near, fitting = (own.figures[f"seam_{axis}"] for own in made)
+        assert wrong > 1.2 * near > 1.2 * 1.1 * fitting
+        wrong, near, fitting = (own.mismatch(axis) or 0.0 for own in figures)
+        assert wrong > near >= fitting
+    # To 3 decimals, which are half a pixel.
+    (words,) = made[0].warnings
+    numbers = re.findall(r"(?:by|overlap|,)\ ?(0\.\d{3})", words)
+    assert [float(number) for number in numbers] == [own.found for own in figures[0].overlaps] * 2
+    assert [own.found for own in figures[0].overlaps] == pytest.approx([0.1133] * 2, abs=0.006)
 
 
 @pytest.fixture
@@ -401,7 +442,8 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
     assert noted.figures["shading_before"] == pytest.approx(0.3, abs=0.03)
     assert made.figures["shading_before"] == noted.figures["shading_before"]
     assert 0.001 < made.figures["shading_after"] < 0.03
-    assert made.figures["seam_x"] < noted.figures["seam_x"] / 2
+    # Shading is no seam.
+    assert noted.figures["seam_x"] == pytest.approx(made.figures["seam_x"], rel=0.1)
     assert made.previews["flat_field"].shape == (96, 96)
     np.testing.assert_array_equal(tifffile.imread(saved), made.previews["flat_field"])
     # What was written is taken back.
@@ -412,6 +454,7 @@ def test_shaded_tiles_become_what_even_light_shows(section, stitch, tmp_path):
     tifffile.imwrite(saved, np.ones((96, 96), np.float32))
     _, _, given = stitch(shaded, "uneven", flat_field=str(saved))
     assert given.figures["shading_after"] == pytest.approx(given.figures["shading_before"])
+    assert given.figures["seam_x"] == pytest.approx(made.figures["seam_x"], rel=0.1)
 
 
 def test_a_file_that_fits_leaves_nothing(write_mosaic, stitch, rng, tmp_path):
