@@ -333,9 +333,16 @@ def _verdict(record: dict) -> str:
     lines = [["; ".join(faults), *found] for found, faults in alike.items()]
     false = [f"{sum(row['other'].values())} of {row['of'] * len(row['other'])}" for row in rows]
     passed = [f"{sum(row['passed'].values())} of {row['of'] * len(row['passed'])}" for row in rows]
+    wrong = [fault for fault in rows[0]["found"] if fault.startswith("overlap wrong")]
+    kinds = {"a wrong overlap gives seams": wrong, "a right one gives seams": ["none"]}
+    seams = [
+        [name, *(f"{sum(r['seams'][f] for f in own)} of {r['of'] * len(own)}" for r in rows)]
+        for name, own in kinds.items()
+    ]
     lines += [
         ["called good by its check", *passed],
         ["another check finds what is not there", *false],
+        *seams,
         ["jump at section boundaries without bands", *(f"{row['jump']:.1f} %" for row in rows)],
     ]
     return table(["fault", *header], lines)

@@ -24,7 +24,7 @@ def verdict(quick: bool) -> dict[str, object]:
         for looks in LOOKS:
             seeds, jumps = SEEDS[:1] if quick else SEEDS, []
             found, passed = dict.fromkeys(FAULTS, 0), dict.fromkeys(FAULTS, 0)
-            false = dict.fromkeys((*FAULTS, "none"), 0)
+            false, seams = (dict.fromkeys((*FAULTS, "none"), 0) for _ in range(2))
             for seed in seeds:
                 given = {"seed": seed, "speckle_looks": looks, "tile_shape": (8, tile, tile)}
                 for fault in false:
@@ -42,11 +42,12 @@ def verdict(quick: bool) -> dict[str, object]:
                     false[fault] += bool(
                         {w for w in warned if not w.startswith("Seams")} - {*names}
                     )
+                    seams[fault] += any(w.startswith("Seams") for w in warned)
                     if names:
                         found[fault] += warned.issuperset(names)
                         states = {check.state for check in made if check.name in names}
                         passed[fault] += states == {"good"}
-            counts = {"found": found, "passed": passed, "other": false}
+            counts = {"found": found, "passed": passed, "other": false, "seams": seams}
             counts["jump"] = max(jumps)
             rows.append({"tile": tile, "looks": looks, "of": len(seeds), **counts})
     return {"rows": rows}

@@ -100,12 +100,7 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
     "one tile mirrored": (mirrored, None, ["Tiles out of place"], "row 1, column 0 fits none of"),
     "one dark tile": (halved, None, ["Tile brightness"], "Section 2, row 1, column 1 is 0.5"),
     "one tile not imaged": (lost, None, ["Tile brightness"], "1 tile of Section 2 was not"),
-    "dark section": (
-        dimmed(0.3),
-        None,
-        ["Section brightness", "Section boundaries"],
-        "--n4_histogram_matching sec",
-    ),
+    "dark section": (dimmed(0.3), None, ["Section brightness"], "--n4_histogram_matching sec"),
     "bands": (dimmed(0.9), None, ["Section boundaries"], "Sections 2, 3: bands, brightness jumps"),
     "section not imaged": (dimmed(0), None, ["Section brightness"], "Section 2 is blank"),
     "flipped in y": (flipped(1), None, ["Section orientation"], "Section 2 fits flipped in y;"),

@@ -93,7 +93,8 @@ def checks(
         varied = {s.title: s.cv_after for s in quality}
         found.append(_alike("Variation of a section", varied, COMPARED))
     if stack or n4:
-        found.append(_banded(stack, n4))
+        marked = {title for check in found for title in check.sections}
+        found.append(_banded(stack, n4, marked))
     return found
 
 
@@ -374,14 +375,25 @@ def _variation(n4: N4Figures) -> Check:
     return _judged("Variation in tissue", "not higher after N4", value, after > before, text)
 
 
-def _banded(stack: StackFigures | None, n4: N4Figures | None) -> Check:
-    """Brightness on both sides of each boundary between sections, in the last volume of the two."""
+def _banded(
+    stack: StackFigures | None, n4: N4Figures | None, marked: Collection[str] = ()
+) -> Check:
+    """Brightness on both sides of each boundary between sections, in the last volume of the two.
+
+    What is wrong with a section that another check has ``marked`` may show at its boundaries.
+    """
     name, limit = "Section boundaries", f"{100 * BAND:.0f} %"
     jumps = [
-        {title_of("", number): max(ratio, 1 / ratio) - 1 for number, ratio in own.items()}
+        {
+            title_of("", number): max(ratio, 1 / ratio) - 1
+            for number, ratio in own.items()
+            if {title_of("", number - 1), title_of("", number)}.isdisjoint(marked)
+        }
         for own in (figures.boundaries for figures in (stack, n4) if figures is not None)
     ]
     last = jumps[-1]
+    if not last and marked:
+        return _unknown(name, limit, "Other checks mark the sections.")
     if not last:
         why = _unlike(stack, "tissue") if stack else "No two sections share tissue."
         return _unknown(name, limit, why)

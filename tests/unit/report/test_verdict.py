@@ -338,6 +338,15 @@ def test_bands_are_judged_in_the_last_volume(stack, n4, state, value):
         assert "--n4_histogram_matching section" in check.sentence
 
 
+def test_a_band_at_a_section_that_another_check_marks_is_not_judged():
+    stack = stacked({2: 1.02, 3: 0.5})
+    stack.sections[2].brightness = 0.4
+    found = {check.name: check for check in checks([], {}, stack, None)}
+    assert found["Section brightness"].sections == ("Section 3",)
+    assert found["Section boundaries"].state == "good"
+    assert found["Section boundaries"].value == "2.0 %"
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, execution, reading):
     """The sections of make demo, stacked: the volume and STACK's figures."""
