@@ -97,7 +97,7 @@ def logStates(made, seen, task = null) {
     }
     def counts = states.countBy { _id, state -> state.name == 'look' ? 'to look at' : state.name }.collect { name, count -> "${count} ${name}" }.join(', ')
     if (states.size() > 1) { log.info("${states.size()} subjects: ${counts}.") }
-    if (task || states.any { _id, state -> state.name == 'incomplete' }) { log.info('What is done is kept: once the cause is gone, run again with -resume.') }
+    if (task || workflow.success && states.any { _id, state -> !(state.name in ['look', 'done', 'good']) }) { log.info('What is done is kept: once the cause is gone, run again with -resume.') }
 }
 
 // The state of each subject, the worst first: its name, in words, and what is warned of.
@@ -112,7 +112,7 @@ def statesOf(made, seen) {
         def recorded = own.count { path -> path.name.endsWith('_metrics.json') }
         def state = outcome ? [name: 'incomplete', words: "Incomplete: ${outcome.sentence}"]
             : record?.verdict ? [name: record.state, words: record.verdict]
-            : seen.outcomes.containsKey(id) ? switched('skip_report') ? [name: 'done', words: 'done'] : [name: 'unfinished', words: 'unfinished: all but its report is done']
+            : seen.outcomes.containsKey(id) ? switched('skip_report') || own*.name.contains("${id}_report.json".toString()) ? [name: 'done', words: 'done'] : [name: 'unfinished', words: 'unfinished: all but its report is done']
             : failures[id] ? [name: 'failed', words: "failed: ${failures[id].keySet().collect { task -> wordsOf(task) }.join(', ')}"]
             : recorded ? [name: 'unfinished', words: "unfinished: ${recorded} of ${steps.tasks.size()} tasks are done"] : [name: 'not begun', words: 'not begun']
         [id, state + [warnings: outcome ? [] : record?.warnings ?: []]]
