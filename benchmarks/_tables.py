@@ -447,7 +447,6 @@ GPU_N4 = {
     "volume": lambda c: _size(c["shape"]),
     "fit: GPU, s": lambda c: f"{c['fit']['gpu']['median']:.3f}",
     "fit: CPU, s": lambda c: f"{c['fit']['cpu']['median']:.3f}",
-    "host to host: GPU, s": lambda c: f"{c['host_to_host']['median']:.3f}",
     "command: GPU, s": lambda c: f"{c['command']['gpu']['command_seconds']:.1f}",
     "command: CPU, s": lambda c: f"{c['command']['cpu']['command_seconds']:.1f}",
 }

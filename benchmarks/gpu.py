@@ -10,7 +10,6 @@ The floors are measured in the same run: a copy from page-locked memory for the 
 PCIe, and reading and decoding alone for a store.
 """
 
-import importlib
 import itertools
 import json
 import logging
@@ -175,7 +174,7 @@ def cold_start(sizes: Sizes) -> dict[str, object]:
 
 
 def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
-    """Measure N4 on one volume: the fit, from host memory to host memory, and the command."""
+    """Measure N4 on one volume: the fit, and the command."""
     volume = tissue_volume(shape)
     shrunk = np.ascontiguousarray(volume[n4.shrink_slices(shape, (SHRINK,) * 3)])
     iterations = (ITERATIONS,) * LEVELS
@@ -183,11 +182,6 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
     on_gpu, gpu = timed(partial(fit, xp.asarray(shrunk)), REPEATS)
     on_cpu, cpu = timed(partial(fit, shrunk, workers=cores()), REPEATS)
     fields = [n4.log_field(found, shrunk.shape) for found in (on_gpu, on_cpu)]
-    kept, out = (importlib.import_module("cupyx").empty_pinned(shape, "f4") for _ in range(2))
-    kept[...] = volume
-    whole = partial(n4.n4_bias_field_correction, kept, iterations=iterations, out=out, xp=xp)
-    whole = partial(whole, shrink_factor=(SHRINK,) * 3, convergence_threshold=0.0)
-    _, host_to_host = timed(whole, REPEATS)
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         source = Path(scratch) / "noise.ome.zarr"
         write_noise(source, shape)
@@ -198,7 +192,6 @@ def n4_case(xp: ModuleType, shape: Shape, sizes: Sizes) -> dict[str, object]:
         "levels": LEVELS,
         "iterations": LEVELS * ITERATIONS,
         "fit": {"gpu": gpu, "cpu": cpu},
-        "host_to_host": host_to_host,
         "largest_difference_of_log_fields": float(np.abs(fields[0] - fields[1]).max()),
         "command": commands,
     }

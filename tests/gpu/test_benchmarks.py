@@ -57,7 +57,6 @@ def test_every_part_runs_and_says_on_which_device_and_of_which_commit(gpu_py, cu
     (case,) = record["n4"]["cases"]
     # The fit of so few voxels follows every rounding error.
     assert case["largest_difference_of_log_fields"] < 0.1
-    assert case["host_to_host"]["median"] > 0
     for command in ("n4", "resample"):
         found = record["cold_start"]["command_seconds"][command]
         assert found.keys() == {"empty", "warm"}

@@ -1,17 +1,23 @@
 """N4 on an NVIDIA GPU: the kernels against the CPU and against arrays on the same GPU."""
 
 import functools
+import os
+import re
+import textwrap
+from collections import Counter
 
 import numpy as np
 import pytest
+from gpu_process import PROJECT, printed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from n4_volumes import biased_ball
 
 from octane.core.arrays import to_host
+from octane.core.errors import OctaneError
 from octane.n4 import bspline
 from octane.n4 import fit as n4
-from octane.n4.apply import divide
+from octane.n4.apply import FieldPart, correct_block, divide
 from octane.n4.cuda import APPLIED, CudaSteps, apply_rows
 from octane.n4.grid import FitVoxels
 from octane.n4.iteration import Steps
@@ -225,3 +231,217 @@ def test_the_correction_is_that_of_the_cpu_however_it_is_cut(cupy, source, targe
         cut = cupy.asarray(image[:, :, begin:end])
         part = apply_rows(cut, rows, axis(begin, end), strength, target)
         np.testing.assert_array_equal(to_host(part), whole[:, :, begin:end])
+
+
+# Whole volumes
+
+VOLUME = (48, 40, 80)
+correct = functools.partial(n4.n4_bias_field_correction, shrink_factor=4, iterations=(3, 2))
+
+
+def volume(dtype="f4"):
+    return biased_ball(VOLUME).astype(dtype)
+
+
+@pytest.mark.parametrize("planes", [48, 5])
+@pytest.mark.parametrize("dtype", ["f4", "u2", ">u2", ">f4", "i4"])
+def test_a_volume_of_the_host_has_the_bits_of_one_on_the_device(cupy, monkeypatch, dtype, planes):
+    """And those of the steps: the shrunk volume is fitted, and the whole is divided."""
+    image = volume(dtype)
+    mask = image > 50
+    resident = cupy.asarray(image, image.dtype.newbyteorder("="))
+    keep = n4.shrink_slices(VOLUME, (4, 4, 4))
+    fitted = fit(resident[keep], mask[keep], None, cupy.asarray, iterations=(3, 2))
+    whole = FieldPart(fitted.lattice, VOLUME, tuple(slice(0, n) for n in VOLUME))
+    expected, _ = correct_block(resident, [whole])
+    monkeypatch.setattr(n4, "GPU_BLOCK", planes * 40 * 80)
+    found, copied = correct(image, mask, xp=cupy)
+    assert type(found) is np.ndarray
+    assert found.dtype == image.dtype
+    on_device, stayed = correct(resident, cupy.asarray(mask))
+    assert isinstance(on_device, cupy.ndarray)
+    for one, lattice in ((found, copied.lattice), (on_device, stayed.lattice)):
+        np.testing.assert_array_equal(to_host(one), to_host(expected))
+        np.testing.assert_array_equal(lattice, fitted.lattice)
+
+
+@pytest.mark.parametrize(("dtype", "strength"), [("f4", 1.0), ("u2", 0.5), ("u1", 1.0), ("i4", 0)])
+def test_a_corrected_volume_is_that_of_the_cpu(cupy, dtype, strength):
+    image = volume(dtype)
+    expected, fitted = correct(image, strength=strength)
+    found, copied = correct(image, strength=strength, xp=cupy)
+    np.testing.assert_allclose(copied.lattice, fitted.lattice, atol=1e-5)
+    if dtype == "f4":
+        np.testing.assert_allclose(found, expected, rtol=2e-5)
+    else:
+        # A last bit of the field may fall on the other side of a half.
+        assert abs(found.astype(int) - expected).max() <= 1
+        assert (found == expected).mean() > 0.999
+
+
+@pytest.mark.parametrize("order", ["reversed", "Fortran's", "a part"])
+def test_a_volume_that_is_not_contiguous_is_taken_as_it_is(cupy, order):
+    whole = volume()
+    image = {
+        "reversed": whole[:, ::-1],
+        "Fortran's": np.asfortranarray(whole),
+        "a part": whole[:, 3:, :70],
+    }[order]
+    expected, _ = correct(np.ascontiguousarray(image), xp=cupy)
+    for taken in (image, cupy.asarray(image)):
+        found, _ = correct(taken, xp=cupy)
+        np.testing.assert_array_equal(to_host(found), expected)
+
+
+def test_a_volume_may_be_larger_than_the_device_s_memory(cupy, monkeypatch):
+    image = volume()
+    expected, _ = correct(image, xp=cupy)
+    monkeypatch.setattr(n4, "GPU_BLOCK", 2 * 40 * 80)
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    pool.set_limit(image.nbytes * 3 // 4)
+    try:
+        found, _ = correct(image, xp=cupy)
+    finally:
+        pool.set_limit(0)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_mask_and_weights_may_be_elsewhere_than_the_volume(cupy):
+    image = volume()
+    weights = np.random.default_rng(0).uniform(0.5, 1, VOLUME).astype(np.float32)
+    found = [
+        correct(cupy.asarray(image), kind(image > 50), weights=kind(weights))
+        for kind in (np.asarray, cupy.asarray)
+    ]
+    found.append(correct(image, cupy.asarray(image > 50), weights=cupy.asarray(weights), xp=cupy))
+    for _, fitted in found:
+        np.testing.assert_array_equal(fitted.lattice, found[0][1].lattice)
+    # On the host as well.
+    on_host = correct(image, cupy.asarray(image > 50), weights=cupy.asarray(weights))[0]
+    np.testing.assert_array_equal(on_host, correct(image, image > 50, weights=weights)[0])
+
+
+def test_a_volume_of_one_value_is_refused(cupy):
+    flat = np.full((8, 9, 10), 7, np.float32)
+    for image in (flat, cupy.asarray(flat)):
+        with pytest.raises(OctaneError, match="the one value 7 everywhere"):
+            correct(image, xp=cupy)
+
+
+def test_the_example_of_the_documents_gives_what_the_cpu_does():
+    page = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
+    on_host, on_gpu = re.findall(r"(?s)```python\n(.*?)```", page)[:2]
+    assert "xp=cupy" in on_gpu
+    names = {}
+    exec(on_host, names)
+    expected = names["corrected"]
+    exec(on_gpu, names)
+    assert names["corrected"] is not expected
+    np.testing.assert_allclose(names["corrected"], expected, rtol=2e-5)
+
+
+# In a process of its own, with options of the emulation
+
+
+CODE = """
+    import cupy
+    from n4_volumes import biased_ball
+    from octane.n4 import fit as n4
+
+    def correct(image, count=2, threshold=-1, **more):
+        return n4.n4_bias_field_correction(
+            image,
+            shrink_factor=4,
+            iterations=(count, count),
+            convergence_threshold=threshold,
+            **more,
+        )
+
+    n4.GPU_BLOCK = 6 * 40 * 80
+    image = biased_ball((48, 40, 80))
+"""
+
+
+def in_process(folder, code, *arguments, **options):
+    """Run code behind `CODE`; return what it prints."""
+    # Before the emulation's own, which its `run` has put there.
+    path = [str(PROJECT / "bin"), str(PROJECT / "tests" / "support"), os.environ["PYTHONPATH"]]
+    both = textwrap.dedent(CODE) + textwrap.dedent(code)
+    return printed(folder, both, *arguments, PYTHONPATH=os.pathsep.join(path), **options)
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("current", [0, 1])
+def test_a_volume_on_another_device_is_corrected_there(tmp_path, current):
+    """Also where that device is not the thread's own."""
+    code = """
+    expected, _ = correct(image)
+    with cupy.cuda.Device(1):
+        there = cupy.asarray(image)
+    with cupy.cuda.Device(int(sys.argv[2])):
+        found, _ = correct(there)
+        device = cupy.cuda.runtime.getDevice()
+    print(found.device.id, device, abs(found.get() / expected - 1).max() < 1e-4)
+    """
+    found = in_process(tmp_path, code, str(current), EMU_DEVICES="2")
+    assert found == ["1", str(current), "True"]
+
+
+@pytest.mark.emulated
+def test_streams_and_threads_in_any_order_give_the_same_bits(tmp_path):
+    code = """
+    import hashlib
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        resident, _ = correct(cupy.asarray(image))
+    copied, _ = correct(image, xp=cupy)
+    assert (copied == resident.get(stream=stream)).all()
+    # ITK's stopping measure is computed near the threshold alone.
+    _, stopped = correct(image, threshold=1, xp=cupy)
+    print(hashlib.sha1(copied).hexdigest(), repr(stopped.levels).replace(" ", ""))
+    """
+    modes = (("late", "forward"), ("eager", "backward"), ("random", "mixed"))
+    found = [in_process(tmp_path, code, EMU_MODE=mode, EMU_ORDER=order) for mode, order in modes]
+    assert found[0] == found[1] == found[2]
+
+
+def counts(path, code, *arguments):
+    """Counts of the emulation for a process."""
+    in_process(path.parent, code, *arguments, EMU_COUNTS=str(path))
+    found, launched = Counter(), 0
+    for line in path.read_text().splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind == "call":
+            name, _, number = rest.rpartition(" ")
+            found[name] = int(number)
+        if kind == "kernel":
+            launched += int(rest.split()[1].rstrip(","))
+    found["launches"] = launched
+    path.unlink()
+    return found
+
+
+@pytest.mark.emulated
+def test_an_iteration_is_eight_launches_and_one_wait(tmp_path):
+    code = "correct(image, int(sys.argv[2]), xp=cupy)"
+    few, many = (counts(tmp_path / "counts", code, str(n)) for n in (2, 5))
+    more = {name: many[name] - few[name] for name in many if many[name] != few[name]}
+    assert more["launches"] == 6 * 8
+    waits = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
+    assert sum(more.get(name, 0) for name in waits) == 6
+    assert more["bytes to the host"] == 6 * 32
+    assert "bytes to the device" not in more
+    assert "cudaMalloc" not in more
+
+
+@pytest.mark.emulated
+def test_the_kernels_need_no_cublas(tmp_path):
+    """Nor do an axis of one voxel, types without a kernel, and big-endian ones."""
+    code = """
+    for dtype in ("f4", "i4", ">u2"):
+        n4.n4_bias_field_correction(
+            image.astype(dtype), shrink_factor=(48, 4, 4), iterations=(2, 2), xp=cupy
+        )
+    """
+    assert not [name for name in counts(tmp_path / "counts", code) if name.startswith("cublas")]

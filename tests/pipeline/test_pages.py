@@ -46,7 +46,7 @@ WHY_NOT = {
     ("hpc.md", "cd /shared/octane          # a clone of the project"): "needs a shared file system",
     ("hpc.md", "#!/bin/bash"): "needs Slurm: tests/slurm",
     ("hpc.md", "docker save octane:0.1.0 --output octane.tar"): "needs Docker and Apptainer",
-    ("python.md", "import cupy"): "needs a GPU: tests/gpu/test_n4_streamed.py",
+    ("python.md", "import cupy"): "needs a GPU: tests/gpu/test_n4_gpu.py",
     ("output.md", "python -m pip install 'napari[all]' napari-ome-zarr"): "needs a display",
 }
 

@@ -27,7 +27,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
 from types import ModuleType
 from typing import Literal, cast, get_args
@@ -45,7 +44,6 @@ from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
 from octane.n4.grid import FitVoxels, check_arrays, require_varied
 from octane.n4.iteration import Steps
 from octane.n4.sharpening import Sharpening
-from octane.n4.streamed import correct_streamed, slabs
 from octane.pipeline.workers import run_tiles
 
 log = logging.getLogger(__name__)
@@ -53,6 +51,9 @@ log = logging.getLogger(__name__)
 # Voxels corrected at a time: enough for the work to outweigh the handing over between threads,
 # little enough for the field and what is computed with it to be a small part of the memory.
 BLOCK = 1 << 20
+
+# The same on a GPU, where starting the kernels takes longer than a small block.
+GPU_BLOCK = 1 << 24
 
 # Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it. Weights are 4.
 FIT_BYTES = 36
@@ -123,7 +124,6 @@ def n4_bias_field_correction(
     on_iteration: Callable[[int, int, float], None] | None = None,
     strength: float = 1.0,
     workers: int = 1,
-    out: np.ndarray | None = None,
     xp: ModuleType = np,
 ) -> tuple[np.ndarray, BiasFit]:
     """Correct the bias field of a volume, as SimpleITK's N4 does: shrink, fit, divide.
@@ -149,17 +149,14 @@ number_of_histogram_bins, stopping, on_iteration
         0 returns the input's values, 1 the full correction, between them a linear blend.
     workers : int
         Threads, on a CPU. The result does not depend on their number.
-    out : array, (z, y, x), optional
-        For the result: C-contiguous, of the dtype of `image`; `image` itself will do.
     xp : module
-        Where a NumPy volume is computed: on the host, or with ``cupy`` on the current GPU, which
-        is fast where `image` and `out` are page-locked (:mod:`octane.n4.streamed`).
+        Where a NumPy volume is computed: on the host, or with ``cupy`` on the current GPU, to and
+        from which it is copied block by block.
 
     Returns
     -------
     corrected : array, (z, y, x)
-        `out`, or a new array of the dtype of `image`; integers are rounded and clipped to their
-        range.
+        A new array where `image` is, of its dtype; integers are rounded and clipped to their range.
     fit : BiasFit
         The field, for :func:`log_field`, and the iterations done.
 
@@ -185,24 +182,20 @@ number_of_histogram_bins, stopping, on_iteration
     keep = shrink_slices(image.shape, _per_axis("shrink_factor", shrink_factor))
     own = namespace(image)
     where = xp if own is np else own
-    if out is not None:
-        _check_out(out, image)
 
     def shrunk(array: np.ndarray) -> np.ndarray:
-        # Gathered where the volume is; CUDA knows the machine's byte order alone.
-        part = to_host(array[keep]) if own is np else array[keep]
-        return own.asarray(part, array.dtype.newbyteorder("="), order="C")
+        # NumPy does not take CuPy's arrays, and CUDA knows the machine's byte order alone.
+        part = to_host(array[keep]) if where is np else array[keep]
+        return where.asarray(part, array.dtype.newbyteorder("="), order="C")
 
     # CUDA's device is the thread's, whatever device the array is on.
     with nullcontext() if own is np else own.cuda.Device(image.device):
         values, inside = shrunk(image), None if mask is None else shrunk(mask)
         require_varied("The volume", values if inside is None else values[inside == 1])
-        # To a device now, before the rest of the volume.
-        fit = partial(
-            fit_bias_field,
-            where.asarray(values),
-            None if inside is None else where.asarray(inside),
-            weights=None if weights is None else where.asarray(shrunk(weights)),
+        fit = fit_bias_field(
+            values,
+            inside,
+            weights=None if weights is None else shrunk(weights),
             iterations=iterations,
             convergence_threshold=convergence_threshold,
             bias_field_fwhm=bias_field_fwhm,
@@ -213,40 +206,34 @@ number_of_histogram_bins, stopping, on_iteration
             on_iteration=on_iteration,
             workers=workers,
         )
-        if out is None:
-            out = own.empty_like(image, order="K" if where is np else "C")
-        if where is own:
-            return out, _correct_where_it_is(image, out, fit(), strength, workers)
-        most = values.size * (FIT_BYTES + 4)
-        return out, correct_streamed(image, out, fit, strength, most, where)
+        return _corrected(image, fit, strength, workers, where), fit
 
 
-def _check_out(out: np.ndarray, image: np.ndarray) -> None:
-    kinds = [(namespace(a).__name__, a.dtype, tuple(a.shape)) for a in (out, image)]
-    if kinds[0] != kinds[1] or not out.flags.c_contiguous:
-        name, dtype, shape = kinds[1]
-        raise OctaneError(
-            f"out is not a C-contiguous {name} array of {dtype} and the volume's shape {shape}: "
-            "give one, or none."
-        )
+def _corrected(
+    image: np.ndarray, fit: BiasFit, strength: float, workers: int, xp: ModuleType
+) -> np.ndarray:
+    """Divide a volume by its field in blocks of whole planes, each computed on `xp`."""
+    own = namespace(image)
+    corrected = own.empty_like(image)
 
-
-def _correct_where_it_is(
-    image: np.ndarray, out: np.ndarray, fit: BiasFit, strength: float, workers: int
-) -> BiasFit:
     def work(region: Region) -> None:
         part = FieldPart(fit.lattice, image.shape, region)
-        correct_block(image[region], [part], strength=strength, out=out[region])
+        if xp is own:
+            correct_block(image[region], [part], strength=strength, out=corrected[region])
+        else:
+            block = xp.asarray(image[region], image.dtype.newbyteorder("="))
+            corrected[region] = to_host(correct_block(block, [part], strength=strength)[0])
 
-    if namespace(image) is np:
-        planes = max(1, BLOCK // max(1, math.prod(image.shape[1:])))
-        regions = blocks(image.shape, (planes, *image.shape[1:]))
+    size = BLOCK if xp is np else GPU_BLOCK
+    planes = max(1, size // max(1, math.prod(image.shape[1:])))
+    regions = blocks(image.shape, (planes, *image.shape[1:]))
+    if xp is np:
         run_tiles(regions, work, workers=workers, describe=lambda r: f"plane {r[0].start}")
     else:
         # Here: other threads have another device and another stream.
-        for region in slabs(image.shape):
+        for region in regions:
             work(region)
-    return fit
+    return corrected
 
 
 def fit_bias_field(

@@ -187,19 +187,6 @@ def test_a_volume_is_shrunk_fitted_and_divided(monkeypatch, dtype):
     np.testing.assert_array_equal(again, corrected)
 
 
-def test_the_result_goes_into_an_array_that_is_given():
-    correct = partial(n4.n4_bias_field_correction, shrink_factor=2, iterations=(3,))
-    expected, _ = correct(IMAGE)
-    image = IMAGE.copy()
-    for out in (np.empty_like(IMAGE), image):
-        found, _ = correct(image, out=out)
-        assert found is out
-        np.testing.assert_array_equal(out, expected)
-    for wrong in (IMAGE[:-1], IMAGE.astype("f8"), np.asfortranarray(IMAGE)):
-        with pytest.raises(OctaneError, match="out is not a C-contiguous numpy array of float32"):
-            correct(IMAGE, out=wrong)
-
-
 def test_arrays_that_do_not_fit_are_refused_before_they_are_shrunk():
     with pytest.raises(OctaneError, match=r"mask has shape \(10, 24, 28\), the volume \(20"):
         n4.n4_bias_field_correction(IMAGE, np.ones((10, 24, 28)))
