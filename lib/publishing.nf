@@ -9,7 +9,7 @@ def switched(name) {
 // Where a task's file is published in the folder of its subject; null: it is not.
 def published(meta, step, name) {
     def last = !switched('skip_pyramid') ? 'pyramid' : !switched('skip_n4') ? 'n4' : meta.kind == 'volume' ? 'resample' : 'stack'
-    def isResult = name.endsWith('.ome.zarr') ? step == last || name.endsWith('_bias.ome.zarr') : name.endsWith('_displacements.csv') || step == 'report' && name != 'versions.yml'
+    def isResult = name.endsWith('.ome.zarr') ? step == last || name.endsWith('_bias.ome.zarr') : name.endsWith('_displacements.csv') || step == 'report'
     def place = placeOf(name)
     return isResult || place != name ? place : null
 }

@@ -1,9 +1,7 @@
-include { published } from '../lib/publishing'
-
 process COHORT_REPORT {
     tag "${subjects.size()} subjects"
     label 'process_single'
-    publishDir({ params.outdir }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, pattern: '*.html', saveAs: { name -> published([:], 'report', name) })
+    publishDir({ params.outdir }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null)
 
     input:
     path(reports, stageAs: 'reports/*')
@@ -12,17 +10,15 @@ process COHORT_REPORT {
 
     output:
     path('cohort_report.html', emit: report)
-    path('versions.yml', emit: versions)
 
     script:
     def given = reports ? '--reports reports/*.json' : ''
     """
     cohort_report.py cohort_report.html --overwrite ${given} --subjects ${subjects.collect { name -> "'${name}'" }.join(' ')}
-    versions.py '${task.process}' > versions.yml
     """
 
     stub:
     """
-    touch cohort_report.html versions.yml
+    touch cohort_report.html
     """
 }

@@ -17,7 +17,6 @@ process N4 {
     tuple(val(meta), path("${meta.id}_bias.ome.zarr"), emit: field, optional: true)
     tuple(val(meta), path('n4_{metrics.json,preview.npz}'), emit: record)
     path('*.nsys-rep', emit: profile, optional: true)
-    path('versions.yml', emit: versions)
 
     script:
     // A header comes first, before the file of its voxels.
@@ -31,12 +30,11 @@ process N4 {
     """
     ${profiler} n4.py ${image} '${meta.id}_n4.ome.zarr' ${flags} --overwrite ${masked} ${known} ${args} \\
         --metrics n4_metrics.json --preview n4_preview.npz --workers ${task.cpus} ${memory}
-    versions.py '${task.process}' > versions.yml
     """
 
     stub:
     """
     mkdir '${meta.id}_n4.ome.zarr'
-    touch n4_metrics.json n4_preview.npz versions.yml
+    touch n4_metrics.json n4_preview.npz
     """
 }

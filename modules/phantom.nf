@@ -11,19 +11,16 @@ process PHANTOM {
 
     output:
     tuple(val(meta), path('subject/mosaics'), path('subject/truth'), emit: subject)
-    path('versions.yml', emit: versions)
 
     script:
     // N4 compares with the truth voxel by voxel: on the grid of the run.
     def truth = "${params.resolution}".isNumber() ? "--truth-resolution ${params.resolution}" : ''
     """
     phantom.py subject --seed ${params.phantom_seed ?: 1} ${truth} --overwrite --workers ${task.cpus} --memory '${task.memory}'
-    versions.py '${task.process}' > versions.yml
     """
 
     stub:
     """
     mkdir -p subject/truth subject/mosaics/section_01.ome.zarr subject/mosaics/section_02.ome.zarr
-    touch versions.yml
     """
 }

@@ -12,7 +12,6 @@ process PYRAMID {
     output:
     tuple(val(meta), path("${meta.id}.ome.zarr"), emit: volume)
     tuple(val(meta), path('pyramid_{metrics.json,preview.npz}'), emit: record)
-    path('versions.yml', emit: versions)
 
     script:
     // A header comes first, before the file of its voxels.
@@ -21,12 +20,11 @@ process PYRAMID {
     pyramid.py ${image} '${meta.id}.ome.zarr' ${flags} --overwrite \\
         --metrics pyramid_metrics.json --preview pyramid_preview.npz \\
         --workers ${task.cpus} --memory '${task.memory}'
-    versions.py '${task.process}' > versions.yml
     """
 
     stub:
     """
     mkdir '${meta.id}.ome.zarr'
-    touch pyramid_metrics.json pyramid_preview.npz versions.yml
+    touch pyramid_metrics.json pyramid_preview.npz
     """
 }

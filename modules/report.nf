@@ -15,7 +15,6 @@ process REPORT {
     tuple(val(meta), path('previews'), emit: previews)
     tuple(val(meta), path("${meta.id}_report.json"), emit: twin)
     tuple(val(meta), path('{*_trace.json.gz,ro-crate-metadata.json}'), emit: more, optional: true)
-    path('versions.yml', emit: versions)
 
     script:
     // Only a task knows its image: workflow.container is filled before there are parameters.
@@ -30,13 +29,12 @@ process REPORT {
     END_RUN
     report.py '${meta.id}_report.html' --subject '${meta.id}' ${flags} --overwrite --run run.json \\
         ${given} ${previews}
-    versions.py '${task.process}' > versions.yml
     """
 
     stub:
     """
     mkdir previews
-    touch '${meta.id}_report.html' '${meta.id}_report.json' versions.yml
+    touch '${meta.id}_report.html' '${meta.id}_report.json'
     """
 }
 

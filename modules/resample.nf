@@ -16,7 +16,6 @@ process RESAMPLE {
     tuple(val(meta), path("${meta.section}.ome.zarr"), emit: image)
     tuple(val(meta), path('*_{metrics.json,preview.npz}'), emit: record)
     path('*.nsys-rep', emit: profile, optional: true)
-    path('versions.yml', emit: versions)
 
     script:
     // A header comes first, before the file of its voxels.
@@ -28,12 +27,11 @@ process RESAMPLE {
     """
     ${profiler} resample.py ${image} '${meta.section}.ome.zarr' ${flags} --overwrite \\
         --metrics '${meta.section}_resample_metrics.json' ${preview} --workers ${task.cpus} ${memory}
-    versions.py '${task.process}' > versions.yml
     """
 
     stub:
     """
     mkdir '${meta.section}.ome.zarr'
-    touch '${meta.section}_resample_metrics.json' versions.yml
+    touch '${meta.section}_resample_metrics.json'
     """
 }

@@ -13,7 +13,6 @@ process STITCH {
     tuple(val(meta), path("${meta.section}.ome.zarr"), emit: section)
     tuple(val(meta), path('*_{metrics.json,preview.npz}'), emit: record)
     tuple(val(meta), path('*_flat_field.tif'), emit: flat_field, optional: true)
-    path('versions.yml', emit: versions)
 
     script:
     def flat = flatField ? "--flat-field ${flatField}" : ''
@@ -22,12 +21,11 @@ process STITCH {
     stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} \\
         --metrics '${meta.section}_stitch_metrics.json' --preview '${meta.section}_stitch_preview.npz' \\
         --save-flat-field '${meta.section}_flat_field.tif' --workers ${task.cpus} --memory '${task.memory}'
-    versions.py '${task.process}' > versions.yml
     """
 
     stub:
     """
     mkdir '${meta.section}.ome.zarr'
-    touch '${meta.section}_stitch_metrics.json' '${meta.section}_stitch_preview.npz' versions.yml
+    touch '${meta.section}_stitch_metrics.json' '${meta.section}_stitch_preview.npz'
     """
 }

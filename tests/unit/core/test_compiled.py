@@ -232,8 +232,6 @@ def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
             ("SimpleITK", "pynvml", "numcodecs.registry"),
         ),
         *((f"import {command}", ("zarr", "matplotlib", "numpy")) for command in COMMANDS),
-        # Every task asks for versions.
-        ("import octane.core.versions", ("numpy", "zarr", "pydantic")),
     ],
 )
 def test_what_is_slow_to_import_is_left_until_it_is_used(run_python, script, slow):
