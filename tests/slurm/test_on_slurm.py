@@ -1,13 +1,12 @@
 """The workflow through the slurm profile: results, GPUs, lost and killed jobs, and their limits.
 
-A run goes on, or is gone on with; a job over its limits is tried again; one that never starts is
-named.
+A run goes on, or is gone on with; a job over its limits is tried again.
 """
 
 import re
 
 import pytest
-from runs import checksums, waited
+from runs import checksums
 
 from octane.gpu.inventory import simulated_uuid
 
@@ -246,28 +245,3 @@ def test_time_and_memory_that_the_workflow_itself_asks_for_grow_with_the_attempt
     ]
     assert [row[2] for row in asked(run, "--mem")] == ["8192M", "16384M", "20480M"]
     assert [row[2] for row in asked(run, "-c")] == ["4", "4", "4"]
-
-
-def test_a_job_that_its_partition_never_starts_is_named_at_the_launch_and_in_the_queue(
-    cluster, on_slurm, volume
-):
-    cluster.command("scontrol", "update", "PartitionName=cpu", "MaxTime=60")
-    try:
-        run = on_slurm.start(
-            *("--input", volume, "--slurm_queue", "cpu", *ONE_STEP),
-            config="process { withName: PYRAMID { time = 2.h } }",
-        )
-        log = run.folder / ".nextflow.log"
-        waited(lambda: log.exists() and "does not pass" in log.read_text(), "the warning")
-    finally:
-        cluster.command("scontrol", "update", "PartitionName=cpu", "MaxTime=INFINITE")
-    done = run.wait()
-    assert done.code == 0, done.output
-    at_launch, waiting = (
-        [line for line in re.findall(r"WARN: (.+)", done.output) if part in line]
-        for part in ("will not start", "does not pass")
-    )
-    (default,) = [line for line in at_launch if "jobs of withName:PYRAMID" in line]
-    assert "they ask for 120 minutes, and partition cpu allows 1:00:00; set process" in default
-    (job,) = waiting
-    assert re.search(r"PYRAMID.+, Partition\w+: it asks for 2:00:00 of time, 1 CPUs", job)
