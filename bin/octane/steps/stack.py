@@ -505,7 +505,7 @@ def _checked(
 ) -> dict[object, dict[str, object]]:
     """Figures of each section that say how it fits its neighbours, by number."""
     with metrics.timed("check"):
-        pairs = [*faces.sums.values()]
+        pairs = [own[:2] for own in faces.sums.values()]
         found: dict[object, dict[str, object]] = {
             number: {"brightness": bright, "step": step, "flipped": flipped}
             for number, bright, step, flipped in zip(

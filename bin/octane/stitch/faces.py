@@ -112,32 +112,41 @@ def steps(faces: Sequence[Sequence[Face]]) -> list[float | None]:
 def boundaries(faces: Faces) -> dict[int, float]:
     """Factor by which brightness jumps where a section begins, by the number of the section.
 
-    From the last planes of the section before to the first ones, less what brightness changes
-    within both sections over the same distance. Sections without the one before, or without tissue
-    in common with it, are left out.
+    From the last planes of the section before to the first ones, beyond what brightness changes
+    next to them over the same distance: anatomy changes along z as well. ``faces`` have the
+    :func:`ends_of` each section; those without the one before, or without tissue in common with it,
+    are left out.
     """
     found: dict[int, float] = {}
-    trends = {number: _trend(faces, number) for number in faces.sums}
     for before, number in pairwise(faces.sums):
         jump = _ratio(faces.sums[number][0], faces.sums[before][1])
         if number == before + 1 and jump is not None:
             distance = faces.ends[number][0].mean() - faces.ends[before][1].mean()
-            expected = distance * (trends[before] + trends[number]) / 2
-            found[number] = float(np.exp(jump - expected))
+            within = _trend(faces, before, (3, 1)), _trend(faces, number, (0, 2))
+            low, high = distance * min(within), distance * max(within)
+            found[number] = float(np.exp(jump - np.clip(jump, low, high)))
     return found
 
 
-def _trend(faces: Faces, number: int) -> float:
-    """Change of log brightness within a section from plane to plane; 0 where it is not known."""
-    (first, last), (top, bottom) = faces.sums[number], faces.ends[number]
-    distance = bottom.mean() - top.mean()
-    change = _ratio(last, first) if distance else None
-    return 0.0 if change is None else float(change / distance)
+def _trend(faces: Faces, number: int, pair: tuple[int, int]) -> float:
+    """Change of log brightness from plane to plane, between an upper and a lower face.
+
+    Of a section that is too thin for these, or without tissue in common, between its first and last
+    planes; 0 where these are the same.
+    """
+    ends, sums = faces.ends[number], faces.sums[number]
+    for upper, lower in (pair, (0, 1)):
+        if len(ends[upper]) == len(ends[lower]):
+            distance = ends[lower].mean() - ends[upper].mean()
+            change = _ratio(sums[lower], sums[upper]) if distance else None
+            if change is not None:
+                return float(change / distance)
+    return 0.0
 
 
 def ends_of(planes: npt.NDArray[np.int64]) -> Ends:
-    """First and last planes of a section's that are its faces."""
-    return planes[:DEPTH], planes[-DEPTH:]
+    """First and last planes of a section's that are its faces, and those next to each."""
+    return planes[:DEPTH], planes[-DEPTH:], planes[DEPTH : 2 * DEPTH], planes[-2 * DEPTH : -DEPTH]
 
 
 def _agreed(one: float, other: float) -> float:

@@ -46,6 +46,13 @@ def test_what_changes_as_much_within_sections_is_no_jump(jumps):
     assert jumps(np.split(light, 3)) == pytest.approx({2: 1, 3: 1}, rel=1e-6)
 
 
+def test_anatomy_that_changes_along_z_is_no_jump(jumps):
+    # As fast at the boundaries as next to them, and back within each section.
+    light = np.exp(0.3 * np.sin(2 * np.pi * np.arange(60) / 20))
+    found = jumps(np.split(light, [17, 38]))
+    assert found == pytest.approx({2: 1, 3: 1}, abs=0.02)
+
+
 def test_a_section_of_other_brightness_jumps_at_both_sides(jumps):
     light = np.ones(15)
     assert jumps([light, 0.8 * light, light]) == pytest.approx({2: 0.8, 3: 1.25})
