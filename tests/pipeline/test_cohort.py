@@ -116,6 +116,8 @@ def test_a_subject_alone_with_every_value_as_text_is_the_same(succeeding, cohort
     }
     given |= {"resolution": 10, "n4_iterations": 3, "n4_shrink_factor": 2, "max_cpus": 2}
     given |= {"phantom": False, "skip_report": True, "skip_pyramid": True, "gpu_slots": 2}
+    # As the profile has it.
+    given |= {"n4_z_profile_gain": True}
     lines = [f'{name}: "{text_of(value)}"\n' for name, value in given.items()]
     (tmp_path / "text.yml").write_text("".join(lines), encoding="utf-8")
     alone = succeeding(
