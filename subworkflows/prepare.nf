@@ -171,7 +171,10 @@ def requestOf(subjects) {
 // Size and time of each part of an input, of a store those of its metadata: a node may have other data behind
 // the same path. In seconds, as not all file systems keep more.
 def marksOf(input) {
-    return partsOf(input).collectEntries { part ->
+    def parts = partsOf(input)
+    // It takes a while, and a task shows nothing meanwhile.
+    if (parts.size() > 1000) { log.info("PREFLIGHT looks at ${parts.size()} stores in ${input}; .command.log in its folder says how far it is.") }
+    return parts.collectEntries { part ->
         def file = metadataOf(part) ?: part
         [part.name, file.isDirectory() ? null : [file.size(), file.lastModified().intdiv(1000)]]
     }
