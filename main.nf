@@ -8,7 +8,7 @@ include { PYRAMID } from './modules/pyramid'
 include { REPORT ; runRecord } from './modules/report'
 include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
-include { complete ; lockOutdir ; outcomeOf } from './subworkflows/completion'
+include { complete ; escapeMarkup ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
 include { codeVersions ; withOwn } from './lib/functions'
 include { switched } from './lib/publishing'
@@ -114,5 +114,7 @@ workflow {
         OCTANE.out.outcomes.subscribe { id, _files, outcome -> seen.outcomes[id] = outcome }
         OCTANE.out.results.subscribe { meta, files -> seen.made += [files].flatten().collect { file -> [meta.id, file] } }
         workflow.onComplete { complete(seen, lock) }
+        // After an error outside of any task Nextflow 26.04 sets errorReport anew and writes its report.html again.
+        workflow.onError { escapeMarkup() }
     }
 }

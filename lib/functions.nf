@@ -52,7 +52,7 @@ def metadataOf(path) {
 // The file that a MetaImage or NRRD header names for its voxels, in a list; an empty one without. Nextflow follows links
 // to the header. What octane/store/itk_files.py refuses is not looked for.
 def voxelsOf(input) {
-    if (!input || input.isDirectory() || !(input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/)) { return [] }
+    if (!input || !java.nio.file.Files.isRegularFile(input) || !(input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/)) { return [] }
     def head = input.withInputStream { stream -> new String(stream.readNBytes(1000000), 'UTF-8') }
     def header = input.name ==~ /(?i).*[.]n[^.]*/ ? head.split(/\r?\n\r?\n/, 2)[0] : head
     def found = (header =~ /(?m)^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)/).collect { _all, meta, nrrd -> (meta ?: nrrd).trim() - ~/^[.]\// }

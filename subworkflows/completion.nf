@@ -53,35 +53,51 @@ def reasonOf(row) {
 def complete(seen, lock) {
     endDrawing()
     def outdir = outputFolder()
-    def made = seen.made.findAll { _id, file -> file.startsWith(workflow.workDir) }.collect { id, file -> [id: id, path: outdir.resolve(id).resolve(placeOf(file.name))] }
-    seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome -> setAside(outdir.resolve(id), made*.path, outcome) }
+    // Not an input that all steps passed through. With -resume a task's folder may lie in an earlier work directory.
+    def made = seen.made.findAll { _id, file -> file.resolveSibling('.command.run').exists() }.collect { id, file -> [id: id, path: outdir.resolve(id).resolve(placeOf(file.name)), task: file.parent] }
+    def unreported = seen.plans.keySet().findAll { id -> workflow.success && !switched('skip_report') && !seen.outcomes[id] && seen.plans[id].tasks && !made.any { item -> item.id == id && item.path.name == "${id}_report.html" } }
+    seen.outcomes += unreported.collectEntries { id -> [id, [missing: ['report'], changed: '', sentence: lostOf(id, ['report'])]] }
+    seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome -> setAside(outdir.resolve(id), made.findAll { item -> item.id == id }, outcome) }
     workflow.success ? succeeded(made, seen) : failed(made, seen)
-    // Nextflow writes these into its report.html next, as they are.
-    workflow.errorReport = workflow.errorReport?.replace('<', '&lt;')
-    workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
+    escapeMarkup()
     lock.close()
 }
 
-// The folder of a subject whose results are not whole: what an earlier run left there is moved aside, and data that
-// this run made of two states of the input are removed.
+// Nextflow writes these into its report.html next, as they are.
+def escapeMarkup() {
+    workflow.errorReport = workflow.errorReport?.replace('<', '&lt;')
+    workflow.commandLine = workflow.commandLine.replace('<', '&lt;')
+}
+
+// The folder of a subject whose results are not whole: what an earlier run left there is moved aside. What this run made
+// of two states of the input is removed, with its tasks' folders: -resume would take them for those of the first state.
 def setAside(folder, made, outcome) {
     def ours = ~/.+\.ome\.zarr|.+_(report\.(html|json)|displacements\.csv|trace\.json\.gz|metrics\.json|flat_field\.tif)|previews|ro-crate-metadata\.json/
     def found = ['.', 'metrics', 'flat_fields'].collect { part -> folder.resolve(part).normalize() }.findAll { place -> place.isDirectory() }.collectMany { place -> place.listFiles().toList() }.findAll { path -> path.name ==~ ours }
     def aside = folder.resolve("earlier_${workflow.start.format('yyyyMMdd-HHmmss')}")
-    (found - made).each { path ->
+    (found - made*.path).each { path ->
         def place = aside.resolve(folder.relativize(path))
         place.parent.mkdirs()
-        java.nio.file.Files.move(path, place)
+        if (java.nio.file.Files.isSymbolicLink(path)) {
+            // Such as it is, one of --publish_dir_mode rellink would lead nowhere.
+            java.nio.file.Files.createSymbolicLink(place, path.parent.resolve(java.nio.file.Files.readSymbolicLink(path)).normalize())
+            java.nio.file.Files.delete(path)
+        }
+        else {
+            java.nio.file.Files.move(path, place)
+        }
     }
     if (outcome.changed) {
-        found.intersect(made).findAll { path -> path.name ==~ /.+\.(ome\.zarr|csv|tif)/ }.each { path -> java.nio.file.Files.walk(path).toList().reverse().each { part -> java.nio.file.Files.delete(part) } }
+        def tasks = made*.task.unique().findAll { task -> task.list().any { name -> name.endsWith('_metrics.json') } }
+        def lost = made.findAll { item -> item.task in tasks }*.path.findAll { path -> found.contains(path) }
+        (lost + tasks).unique().each { path -> java.nio.file.Files.walk(path).toList().reverse().each { part -> java.nio.file.Files.delete(part) } }
     }
 }
 
 def succeeded(made, seen) {
     def found = made*.path.findAll { path -> path.name ==~ /.+\.ome\.zarr|.+_report\.html/ && path.exists() }
     if (!made) { return log.info('Nothing was made.') }
-    log.info("Results:\n${(found.size() > 20 ? found*.parent.unique() : found).sort().collect { path -> "  ${path}" }.join('\n')}")
+    if (found) { log.info("Results:\n${(found.size() > 20 ? found*.parent.unique() : found).sort().collect { path -> "  ${path}" }.join('\n')}") }
     def shown = { path -> "'${path.toString().replace("'", "'\\''")}'" }
     if (params.publish_dir_mode in ['symlink', 'rellink']) { log.info("They are links into ${workflow.workDir}, which must stay. To make them real files:\n  ${shown.call(workflow.projectDir.resolve('bin/materialize.py'))} ${shown.call(outputFolder())}") }
     return logStates(made, seen)

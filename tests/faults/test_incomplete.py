@@ -50,6 +50,7 @@ def twin(outdir, subject):
 
 
 WAYS = {"--keep_going": ("--keep_going",), "ignore": ("-c", "ignore.config")}
+MODES = {"--keep_going": "rellink", "ignore": "symlink"}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -58,9 +59,10 @@ def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
 ):
     folder, outdir = cohort, cohort / f"out {way.strip('-')}"
     given = (folder, *quick, "--samplesheet", folder / "sheet.csv", "-resume")
+    given += ("--publish_dir_mode", MODES[way])
     first = succeeding(*given, outdir=outdir)
     assert "\nb: Good" in first.output or "\nb: Look" in first.output
-    earlier = (outdir / "b" / "b.ome.zarr").readlink()
+    earlier = (outdir / "b" / "b.ome.zarr").resolve()
 
     # Of b one of two sections fails, of c both.
     damage(chunk(folder / "b", 2), chunk(folder / "c", 1), chunk(folder / "c", 2))
@@ -81,8 +83,8 @@ def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
     # Nothing of the first run stands there as this one's, and nothing of it is lost.
     assert sorted(path.name for path in (outdir / "b").glob("*.ome.zarr")) == []
     (aside,) = (outdir / "b").glob("earlier_*")
-    assert (aside / "b.ome.zarr").readlink() == earlier
-    assert (aside / "metrics" / "n4_metrics.json").exists()
+    assert (aside / "b.ome.zarr").resolve() == earlier
+    assert (aside / "metrics" / "n4_metrics.json").is_file()
     names = {path.name for path in (outdir / "b" / "metrics").iterdir()}
     assert names == {"section_01_resample_metrics.json", "section_01_stitch_metrics.json"}
     assert (outdir / "a" / "a.ome.zarr" / "zarr.json").exists()

@@ -145,9 +145,7 @@ def test_a_gap_and_a_second_try_are_named_at_the_end_and_in_the_report(
         assert words in page
 
 
-def test_a_report_that_fails_leaves_its_subject_unfinished_on_the_page_of_all(
-    nextflow, phantom, tmp_path
-):
+def test_a_subject_whose_report_fails_is_incomplete_on_the_page_of_all(nextflow, phantom, tmp_path):
     (tmp_path / "fault.config").write_text(
         "process { withName: REPORT { beforeScript = { meta.id == 'b' ? 'exit 3' : '' } } }\n",
         encoding="utf-8",
@@ -157,6 +155,6 @@ def test_a_report_that_fails_leaves_its_subject_unfinished_on_the_page_of_all(
     given = ("-stub", "-c", "fault.config", "--samplesheet", "sheet.csv", "--keep_going")
     run = nextflow(tmp_path, *given)
     assert run.code == 1
-    assert "b: unfinished: all but its report is done\na: done\n" in run.output
-    assert "2 subjects: 1 unfinished, 1 done.\nWhat is done is kept" in run.output
+    assert "b: Incomplete: REPORT failed (exit 3), see " in run.output
+    assert "2 subjects: 1 incomplete, 1 done.\nWhat is done is kept" in run.output
     assert "COHORT_REPORT (2 subjects)" in run.tasks("COMPLETED")

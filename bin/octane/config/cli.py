@@ -170,7 +170,7 @@ def _fail(sentence: str, error: BaseException, code: int = 1) -> None:
         raise error
     # The tile or block of the error.
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
-    sys.stderr.write(f"error: {_unstaged(sentence)}{notes}\n")
+    sys.stderr.write(f"error: {_unstaged(sentence + notes)}\n")
     raise SystemExit(code) from None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from octane.core.errors import OctaneError
+from octane.core.files import read_regular
 
 SEPARATORS = ",;\t"
 """Spreadsheets write semicolons where the comma is the decimal sign."""
@@ -67,7 +68,7 @@ def _table(text: str, name: str) -> Sheet:
 
 def _text(path: Path, name: str) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is no text")
         raise OctaneError(

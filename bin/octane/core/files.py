@@ -89,6 +89,8 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise OctaneError(f"Output {destination} exists already; give --overwrite to replace it.")
+    if not (destination.is_symlink() or destination.is_dir() or destination.is_file()):
+        raise OctaneError(f"{destination} is not a regular file; choose another name.")
     if destination.is_dir() and not destination.is_symlink() and not _is_own(destination):
         raise OctaneError(
             f"{destination} is a folder that octane did not make and does not replace; "

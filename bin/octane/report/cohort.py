@@ -8,7 +8,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from octane.core.errors import OctaneError
-from octane.core.files import writing
+from octane.core.files import read_regular, writing
 from octane.core.records import Context
 from octane.core.units import counted
 from octane.report.html import rendered
@@ -81,7 +81,7 @@ def _rows(subjects: Sequence[SubjectSummary]) -> list[Context]:
 
 def _read(path: Path) -> SubjectSummary:
     try:
-        return SubjectSummary.model_validate_json(path.read_bytes())
+        return SubjectSummary.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         raise OctaneError(
             f"{path} is no JSON twin of a report; "

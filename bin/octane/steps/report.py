@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from octane.config.params import ESTIMATE, ExecutionParameters
 from octane.core.errors import OctaneError
-from octane.core.files import writing
+from octane.core.files import read_regular, writing
 from octane.core.metrics import as_json
 from octane.core.records import Outcome, Record
 from octane.report.crate import CRATE, crate
@@ -35,7 +35,7 @@ VOLUMES = {
 
 def _read_record(path: Path) -> Record:
     try:
-        return Record.model_validate_json(path.read_bytes())
+        return Record.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         raise OctaneError(
             f"{path} is no record of an octane step; give the *_metrics.json files of the steps."

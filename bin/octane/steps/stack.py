@@ -431,7 +431,8 @@ def stack_sections(
     grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
     logger.info("STACK: %s", thickness_taken(slabs))
     metrics = Metrics("stack", settings=parameters.recorded(reading))
-    for note in [*overruled_units(images), *sections_beside(slabs)]:
+    contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
+    for note in [*overruled_units(images), *sections_beside(slabs), *contradicted]:
         metrics.remark(note)
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:

@@ -262,7 +262,8 @@ def _array(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
             f"images of numbers, here of {count} axes."
         )
-    if min(*array.chunks, *array.owned) < 1 or prod(array.shape) > MOST_VOXELS:
+    most = max(prod(array.shape), prod(array.chunks))
+    if min(*array.chunks, *array.owned) < 1 or most > MOST_VOXELS:
         shards = f" in shards of {spelled(array.shards)}" if array.shards else ""
         raise OctaneError(
             f"{path} states the shape {spelled(array.shape)} and chunks of {spelled(array.chunks)}"

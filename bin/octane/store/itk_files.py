@@ -42,6 +42,8 @@ VOXELS = re.compile(rb"^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)", re
 PLAIN = re.compile(r"(?!LIST|\.\.)[^/\\%*?\[\]{}$\x00-\x1f]+")
 """Name of a file next to a header: no list, no pattern and no path."""
 PACKED = re.compile(rb"^(CompressedData *= *T|BinaryData *= *F|encoding:(?! *raw))", re.M | re.I)
+CONTROLS = re.compile(rb"\r(?!\n)|\0")
+"""Characters that no header has, between which ITK reads fields."""
 SKIPPED = re.compile(rb"^(HeaderSize|(byte|line) ?skip)\b", re.M | re.I)
 """Fields of voxels that are no plain numbers, and of what lies before them."""
 
@@ -195,7 +197,14 @@ def _detached(path: Path) -> tuple[Path, Path | None]:
     An OctaneError says that they lie in anything but one file next to the header.
     """
     head = _head(path)
-    found = VOXELS.search(head)
+    found, is_nrrd = VOXELS.search(head), path.name.lower().endswith((".nrrd", ".nhdr"))
+    # ITK may find there what is not found here.
+    known = head if is_nrrd else head[: found.start()] if found else b"\0"
+    if CONTROLS.search(known):
+        raise OctaneError(
+            f"{path} has a header that does not say plainly where its voxels are; write it again, "
+            "as by SimpleITK.WriteImage(image, 'a.mha')."
+        )
     if found is None or (found[1] or b"").strip().upper() == b"LOCAL":
         return path, None
     # unu writes it so.

@@ -216,3 +216,14 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path, make, what):
         with pytest.raises(IrregularFileError, match=f"{what} is in its place: '.*b'"):
             call(tmp_path / "b")
     assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def test_a_device_or_a_fifo_is_not_replaced(tmp_path):
+    os.mkfifo(fifo := tmp_path / "fifo")
+    for place in (fifo, Path("/dev/null")):
+        with (
+            pytest.raises(OctaneError, match="is not a regular file"),
+            writing(place, overwrite=True),
+        ):
+            pass
+    assert fifo.is_fifo()

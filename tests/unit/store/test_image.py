@@ -106,6 +106,7 @@ def chunked_as(*sizes):
         ("zarr.json", {}, lambda metadata: metadata.update(shape=[10**6] * 3), "shape 10+ x 10+"),
         (".zarray", {}, lambda metadata: metadata.update(chunks=[0, 10, 10]), "chunks of 0 x 10"),
         ("zarr.json", {}, chunked_as(10, 0, 10), "chunks of 10 x 0 x 10"),
+        ("zarr.json", {}, chunked_as(*[10**9] * 3), "chunks of 10+ x 10+"),
         ("zarr.json", {"shards": (20, 20, 20)}, chunked_as(0, 0, 0), "shards of 0 x 0 x 0"),
     ],
 )

@@ -230,6 +230,24 @@ def test_voxels_in_anything_but_a_file_next_to_the_header_are_refused(
         open_file(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        # ITK takes each of them for the field, and would read any file.
+        ("a.nhdr", b"\ndata file:", b"\rdata file:"),
+        ("a.mhd", b"ElementDataFile =", b"ElementDataFile\0="),
+        ("a.mhd", b"ElementDataFile", b"ElementDataFiles"),
+    ],
+)
+def test_a_header_that_hides_its_field_is_refused(write_file, voxels, name, old, new):
+    path = write_file(name, voxels)
+    header = path.read_bytes()
+    assert old in header
+    path.write_bytes(header.replace(old, new))
+    with pytest.raises(OctaneError, match="does not say plainly where its voxels are"):
+        open_file(path)
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_file_of_voxels_is_looked_at_when_its_header_is_opened(write_file, voxels, name):
