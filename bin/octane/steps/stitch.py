@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Collection
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from octane.config.params import (
 )
 from octane.core.arrays import as_dtype, require_cpu
 from octane.core.errors import OctaneError
-from octane.core.files import writing
+from octane.core.files import read_regular, writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
@@ -115,8 +116,8 @@ def given_flat_field(
 
     path = Path(chosen).resolve()
     try:
-        with path.open("rb") as stream:
-            given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
+        stream = BytesIO(read_regular(path))
+        given = np.load(stream) if path.suffix.lower() == ".npy" else imread(stream)
         # An archive of arrays has no shape.
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:

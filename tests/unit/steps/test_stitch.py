@@ -1,6 +1,7 @@
 """STITCH: what it makes of a phantom is the section itself; what it cannot know, it asks for."""
 
 import csv
+import os
 import re
 import tarfile
 from functools import cache
@@ -535,9 +536,16 @@ def several(folder):
     return folder / "flat.npy"
 
 
+def fifo(folder):
+    os.mkfifo(folder / "flat.tif")
+    return folder / "flat.tif"
+
+
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
+        (fifo, "flat.tif cannot be read as a flat field; give"),
         (lambda folder: folder / "none.tif", "none.tif cannot be .* or estimate"),
         (text, "flat.tif cannot be read as a flat field; give"),
         (several, "flat.npy cannot be read as a flat field; give"),
