@@ -54,7 +54,8 @@ def complete(seen, lock) {
     endDrawing()
     def outdir = outputFolder()
     // Not an input that all steps passed through. With -resume a task's folder may lie in an earlier work directory.
-    def made = seen.made.findAll { _id, file -> file.resolveSibling('.command.run').exists() }.collect { id, file -> [id: id, path: outdir.resolve(id).resolve(placeOf(file.name)), task: file.parent] }
+    def isInput = { id, file -> seen.plans[id]?.states?.keySet()?.any { path -> file.startsWith(path) } }
+    def made = seen.made.findAll { id, file -> file.resolveSibling('.command.run').exists() && !isInput.call(id, file) }.collect { id, file -> [id: id, path: outdir.resolve(id).resolve(placeOf(file.name)), task: file.parent] }
     def unreported = seen.plans.keySet().findAll { id -> workflow.success && !switched('skip_report') && !seen.outcomes[id] && seen.plans[id].tasks && !made.any { item -> item.id == id && item.path.name == "${id}_report.html" } }
     seen.outcomes += unreported.collectEntries { id -> [id, [missing: ['report'], changed: '', sentence: lostOf(id, ['report'])]] }
     seen.outcomes.findAll { _id, outcome -> outcome }.each { id, outcome -> setAside(outdir.resolve(id), made.findAll { item -> item.id == id }, outcome) }
