@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,6 +92,8 @@ def start_nextflow(project: Path, environment: dict[str, str]) -> Iterator[Calla
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # Of a shell's background job, as which tests may run, it would be ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         begun.append(Started(folder, outdir, process, output))
         return begun[-1]
