@@ -17,9 +17,9 @@ from _common import PROJECT, cores, scratch_folder
 from _processes import run
 
 from octane.config.params import PhantomParameters
+from octane.layout.displacement import Displacement
 from octane.steps.phantom import displacements, render_tile
 from octane.stitch.alignment import register, resolutions
-from octane.stitch.displacement import Displacement
 from octane.store.image import open_image
 
 SIZES = (128, 256, 512)

@@ -14,10 +14,10 @@ from tutorial import template
 
 from octane.config.params import PhantomParameters
 from octane.core.geometry import Vector, vector
+from octane.layout.mosaic import MosaicGrid, Tile
+from octane.layout.placement import TilePlacement
 from octane.steps.phantom import Subject, render_tile, shading
 from octane.stitch.flat_field import FlatField, estimate, shading_of
-from octane.stitch.placement import TilePlacement
-from octane.store.mosaic_grid import MosaicGrid, Tile
 
 SHADING = 0.3
 SIZES: dict[str, Mapping[str, object]] = {

@@ -6,13 +6,13 @@
 def codeVersions() {
     def parts = [
         cohort: 'core config steps/cohort.py',
-        phantom: 'core config store pipeline stitch steps/phantom.py',
-        preflight: 'core config store gpu pipeline resample stitch steps/preflight.py steps/space.py steps/stack.py steps/stitch.py',
-        resample: 'core config store gpu pipeline resample steps/resample.py',
-        stitch: 'core config store gpu pipeline resample stitch steps/stitch.py',
-        stack: 'core config store gpu pipeline resample stitch steps/stack.py',
-        n4: 'core config store gpu pipeline resample stitch n4 steps/n4.py',
-        pyramid: 'core config store gpu pipeline resample steps/pyramid.py',
+        phantom: 'core config store layout pipeline steps/phantom.py',
+        preflight: 'core config store gpu layout pipeline resample stitch steps/preflight.py steps/space.py steps/stitch.py',
+        resample: 'core config store gpu layout pipeline resample steps/resample.py',
+        stitch: 'core config store gpu layout pipeline resample stitch steps/stitch.py',
+        stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',
+        n4: 'core config store gpu layout pipeline resample stitch n4 steps/n4.py',
+        pyramid: 'core config store gpu layout pipeline resample steps/pyramid.py',
         report: 'core config report steps/report.py',
         cohort_report: 'core config report',
     ]

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bin"))
 
 from octane.n4.fit import n4_bias_field_correction
 from octane.resample.resampler import load
-from octane.stitch.displacement import sampled
+from octane.stitch.sampling import sampled
 
 sampled(np.zeros((1, 2, 2), np.float32), (0, 0), 1 + 0j, (1, 1))
 

@@ -20,10 +20,10 @@ sys.path[1:1] = [str(DOCS.parent / "bin"), str(DOCS.parent / "benchmarks")]
 from _common import scratch_folder  # noqa: E402
 from _n4_truth import command, corrected, fifty, volume_of  # noqa: E402
 
+from octane.layout.mosaic import MosaicGrid  # noqa: E402
 from octane.report.charts import LIGHT  # noqa: E402
 from octane.report.pictures import Slice, comparison, field_scale, grey_scale  # noqa: E402
 from octane.store.image import open_image  # noqa: E402
-from octane.store.mosaic_grid import MosaicGrid  # noqa: E402
 
 
 def corrections(folder: Path) -> dict[str, bytes]:

@@ -14,13 +14,13 @@ from octane.config.params import (
     StitchParameters,
 )
 from octane.core.records import StackFigures, StitchFigures
+from octane.layout.mosaic import MosaicGrid, Tile
 from octane.report.summary import qualities
 from octane.report.verdict import Check, checks
 from octane.steps.phantom import Subject, make_phantom, render_tile
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
-from octane.store.mosaic_grid import MosaicGrid, Tile
 
 PHANTOM = {
     "sections": 3,

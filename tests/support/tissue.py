@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from octane.stitch.displacement import IN_PLACE, Displacement
+from octane.layout.displacement import IN_PLACE, Displacement
 
 MARGIN = 40
 GROUND = 0.6

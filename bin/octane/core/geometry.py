@@ -68,6 +68,13 @@ class Grid:
         oz, oy, ox = (e + t / 2 for e, t in zip(edge, spacing, strict=True))
         return cls((nz, ny, nx), vector(*spacing), vector(oz, oy, ox))
 
+    def resampled(self, spacing: Vector) -> "Grid":
+        """Grid of ``spacing`` (micrometres) with the same centre."""
+        nz, ny, nx = (samples(e, t) for e, t in zip(self.extent, spacing, strict=True))
+        axes = zip(self.origin, self.shape, self.spacing, (nz, ny, nx), spacing, strict=True)
+        oz, oy, ox = (o + ((n - 1) * s - (m - 1) * t) / 2 for o, n, s, m, t in axes)
+        return Grid((nz, ny, nx), vector(*spacing), vector(oz, oy, ox))
+
 
 def shape_of(region: Region) -> tuple[int, ...]:
     """Voxels of a region along each axis."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from octane.layout.sections import Section
 from octane.n4.fit import BiasFit
 from octane.n4.modes import BiasModel
-from octane.store.sections import Section
 
 PREVIEW = 384
 """Longest edge of the preview's slices, pixels."""

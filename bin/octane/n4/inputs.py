@@ -10,10 +10,10 @@ from octane.core.errors import OctaneError
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.units import counted
+from octane.layout.sections import Section, read_sections
 from octane.n4.mask import enlarged, tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
-from octane.store.sections import Section, read_sections
 from octane.store.volumes import Volume
 
 TISSUE = "tissue"

@@ -16,9 +16,9 @@ import numpy as np
 from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, Vector, blocks, spelled
+from octane.layout.sections import Section
 from octane.n4.fit import FIT_BYTES, shrink_slices
 from octane.pipeline.workers import plan_workers
-from octane.store.sections import Section
 from octane.store.volumes import Volume, is_plain
 
 READ_BLOCK = 256

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.geometry import Grid, Vector, samples, vector
+from octane.core.geometry import Grid, Vector, samples
 
 TRUNCATE = 4.0
 """Standard deviations after which the Gaussian is cut, as in scipy.ndimage."""
@@ -151,14 +151,5 @@ def resampler(n: int, spacing: float, target: float, count: int | None = None) -
 
 def resampled(grid: Grid, target: Vector) -> tuple[Grid, list[AxisOperator]]:
     """The grid of voxel size ``target`` (micrometres) centred on ``grid``, and how to get there."""
-    operators = [
-        resampler(n, s, t) for n, s, t in zip(grid.shape, grid.spacing, target, strict=True)
-    ]
-    nz, ny, nx = (operator.size for operator in operators)
-    origin = (
-        o + ((n - 1) * s - (m - 1) * t) / 2
-        for o, n, s, m, t in zip(
-            grid.origin, grid.shape, grid.spacing, (nz, ny, nx), target, strict=True
-        )
-    )
-    return Grid((nz, ny, nx), vector(*target), vector(*origin)), operators
+    axes = zip(grid.shape, grid.spacing, target, strict=True)
+    return grid.resampled(target), [resampler(*axis) for axis in axes]

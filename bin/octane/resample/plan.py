@@ -5,74 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
 from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, Vector, samples, spelled, vector
-from octane.core.units import format_lengths
+from octane.core.geometry import Grid, Vector, spelled, vector
+from octane.layout.levels import level_grids
+from octane.layout.mosaic import MosaicGrid, Tile
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.resample.gpu import BATCH_BYTES as DEVICE_BATCH_BYTES
 from octane.resample.operator import AxisOperator, resampled, resampler
 from octane.resample.resampler import footprint
 from octane.resample.stream import StreamPlan, decoding_bytes, plan_stream
 from octane.store.image import Image
-from octane.store.mosaic_grid import MosaicGrid, Tile
 from octane.store.tiff_files import TiffVolume
 from octane.store.volumes import Volume
 from octane.store.writer import Level
 
 BATCH_BYTES = 1 << 20
 """Planes that are decoded at once: enough to amortise a call, few enough to stay in the cache."""
-
-DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
-"""Voxel sizes of atlases and of quick looks, micrometres."""
-
-
-def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
-    """The target voxel size in micrometres, once it is known to be possible.
-
-    Raises
-    ------
-    OctaneError
-        When there is none, or two, it is finer than the source and upsampling is not allowed, or
-        it leaves one voxel of a tile or plane.
-    """
-    spacing = image.grid.spacing
-    if (parameters.resolution is None) == (parameters.scale is None):
-        raise OctaneError(
-            f"{image.path}: give the target as --resolution in micrometres or as --scale, "
-            "one of the two."
-        )
-    if parameters.scale is not None:
-        target = vector(*(s / factor for s, factor in zip(spacing, parameters.scale, strict=True)))
-    else:
-        target = vector(*(parameters.resolution or ()))
-    # A stored spacing that went through millimetres may be off in the last digits.
-    finer = [t < s * (1 - 1e-6) for t, s in zip(target, spacing, strict=True)]
-    if any(finer) and not parameters.allow_upsampling:
-        raise OctaneError(
-            f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
-            f"target {spelled(target)}: give a coarser --resolution, or --allow-upsampling."
-        )
-    whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
-    # Of a thin section one plane may be wanted.
-    axes = list(zip(whole, image.grid.shape, spacing, target, strict=True))[1:]
-    sides = [min(n, most) * s for n, most, s, _ in axes]
-    if any(
-        min(n, most) > 1 and samples(side, t) == 1
-        for side, (n, most, _, t) in zip(sides, axes, strict=True)
-    ):
-        part = "tiles" if parameters.layout == "mosaic" else "planes"
-        raise OctaneError(
-            f"{image.path} has {part} of {format_lengths(sides)} (y x), of which voxels of "
-            f"{format_lengths(target)} (z y x) leave one; check the unit and the scale in its "
-            "metadata, or give a finer --resolution."
-        )
-    return target
 
 
 @dataclass(frozen=True)
@@ -269,57 +223,16 @@ def _pieces(tiling: MosaicGrid, level: Level) -> tuple[Piece, ...]:
     )
 
 
-def steps_of(spacing: Vector, resolutions: tuple[float, ...] | None) -> list[Vector]:
-    """Voxel sizes of the levels of a volume of this voxel size; errors of :func:`plan_levels`."""
-    coarsest = max(spacing)
-    if resolutions is None:
-        coarser = [t for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
-        return [spacing, *(vector(t, t, t) for t in coarser)]
-    if list(resolutions) != sorted(set(resolutions)):
-        raise OctaneError(
-            f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
-            "give each once, finest first."
-        )
-    if resolutions and resolutions[0] < coarsest * (1 - 1e-6):
-        raise OctaneError(
-            f"--resolutions asks for {resolutions[0]:g} micrometre and the volume has "
-            f"{coarsest:g}; leave out what is finer."
-        )
-    return [vector(t, t, t) for t in resolutions]
-
-
 def plan_levels(
     grid: Grid, resolutions: tuple[float, ...] | None
 ) -> list[tuple[Grid, list[AxisOperator]]]:
     """Grid of each level, and the operators that make it from the level before.
 
-    ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
-    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All begin at one edge and end
-    within half a voxel of their own from the volume's. Along an axis where that is thinner than
-    half a voxel, a level has one of its thickness, or as thick as that of the level before; one
-    that repeats the level before is left out.
-
-    Raises
-    ------
-    OctaneError
-        When a resolution is finer than the volume, or they do not ascend.
+    Arguments and errors are those of :func:`octane.layout.levels.level_grids`.
     """
-    planned: list[tuple[Grid, list[AxisOperator]]] = []
-    before, edge, extent = grid, grid.edge, grid.extent
-    for step in steps_of(grid.spacing, resolutions):
-        axes = zip(step, extent, before.spacing, strict=True)
-        target = vector(*(t if n >= t / 2 else max(n, s) for t, n, s in axes))
-        if planned and target == before.spacing:
-            break
-        level, operators = resampled(grid, target)
-        if planned:
-            level = Grid.covering(edge, extent, target)
-            axes = zip(before.shape, before.spacing, target, level.shape, strict=True)
-            operators = [resampler(*axis) for axis in axes]
-        else:
-            edge = level.edge
-            far = zip(grid.edge, grid.extent, edge, strict=True)
-            extent = vector(*(a + n - e for a, n, e in far))
-        planned.append((level, operators))
-        before = level
+    levels = level_grids(grid, resolutions)
+    planned = [(level, resampled(grid, level.spacing)[1]) for level in levels[:1]]
+    for before, level in pairwise(levels):
+        axes = zip(before.shape, before.spacing, level.spacing, level.shape, strict=True)
+        planned.append((level, [resampler(*axis) for axis in axes]))
     return planned

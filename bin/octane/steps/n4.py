@@ -18,6 +18,7 @@ from octane.core.metrics import Metrics
 from octane.core.progress import IterationLog
 from octane.core.records import N4Figures
 from octane.gpu.run import Share, on_device
+from octane.layout.sections import Section, imaged_plane, sections_of
 from octane.n4.apply import correct_block
 from octane.n4.figures import Shown, figures, previews
 from octane.n4.fit import BiasFit, fit_bias_field
@@ -34,18 +35,17 @@ from octane.n4.inputs import (
 from octane.n4.intensity import IntensityMaps, along_z, histogram_matching, z_profile_gain
 from octane.n4.modes import BiasModel, Part, fit_modes
 from octane.n4.plan import Plan, plan_n4, within
+from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.stitch.faces import Faces, boundaries, ends_of
-from octane.store.sections import Section, imaged_plane, sections_of
+from octane.store.companions import open_companions
 from octane.store.volumes import (
     ArrayVolume,
-    Cuts,
     Volume,
     bring_in,
     create_volume,
     fill,
     is_whole,
-    open_beside,
     open_volume,
     require_holds,
 )
@@ -148,7 +148,7 @@ def prepare(
     plan = plan_n4(volume, sections, p, execution, whole_files=whole)
     mask = None if p.mask in (None, TISSUE) else Path(p.mask)
     weights = None if p.weights is None else Path(p.weights)
-    beside = open_beside(volume, mask, weights, truth)
+    beside = open_companions(volume, mask, weights, truth)
     return Run(volume, sections, plan, p, execution, metrics, destination, save_bias_field, beside)
 
 

@@ -29,17 +29,11 @@ from octane.core.records import SHADING
 from octane.core.units import format_bytes, format_lengths
 from octane.gpu.inventory import Gpu, GpusUnavailableError, visible
 from octane.gpu.lease import read_gpus
+from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
+from octane.layout.mosaic import MosaicGrid, position_rows
+from octane.layout.sections import distances, gaps, listed, number_of
 from octane.store.image import Image
-from octane.store.mosaic_grid import MosaicGrid, position_rows
-from octane.store.sections import distances, gaps, listed, number_of
-from octane.store.volumes import (
-    Volume,
-    doubted_sizes,
-    find_inputs,
-    kind_of,
-    open_volume,
-    overruled_units,
-)
+from octane.store.volumes import Volume, open_volume, overruled_units
 
 logger = logging.getLogger(__name__)
 
@@ -234,9 +228,9 @@ def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
 
 def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[str, Setting]:
     """Flat field, where the tiles in the middle of the data are seen to be shaded."""
-    from octane.steps.stitch import nominal_positions
+    from octane.layout.mosaic import nominal_positions
+    from octane.layout.placement import TilePlacement
     from octane.stitch.flat_field import estimate, shading_of
-    from octane.stitch.placement import TilePlacement
 
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)

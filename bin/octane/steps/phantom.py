@@ -19,10 +19,10 @@ from octane.core.files import writing
 from octane.core.geometry import Grid, Region, Vector, blocks, place_in, shape_of, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Progress
+from octane.layout.displacement import Displacement
+from octane.layout.mosaic import COLUMNS, MosaicGrid, Position, Tile
 from octane.pipeline.workers import plan_workers, run_tiles
-from octane.stitch.displacement import Displacement
 from octane.store.image import Attributes
-from octane.store.mosaic_grid import COLUMNS, MosaicGrid, Position, Tile
 from octane.store.writer import Level, create_image
 
 Axis = npt.NDArray[np.floating]

@@ -28,35 +28,26 @@ from octane.core.geometry import Grid, samples, spelled, vector
 from octane.core.metrics import write_json
 from octane.core.progress import Progress
 from octane.core.units import counted, format_bytes, format_lengths
-from octane.pipeline.workers import run_tiles
-from octane.resample.plan import steps_of, target_of
-from octane.steps.space import Prediction, Step, check_space, predict
-from octane.steps.stack import (
+from octane.layout.inputs import as_given, doubted_sizes, find_inputs, kind_of
+from octane.layout.levels import steps_of, target_of
+from octane.layout.mosaic import MosaicGrid, nominal_positions, split_positions
+from octane.layout.placement import TilePlacement
+from octane.layout.sections import number_of, numbered, require_alike, section_number, sections_of
+from octane.layout.stack import (
     BY_PLACE,
     blank_below,
     other_distance,
     sections_beside,
     thickness_taken,
 )
-from octane.steps.stitch import given_flat_field, nominal_positions
-from octane.stitch.placement import TilePlacement
+from octane.pipeline.workers import run_tiles
+from octane.steps.space import Prediction, Step, check_space, predict
+from octane.steps.stitch import given_flat_field
 from octane.store.chunks import METADATA
+from octane.store.companions import open_companions
 from octane.store.image import Image
 from octane.store.itk_files import READ
-from octane.store.mosaic_grid import MosaicGrid, split_positions
-from octane.store.sections import number_of, numbered, require_alike, section_number, sections_of
-from octane.store.volumes import (
-    ArrayVolume,
-    Volume,
-    as_given,
-    doubted_sizes,
-    find_inputs,
-    kind_of,
-    open_beside,
-    open_volume,
-    overruled_units,
-    turned,
-)
+from octane.store.volumes import ArrayVolume, Volume, open_volume, overruled_units, turned
 
 MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
@@ -552,4 +543,4 @@ def _check_beside(
         voxels = np.broadcast_to(np.zeros(1, volume.dtype), grid.shape)
         volume = ArrayVolume(Path(name), voxels, grid, {})
     given = {name: as_given(path, path) for name, path in beside.items()}
-    open_beside(volume, given.get("mask"), truth=given.get("truth"))
+    open_companions(volume, given.get("mask"), truth=given.get("truth"))

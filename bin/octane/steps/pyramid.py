@@ -13,12 +13,13 @@ from octane.core.files import bring_to_disk
 from octane.core.geometry import Grid, Region
 from octane.core.metrics import Metrics
 from octane.core.records import PyramidFigures
+from octane.layout.sections import Section, attributes_on, imaged_plane, read_sections, rescaled
+from octane.pipeline.cuts import CUT, Cuts
 from octane.resample.plan import plan_levels
 from octane.resample.stream import plan_stream, stream_resample
 from octane.store.array import Array
 from octane.store.image import Attributes, Image
-from octane.store.sections import Section, attributes_on, imaged_plane, read_sections, rescaled
-from octane.store.volumes import CUT, Cuts, Volume, bring_in, is_plain, open_volume
+from octane.store.volumes import Volume, bring_in, is_plain, open_volume
 from octane.store.writer import DirectWriter, Level, create_image
 
 logger = logging.getLogger(__name__)

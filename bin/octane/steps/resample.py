@@ -22,15 +22,17 @@ from octane.core.metrics import Metrics
 from octane.core.records import ResampleFigures
 from octane.gpu.device import CupyDevice
 from octane.gpu.run import Share, on_device
+from octane.layout.levels import target_of
+from octane.layout.mosaic import Tile
+from octane.layout.sections import attributes_on, imaged_plane, read_sections
+from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.resample.plan import MosaicPlan, Piece, lines, plan_resampling, target_of
+from octane.resample.plan import MosaicPlan, Piece, lines, plan_resampling
 from octane.resample.resampler import load, make_resampler
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import Attributes, Image
-from octane.store.mosaic_grid import Tile
-from octane.store.sections import attributes_on, imaged_plane, read_sections
-from octane.store.volumes import Cuts, Volume, bring_in, open_volume
+from octane.store.volumes import Volume, bring_in, open_volume
 from octane.store.writer import DirectWriter, create_image
 
 logger = logging.getLogger(__name__)

@@ -19,14 +19,12 @@ from octane.core.arrays import output_type
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.core.units import format_bytes
-from octane.resample.operator import resampled
-from octane.resample.plan import plan_levels, plan_mosaic, target_of
-from octane.steps.stack import lay_out
-from octane.steps.stitch import nominal_positions
-from octane.stitch.placement import TilePlacement
-from octane.stitch.slab import Slab
+from octane.layout.levels import level_grids, target_of
+from octane.layout.mosaic import MosaicGrid, nominal_positions
+from octane.layout.placement import TilePlacement
+from octane.layout.stack import SectionSlab, lay_out
+from octane.resample.plan import plan_mosaic
 from octane.store.image import Image
-from octane.store.mosaic_grid import MosaicGrid
 from octane.store.volumes import Volume
 
 LEAST = 0.4
@@ -66,7 +64,7 @@ class Prediction(NamedTuple):
     grid: Grid
     tilings: Sequence[MosaicGrid] = ()
     placed: Sequence[TilePlacement] = ()
-    slabs: Sequence[Slab] = ()
+    slabs: Sequence[SectionSlab] = ()
 
 
 def predict(
@@ -103,7 +101,7 @@ def predict(
                 for plan in plans
             ]
         else:
-            grids = [resampled(v.grid, target_of(v, p))[0] for v in volumes]
+            grids = [v.grid.resampled(target_of(v, p)) for v in volumes]
         steps.append(Step("RESAMPLE", _bytes(grids, dtype)))
     if kind == "volume":
         return Prediction(_of_volume(steps, grids[0], dtype, settings), grids[0])
@@ -150,7 +148,7 @@ def _of_volume(
         bias = _bytes([grid], np.dtype(np.float32)) if workflow.save_bias_field else 0
         steps.append(Step("N4", last + bias, published=bias))
     if not workflow.skip_pyramid:
-        grids = [level for level, _ in plan_levels(grid, pyramid.resolutions)]
+        grids = level_grids(grid, pyramid.resolutions)
         voxels = round(content * _bytes(grids, dtype))
         is_linked = grids[0].shape == grid.shape and codec == pyramid.codec
         linked = round(content * _bytes(grids[:1], dtype)) if is_linked else 0

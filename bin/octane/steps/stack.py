@@ -14,27 +14,33 @@ import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, StackParameters, bytes_of
 from octane.core.arrays import as_dtype, require_cpu
-from octane.core.errors import OctaneError
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, Vector, blocks, bounds, place_in, shape_of, vector
+from octane.core.geometry import Grid, Region, blocks, bounds, place_in, shape_of, vector
 from octane.core.metrics import Metrics
 from octane.core.records import StackFigures
-from octane.pipeline.lanes import Lane, run_pipeline
-from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
-from octane.stitch.alignment import measure, solve_displacements
-from octane.stitch.displacement import IN_PLACE, Displacement
-from octane.stitch.faces import DEPTH, Ends, Faces, boundaries, brightness, ends_of, flips, steps
-from octane.stitch.slab import Slab, interpolated
-from octane.store.image import Attributes, Image, open_image
-from octane.store.sections import (
-    distances,
+from octane.layout.displacement import IN_PLACE, Displacement
+from octane.layout.sections import (
     imaged_plane,
-    listed,
-    numbered,
     read_sections,
     require_alike,
 )
-from octane.store.volumes import CUT, Cuts, overruled_units
+from octane.layout.stack import (
+    SectionSlab,
+    imaged_box,
+    lay_out,
+    other_distance,
+    section_metadata,
+    sections_beside,
+    thickness_taken,
+)
+from octane.pipeline.cuts import CUT, Cuts
+from octane.pipeline.lanes import Lane, run_pipeline
+from octane.pipeline.workers import PROCESS_BYTES, cores, plan_workers
+from octane.stitch.alignment import measure, solve_displacements
+from octane.stitch.faces import DEPTH, Ends, Faces, boundaries, brightness, ends_of, flips, steps
+from octane.stitch.slab import interpolated
+from octane.store.image import Attributes, open_image
+from octane.store.volumes import overruled_units
 from octane.store.writer import Level, create_image
 
 logger = logging.getLogger(__name__)
@@ -45,172 +51,18 @@ FACES_BYTES = 1 << 27
 """Most that all faces take."""
 FACING = 2
 """Planes of each section that are compared where it was not imaged below the next one's surface."""
-BY_PLACE = "by their translations along z"
 LEAST = 0.25
 """Displacement at a section's border, voxels, below which it stays: it would be blurred for what is
 noise."""
 
 
-def _noted(image: Image) -> Mapping[str, Sequence[float]]:
-    return cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
-
-
-def _depth(image: Image, parameters: StackParameters, extent: Vector) -> float:
-    """Depth imaged below the surface, of which whole planes may be less."""
-    return max(extent[0], _noted(image).get("extent", extent)[0]) - parameters.section_surface
-
-
-def _below(parameters: StackParameters) -> str:
-    return " below --section-surface" if parameters.section_surface else ""
-
-
-def _thickness(
-    image: Image, parameters: StackParameters, extent: Vector, stated: float | None
-) -> tuple[float, str]:
-    """Thickness of a section, and where it comes from; ``stated`` is what translations say."""
-    above, deep = parameters.section_surface, _depth(image, parameters, extent)
-    if deep <= image.grid.spacing[0] / 2:
-        raise OctaneError(
-            f"--section-surface {above:g} leaves no plane of the {deep + above:g} micrometre that "
-            f"{image.path} is deep; give a smaller one."
-        )
-    if parameters.section_thickness is not None:
-        if parameters.section_thickness < image.grid.spacing[0]:
-            raise OctaneError(
-                f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
-                f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
-            )
-        if parameters.section_thickness > deep * (1 + 1e-6):
-            raise OctaneError(
-                f"--section-thickness {parameters.section_thickness:g} is more than the {deep:g} "
-                f"micrometre that {image.path} is deep{_below(parameters)}; give what was imaged, "
-                "or leave it out."
-            )
-        return parameters.section_thickness, "as given"
-    if "thickness" in _noted(image):
-        return float(cast("float", _noted(image)["thickness"])), "by their metadata"
-    if stated is not None:
-        return stated, BY_PLACE
-    return extent[0] - above, "all that was imaged"
-
-
-def _box(section: Image) -> tuple[Vector, Vector]:
-    """Edge and extent of a section as they were imaged, which whole planes may not fill."""
-    noted, grid = _noted(section), section.grid
-    return vector(*noted.get("edge", grid.edge)), vector(*noted.get("extent", grid.extent))
-
-
-def lay_out(
-    images: list[Image],
-    boxes: list[tuple[Vector, Vector]],
-    parameters: StackParameters,
-    spacing: Vector,
-) -> tuple[Grid, list[Slab]]:
-    """The volume's grid, and its sections in order with the planes whose centres lie in them.
-
-    ``images`` are the sections, or what they will be made of; ``boxes`` their edges and extents.
-    A blank slab stands where a number is missing.
-    """
-    if parameters.align != "none" and not np.isclose(*spacing[1:], rtol=1e-6):
-        raise OctaneError(
-            f"--align {parameters.align} needs voxels as high as wide, and {images[0].path} has "
-            f"{spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
-        )
-    numbers = numbered(images, parameters.allow_missing_sections)
-    known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
-    apart = distances({n: edge[0] for n, (_, edge, _) in known.items()})
-    deep = min(_depth(image, parameters, extent) for image, _, extent in known.values())
-    stated = apart.mean if apart is not None and apart.are_thickness(deep, spacing[0]) else None
-    slabs: list[Slab] = []
-    surface = 0.0
-    for number in range(min(known), max(known) + 1):
-        if number not in known:
-            slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
-        else:
-            image, edge, extent = known[number]
-            own, above = _thickness(image, parameters, extent, stated), parameters.section_surface
-            edge = vector(edge[0] + above, *edge[1:])
-            extent = vector(extent[0] - above, *extent[1:])
-            slab = Slab(number, image.path.name, image, edge, extent, surface, *own)
-        slabs.append(slab)
-        surface += slab.thickness
-    low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
-    high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
-    extent = vector(surface, high[0] - low[0], high[1] - low[1])
-    # The frame of the first section's image, along all axes.
-    grid = Grid.covering(vector(slabs[0].edge[0], *low), extent, spacing)
-    first = [int(np.ceil(s.surface / spacing[0] - 0.5 - 1e-9)) for s in slabs]
-    # The depth is rounded to whole planes: it may end above or below the last section's.
-    stops = np.clip([*first, grid.shape[0]], 0, grid.shape[0]).tolist()
-    planes = map(range, stops[:-1], stops[1:])
-    return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
-
-
-def sections_beside(slabs: Sequence[Slab]) -> list[str]:
-    """Warning for sections that share no place in y and x with the one before."""
-    imaged = [slab for slab in slabs if slab.image is not None]
-    odd = [
-        b.number
-        for a, b in pairwise(imaged)
-        if any(
-            max(a.edge[k], b.edge[k]) >= min(s.edge[k] + s.extent[k] for s in (a, b))
-            for k in (1, 2)
-        )
-    ]
-    who, lie, stores, them = (
-        ("Section", "lies beside the one before it", "its store", "it")
-        if len(odd) == 1
-        else ("Sections", "lie beside those before them", "their stores", "them")
-    )
-    text = "and not below: correct --positions or the translations in"
-    return [f"{who} {listed(odd)} {lie} {text} {stores}, or take {them} out."] if odd else []
-
-
-def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
-    """Warning for sections whose metadata have a thickness above their imaged depth."""
-    sizes = [
-        (
-            image.path.name,
-            float(cast("float", _noted(image).get("thickness", 0))),
-            _depth(image, parameters, image.grid.extent),
-        )
-        for image in images
-    ]
-    found = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
-    more = f" (and {len(found) - 1} more)" if found[1:] else ""
-    return [
-        f"{name}{more} is {thickness:g} micrometre thick by its metadata and {deep:g} deep"
-        f"{_below(parameters)}: planes below that will be blank; check it, or give "
-        "--section_thickness."
-        for name, thickness, deep in found[:1]
-    ]
-
-
-def other_distance(slabs: Sequence[Slab]) -> list[str]:
-    """Warning for sections whose translations along z state another distance than is taken."""
-    imaged = [slab for slab in slabs if slab.image is not None]
-    first, apart = imaged[0], distances({slab.number: slab.edge[0] for slab in imaged})
-    assert first.image is not None
-    half = first.image.grid.spacing[0] / 2
-    if apart is None or (apart.is_steady and abs(apart.mean - first.thickness) <= half):
-        return []
-    return [
-        f"{first.name} and those after it lie {apart} micrometre apart by their translations along "
-        f"z, and {first.thickness:g} are taken; give --section_thickness, at most what was imaged: "
-        "octane leaves no gaps between sections."
-    ]
-
-
-def thickness_taken(slabs: Sequence[Slab]) -> str:
-    """Thickness of the sections in a sentence, and where it comes from."""
-    sizes = sorted({slab.thickness for slab in slabs})
-    size = f"{sizes[0]:g} to {sizes[-1]:g}" if sizes[1:] else f"{sizes[0]:g}"
-    sources = " or ".join(dict.fromkeys(slab.thickness_from for slab in slabs))
-    return f"Sections are taken as {size} micrometre thick, {sources}."
-
-
 def _paste(
-    result: npt.NDArray, region: Region, slab: Slab, grid: Grid, facing: Faces | None, lane: Lane
+    result: npt.NDArray,
+    region: Region,
+    slab: SectionSlab,
+    grid: Grid,
+    facing: Faces | None,
+    lane: Lane,
 ) -> None:
     """Interpolate a section into a block that it may meet, and keep its faces as they lie."""
     planes = slab.planes
@@ -235,7 +87,7 @@ def _paste(
         result[place] = as_dtype(values[: len(inside)], result.dtype)
 
 
-def _facing(slabs: Sequence[Slab], grid: Grid, longest: int) -> Faces:
+def _facing(slabs: Sequence[SectionSlab], grid: Grid, longest: int) -> Faces:
     """The planes on which sections are compared: those that show the same tissue, if there are."""
     ends: dict[int, Ends] = {}
     count = FACING
@@ -253,7 +105,7 @@ def _facing(slabs: Sequence[Slab], grid: Grid, longest: int) -> Faces:
 
 def _survey(
     facing: Faces,
-    slabs: Sequence[Slab],
+    slabs: Sequence[SectionSlab],
     grid: Grid,
     dtype: np.dtype,
     execution: ExecutionParameters,
@@ -265,7 +117,7 @@ def _survey(
     imaged = [slab for slab in slabs if slab.number in facing.ends]
     cut = np.zeros((grid.shape[0], nx), dtype)
 
-    def work(slab: Slab, lane: Lane) -> int:
+    def work(slab: SectionSlab, lane: Lane) -> int:
         planes = np.unique(np.concatenate(facing.ends[slab.number]))
         deep = int(planes[-1] - planes[0]) + 1
         # As many voxels as in a block of the volume: the larger, the fewer chunks are read twice.
@@ -299,7 +151,7 @@ def _workers(
     return plan_workers(need, memory, execution.workers, count, fixed=fixed)
 
 
-def _comparable(slab: Slab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
+def _comparable(slab: SectionSlab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
     """Whole pixels of ``step`` voxels on what was imaged, without tiles that are unlike others."""
     cells = [
         grid.edge[axis] + step * grid.spacing[axis] * np.arange(grid.shape[axis] // step + 1)
@@ -314,7 +166,7 @@ def _comparable(slab: Slab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
         )
     )
     assert slab.image is not None
-    noted = cast("Mapping[str, list[list[float]]]", _noted(slab.image))
+    noted = cast("Mapping[str, list[list[float]]]", section_metadata(slab.image))
     if imaged := noted.get("imaged"):
         corners = np.zeros([len(cell) for cell in cells], np.bool_)
         for box in imaged:
@@ -335,7 +187,7 @@ def _comparable(slab: Slab, grid: Grid, step: int) -> npt.NDArray[np.bool_]:
 
 def _measured(
     facing: Faces,
-    slabs: Sequence[Slab],
+    slabs: Sequence[SectionSlab],
     grid: Grid,
     parameters: StackParameters,
     execution: ExecutionParameters,
@@ -390,8 +242,8 @@ def _measured(
 
 
 def _realigned(
-    slabs: Sequence[Slab], grid: Grid, found: Mapping[int, Displacement]
-) -> tuple[Grid, list[Slab]]:
+    slabs: Sequence[SectionSlab], grid: Grid, found: Mapping[int, Displacement]
+) -> tuple[Grid, list[SectionSlab]]:
     """Note the displacements that are more than noise, and find a grid that holds all."""
     (_, top, left), (_, height, width) = grid.edge, grid.extent
     middle = (top + height / 2, left + width / 2)
@@ -428,7 +280,7 @@ def stack_sections(
     images = [open_image(path, reading) for path in sources]
     first = images[0]
     require_alike([(image.path, image.grid.spacing, image.dtype) for image in images])
-    grid, slabs = lay_out(images, [*map(_box, images)], parameters, first.grid.spacing)
+    grid, slabs = lay_out(images, [*map(imaged_box, images)], parameters, first.grid.spacing)
     logger.info("STACK: %s", thickness_taken(slabs))
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
@@ -502,7 +354,10 @@ def stack_sections(
 
 
 def _checked(
-    faces: Faces, measured: Mapping[int, Displacement], slabs: Sequence[Slab], metrics: Metrics
+    faces: Faces,
+    measured: Mapping[int, Displacement],
+    slabs: Sequence[SectionSlab],
+    metrics: Metrics,
 ) -> dict[object, dict[str, object]]:
     """Figures of each section that say how it fits its neighbours, by number."""
     with metrics.timed("check"):
@@ -534,7 +389,7 @@ def _write_table(path: Path, figures: StackFigures, *, overwrite: bool) -> None:
 def _write(
     destination: Path,
     cuts: Cuts,
-    slabs: list[Slab],
+    slabs: list[SectionSlab],
     grid: Grid,
     dtype: np.dtype,
     gathered: tuple[Faces, Faces | None],

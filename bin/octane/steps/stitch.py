@@ -22,16 +22,16 @@ from octane.core.files import read_regular, writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import StitchFigures, fitting
+from octane.layout.mosaic import MosaicGrid, Position, Tile, nominal_positions
+from octane.layout.placement import TilePlacement
+from octane.layout.sections import number_of
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import PROCESS_BYTES, plan_workers
 from octane.stitch.blending import LEAST, accumulate, imaged, overlap, seam, shared
 from octane.stitch.checks import Findings, Neighbours, block_seam, speckle_seam
 from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
-from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import TilePair, neighbours, overlap_shift, solve_positions
 from octane.store.image import Image, open_image
-from octane.store.mosaic_grid import MosaicGrid, Position, Tile, read_positions
-from octane.store.sections import number_of
 from octane.store.tiff_files import FAULTS
 from octane.store.volumes import overruled_units
 from octane.store.writer import Level, create_image
@@ -40,55 +40,10 @@ logger = logging.getLogger(__name__)
 
 PASSES = 2
 """Passes of refinement: a third one gains little."""
-SPREAD = 20
-"""Times the length of a mosaic that its tiles may spread over: beyond it, a unit is wrong."""
 PROFILE = 128
 """Longest edge of a flat field in the report, pixels."""
 THUMBNAIL = 384
 """Longest edge of a section's picture in the report, pixels."""
-
-
-def nominal_positions(
-    image: Image, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
-) -> dict[Tile, Position]:
-    """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
-
-    It is an OctaneError when none of the three is there, as an overlap is never guessed, and when
-    the tiles spread far beyond what they cover.
-    """
-    if positions is not None:
-        number = number_of(image)
-        # One alone needs no number: STACK takes it for the first.
-        found = read_positions(positions, 1 if number is None else number, tiling)
-        return _within_reach(found, image, tiling, str(positions))
-    if parameters.overlap is not None:
-        y, x = (
-            extent * (1 - overlap)
-            for extent, overlap in zip(tiling.tile_extent[1:], parameters.overlap, strict=True)
-        )
-        return tiling.positions((y, x))
-    if tiling.pitch is not None:
-        found = tiling.positions(tiling.pitch)
-        return _within_reach(found, image, tiling, "The pitch in the metadata")
-    raise OctaneError(
-        f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
-        "0 where they abut) or --positions; where it is whole, give the workflow --input_kind "
-        "section or volume."
-    )
-
-
-def _within_reach(
-    positions: dict[Tile, Position], image: Image, tiling: MosaicGrid, source: str
-) -> dict[Tile, Position]:
-    """The positions, unless the tiles spread farther than those of any mosaic."""
-    covered = max(n * s for n, s in zip(tiling.shape[1:], tiling.spacing[1:], strict=True))
-    span = max(max(places) - min(places) for places in zip(*positions.values(), strict=True))
-    if span > SPREAD * covered:
-        raise OctaneError(
-            f"{source} spreads the tiles of {image.path} over {span:g} micrometre, and they cover "
-            f"{covered:g} side by side: give positions in micrometres, or correct the voxel size."
-        )
-    return positions
 
 
 def given_flat_field(

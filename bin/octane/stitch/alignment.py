@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.filters import gaussian
+from octane.layout.displacement import IN_PLACE, Displacement
 from octane.pipeline.workers import run_tiles
 from octane.stitch.checks import coarse, fisher
-from octane.stitch.displacement import IN_PLACE, Displacement, sampled
+from octane.stitch.sampling import sampled
 
 BAND = (1.5, 8.0)
 """Standard deviations of the difference of Gaussians, pixels."""

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Region, place_in, shape_of
+from octane.layout.mosaic import Tile
+from octane.layout.placement import Placement, TilePlacement
 from octane.resample.operator import interpolator, unchanged
 from octane.resample.resampler import resample
-from octane.stitch.placement import Placement, TilePlacement
-from octane.store.mosaic_grid import Tile
 
 LEAST = 4
 """Fewest pixels along an axis that two tiles must share to be compared."""

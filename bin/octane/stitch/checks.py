@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.records import EXPOSED, MisplacedFigures, OverlapFigures, UnevenFigures
+from octane.layout.mosaic import Position, Tile
 from octane.stitch.blending import seam
 from octane.stitch.registration import band_passed, correlation, neighbours, overlap_shift
-from octane.store.mosaic_grid import Position, Tile
 
 EDGE = 96
 """Longest edge of a tile as it is compared, pixels."""

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from numpy.polynomial.legendre import leggrid2d, legvander2d
 
 from octane.core.errors import OctaneError
+from octane.layout.mosaic import Tile
+from octane.layout.placement import TilePlacement
 from octane.stitch.blending import overlap
 from octane.stitch.checks import coarse
-from octane.stitch.placement import TilePlacement
 from octane.stitch.registration import neighbours
-from octane.store.mosaic_grid import Tile
 
 HIGHEST = 6
 """Highest order of the polynomial in y and x that is the logarithm of a flat field."""

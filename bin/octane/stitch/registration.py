@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.filters import gaussian
-from octane.store.mosaic_grid import Position, Tile
+from octane.layout.mosaic import Position, Tile
 
 BAND = (1.0, 6.0)
 """Standard deviations of the difference of Gaussians, pixels: finer is speckle, coarser shading."""

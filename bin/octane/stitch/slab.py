@@ -1,50 +1,22 @@
-"""Slab of a volume: a section in its place, and its voxels there by linear interpolation."""
+"""Voxels of a section in its place in the volume, by linear interpolation."""
 
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from octane.core.arrays import working_type
-from octane.core.geometry import Grid, Region, Vector, shape_of
+from octane.core.geometry import Grid, Region, shape_of
+from octane.layout.mosaic import Position
+from octane.layout.stack import SectionSlab
 from octane.pipeline.lanes import Lane
 from octane.resample.operator import AxisOperator, interpolator, unchanged
 from octane.resample.resampler import resample
-from octane.stitch.displacement import IN_PLACE, Displacement, sampled
-from octane.store.image import Image
-from octane.store.mosaic_grid import Position
-
-
-@dataclass(frozen=True)
-class Slab:
-    """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap.
-
-    ``thickness_from`` says in words where the thickness comes from. STACK undoes ``displaced``, a
-    displacement about ``middle`` (y, x).
-    """
-
-    number: int
-    name: str
-    image: Image | None
-    edge: Vector
-    extent: Vector
-    surface: float
-    thickness: float
-    thickness_from: str
-    planes: range = range(0)
-    displaced: Displacement = IN_PLACE
-    middle: Position = (0.0, 0.0)
-
-    def imaged(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
-        """Planes that are not below the section's imaged depth."""
-        z = np.array(planes)
-        depth = (z + 0.5) * grid.spacing[0] - self.surface
-        return z[depth <= self.extent[0] + 1e-6]
+from octane.stitch.sampling import sampled
 
 
 def interpolated(
-    slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
+    slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
     """Values of a section on planes of the volume within a region, and their rows and columns."""
     image = slab.image
@@ -81,7 +53,7 @@ def _operator(index: npt.NDArray[np.floating], n: int) -> tuple[AxisOperator, sl
     return interpolator(np.where(whole, np.round(index), index), n).part(slice(None))
 
 
-def _along_z(slab: Slab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
+def _along_z(slab: SectionSlab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, slice]:
     """Interpolation of planes of the volume from a section's."""
     assert slab.image is not None
     own = slab.image.grid
@@ -94,7 +66,7 @@ def _along_z(slab: Slab, planes: npt.NDArray[np.int64]) -> tuple[AxisOperator, s
 
 
 def _on_planes(
-    slab: Slab, planes: npt.NDArray[np.int64], area: tuple[slice, slice], lane: Lane
+    slab: SectionSlab, planes: npt.NDArray[np.int64], area: tuple[slice, slice], lane: Lane
 ) -> npt.NDArray:
     """Values of an area of a section, in its own rows and columns, on planes of the volume."""
     image = slab.image
@@ -112,7 +84,7 @@ def _on_planes(
 
 
 def _moved(
-    slab: Slab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
+    slab: SectionSlab, planes: npt.NDArray[np.int64], region: Region, grid: Grid, lane: Lane
 ) -> tuple[npt.NDArray, tuple[slice, slice]] | None:
     """Values of a section that is moved: linear in z, then bilinear; 0 beyond its border."""
     image = slab.image

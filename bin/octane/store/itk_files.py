@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.errors import OctaneError, unreadable
+from octane.core.errors import NoSpaceError, OctaneError, unreadable
 from octane.core.files import open_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Region, vector
 from octane.store.image import Attributes
@@ -54,6 +54,9 @@ TAKEN = (16, 256, 256)
 
 NIFTI_1 = Struct("=i68xh34x3f224x4s")
 """Header of NIfTI-1: its size, bits of a voxel, place of the first, slope, intercept, magic."""
+
+NIFTI_HEADER = 352
+"""Bytes before the voxels of a NIfTI-1 file."""
 
 PIECE_BYTES = 32_000_000
 """Most that is read at once of a NIfTI file, which ITK holds twice."""
@@ -294,3 +297,46 @@ def _readable(path: Path) -> Generator[None]:
         raise OctaneError(
             f"{path} cannot be read as an image ({reason}); convert or restore it."
         ) from error
+
+
+def image_of(voxels: npt.NDArray, destination: Path) -> sitk.Image:
+    """ITK's image of voxels; an OctaneError where it has none of their type."""
+    import SimpleITK as sitk
+
+    try:
+        return sitk.GetImageFromArray(voxels)
+    except (TypeError, KeyError) as error:
+        raise OctaneError(
+            f"{destination} cannot hold {voxels.dtype} voxels; give --dtype float32 or write "
+            "OME-Zarr."
+        ) from error
+
+
+def write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
+    """Write an image to ``partial``; an OctaneError names ``destination``."""
+    import SimpleITK as sitk
+
+    try:
+        sitk.WriteImage(image, str(partial))
+    except RuntimeError as error:
+        raise OctaneError(
+            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
+            "full or the format does not hold it; free space, or give another format or --dtype."
+        ) from error
+
+
+def require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
+    """Raise unless all voxels are in the file: ITK only prints when a disk is full under NIfTI."""
+    name = destination.name.lower()
+    needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
+    complete = partial.stat().st_size >= needed
+    if name.endswith(".nii.gz"):
+        with partial.open("rb") as stream:
+            # gzip ends with the number of bytes that it holds, of which it keeps 32 bits.
+            stream.seek(-min(4, partial.stat().st_size), os.SEEK_END)
+            complete = int.from_bytes(stream.read(), "little") == needed % 2**32
+    if not complete:
+        raise NoSpaceError(
+            f"{destination}: not all of {needed} bytes could be written; free some space, or "
+            "choose another place for the output. Nothing was left half-written."
+        )

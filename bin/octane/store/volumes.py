@@ -1,4 +1,4 @@
-"""Volumes, whatever the file, OME-Zarr, TIFF or one of ITK's, and those that a path stands for."""
+"""Volumes, whatever the file: OME-Zarr, TIFF or one of ITK's."""
 
 from __future__ import annotations
 
@@ -8,43 +8,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import InputParameters
-from octane.core.errors import NoSpaceError, OctaneError, unreadable
+from octane.core.errors import OctaneError, unreadable
 from octane.core.files import open_regular, writing
-from octane.core.geometry import Grid, Region, spelled, vector
+from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
-from octane.core.units import format_lengths
-from octane.store.chunks import is_store
 from octane.store.image import Attributes, Image, open_image, place_of, require_stated
 from octane.store.itk_files import (
     MILLIMETER,
-    READ,
     TAKEN,
     TIFF,
     FileVolume,
+    image_of,
     open_file,
     require_format,
+    require_whole,
+    write_file,
 )
 from octane.store.tiff_files import TiffVolume, create_tiff, open_tiff
 from octane.store.writer import CHUNK, SHARD, Codec, DirectWriter, Level, create_image
-
-if TYPE_CHECKING:
-    import SimpleITK as sitk
-
-CUT = 256
-"""Longest edge of a cut through a volume, pixels."""
-TOLERANCE = 1e-4
-"""Part of a voxel that two grids may differ by: what is lost in float32 and TIFF's fractions."""
-VOXELS, SECTIONS = (0.01, 1e3), (100.0, 1e6)
-"""Finest and coarsest voxels, and smallest and largest sections, that are not doubted,
-micrometres."""
-NIFTI_HEADER = 352
-"""Bytes before the voxels of a NIfTI-1 file."""
 
 
 @dataclass(frozen=True)
@@ -75,41 +62,6 @@ class Writer(Protocol):
     """Takes blocks; those of an OME-Zarr image are whole shards."""
 
     def __setitem__(self, region: Region, block: npt.NDArray, /) -> None: ...
-
-
-class Cuts:
-    """A writer of a volume that keeps cuts: across z at ``plane``, across y and x in the middle.
-
-    They are taken from the blocks, so that no chunk is read again.
-    """
-
-    def __init__(self, writer: Writer, grid: Grid, dtype: npt.DTypeLike, plane: int) -> None:
-        self._writer, self._grid = writer, grid
-        self.centre = (plane, grid.shape[1] // 2, grid.shape[2] // 2)
-        self._step = max(1, -(-max(grid.shape) // CUT))
-        counts = [-(-n // self._step) for n in grid.shape]
-        self._planes = [np.zeros(counts[:a] + counts[a + 1 :], dtype) for a in range(3)]
-
-    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
-        """Write a region, and take its part of each cut."""
-        self._writer[region] = block
-        self.take(region, block)
-
-    def take(self, region: Region, block: npt.NDArray) -> None:
-        """Take a block's part of each cut."""
-        kept = [slice(-r.start % self._step, None, self._step) for r in region]
-        first = [-(-r.start // self._step) for r in region]
-        for axis, (plane, at, r) in enumerate(zip(self._planes, self.centre, region, strict=True)):
-            if r.start <= at < r.stop:
-                part = block[(*kept[:axis], at - r.start, *kept[axis + 1 :])]
-                places = zip(first[:axis] + first[axis + 1 :], part.shape, strict=True)
-                plane[tuple(slice(start, start + n) for start, n in places)] = part
-
-    def note(self, metrics: Metrics) -> None:
-        """Add the cuts, complex ones by modulus, and their pixels' spacing to a record."""
-        for name, plane in zip("zyx", self._planes, strict=True):
-            metrics.previews[f"slice_{name}"] = np.abs(plane) if plane.dtype.kind == "c" else plane
-        metrics.previews["slice_spacing"] = np.multiply(self._grid.spacing, self._step)
 
 
 def fill(
@@ -177,117 +129,6 @@ def open_volume(
     return volume
 
 
-RESAMPLE_IT = (
-    "resample it onto the volume with SimpleITK.Resample, or correct its header where that is "
-    "wrong, as docs/n4.md shows"
-)
-
-
-def open_beside(
-    volume: Volume, mask: Path | None = None, weights: Path | None = None, truth: Path | None = None
-) -> dict[str, Volume]:
-    """Open what is given of ``mask``, ``weights``, and ``tissue`` and ``bias`` of a truth folder.
-
-    One that does not lie on the volume's grid, as far as both files state one, is an error.
-    """
-    paths = {"mask": mask, "weights": weights}
-    found = {name: _on_grid(path, volume, RESAMPLE_IT) for name, path in paths.items() if path}
-    if truth is not None:
-        remedy = "make the phantom with --truth-resolution as the run's --resolution"
-        for name in ("tissue", "bias"):
-            found[name] = _on_grid(truth / f"{name}.ome.zarr", volume, remedy)
-    return found
-
-
-def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
-    """One file beside a volume."""
-    beside = open_volume(path, input_unit="micrometer", missing="fill", like=volume.grid)
-    ours, theirs = beside.grid, volume.grid
-    # A TIFF states no origin, and axes in space are stated by ITK's formats alone.
-    is_placed = not isinstance(beside, TiffVolume) and not isinstance(volume, TiffVolume)
-    turned = ""
-    if isinstance(beside, FileVolume) and isinstance(volume, FileVolume):
-        directions = beside.frame.GetDirection(), volume.frame.GetDirection()
-        if not np.allclose(*directions, rtol=0, atol=TOLERANCE):
-            turned = f" with the directions {spelled(directions[0])} and {spelled(directions[1])}"
-    off = TOLERANCE * np.array(theirs.spacing)
-    # NIfTI keeps an origin in float32.
-    near = off + np.finfo(np.float32).eps * np.abs(theirs.origin)
-    if (
-        ours.shape != theirs.shape
-        or (np.abs(np.subtract(ours.spacing, theirs.spacing)) > off).any()
-        or (is_placed and (np.abs(np.subtract(ours.origin, theirs.origin)) > near).any())
-        or turned
-    ):
-        raise OctaneError(
-            f"{path} lies on another grid than {volume.path}: {_described(ours)} and "
-            f"{_described(theirs)}{turned} (z y x); {remedy}."
-        )
-    return beside
-
-
-def _described(grid: Grid) -> str:
-    origin = ", ".join(f"{n:g}" for n in grid.origin)
-    return f"{spelled(grid.shape)} voxels of {spelled(grid.spacing)} um from {origin}"
-
-
-def find_inputs(source: Path) -> list[Path]:
-    """Stores or files of ``source``: itself, or a folder's stores; an error without any."""
-    if not source.exists():
-        raise OctaneError(f"{source} does not exist; check --input.")
-    if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
-        return [source]
-    found = sorted(
-        p
-        for p in source.iterdir()
-        # What begins with a dot is the left-over of a killed run, or a Mac's own.
-        if not p.name.startswith(".") and (p.name.endswith(".zarr") or (p.is_dir() and is_store(p)))
-    )
-    if not found:
-        raise OctaneError(
-            f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
-            f"a volume in one file ({', '.join(READ)})."
-        )
-    return found
-
-
-def as_given(source: Path, path: Path) -> Path:
-    """One of the inputs by the name that its owner gave it.
-
-    Nextflow's link to ``source`` is followed; links of the owner's are not, as the number of a
-    section may stand in the name of one.
-    """
-    staged = source.is_symlink() and source.readlink().name == source.name
-    return (source.parent / source.readlink() if staged else source) / path.relative_to(source)
-
-
-def kind_of(volumes: list[Volume], asked: str) -> str:
-    """Kind of an input: ``mosaic``, ``section`` or ``volume``; an error where it is several."""
-    kind = _kind(volumes) if asked == "auto" else asked
-    if kind == "volume" and len(volumes) > 1:
-        folder = volumes[0].path.parent
-        raise OctaneError(f"{folder} holds {len(volumes)} volumes; give one of them.")
-    return kind
-
-
-def _kind(volumes: list[Volume]) -> str:
-    noted = {str(v.attributes["kind"]) for v in volumes if "kind" in v.attributes}
-    if len(noted) == 1:
-        return noted.pop()
-    if len(noted) > 1:
-        raise OctaneError(
-            f"{volumes[0].path.parent} mixes {' and '.join(sorted(noted))} stores; separate them."
-        )
-    first = volumes[0]
-    if len(volumes) > 1:
-        return "mosaic"
-    if not isinstance(first, Image):
-        return "volume"
-    chunks, shape = first.chunks, first.grid.shape
-    cut = chunks[0] >= shape[0] and (chunks[1] < shape[1] or chunks[2] < shape[2])
-    return "mosaic" if cut else "volume"
-
-
 def turned(volume: Volume) -> list[str]:
     """Warning for a file whose directions OME-Zarr has no place for."""
     if not isinstance(volume, FileVolume) or not volume.is_turned:
@@ -297,36 +138,6 @@ def turned(volume: Volume) -> list[str]:
         "directions: the results have its voxels in their order, and other positions. Where these "
         "matter, give SimpleITK.DICOMOrient(image, 'LPS')."
     ]
-
-
-def doubted_sizes(volumes: Sequence[Volume]) -> list[str]:
-    """Warning for voxels and extents that no microscope gives, as where a unit is wrong."""
-
-    def is_odd(volume: Volume) -> bool:
-        spacing, edge = volume.grid.spacing, max(volume.grid.extent[1:])
-        # The size of voxels in a file of ITK that states none.
-        if isinstance(volume, FileVolume) and min(spacing) == MILLIMETER:
-            return True
-        return (
-            max(spacing) < VOXELS[0]
-            or min(spacing) > VOXELS[1]
-            or not SECTIONS[0] <= edge <= SECTIONS[1]
-        )
-
-    odd = [volume for volume in volumes if is_odd(volume)]
-    more = f" (and {len(odd) - 1} more)" if odd[1:] else ""
-    texts = []
-    for volume in odd[:1]:
-        remedy = (
-            "Its unit may be wrong by 1000; check it and the scale in its metadata, or give "
-            "--input_unit, which overrules a stated one."
-            if isinstance(volume, Image)
-            else "Files that state no size, or micrometres as millimetres, look like this; if that "
-            "is so, correct the header."
-        )
-        voxels, whole = (format_lengths(n) for n in (volume.grid.spacing, volume.grid.extent))
-        texts.append(f"{volume.path.name}{more} is {whole} (z y x) in voxels of {voxels}. {remedy}")
-    return texts
 
 
 def overruled_units(volumes: Sequence[Volume]) -> list[str]:
@@ -357,7 +168,7 @@ def require_holds(destination: Path, dtype: npt.DTypeLike) -> None:
     with TemporaryDirectory() as folder:
         trial = Path(folder) / destination.name
         if is_whole(destination):
-            _write_file(_image(np.zeros((2, 2, 2), native), destination), trial, destination)
+            write_file(image_of(np.zeros((2, 2, 2), native), destination), trial, destination)
         else:
             with create_tiff(trial, destination, Grid((1, 2, 2), vector(1, 1, 1)), native):
                 pass
@@ -414,7 +225,7 @@ def create_volume(
             return
         voxels = np.empty(like.grid.shape, native)
         yield voxels, size
-        image = _image(voxels, destination)
+        image = image_of(voxels, destination)
         if isinstance(like, FileVolume):
             image.SetSpacing(like.frame.GetSpacing())
             image.SetOrigin(like.frame.GetOrigin())
@@ -422,46 +233,5 @@ def create_volume(
         else:
             image.SetSpacing([s / MILLIMETER for s in reversed(like.grid.spacing)])
             image.SetOrigin([o / MILLIMETER for o in reversed(like.grid.origin)])
-        _write_file(image, partial, destination)
-        _require_whole(partial, destination, voxels.nbytes)
-
-
-def _image(voxels: npt.NDArray, destination: Path) -> sitk.Image:
-    import SimpleITK as sitk
-
-    try:
-        return sitk.GetImageFromArray(voxels)
-    except (TypeError, KeyError) as error:
-        raise OctaneError(
-            f"{destination} cannot hold {voxels.dtype} voxels; give --dtype float32 or write "
-            "OME-Zarr."
-        ) from error
-
-
-def _write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
-    import SimpleITK as sitk
-
-    try:
-        sitk.WriteImage(image, str(partial))
-    except RuntimeError as error:
-        raise OctaneError(
-            f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
-            "full or the format does not hold it; free space, or give another format or --dtype."
-        ) from error
-
-
-def _require_whole(partial: Path, destination: Path, voxel_bytes: int) -> None:
-    """Raise unless all voxels are in the file: ITK only prints when a disk is full under NIfTI."""
-    name = destination.name.lower()
-    needed = voxel_bytes + NIFTI_HEADER * name.endswith((".nii", ".nii.gz"))
-    complete = partial.stat().st_size >= needed
-    if name.endswith(".nii.gz"):
-        with partial.open("rb") as stream:
-            # gzip ends with the number of bytes that it holds, of which it keeps 32 bits.
-            stream.seek(-min(4, partial.stat().st_size), os.SEEK_END)
-            complete = int.from_bytes(stream.read(), "little") == needed % 2**32
-    if not complete:
-        raise NoSpaceError(
-            f"{destination}: not all of {needed} bytes could be written; free some space, or "
-            "choose another place for the output. Nothing was left half-written."
-        )
+        write_file(image, partial, destination)
+        require_whole(partial, destination, voxels.nbytes)

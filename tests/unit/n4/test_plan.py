@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
+from octane.layout.sections import Section
 from octane.n4.plan import Mesh, plan_mesh, plan_n4, shrink_factors
-from octane.store.sections import Section
 from octane.store.volumes import ArrayVolume
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from octane.config.params import ExecutionParameters, PhantomParameters
+from octane.layout.displacement import Displacement
 from octane.steps.phantom import (
     BACKGROUND,
     FOLD,
@@ -22,7 +23,6 @@ from octane.steps.phantom import (
     stage_errors,
     tissue,
 )
-from octane.stitch.displacement import Displacement
 from octane.store.image import open_image
 
 SECTION = "mosaics/section_01.ome.zarr"

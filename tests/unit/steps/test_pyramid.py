@@ -187,20 +187,6 @@ def test_the_display_window_is_robust(write_image, values, window):
     assert found == pytest.approx(window, rel=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("spacing", "coarser"),
-    [
-        ((10.0, 10.0, 10.0), (25, 50, 100)),
-        ((3.5, 4.0, 4.0), (10, 25, 50, 100)),
-        ((30.0, 30.0, 30.0), (50, 100)),
-        ((200.0, 10.0, 10.0), ()),
-    ],
-)
-def test_unasked_it_has_its_own_resolution_and_the_usual_coarser_ones(spacing, coarser):
-    planned = plan_levels(Grid((80, 80, 80), spacing), None)
-    assert [g.spacing for g, _ in planned] == [spacing, *((t, t, t) for t in coarser)]
-
-
 def chunk_files(path):
     return sorted(
         p.relative_to(path) for p in (path / "0").rglob("*") if p.is_file() and p.suffix != ".json"

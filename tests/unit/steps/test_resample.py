@@ -18,6 +18,7 @@ from octane.core.arrays import as_dtype
 from octane.core.errors import OctaneError
 from octane.core.geometry import Grid
 from octane.gpu.run import Share
+from octane.layout.mosaic import MosaicGrid
 from octane.resample.operator import resampled
 from octane.resample.resampler import resample
 from octane.steps import resample as step_resample
@@ -25,7 +26,6 @@ from octane.steps.resample import resample_image
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
 from octane.store.image import open_image
-from octane.store.mosaic_grid import MosaicGrid
 from octane.store.reader import DirectReader
 
 

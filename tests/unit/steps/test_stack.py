@@ -16,16 +16,16 @@ from octane.config.params import (
 )
 from octane.core.errors import OctaneError
 from octane.core.records import StackFigures
+from octane.layout.displacement import IN_PLACE, Displacement
+from octane.layout.sections import read_sections
 from octane.report.verdict import checks
 from octane.steps import stack as steps_stack
 from octane.steps.resample import resample_image
 from octane.steps.stack import stack_sections
 from octane.steps.stitch import stitch_section
 from octane.stitch.alignment import SectionPair
-from octane.stitch.displacement import IN_PLACE, Displacement
 from octane.store import writer
 from octane.store.image import open_image
-from octane.store.sections import read_sections
 
 SHAPE = (150, 180)
 PLANES, DEEP = 5, 7

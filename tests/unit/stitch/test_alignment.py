@@ -5,6 +5,7 @@ import pytest
 from scipy import ndimage
 from tissue import GROUND, ellipse, seen, speckled, texture
 
+from octane.layout.displacement import IN_PLACE, Displacement
 from octane.stitch import alignment
 from octane.stitch.alignment import (
     ANGLES,
@@ -16,7 +17,6 @@ from octane.stitch.alignment import (
     searched,
     solve_displacements,
 )
-from octane.stitch.displacement import IN_PLACE, Displacement
 
 SHAPE = (150, 180)
 PIXEL = 10.0

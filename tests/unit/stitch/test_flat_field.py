@@ -8,9 +8,9 @@ from scipy import ndimage
 
 from octane.core.errors import OctaneError
 from octane.core.geometry import vector
+from octane.layout.mosaic import MosaicGrid
+from octane.layout.placement import TilePlacement
 from octane.stitch.flat_field import FlatField, estimate, fitted_to, shading_of
-from octane.stitch.placement import TilePlacement
-from octane.store.mosaic_grid import MosaicGrid
 
 FILE = Path("flat.tif")
 TILE = 96

@@ -9,12 +9,10 @@ import SimpleITK as sitk
 
 from octane.config.params import InputParameters
 from octane.core.errors import OctaneError
-from octane.core.geometry import Grid, blocks
-from octane.core.metrics import Metrics
-from octane.store import volumes
+from octane.core.geometry import blocks
 from octane.store.image import open_image
 from octane.store.itk_files import FileVolume
-from octane.store.volumes import Cuts, create_volume, find_inputs, open_volume, require_holds
+from octane.store.volumes import create_volume, open_volume, require_holds
 
 SUFFIXES = [".nii", ".nii.gz", ".mha", ".nrrd"]
 
@@ -148,28 +146,3 @@ def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, suffix, dty
         require_holds(tmp_path / f"b{suffix}", dtype)
     require_holds(tmp_path / f"b{suffix}.zarr", dtype)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_stores_in_a_folder_are_found_in_order(tmp_path):
-    stores = ["section_01.ome.zarr", "section_02.ome.zarr"]
-    # The last is the left-over of a killed run.
-    for name in (*stores, "other", ".partial-99-section_02.ome.zarr"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "notes.txt").write_text("")
-    assert [p.name for p in find_inputs(tmp_path)] == stores
-    assert find_inputs(tmp_path / stores[0]) == [tmp_path / stores[0]]
-
-
-@pytest.mark.parametrize(("longest", "step"), [(256, 1), (16, 3)])
-def test_cuts_are_the_planes_of_what_was_written(voxels, monkeypatch, longest, step):
-    monkeypatch.setattr(volumes, "CUT", longest)
-    written, metrics = np.empty(voxels.shape, np.complex64), Metrics("stack")
-    cuts = Cuts(written, Grid(written.shape, (2.0, 1.0, 1.0)), written.dtype, 2)
-    for region in blocks(voxels.shape, (4, 8, 10)):
-        cuts[region] = 1j * voxels[region]
-    cuts.note(metrics)
-    np.testing.assert_array_equal(written, 1j * voxels)
-    for axis, at in enumerate((2, 10, 16)):
-        plane = voxels.take(at, axis)[::step, ::step]
-        np.testing.assert_array_equal(metrics.previews[f"slice_{'zyx'[axis]}"], plane)
-    assert metrics.previews["slice_spacing"].tolist() == [2 * step, step, step]

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.geometry import Grid, vector
-from octane.store.mosaic_grid import MosaicGrid, Position, Tile
+from octane.layout.mosaic import MosaicGrid, Position, Tile
 
 
 @dataclass(frozen=True)

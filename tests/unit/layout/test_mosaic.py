@@ -7,8 +7,8 @@ import pytest
 
 from octane.config import sheets
 from octane.core.errors import OctaneError
+from octane.layout.mosaic import MosaicGrid, read_positions
 from octane.store.image import open_image
-from octane.store.mosaic_grid import MosaicGrid, read_positions
 
 
 def test_more_tiles_than_a_mosaic_has_are_refused_at_once(write_mosaic):

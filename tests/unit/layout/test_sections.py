@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octane.core.errors import OctaneError
-from octane.store.image import open_image
-from octane.store.sections import (
+from octane.layout.sections import (
     Section,
     distances,
     gaps,
@@ -18,6 +17,7 @@ from octane.store.sections import (
     rescaled,
     section_number,
 )
+from octane.store.image import open_image
 
 
 def test_boundaries_follow_the_planes_and_a_volume_without_any_is_one_section():

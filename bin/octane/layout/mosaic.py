@@ -1,4 +1,4 @@
-"""Mosaic grids: their tiles in voxels and in micrometres, and tables of tile positions.
+"""Mosaic grids: their tiles in voxels and in micrometres, and the tiles' positions.
 
 A mosaic grid is one (Z, Y, X) array whose tiles lie side by side, one tile a chunk in (Y, X) over
 the full Z; the last row and column may be cut. Resampling changes the voxels and not the tiles:
@@ -13,9 +13,11 @@ from typing import cast
 
 import numpy as np
 
+from octane.config.params import StitchParameters
 from octane.config.sheets import read_table
 from octane.core.errors import OctaneError
 from octane.core.geometry import Region, Vector, block_at, vector
+from octane.layout.sections import number_of
 from octane.store.image import Attributes, Image
 
 Tile = tuple[int, int]
@@ -26,6 +28,8 @@ Position = tuple[float, float]
 MOST_TILES = 20_000
 FARTHEST = 1e9
 """Largest position that is taken, micrometres: no stage reaches a kilometre."""
+SPREAD = 20
+"""Times the length of a mosaic that its tiles may spread over: beyond it, a unit is wrong."""
 COLUMNS = ("section", "row", "column", "y", "x")
 """Section number, place in the grid from 0, and the tile's first edge in micrometres."""
 
@@ -164,3 +168,46 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
             f"({len(missing)} tiles in all); add them."
         )
     return {tile: found[tile] for tile in tiling.tiles}
+
+
+def nominal_positions(
+    image: Image, tiling: MosaicGrid, parameters: StitchParameters, positions: Path | None
+) -> dict[Tile, Position]:
+    """Positions of the tiles before any refinement: table, overlap or metadata, in this order.
+
+    It is an OctaneError when none of the three is there, as an overlap is never guessed, and when
+    the tiles spread far beyond what they cover.
+    """
+    if positions is not None:
+        number = number_of(image)
+        # One alone needs no number: STACK takes it for the first.
+        found = read_positions(positions, 1 if number is None else number, tiling)
+        return _within_reach(found, image, tiling, str(positions))
+    if parameters.overlap is not None:
+        y, x = (
+            extent * (1 - overlap)
+            for extent, overlap in zip(tiling.tile_extent[1:], parameters.overlap, strict=True)
+        )
+        return tiling.positions((y, x))
+    if tiling.pitch is not None:
+        found = tiling.positions(tiling.pitch)
+        return _within_reach(found, image, tiling, "The pitch in the metadata")
+    raise OctaneError(
+        f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
+        "0 where they abut) or --positions; where it is whole, give the workflow --input_kind "
+        "section or volume."
+    )
+
+
+def _within_reach(
+    positions: dict[Tile, Position], image: Image, tiling: MosaicGrid, source: str
+) -> dict[Tile, Position]:
+    """The positions, unless the tiles spread farther than those of any mosaic."""
+    covered = max(n * s for n, s in zip(tiling.shape[1:], tiling.spacing[1:], strict=True))
+    span = max(max(places) - min(places) for places in zip(*positions.values(), strict=True))
+    if span > SPREAD * covered:
+        raise OctaneError(
+            f"{source} spreads the tiles of {image.path} over {span:g} micrometre, and they cover "
+            f"{covered:g} side by side: give positions in micrometres, or correct the voxel size."
+        )
+    return positions

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from octane.stitch.displacement import Displacement, sampled
+from octane.layout.displacement import Displacement
+from octane.stitch.sampling import sampled
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])

@@ -1,0 +1,1 @@
+"""Geometry of a subject: grids from grids, without reading a voxel."""

@@ -1,0 +1,104 @@
+"""Grids of other voxel sizes: of a resampled volume, and of the levels of a pyramid."""
+
+from octane.config.params import ResampleParameters
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, Vector, samples, spelled, vector
+from octane.core.units import format_lengths
+from octane.store.volumes import Volume
+
+DEFAULT_RESOLUTIONS = (10.0, 25.0, 50.0, 100.0)
+"""Voxel sizes of atlases and of quick looks, micrometres."""
+
+
+def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
+    """The target voxel size in micrometres, once it is known to be possible.
+
+    Raises
+    ------
+    OctaneError
+        When there is none, or two, it is finer than the source and upsampling is not allowed, or
+        it leaves one voxel of a tile or plane.
+    """
+    spacing = image.grid.spacing
+    if (parameters.resolution is None) == (parameters.scale is None):
+        raise OctaneError(
+            f"{image.path}: give the target as --resolution in micrometres or as --scale, "
+            "one of the two."
+        )
+    if parameters.scale is not None:
+        target = vector(*(s / factor for s, factor in zip(spacing, parameters.scale, strict=True)))
+    else:
+        target = vector(*(parameters.resolution or ()))
+    # A stored spacing that went through millimetres may be off in the last digits.
+    finer = [t < s * (1 - 1e-6) for t, s in zip(target, spacing, strict=True)]
+    if any(finer) and not parameters.allow_upsampling:
+        raise OctaneError(
+            f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
+            f"target {spelled(target)}: give a coarser --resolution, or --allow-upsampling."
+        )
+    whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
+    # Of a thin section one plane may be wanted.
+    axes = list(zip(whole, image.grid.shape, spacing, target, strict=True))[1:]
+    sides = [min(n, most) * s for n, most, s, _ in axes]
+    if any(
+        min(n, most) > 1 and samples(side, t) == 1
+        for side, (n, most, _, t) in zip(sides, axes, strict=True)
+    ):
+        part = "tiles" if parameters.layout == "mosaic" else "planes"
+        raise OctaneError(
+            f"{image.path} has {part} of {format_lengths(sides)} (y x), of which voxels of "
+            f"{format_lengths(target)} (z y x) leave one; check the unit and the scale in its "
+            "metadata, or give a finer --resolution."
+        )
+    return target
+
+
+def steps_of(spacing: Vector, resolutions: tuple[float, ...] | None) -> list[Vector]:
+    """Voxel sizes of the levels of a volume of this voxel size; errors of :func:`level_grids`."""
+    coarsest = max(spacing)
+    if resolutions is None:
+        coarser = [t for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
+        return [spacing, *(vector(t, t, t) for t in coarser)]
+    if list(resolutions) != sorted(set(resolutions)):
+        raise OctaneError(
+            f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
+            "give each once, finest first."
+        )
+    if resolutions and resolutions[0] < coarsest * (1 - 1e-6):
+        raise OctaneError(
+            f"--resolutions asks for {resolutions[0]:g} micrometre and the volume has "
+            f"{coarsest:g}; leave out what is finer."
+        )
+    return [vector(t, t, t) for t in resolutions]
+
+
+def level_grids(grid: Grid, resolutions: tuple[float, ...] | None) -> list[Grid]:
+    """Grid of each level of a volume.
+
+    ``grid`` is the volume's own. Without ``resolutions`` (micrometres, finest first) the levels are
+    its own and the coarser ones of :data:`DEFAULT_RESOLUTIONS`. All begin at one edge and end
+    within half a voxel of their own from the volume's. Along an axis where that is thinner than
+    half a voxel, a level has one of its thickness, or as thick as that of the level before; one
+    that repeats the level before is left out.
+
+    Raises
+    ------
+    OctaneError
+        When a resolution is finer than the volume, or they do not ascend.
+    """
+    levels: list[Grid] = []
+    before, edge, extent = grid, grid.edge, grid.extent
+    for step in steps_of(grid.spacing, resolutions):
+        axes = zip(step, extent, before.spacing, strict=True)
+        target = vector(*(t if n >= t / 2 else max(n, s) for t, n, s in axes))
+        if levels and target == before.spacing:
+            break
+        if levels:
+            before = Grid.covering(edge, extent, target)
+        else:
+            before = grid.resampled(target)
+            edge = before.edge
+            far = zip(grid.edge, grid.extent, edge, strict=True)
+            extent = vector(*(a + n - e for a, n, e in far))
+        levels.append(before)
+    return levels

@@ -1,0 +1,208 @@
+"""Layout of a stack: each section's place and planes in the volume, and doubts about them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.config.params import StackParameters
+from octane.core.errors import OctaneError
+from octane.core.geometry import Grid, Vector, vector
+from octane.layout.displacement import IN_PLACE, Displacement
+from octane.layout.mosaic import Position
+from octane.layout.sections import distances, listed, numbered
+from octane.store.image import Image
+
+BY_PLACE = "by their translations along z"
+
+
+@dataclass(frozen=True)
+class SectionSlab:
+    """Place of a section in the volume, in micrometres and planes; ``image`` is None for a gap.
+
+    ``thickness_from`` says in words where the thickness comes from. STACK undoes ``displaced``, a
+    displacement about ``middle`` (y, x).
+    """
+
+    number: int
+    name: str
+    image: Image | None
+    edge: Vector
+    extent: Vector
+    surface: float
+    thickness: float
+    thickness_from: str
+    planes: range = range(0)
+    displaced: Displacement = IN_PLACE
+    middle: Position = (0.0, 0.0)
+
+    def imaged(self, planes: range, grid: Grid) -> npt.NDArray[np.int64]:
+        """Planes that are not below the section's imaged depth."""
+        z = np.array(planes)
+        depth = (z + 0.5) * grid.spacing[0] - self.surface
+        return z[depth <= self.extent[0] + 1e-6]
+
+
+def section_metadata(image: Image) -> Mapping[str, Sequence[float]]:
+    """Metadata of a section: its number, edge and extent, and what else was noted of it."""
+    return cast("Mapping[str, Sequence[float]]", image.attributes.get("section", {}))
+
+
+def _depth(image: Image, parameters: StackParameters, extent: Vector) -> float:
+    """Depth imaged below the surface, of which whole planes may be less."""
+    return (
+        max(extent[0], section_metadata(image).get("extent", extent)[0])
+        - parameters.section_surface
+    )
+
+
+def _below(parameters: StackParameters) -> str:
+    return " below --section-surface" if parameters.section_surface else ""
+
+
+def _thickness(
+    image: Image, parameters: StackParameters, extent: Vector, stated: float | None
+) -> tuple[float, str]:
+    """Thickness of a section, and where it comes from; ``stated`` is what translations say."""
+    above, deep = parameters.section_surface, _depth(image, parameters, extent)
+    if deep <= image.grid.spacing[0] / 2:
+        raise OctaneError(
+            f"--section-surface {above:g} leaves no plane of the {deep + above:g} micrometre that "
+            f"{image.path} is deep; give a smaller one."
+        )
+    if parameters.section_thickness is not None:
+        if parameters.section_thickness < image.grid.spacing[0]:
+            raise OctaneError(
+                f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
+                f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
+            )
+        if parameters.section_thickness > deep * (1 + 1e-6):
+            raise OctaneError(
+                f"--section-thickness {parameters.section_thickness:g} is more than the {deep:g} "
+                f"micrometre that {image.path} is deep{_below(parameters)}; give what was imaged, "
+                "or leave it out."
+            )
+        return parameters.section_thickness, "as given"
+    if "thickness" in section_metadata(image):
+        return float(cast("float", section_metadata(image)["thickness"])), "by their metadata"
+    if stated is not None:
+        return stated, BY_PLACE
+    return extent[0] - above, "all that was imaged"
+
+
+def imaged_box(section: Image) -> tuple[Vector, Vector]:
+    """Edge and extent of a section as they were imaged, which whole planes may not fill."""
+    noted, grid = section_metadata(section), section.grid
+    return vector(*noted.get("edge", grid.edge)), vector(*noted.get("extent", grid.extent))
+
+
+def lay_out(
+    images: list[Image],
+    boxes: list[tuple[Vector, Vector]],
+    parameters: StackParameters,
+    spacing: Vector,
+) -> tuple[Grid, list[SectionSlab]]:
+    """The volume's grid, and its sections in order with the planes whose centres lie in them.
+
+    ``images`` are the sections, or what they will be made of; ``boxes`` their edges and extents.
+    A blank slab stands where a number is missing.
+    """
+    if parameters.align != "none" and not np.isclose(*spacing[1:], rtol=1e-6):
+        raise OctaneError(
+            f"--align {parameters.align} needs voxels as high as wide, and {images[0].path} has "
+            f"{spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
+        )
+    numbers = numbered(images, parameters.allow_missing_sections)
+    known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}
+    apart = distances({n: edge[0] for n, (_, edge, _) in known.items()})
+    deep = min(_depth(image, parameters, extent) for image, _, extent in known.values())
+    stated = apart.mean if apart is not None and apart.are_thickness(deep, spacing[0]) else None
+    slabs: list[SectionSlab] = []
+    surface = 0.0
+    for number in range(min(known), max(known) + 1):
+        if number not in known:
+            slab = replace(slabs[-1], number=number, name="missing", image=None, surface=surface)
+        else:
+            image, edge, extent = known[number]
+            own, above = _thickness(image, parameters, extent, stated), parameters.section_surface
+            edge = vector(edge[0] + above, *edge[1:])
+            extent = vector(extent[0] - above, *extent[1:])
+            slab = SectionSlab(number, image.path.name, image, edge, extent, surface, *own)
+        slabs.append(slab)
+        surface += slab.thickness
+    low = [min(s.edge[axis] for s in slabs) for axis in (1, 2)]
+    high = [max(s.edge[axis] + s.extent[axis] for s in slabs) for axis in (1, 2)]
+    extent = vector(surface, high[0] - low[0], high[1] - low[1])
+    # The frame of the first section's image, along all axes.
+    grid = Grid.covering(vector(slabs[0].edge[0], *low), extent, spacing)
+    first = [int(np.ceil(s.surface / spacing[0] - 0.5 - 1e-9)) for s in slabs]
+    # The depth is rounded to whole planes: it may end above or below the last section's.
+    stops = np.clip([*first, grid.shape[0]], 0, grid.shape[0]).tolist()
+    planes = map(range, stops[:-1], stops[1:])
+    return grid, [replace(s, planes=p) for s, p in zip(slabs, planes, strict=True)]
+
+
+def sections_beside(slabs: Sequence[SectionSlab]) -> list[str]:
+    """Warning for sections that share no place in y and x with the one before."""
+    imaged = [slab for slab in slabs if slab.image is not None]
+    odd = [
+        b.number
+        for a, b in pairwise(imaged)
+        if any(
+            max(a.edge[k], b.edge[k]) >= min(s.edge[k] + s.extent[k] for s in (a, b))
+            for k in (1, 2)
+        )
+    ]
+    who, lie, stores, them = (
+        ("Section", "lies beside the one before it", "its store", "it")
+        if len(odd) == 1
+        else ("Sections", "lie beside those before them", "their stores", "them")
+    )
+    text = "and not below: correct --positions or the translations in"
+    return [f"{who} {listed(odd)} {lie} {text} {stores}, or take {them} out."] if odd else []
+
+
+def blank_below(images: list[Image], parameters: StackParameters) -> list[str]:
+    """Warning for sections whose metadata have a thickness above their imaged depth."""
+    sizes = [
+        (
+            image.path.name,
+            float(cast("float", section_metadata(image).get("thickness", 0))),
+            _depth(image, parameters, image.grid.extent),
+        )
+        for image in images
+    ]
+    found = [size for size in sizes if size[1] > size[2] * (1 + 1e-6)]
+    more = f" (and {len(found) - 1} more)" if found[1:] else ""
+    return [
+        f"{name}{more} is {thickness:g} micrometre thick by its metadata and {deep:g} deep"
+        f"{_below(parameters)}: planes below that will be blank; check it, or give "
+        "--section_thickness."
+        for name, thickness, deep in found[:1]
+    ]
+
+
+def other_distance(slabs: Sequence[SectionSlab]) -> list[str]:
+    """Warning for sections whose translations along z state another distance than is taken."""
+    imaged = [slab for slab in slabs if slab.image is not None]
+    first, apart = imaged[0], distances({slab.number: slab.edge[0] for slab in imaged})
+    assert first.image is not None
+    half = first.image.grid.spacing[0] / 2
+    if apart is None or (apart.is_steady and abs(apart.mean - first.thickness) <= half):
+        return []
+    return [
+        f"{first.name} and those after it lie {apart} micrometre apart by their translations along "
+        f"z, and {first.thickness:g} are taken; give --section_thickness, at most what was imaged: "
+        "octane leaves no gaps between sections."
+    ]
+
+
+def thickness_taken(slabs: Sequence[SectionSlab]) -> str:
+    """Thickness of the sections in a sentence, and where it comes from."""
+    sizes = sorted({slab.thickness for slab in slabs})
+    size = f"{sizes[0]:g} to {sizes[-1]:g}" if sizes[1:] else f"{sizes[0]:g}"
+    sources = " or ".join(dict.fromkeys(slab.thickness_from for slab in slabs))
+    return f"Sections are taken as {size} micrometre thick, {sources}."

@@ -1,0 +1,46 @@
+"""Cuts through a volume, taken from its blocks while they are written."""
+
+import numpy as np
+import numpy.typing as npt
+
+from octane.core.geometry import Grid, Region
+from octane.core.metrics import Metrics
+from octane.store.volumes import Writer
+
+CUT = 256
+"""Longest edge of a cut through a volume, pixels."""
+
+
+class Cuts:
+    """A writer of a volume that keeps cuts: across z at ``plane``, across y and x in the middle.
+
+    They are taken from the blocks, so that no chunk is read again.
+    """
+
+    def __init__(self, writer: Writer, grid: Grid, dtype: npt.DTypeLike, plane: int) -> None:
+        self._writer, self._grid = writer, grid
+        self.centre = (plane, grid.shape[1] // 2, grid.shape[2] // 2)
+        self._step = max(1, -(-max(grid.shape) // CUT))
+        counts = [-(-n // self._step) for n in grid.shape]
+        self._planes = [np.zeros(counts[:a] + counts[a + 1 :], dtype) for a in range(3)]
+
+    def __setitem__(self, region: Region, block: npt.NDArray, /) -> None:
+        """Write a region, and take its part of each cut."""
+        self._writer[region] = block
+        self.take(region, block)
+
+    def take(self, region: Region, block: npt.NDArray) -> None:
+        """Take a block's part of each cut."""
+        kept = [slice(-r.start % self._step, None, self._step) for r in region]
+        first = [-(-r.start // self._step) for r in region]
+        for axis, (plane, at, r) in enumerate(zip(self._planes, self.centre, region, strict=True)):
+            if r.start <= at < r.stop:
+                part = block[(*kept[:axis], at - r.start, *kept[axis + 1 :])]
+                places = zip(first[:axis] + first[axis + 1 :], part.shape, strict=True)
+                plane[tuple(slice(start, start + n) for start, n in places)] = part
+
+    def note(self, metrics: Metrics) -> None:
+        """Add the cuts, complex ones by modulus, and their pixels' spacing to a record."""
+        for name, plane in zip("zyx", self._planes, strict=True):
+            metrics.previews[f"slice_{name}"] = np.abs(plane) if plane.dtype.kind == "c" else plane
+        metrics.previews["slice_spacing"] = np.multiply(self._grid.spacing, self._step)
