@@ -49,7 +49,7 @@ class FitBasis(NamedTuple):
     cubed: np.ndarray
 
 
-class Axis(NamedTuple):
+class AxisTaps(NamedTuple):
     """One axis of a grid, sparse: sample i uses control points ``first[i] .. first[i] + 3``.
 
     `first` is an int array (rows,), non-decreasing; `weights` float64 (rows, 4).
@@ -61,7 +61,7 @@ class Axis(NamedTuple):
 
 def axis_weights(
     n_samples: int, n_control_points: int, start: int = 0, stop: int | None = None
-) -> Axis:
+) -> AxisTaps:
     """Return the four weights of samples ``start .. stop - 1`` of an axis; see :func:`basis`."""
     if n_control_points < 4:
         raise OctaneError(
@@ -81,7 +81,7 @@ def axis_weights(
     weights = np.stack(
         [(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3], axis=-1
     )
-    return Axis(first, weights / 6)
+    return AxisTaps(first, weights / 6)
 
 
 def basis(
@@ -95,7 +95,7 @@ def basis(
     return dense(axis_weights(n_samples, n_control_points, start, stop), n_control_points)
 
 
-def dense(axis: Axis, n_control_points: int) -> np.ndarray:
+def dense(axis: AxisTaps, n_control_points: int) -> np.ndarray:
     """Return the sparse basis of an axis as a matrix, float64, (rows, n_control_points)."""
     matrix = np.zeros((len(axis.first), n_control_points))
     np.put_along_axis(matrix, axis.first[:, None] + np.arange(4), axis.weights, axis=1)
@@ -119,14 +119,14 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return out
 
 
-def spans(axis: Axis) -> np.ndarray:
+def spans(axis: AxisTaps) -> np.ndarray:
     """Return the spans of an axis: int64, (spans, 3), first sample, end, first control point."""
     first, begin = np.unique(axis.first, return_index=True)
     ends = np.append(begin, len(axis.first))[1:]
     return np.stack([begin, ends, first], axis=1).astype(np.int64)
 
 
-def vectors(axis: Axis) -> tuple[np.ndarray, np.ndarray]:
+def vectors(axis: AxisTaps) -> tuple[np.ndarray, np.ndarray]:
     """Return the basis of an axis in vectors of samples that use the same control points.
 
     Returns
@@ -211,7 +211,7 @@ def evaluate_region(
 
 def region_axes(
     shape: Sequence[int], control_points: Sequence[int], region: Sequence[slice]
-) -> tuple[Axis, Axis, Axis]:
+) -> tuple[AxisTaps, AxisTaps, AxisTaps]:
     """Return the axes z, y and x of a part of a grid."""
     z, y, x = (
         axis_weights(n, c, *part.indices(n)[:2])
@@ -222,7 +222,7 @@ def region_axes(
 
 def region_rows(
     lattice: np.ndarray, shape: Sequence[int], region: Sequence[slice]
-) -> tuple[np.ndarray, Axis]:
+) -> tuple[np.ndarray, AxisTaps]:
     """Evaluate a part along z and y: float32 (rows, cx) control points of x, and the x axis."""
     xp = namespace(lattice)
     z, y, x = region_axes(shape, lattice.shape, region)
@@ -231,7 +231,7 @@ def region_rows(
     return xp.ascontiguousarray(field).astype(xp.float32).reshape(-1, field.shape[2]), x
 
 
-def gather(values: np.ndarray, axis: Axis) -> np.ndarray:
+def gather(values: np.ndarray, axis: AxisTaps) -> np.ndarray:
     """Evaluate along the first axis of (c, a, b): four weighted gathers, summed in order."""
     xp = namespace(values)
     weights = xp.asarray(axis.weights.T[..., None, None])

@@ -295,7 +295,7 @@ class CudaSteps:
 def apply_rows(
     values: np.ndarray,
     rows: np.ndarray,
-    axis: bspline.Axis,
+    axis: bspline.AxisTaps,
     strength: float = 1.0,
     dtype: np.dtype | None = None,
     log_field: np.ndarray | None = None,
@@ -312,7 +312,7 @@ def apply_rows(
         Intensities, of a type in `APPLIED`.
     rows : CuPy array, float32, (z * y, cx)
         The log field's control points along x, one row per row of the block.
-    axis : Axis
+    axis : AxisTaps
         The block's part of x.
     strength : float
         0 to 1: how much of the correction is applied.

@@ -1,7 +1,7 @@
 """The voxels that N4 fits: compacted, and cut into slabs of rows to work through.
 
 Included voxels are compacted in raster order, in float32. They are worked through in slabs of grid
-rows (:class:`Slab`), small enough for the cache on a CPU and a single one on a GPU.
+rows (:class:`VoxelSlab`), small enough for the cache on a CPU and a single one on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Slab:
+class VoxelSlab:
     """Slab `number`: some rows of the grid, their compact voxels, and where in the rows these lie.
 
     `where` is None if the rows are included whole.
@@ -89,7 +89,7 @@ class FitVoxels:
     def __exit__(self, *_: object) -> None:
         self.closing.close()
 
-    def _cut(self, inside: np.ndarray, size: int) -> list[Slab]:
+    def _cut(self, inside: np.ndarray, size: int) -> list[VoxelSlab]:
         xp = self.xp
         nz, ny, nx = self.box_shape
         n_rows = nz * ny
@@ -108,14 +108,14 @@ class FitVoxels:
             if self.where is not None:
                 where = self.where[voxels]
                 where[:] = xp.flatnonzero(inside[row0:row1])
-            slabs.append(Slab(number, slice(row0, row1), voxels, where))
+            slabs.append(VoxelSlab(number, slice(row0, row1), voxels, where))
         return slabs
 
-    def each(self, work: Callable[[Slab], T]) -> list[T]:
+    def each(self, work: Callable[[VoxelSlab], T]) -> list[T]:
         """Run `work` on every slab."""
         return [work(slab) for slab in self.slabs]
 
-    def spread(self, slab: Slab, values: np.ndarray) -> np.ndarray:
+    def spread(self, slab: VoxelSlab, values: np.ndarray) -> np.ndarray:
         """Lay compact voxels of a slab out in rows, 0 where nothing is included."""
         nx = self.box_shape[2]
         n_rows = slab.rows.stop - slab.rows.start

@@ -16,7 +16,7 @@ import numpy as np
 from octane.core.arrays import to_host
 from octane.core.timing import span
 from octane.n4 import bspline, kernels
-from octane.n4.grid import FitVoxels, Slab
+from octane.n4.grid import FitVoxels, VoxelSlab
 from octane.n4.sharpening import SHARE, Sharpening, sharpen
 
 
@@ -108,7 +108,7 @@ class Steps:
 
         w = xp.ones_like(self.u) if grid.weights is None else grid.weights
 
-        def weigh(slab: Slab) -> None:
+        def weigh(slab: VoxelSlab) -> None:
             self.rows[slab.rows] = bspline.product(grid.spread(slab, w[slab.voxels]), squared[2])
 
         grid.each(weigh)
@@ -165,7 +165,7 @@ class Steps:
         return np.sum(counted, axis=0), np.sum(shares, axis=0).astype(np.int64)
 
     def _count(
-        self, slab: Slab, low: np.float32, slope: np.float32, stray: bool
+        self, slab: VoxelSlab, low: np.float32, slope: np.float32, stray: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Bin a slab: per bin the number of voxels and the sum of shares of the next bin."""
         xp, bins = self.grid.xp, self.sharpening.bins
@@ -193,7 +193,7 @@ class Steps:
         self.grid.each(lambda slab: self._contract(slab, values, steps))
         return (bspline.fit(self.rows, self.zy, self.cubed) * self.reciprocal).astype(np.float32)
 
-    def _contract(self, slab: Slab, values: np.ndarray, steps: np.ndarray) -> None:
+    def _contract(self, slab: VoxelSlab, values: np.ndarray, steps: np.ndarray) -> None:
         """Contract a slab's residuals, u less its expected value, along x into `rows`."""
         grid = self.grid
         bins = self.bins[slab.voxels]
@@ -216,7 +216,7 @@ class Steps:
         totals, squares, largest = zip(*parts, strict=True)
         return Moments(math.fsum(totals), math.fsum(squares), max(largest))
 
-    def _subtract(self, slab: Slab, rows: np.ndarray) -> Moments:
+    def _subtract(self, slab: VoxelSlab, rows: np.ndarray) -> Moments:
         """Evaluate the new field of a slab into `previous` and take it from the log image."""
         xp = self.grid.xp
         part = bspline.product(rows[slab.rows], self.basis_x).reshape(-1)
