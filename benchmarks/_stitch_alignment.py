@@ -18,7 +18,7 @@ from _processes import run
 
 from octane.config.params import PhantomParameters
 from octane.layout.displacement import Displacement
-from octane.steps.phantom import displacements, render_tile
+from octane.steps.phantom import BACKGROUND, Subject, displacements, render_tile, tissue
 from octane.stitch.alignment import register, resolutions
 from octane.store.image import open_image
 
@@ -33,6 +33,16 @@ TILES = (3, 6)
 """Tiles of a section along y and x in the measurement of STITCH and STACK."""
 RUNS = 3
 
+TORN, FOLDED = 1, 2
+"""Indices of the sections that are harmed."""
+FOLD = 0.72
+"""Place of the fold, fraction of the width."""
+FOLD_UM = 60.0
+"""Width of tissue that the fold hides under a strip as wide, which is twice as bright."""
+TEAR = (0.3, 0.35, 0.17)
+"""Centre (y, x) and radius of the tissue that is torn away, fractions of the extent."""
+
+Sections = list[npt.NDArray[np.float32]]
 Faces = list[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]
 """Facing planes of neighbours."""
 Found = list[tuple[float, float, float]]
@@ -66,17 +76,40 @@ def phantom(size: int, looks: float, seed: int, **given: object) -> PhantomParam
     return PhantomParameters.model_validate({**made, **given})
 
 
-def sections_of(p: PhantomParameters) -> list[npt.NDArray[np.float32]]:
+def sections_of(p: PhantomParameters) -> Sections:
     """Render the sections as they are imaged."""
     return [render_tile(p, k, (0, 0), p.tile_shape, (0, 0)) for k in range(p.sections)]
 
 
-def facing(p: PhantomParameters) -> tuple[Faces, Found]:
+def harmed_sections_of(p: PhantomParameters) -> Sections:
+    """Render the sections, one of them torn and one folded."""
+    sections, subject, moves = sections_of(p), Subject.of(p), displacements(p)
+    _, height, width = subject.extent
+    depth, y, x = (
+        (np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True)
+    )
+    for k in (TORN, FOLDED):
+        z = depth + k * p.section_thickness
+        own_y, own_x = moves[k].before(y[:, None], x[None, :], (height / 2, width / 2))
+        whole = tissue(subject, z, own_y, own_x)
+        if k == TORN:
+            apart = np.hypot(own_y / height - TEAR[0], own_x / width - TEAR[1])
+            seen = np.where(apart < TEAR[2], np.float32(BACKGROUND), whole)
+        else:
+            beyond = own_x - FOLD * width
+            seen = tissue(subject, z, own_y, np.where(beyond > 0, own_x + FOLD_UM, own_x))
+            seen *= np.where((beyond > 0) & (beyond < FOLD_UM), np.float32(2), np.float32(1))
+        sections[k] *= seen / whole
+    return sections
+
+
+def facing(
+    p: PhantomParameters, imaged: Callable[[PhantomParameters], Sections]
+) -> tuple[Faces, Found]:
     """Return the planes that show the same tissue of each two neighbours, and the truth."""
-    sections = sections_of(p)
     faces = [
         (one[-FACING:].mean(axis=0), other[:FACING].mean(axis=0))
-        for one, other in pairwise(sections)
+        for one, other in pairwise(imaged(p))
     ]
     true = []
     for one, other in pairwise(displacements(p)):
@@ -130,11 +163,16 @@ def timed(function: Callable[[Faces], Found], faces: Faces) -> tuple[Found, floa
     return function(faces), time.process_time() - start
 
 
-def row(name: str, cases: list[PhantomParameters], peers: Path | None) -> dict[str, object]:
-    """Compare the programs on the same faces."""
+def row(
+    name: str,
+    cases: list[PhantomParameters],
+    peers: Path | None,
+    imaged: Callable[[PhantomParameters], Sections] = sections_of,
+) -> dict[str, object]:
+    """Compare the programs on the same faces of the sections as they are imaged."""
     errors: dict[str, list[tuple[float, float]]] = {}
     seconds: dict[str, float] = {}
-    for faces, true in map(facing, cases):
+    for faces, true in (facing(case, imaged) for case in cases):
         found = {"octane": timed(octane, faces), "SimpleITK": timed(itk, faces)}
         if peers is not None:
             found["scikit-image"] = peer(peers, faces)
@@ -201,8 +239,9 @@ def alignment(quick: bool, peers: Path | None) -> dict[str, object]:
         for size in (SIZES[:1] if quick else SIZES)
         for looks in LOOKS
     ]
-    harmed = [phantom(256, 4, seed, folded=(3,), torn=(2,)) for seed in seeds]
-    rows.append(row("256 x 384, 4 looks, one folded and one torn", harmed, peers))
+    displaced = [phantom(256, 4, seed) for seed in seeds]
+    name = "256 x 384, 4 looks, one folded and one torn"
+    rows.append(row(name, displaced, peers, harmed_sections_of))
     good = [phantom(256, 4, seed, shift=0, rotation=0) for seed in seeds]
     rows.append(row("256 x 384, 4 looks, none displaced", good, peers))
     costs = [cost(2, 1)] if quick else [cost(tiles, RUNS) for tiles in TILES]

@@ -82,6 +82,11 @@ def flipped(*axes: int) -> Change:
     return lambda voxels, *_: np.flip(voxels, axes)
 
 
+def brightened(level: int) -> Change:
+    """Add the grey level of a camera without light."""
+    return lambda voxels, *_: voxels + level
+
+
 halved, lost = one(lambda tile: tile / 2), one(np.zeros_like)
 mirrored = one(lambda tile: np.flip(tile, 2), (1, 0))
 OVERLAPS = ["Overlap along y", "Overlap along x"]
@@ -111,6 +116,13 @@ FAULTS: dict[str, tuple[Change | None, tuple[float, float] | None, list[str], st
 find it, and a pattern of words of their sentences."""
 
 
+def spoil(mosaic: Path, change: Change, made: PhantomParameters) -> None:
+    """Change the voxels of a phantom's mosaic where it lies; zarr stores no chunk of zeros."""
+    image = open_image(mosaic)
+    changed = change(np.asarray(image.array.opened[:]), MosaicGrid.of(image), made)
+    zarr.open_array(mosaic / "0")[:] = changed
+
+
 def judged(
     folder: Path,
     given: Mapping[str, object],
@@ -121,13 +133,11 @@ def judged(
     """Make a phantom, change its second section, reconstruct it and judge it."""
     made = PhantomParameters.model_validate({**PHANTOM, **given})
     make_phantom(folder / "phantom", made, execution)
-    # zarr stores no chunk of zeros.
+    # A tile that was lost has no chunk.
     stitched, sections, reading = {}, [], InputParameters(missing_chunks="fill")
     for source in sorted((folder / "phantom" / "mosaics").iterdir()):
-        image = open_image(source)
         if change is not None and source.name.startswith("section_02"):
-            changed = change(np.asarray(image.array.opened[:]), MosaicGrid.of(image), made)
-            zarr.open_array(source / "0")[:] = changed
+            spoil(source, change, made)
         sections.append(folder / "out" / source.name)
         own = StitchParameters.model_validate(stitching or {})
         metrics = stitch_section(source, sections[-1], own, reading, execution)

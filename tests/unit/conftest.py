@@ -14,6 +14,7 @@ import pytest
 import SimpleITK as sitk
 from foreign_images import foreign_image
 from hypothesis import settings
+from made_faults import spoil
 
 from octane.config.params import ExecutionParameters, InputParameters, PhantomParameters
 from octane.core.geometry import Grid, vector
@@ -153,9 +154,9 @@ def write_foreign(tmp_path):
 
 @pytest.fixture
 def write_phantom(tmp_path, execution):
-    """Make a small phantom; what is not given is left out of it."""
+    """Make a small phantom; what is not given is left out of it. Its mosaics may be changed."""
 
-    def write(name="phantom", **given):
+    def write(name="phantom", *, change=None, **given):
         small = {
             "sections": 1,
             "tiles": (2, 2),
@@ -170,6 +171,9 @@ def write_phantom(tmp_path, execution):
         }
         parameters = PhantomParameters.model_validate({**small, **given})
         make_phantom(tmp_path / name, parameters, execution)
+        if change is not None:
+            for mosaic in (tmp_path / name / "mosaics").iterdir():
+                spoil(mosaic, change, parameters)
         return tmp_path / name, parameters
 
     return write

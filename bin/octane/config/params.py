@@ -585,8 +585,6 @@ class PhantomParameters(StepParameters):
         1.0, "Attenuation with depth in a section.", unit="1/millimeter", ge=0
     )
     shading: Fraction = parameter(0.1, "Loss of intensity at the corner of a tile.")
-    dark_offset: float = parameter(0.0, "Grey level without light, which shading leaves.", ge=0)
-    lost_tiles: int = parameter(0, "Tiles of each section without light.", ge=0)
     bias: float = parameter(0.5, "Half range of the log bias field over the subject.", ge=0)
     section_steps: float = parameter(
         0.0, "Half range of the log brightness that differs between sections.", ge=0
@@ -606,9 +604,6 @@ class PhantomParameters(StepParameters):
     rotation: float = parameter(
         0.0, "Largest rotation of a section about the middle.", unit="degree", ge=0
     )
-    folded: Integers = parameter((), "Numbers of the sections with a fold.")
-    torn: Integers = parameter((), "Numbers of the sections that lack a part of the tissue.")
-    sharded: bool = parameter(False, "Write 2 x 2 tiles to a shard.")
     dtype: Literal["uint16", "float32"] = parameter("float32", "Type of the mosaics.")
     truth_resolution: PositiveFloat = parameter(
         10.0,

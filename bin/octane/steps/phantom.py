@@ -16,7 +16,7 @@ import numpy.typing as npt
 from octane.config.params import ExecutionParameters, PhantomParameters, bytes_of
 from octane.core.arrays import as_dtype
 from octane.core.files import writing
-from octane.core.geometry import Grid, Region, Vector, blocks, place_in, shape_of, vector
+from octane.core.geometry import Grid, Region, Vector, blocks, shape_of, vector
 from octane.core.metrics import Metrics, write_json
 from octane.core.progress import Progress
 from octane.layout.displacement import Displacement
@@ -44,14 +44,6 @@ SLAB = 8
 """Planes rendered at once, so that the working arrays stay small beside the tile."""
 BYTES_PER_VOXEL = 96
 """Working arrays of the analytic tissue: about twelve float64 for each voxel of a slab."""
-
-
-FOLD = 0.72
-"""Place of a fold, fraction of the width: the larger part lies as if there were none."""
-FOLD_UM = 60.0
-"""Width of tissue that a fold hides under a strip as wide, which is twice as bright."""
-TEAR = (0.3, 0.35, 0.17)
-"""Centre (y, x) and radius of the tissue that a torn section lacks, fractions of the extent."""
 
 
 class Subject(NamedTuple):
@@ -185,26 +177,12 @@ def displacements(p: PhantomParameters) -> list[Displacement]:
 
 
 def displaced_tissue(p: PhantomParameters, section: int, z: Axis, y: Axis, x: Axis) -> Block:
-    """Tissue of a section that was displaced, folded or torn, where the microscope sees it."""
+    """Tissue of a section that was displaced, where the microscope sees it."""
     subject, move = Subject.of(p), displacements(p)[section]
-    folded, torn = section + 1 in p.folded, section + 1 in p.torn
-    if not (any(move) or folded or torn):
+    if not any(move):
         return tissue(subject, z, y, x)
     _, ey, ex = subject.extent
-    own_y, own_x = move.before(y[:, None], x[None, :], (ey / 2, ex / 2))
-    beyond = own_x - FOLD * ex if folded else np.full(own_x.shape, -1.0)
-    values = tissue(subject, z, own_y, np.where(beyond > 0, own_x + FOLD_UM, own_x))
-    values *= np.where((beyond > 0) & (beyond < FOLD_UM), np.float32(2), np.float32(1))
-    if torn:
-        apart = np.hypot(own_y / ey - TEAR[0], own_x / ex - TEAR[1])
-        values = np.where(apart < TEAR[2], np.float32(BACKGROUND), values)
-    return values
-
-
-def lost_tiles(p: PhantomParameters, section: int) -> list[Tile]:
-    """Tiles of a section without light."""
-    places = np.random.default_rng([p.seed, section, 2]).permutation(p.tiles[0] * p.tiles[1])
-    return [(int(k) // p.tiles[1], int(k) % p.tiles[1]) for k in places[: p.lost_tiles]]
+    return tissue(subject, z, *move.before(y[:, None], x[None, :], (ey / 2, ex / 2)))
 
 
 def _tiling(p: PhantomParameters, subject: Subject) -> MosaicGrid:
@@ -245,9 +223,6 @@ def render_tile(
     values *= np.exp(-p.attenuation * depth / 1000).astype(np.float32)[:, None, None]
     values *= shading(p.shading, (subject.tile_extent[1], subject.tile_extent[2]), dy, dx)
     values *= SCALE * section_gain(p.seed, section, p.section_steps)
-    if tile in lost_tiles(p, section):
-        values[:] = 0
-    values += p.dark_offset
     return values
 
 
@@ -285,24 +260,21 @@ def _write_section(
     metrics: Metrics,
     advance: Progress,
 ) -> None:
-    shards = (tiling.tile[0], 2 * tiling.tile[1], 2 * tiling.tile[2]) if p.sharded else None
-    level = Level(Grid.covering(tiling.edge, tiling.extent, tiling.spacing), tiling.tile, shards)
+    level = Level(Grid.covering(tiling.edge, tiling.extent, tiling.spacing), tiling.tile)
     attributes: Attributes = {
         "kind": "mosaic",
         "mosaic": tiling.attributes(),
         "section": {"number": section + 1, "thickness": p.section_thickness},
     }
 
-    def render(owned: Region) -> npt.NDArray:
-        block = np.empty(shape_of(owned), p.dtype)
-        for tile in tiling.tiles:
-            region = tiling.region(tile)
-            if all(o.start <= r.start < o.stop for o, r in zip(owned, region, strict=True)):
-                voxels = render_tile(p, section, tile, shape_of(region), positions[tile])
-                block[place_in(owned, region)] = as_dtype(voxels, p.dtype)
-                advance(voxels.nbytes)
-        metrics.count("written", block.nbytes)
-        return block
+    def render(region: Region) -> npt.NDArray:
+        _, row, column = (r.start // n for r, n in zip(region, tiling.tile, strict=True))
+        tile = (row, column)
+        voxels = render_tile(p, section, tile, shape_of(region), positions[tile])
+        advance(voxels.nbytes)
+        made = as_dtype(voxels, p.dtype)
+        metrics.count("written", made.nbytes)
+        return made
 
     _write(store, level, p.dtype, render, execution, attributes)
 
@@ -333,10 +305,6 @@ def _write_truth(
     rows = [(k, *move) for k, move in enumerate(displacements(p), start=1)]
     _write_table(folder / "displacements.csv", [("section", *Displacement._fields), *rows])
     write_json(folder / "truth.json", p.model_dump(mode="json"))
-    lost = [
-        (section + 1, *tile) for section in range(p.sections) for tile in lost_tiles(p, section)
-    ]
-    _write_table(folder / "lost_tiles.csv", [COLUMNS[:3], *lost])
     _, height, width = subject.tile_extent
     _, y, x = ((np.arange(n) + 0.5) * s for n, s in zip(p.tile_shape, p.voxel_size, strict=True))
     np.save(folder / "flat_field.npy", shading(p.shading, (height, width), y, x))

@@ -43,7 +43,7 @@ CHANGED = {
         "z_profile_gain": True,
     },
     PyramidParameters: {"resolutions": [10, 25, 50]},
-    PhantomParameters: {"tiles": [2, 3], "sharded": True, "seed": 7},
+    PhantomParameters: {"tiles": [2, 3], "dtype": "uint16", "seed": 7},
 }
 
 
@@ -145,7 +145,7 @@ def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
 
     text = Parser(main).format_help()
     assert text.splitlines()[0].endswith(" SOURCE [OPTIONS] [-- COMMAND]")
-    assert re.search(r"--lost-tiles INT\s+Tiles of each section .*\[default: 0\]", text)
+    assert re.search(r"--seed INT\s+Seed; .*?\[default:\s+1\]", text, re.DOTALL)
     assert re.search(
         r"--shift FLOAT\s+Largest displacement .*\[micrometer\] \[default: 0", text, re.DOTALL
     )
