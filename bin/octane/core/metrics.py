@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from octane.core.arrays import processor
 from octane.core.files import writing
-from octane.core.timing import Timeline, bound_of, span
+from octane.core.timing import Timeline, span
 from octane.core.versions import versions
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,7 @@ class Metrics:
 
     def record(self) -> dict[str, object]:
         """Return the whole record, ready for JSON."""
-        walls, gpu = self.timeline.wall_seconds(), self.device.get("backend") == "gpu"
-        bound, elapsed = bound_of(walls, gpu=gpu), time.perf_counter() - self._start
+        elapsed = time.perf_counter() - self._start
         return {
             "step": self.step,
             "attempt": int(os.environ.get(ATTEMPT, "1")),
@@ -95,8 +94,7 @@ class Metrics:
                 "system": f"{platform.system()} {platform.release()}",
             },
             "seconds": {"total": elapsed, **self.timeline.seconds()},
-            "wall_seconds": walls,
-            "bound": bound and bound._asdict(),
+            "wall_seconds": self.timeline.wall_seconds(),
             "timeline": self.timeline.record(),
             "bytes": self.bytes,
             "peak_memory_bytes": peak_memory(),

@@ -1,4 +1,4 @@
-"""Time of a step: named spans of every thread, and the bound of the step.
+"""Time of a step: named spans of every thread.
 
 ``with span("decode"):`` is all that other code writes, at any depth. A thread that works for a
 record has a :class:`Track`, on which the innermost open span counts: reading that decodes is not
@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from heapq import heappush, heappushpop
 from threading import Lock, current_thread, local, main_thread
-from typing import NamedTuple
 
 MOST = 512
 """Pieces that a track keeps: more than a page is wide."""
@@ -31,35 +30,6 @@ Piece = tuple[float, float, str]
 """Start and end in seconds since the start of the timeline, and the stage."""
 
 
-class Bound(NamedTuple):
-    """Stage that took most of a step's time, one word for its bound, and what a user may change."""
-
-    stage: str
-    by: str
-    remedy: str
-
-
-_INPUT = "keep the input on faster storage, or give the task more cpus"
-_OUTPUT = "write to faster storage (--scratch_dir, -work-dir)"
-BOUNDS = {
-    "read": ("storage", "keep the input on faster storage"),
-    "decode": ("cores", "give the task more cpus, or store its input in blosc-lz4 or uncompressed"),
-    "copy": ("link", "leave --pinned on, or compute on the CPU (--backend cpu)"),
-    "compute": ("cores", "give the task more cpus, or a GPU where the step takes one"),
-    "encode": ("cores", "give the task more cpus, or choose a faster codec (blosc-lz4, none)"),
-    "write": ("storage", _OUTPUT),
-    "to disk": ("storage", _OUTPUT),
-    "lease": ("GPU", "have more GPUs (--gpu_count), or let more tasks share one (--gpu_slots)"),
-    "fit": ("cores", "fit on a GPU (-profile gpu), or give the task more cpus"),
-    OTHER: ("Python", "use larger tiles"),
-} | dict.fromkeys(("shrink", "weights", "mask", "project"), ("input", _INPUT))
-"""By stage: the word and the remedy."""
-BOUNDS_ON_GPU = {
-    "compute": ("GPU", "let more GPUs work (--gpu_count)"),
-    "fit": ("GPU", "raise --n4_shrink_factor or lower --n4_iterations; both change the field"),
-}
-"""Those that differ where a GPU computes."""
-
 _here = local()
 _nvtx = None
 if os.environ.get(PROFILED):
@@ -74,19 +44,6 @@ def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for name, value in part.items():
             total[name] = total.get(name, 0) + value
     return total
-
-
-def bound_of(seconds: Mapping[str, float], *, gpu: bool) -> Bound | None:
-    """Find what bounds a step, from the wall-clock seconds of its stages; None without any.
-
-    ``gpu`` says whether a GPU computed.
-    """
-    if not any(seconds.values()):
-        return None
-    stage = max(seconds, key=lambda name: seconds[name])
-    known = BOUNDS | BOUNDS_ON_GPU if gpu else BOUNDS
-    by, remedy = known.get(stage, ("core", "one core does this; more cpus do not help"))
-    return Bound(stage, by, remedy)
 
 
 class Track:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from octane.config.params import AUTO, STEPS
 from octane.core.records import ORDER, Context, Record
-from octane.core.timing import bound_of, summed
+from octane.core.timing import summed
+from octane.report.bounds import bound_of
 
 
 def tables(records: Sequence[Record], *, workflow: bool) -> Context:

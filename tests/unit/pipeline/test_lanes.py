@@ -101,7 +101,6 @@ def test_the_record_and_the_log_have_the_stages_of_the_lanes(run, metrics, caplo
     progress, shares = caplog.messages[-2:]
     assert re.fullmatch(r"TEST: 4 of 4, [\d.]+ tiles/s, \d+ MB/s, 0 s left", progress)
     assert re.fullmatch(r"TEST: 4 tiles, 2 workers, 0\.\d s: read \d+%, .*", shares)
-    assert metrics.record()["bound"]["stage"] == "read"
     # A second pipeline of a step has seconds of its own.
     run([0], lambda tile, lane: 1)
     assert "read" not in caplog.messages[-1]
