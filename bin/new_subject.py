@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Look at a subject's data, and write its config or its row of a samplesheet."""
+"""Look at a subject's data, and write its config."""
 
 import sys
 from pathlib import Path
@@ -15,10 +15,9 @@ def main(
     name: str | None = None,
     wishes: Wishes,
     config: Path | None = None,
-    samplesheet: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Look at a subject's data, and write its config or its row of a samplesheet.
+    """Look at a subject's data, and write its config.
 
     Parameters
     ----------
@@ -28,16 +27,12 @@ def main(
         Name of the subject; unset: the name of the data.
     config
         Config to write; unset: conf/subjects/NAME.config where octane lies.
-    samplesheet
-        CSV file that gets a row, in place of a config; made where it is not there.
     overwrite
         Replace a config that exists.
     """
     from octane.steps.new_subject import write_subject
 
-    written, call = write_subject(
-        data, name, wishes, config=config, samplesheet=samplesheet, overwrite=overwrite
-    )
+    written, call = write_subject(data, name, wishes, config=config, overwrite=overwrite)
     sys.stdout.write(f"Wrote {written}. Look through it, then:\n    {call}\n")
 
 

@@ -1,16 +1,14 @@
-"""Config or samplesheet row of a new subject, from the metadata of its data.
+"""Config of a new subject, from the metadata of its data.
 
 Nothing is guessed: what the metadata do not determine stays a comment that says what is missing,
 and PREFLIGHT asks for it. Of the voxels, those of a few tiles at most are read, whose shading is
 measured.
 """
 
-import csv
-import io
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import join
 from typing import cast
@@ -18,8 +16,6 @@ from typing import cast
 import numpy as np
 
 from octane.config.params import ESTIMATE, StitchParameters, Wishes
-from octane.config.schema import entries, plain
-from octane.config.sheets import read_samplesheet, separator_of
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import OctaneError, collecting
@@ -27,11 +23,11 @@ from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.records import SHADING
 from octane.core.units import format_bytes, format_lengths
-from octane.gpu.inventory import Gpu, GpusUnavailableError, visible
-from octane.gpu.lease import read_gpus
 from octane.layout.inputs import doubted_sizes, find_inputs, kind_of
-from octane.layout.mosaic import MosaicGrid, position_rows
+from octane.layout.mosaic import MosaicGrid, nominal_positions, position_rows
+from octane.layout.placement import TilePlacement
 from octane.layout.sections import distances, gaps, listed, number_of
+from octane.stitch.flat_field import estimate, shading_of
 from octane.store.image import Image
 from octane.store.volumes import Volume, open_volume, overruled_units
 
@@ -40,13 +36,9 @@ logger = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[3]
 LEVELS = (10, 25, 50, 100)
 """Voxel sizes to suggest: the first that is no finer than the data."""
-TO_DECIDE = ("TO BE DECIDED", "MISSING", "SHADED", "DOUBTFUL")
-"""First words of sentences that need a decision."""
 CLOSING = "What is a comment has the default that it shows. The command line wins."
 MEASURED_BYTES = 1e9
 """Most that is read to measure the shading."""
-COLUMNS = ("subject", "input", "resolution", "overlap", "positions", "section_thickness")
-"""Columns of a new samplesheet; others where a subject needs them."""
 
 
 def write_subject(
@@ -55,11 +47,10 @@ def write_subject(
     wishes: Wishes | None = None,
     *,
     config: Path | None = None,
-    samplesheet: Path | None = None,
     project: Path = PROJECT,
     overwrite: bool = False,
 ) -> tuple[Path, str]:
-    """Write the config or the row of a subject; gives the file and the command that runs it.
+    """Write the config of a subject, and return its path and the command that runs it.
 
     The config is ``conf/subjects/NAME.config`` in the project unless ``config`` names another file.
     Where the data or the name cannot be used, or the config exists, nothing is written.
@@ -68,33 +59,23 @@ def write_subject(
     # Links stay as they are given: a folder of links may be moved to other data later.
     source = Path(os.path.abspath(data))  # noqa: PTH100
     name = name or source.name.split(".")[0]
-    if config is not None and samplesheet is not None:
-        raise OctaneError("--config and --samplesheet exclude each other; give one.")
-    written = samplesheet or config or project / "conf" / "subjects" / f"{name}.config"
+    written = config or project / "conf" / "subjects" / f"{name}.config"
     if problem := unfit_name(name) or unlinkable(source):
         raise OctaneError(problem)
-    if samplesheet is None:
-        require_free(written, overwrite=overwrite)
+    require_free(written, overwrite=overwrite)
     kind, volumes = survey(source, wishes)
-    settings = subject_settings(name, source, kind, volumes, wishes) | gpu_settings(read_gpus)
+    settings = subject_settings(name, source, kind, volumes, wishes)
     about = _about(kind, volumes)
-    words = ["nextflow", "run", project / "main.nf"]
-    if samplesheet is None:
-        call = join(map(str, [*words, "-c", written.absolute()]))
-        remedy = "give --config FILE to write the config elsewhere"
-        with writing(written, overwrite=overwrite, remedy=remedy) as partial:
-            head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
-            partial.write_text(config_text(head, settings), encoding="utf-8")
-    else:
-        outdir = settings["outdir"].value
-        call = join(map(str, [*words, "--samplesheet", written.absolute(), "--outdir", outdir]))
-        add_row(samplesheet, settings)
-    found = [line for setting in settings.values() for line in setting.found]
-    for line in [*about, *found]:
-        if line.startswith(TO_DECIDE):
-            logger.warning("%s", line)
-        elif line in about:
-            logger.info("%s", line)
+    call = join(["nextflow", "run", str(project / "main.nf"), "-c", str(written.absolute())])
+    remedy = "give --config FILE to write the config elsewhere"
+    with writing(written, overwrite=overwrite, remedy=remedy) as partial:
+        head = [f"Subject {name}. Run with: {call}", *about, CLOSING]
+        partial.write_text(config_text(head, settings), encoding="utf-8")
+    for line in about:
+        logger.info("%s", line)
+    for parameter, setting in settings.items():
+        if setting.found and not setting.stated:
+            logger.info("%s: %s", parameter, " ".join(setting.found))
     return written, call
 
 
@@ -178,8 +159,7 @@ def _about(kind: str, volumes: list[Volume]) -> list[str]:
         lines[-1] = (
             f"Tiles, rows x columns: {cut}; each {field} (y x), side by side {whole} (z y x)."
         )
-    doubts = doubted_sizes(volumes) + overruled_units(volumes)
-    return lines + [f"DOUBTFUL: {text}" for text in doubts]
+    return lines + doubted_sizes(volumes) + overruled_units(volumes)
 
 
 def _spread(values: Iterable[str]) -> str:
@@ -215,9 +195,9 @@ def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
     if None in overlaps:
         value = "0.2"
         sentence = (
-            "TO BE DECIDED: the data do not say how their tiles overlap, and it is never guessed. "
-            "Set it here (0 where tiles abut), or give a positions table; without, PREFLIGHT stops "
-            "the run and asks."
+            "The data do not say how their tiles overlap, and it is never guessed. Set it here (0 "
+            "where tiles abut), or give a positions table; without, PREFLIGHT stops the run and "
+            "asks."
         )
     elif len(overlaps) > 1:
         value, sentence = None, "Each mosaic's own metadata say it; they differ."
@@ -228,10 +208,6 @@ def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
 
 def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[str, Setting]:
     """Flat field, where the tiles in the middle of the data are seen to be shaded."""
-    from octane.layout.mosaic import nominal_positions
-    from octane.layout.placement import TilePlacement
-    from octane.stitch.flat_field import estimate, shading_of
-
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
     middle = (tiling.rows // 2, tiling.columns // 2)
@@ -249,9 +225,8 @@ def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[st
     if flat is None or (shading := shading_of(flat.profile)) <= SHADING:
         return {}
     sentence = (
-        f"SHADED, as measured on {len(tiles)} tiles of {image.path.name}: the light over a tile "
-        f"differs by {100 * shading:.0f} %. Recommended: stitch_flat_field = 'estimate'; in "
-        "a config, remove the slashes before it."
+        f"As measured on {len(tiles)} tiles of {image.path.name}, the light over a tile differs "
+        f"by {100 * shading:.0f} %. 'estimate' is recommended: remove the slashes before it."
     )
     return {"stitch_flat_field": Setting(ESTIMATE, [sentence], False)}
 
@@ -273,8 +248,8 @@ def _thickness(volumes: list[Volume]) -> Setting:
     else:
         why = "more than was imaged, or less than a voxel" if apart.is_steady else "uneven"
         sentence = (
-            f"TO BE DECIDED: by their translations along z the sections lie {apart} micrometre "
-            f"apart, which is {why};"
+            f"By their translations along z the sections lie {apart} micrometre apart, which is "
+            f"{why};"
         )
     sentence += (
         f" without it the full imaged depth is taken ({max(depths):g} micrometre at most). Set "
@@ -288,65 +263,7 @@ def _missing(volumes: list[Volume]) -> Setting:
     if not missing:
         return Setting(0, ["The numbering has no gap."], False)
     sentence = (
-        f"MISSING: section {listed(missing)}. As it is, the run stops there. Remove the "
-        "slashes to put a blank slab in the place of each; the report lists them."
+        f"Not among the data: section {listed(missing)}. As it is, the run stops there. Remove "
+        "the slashes to put a blank slab in the place of each; the report lists them."
     )
     return Setting(len(missing), [sentence], False)
-
-
-def gpu_settings(read: Callable[[], Sequence[Gpu]]) -> dict[str, Setting]:
-    """Number of usable GPUs of this machine, through NVML, which makes no CUDA context."""
-    try:
-        found = visible(read(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    except GpusUnavailableError:
-        return {}
-    gpus = [gpu for gpu in found if gpu.fault is None]
-    cards = ", ".join(f"{gpu.name} ({format_bytes(gpu.total)})" for gpu in gpus)
-    return {"gpu_count": Setting(len(gpus), [f"Found: {cards}."])} if gpus else {}
-
-
-def add_row(sheet: Path, settings: Mapping[str, Setting]) -> None:
-    """Append a subject's stated settings to a samplesheet in CSV, or make it.
-
-    Settings of the whole run are left out. A sheet that is refused stays as it was.
-    """
-    own = {entry.name for entry in entries() if entry.per_subject}
-    row = {
-        name: str(plain(setting.value))
-        for name, setting in settings.items()
-        if setting.stated and name in own
-    }
-    if sheet.suffix.lower() != ".csv":
-        raise OctaneError(f"{sheet} is not CSV, and a row is added to that alone; add it by hand.")
-    text, columns = _before(sheet, row) if sheet.exists() else ("", [])
-    stream = io.StringIO()
-    writer = csv.writer(stream, delimiter=separator_of(text), lineterminator="\n")
-    if not columns:
-        text, columns = "", [*COLUMNS, *(name for name in row if name not in COLUMNS)]
-        writer.writerow(columns)
-    writer.writerow(row.get(column, "") for column in columns)
-    with writing(sheet, overwrite=True) as partial:
-        end = "\n" if text and not text.endswith("\n") else ""
-        partial.write_bytes((text + end + stream.getvalue()).encode())
-
-
-def _before(sheet: Path, row: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Text and columns of the sheet, if the row fits it; no columns where it is still empty."""
-    found = read_samplesheet(sheet, str(sheet))
-    for line, other in found.rows:
-        if other.get("subject", "").casefold() == row["subject"].casefold():
-            found.problem(
-                line,
-                f"the subject {row['subject']} is there already; correct that row, or give another "
-                "--name.",
-            )
-    lacking = [name for name in row if name not in found.columns]
-    if found.columns and lacking:
-        found.problems.append(
-            f"{sheet} has no column {', '.join(lacking)}; add it to the first line, and a "
-            "separator to the others."
-        )
-    if found.problems:
-        raise OctaneError("\n".join(found.problems))
-    # With its byte order mark, if it has one.
-    return sheet.read_bytes().decode(), list(found.columns)

@@ -1,22 +1,15 @@
-"""Config or row of a new subject: what the data determine is stated, the rest is asked for."""
+"""Config of a new subject: what the data determine is stated, the rest is asked for."""
 
 import re
 import shlex
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from octane.config.sheets import read_samplesheet
-from octane.config.subject import Setting
 from octane.core.errors import OctaneError
-from octane.gpu.inventory import Gpu, GpusUnavailableError
 from octane.steps.new_subject import (
-    TO_DECIDE,
     Wishes,
-    add_row,
-    gpu_settings,
     results_folder,
     subject_settings,
     survey,
@@ -53,8 +46,8 @@ def test_what_the_data_do_not_tell_is_asked_for(data, write_mosaic):
     found = settings(data)
     names = ("overlap", "section_thickness", "allow_missing_sections")
     assert not any(found[name].stated for name in names)
-    assert "TO BE DECIDED" in found["overlap"].found[0]
-    assert "MISSING: section 2." in found["allow_missing_sections"].found[0]
+    assert "never guessed" in found["overlap"].found[0]
+    assert "Not among the data: section 2." in found["allow_missing_sections"].found[0]
     assert found["allow_missing_sections"].value == 1
     assert "14 micrometre" in found["section_thickness"].found[0]
     assert (found["resolution"].value, found["resolution"].stated) == (10, True)
@@ -90,7 +83,6 @@ def test_the_distance_along_z_is_the_thickness_or_to_be_decided(
     found = settings(tmp_path / "data")["section_thickness"]
     assert (found.value, found.stated) == (value or 40.0, value is not None)
     assert words in found.found[0]
-    assert found.found[0].startswith(TO_DECIDE) == ("micrometre apart" in words)
 
 
 def test_a_channel_is_chosen_and_stated(write_foreign):
@@ -120,19 +112,6 @@ def test_a_persons_word_counts(data):
     names = ("resolution", "overlap", "section_thickness")
     assert [found[n].value for n in names] == [(12.0,) * 3, (0.1, 0.1), 90.0]
     assert found["overlap"].stated
-
-
-def test_gpus_that_work_and_that_an_allocation_allows_are_counted(monkeypatch):
-    faults = (None, None, "lost")
-    gpus = [Gpu(k, f"GPU-{k}", "A40", 48 * 10**9, 0, fault=f) for k, f in enumerate(faults)]
-    read = Mock(return_value=gpus)
-    for allowed, count in (("0,1,2", 2), ("1,2", 1), ("2", 0)):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
-        cards = ", ".join(["A40 (48 GB)"] * count)
-        expected = {"gpu_count": Setting(count, [f"Found: {cards}."])} if count else {}
-        assert gpu_settings(read) == expected
-    read.side_effect = GpusUnavailableError("the driver is too old")
-    assert gpu_settings(read) == {}
 
 
 @pytest.fixture
@@ -190,9 +169,6 @@ def test_where_configs_cannot_be_written_another_place_can_be_given(known, made,
     (made / "conf/subjects").write_text("")
     with pytest.raises(OctaneError, match=r"conf/subjects cannot be written \(.*--config FILE"):
         write_subject(known, "sub", project=made)
-    place = tmp_path / "one.config"
-    with pytest.raises(OctaneError, match="exclude each other; give one"):
-        write_subject(known, "sub", config=place, samplesheet=tmp_path / "c.csv", project=made)
 
 
 @pytest.mark.parametrize(
@@ -213,76 +189,6 @@ def test_what_cannot_be_used_is_refused_and_leaves_nothing(
     assert list((made / "conf" / "subjects").iterdir()) == []
 
 
-ROW = {
-    "subject": Setting("01"),
-    "input": Setting("/data/a, b"),
-    "resolution": Setting(10),
-    "overlap": Setting("0.2", stated=False),
-    "max_cpus": Setting(8),
-}
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
-        ("\n,,\n", "subject,input,resolution,overlap,positions,section_thickness\n01,"),
-        ("resolution;input;subject", "resolution;input;subject\n10;"),
-        ("resolution;input;subject\r\n\r\n", "resolution;input;subject\r\n\r\n10;"),
-    ],
-)
-def test_a_sheet_without_a_row_gets_its_first(tmp_path, before, after):
-    sheet = tmp_path / "cohort.csv"
-    sheet.write_bytes(before.encode())
-    add_row(sheet, ROW)
-    assert sheet.read_bytes().decode().startswith(after)
-    ((_, cells),) = read_samplesheet(sheet, "cohort.csv").rows
-    assert cells == {"subject": "01", "input": "/data/a, b", "resolution": "10"}
-
-
-def test_a_sheet_goes_on_with_its_own_separator_and_mark(tmp_path):
-    sheet = tmp_path / "cohort.csv"
-    before = "\ufeffinput;subject;resolution\r\nx;a;".encode()
-    sheet.write_bytes(before)
-    add_row(sheet, ROW)
-    add_row(sheet, {**ROW, "subject": Setting("02")})
-    assert sheet.read_bytes() == before + b"\n/data/a, b;01;10\n/data/a, b;02;10\n"
-    found = read_samplesheet(sheet, "cohort.csv")
-    assert found.problems == []
-    assert found.rows[1][1]["input"] == "/data/a, b"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "sentence"),
-    [
-        ("c.yaml", "", "c.yaml is not CSV"),
-        ("c.csv", "subject,input\n07,x\n", "has no column resolution; add it to the first line"),
-        ("c.csv", "subject,input\n", "has no column resolution; add it to the first line"),
-        ("c.csv", "subject,input,resolution\n01,x,\n", "line 2: the subject 01 is there already;"),
-        ("c.csv", "subject,input\n01\n", "line 2: there are 1 cells and 2 columns"),
-    ],
-)
-def test_what_does_not_fit_is_refused_and_the_sheet_stays(tmp_path, name, text, sentence):
-    sheet = tmp_path / name
-    sheet.write_text(text, encoding="utf-8")
-    with pytest.raises(OctaneError) as caught:
-        add_row(sheet, ROW)
-    assert sentence in str(caught.value)
-    assert sheet.read_text(encoding="utf-8") == text
-
-
-def test_a_row_is_run_with_its_sheet(known, made, tmp_path):
-    sheet = tmp_path / "my cohort.csv"
-    written, call = write_subject(
-        known, "sub", Wishes(outdir="/r"), samplesheet=sheet, project=made
-    )
-    assert written == sheet
-    assert shlex.split(call) == [
-        *("nextflow", "run", f"{made}/main.nf"),
-        *("--samplesheet", str(sheet), "--outdir", "/r"),
-    ]
-
-
 def test_mosaics_are_described(data, caplog, made):
     caplog.set_level("INFO")
     write_subject(data, "sub", project=made)
@@ -290,7 +196,11 @@ def test_mosaics_are_described(data, caplog, made):
     assert "Voxels: 3.5 x 4 x 4 micrometre (z y x), float32." in caplog.messages
     tiles = "Tiles, rows x columns: 2 x 3; each 40 x 40 µm (y x), side by side 14 x 80 x 120 µm"
     assert f"{tiles} (z y x)." in caplog.messages
-    assert any(line.startswith("MISSING: section 2.") for line in caplog.messages)
+    # What is left to a person is said as well, with its parameter.
+    said = "\n".join(caplog.messages)
+    assert "\nallow_missing_sections: Not among the data: section 2." in said
+    assert "\noverlap: The data do not say" in said
+    assert "\nresolution:" not in said
 
 
 def test_a_volume_keeps_its_voxels(write_file):
@@ -301,11 +211,13 @@ def test_a_volume_keeps_its_voxels(write_file):
 
 
 def test_sizes_that_no_microscope_gives_are_doubted(write_foreign, caplog, made, tmp_path):
+    caplog.set_level("INFO")
     write_foreign("brain.zarr", VOXELS, unit="nanometer")
     path, _ = write_subject(tmp_path / "brain.zarr", "sub", project=made)
-    (line,) = (line for line in caplog.messages if line.startswith("DOUBTFUL"))
+    (line,) = (line for line in caplog.messages if "may be wrong by 1000" in line)
     assert "in voxels of 10 x 10 x 10 nm. Its unit may be wrong by 1000" in line
-    assert "DOUBTFUL" in path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8").replace("\n// ", " ")
+    assert "Its unit may be wrong by 1000" in text
 
 
 def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
@@ -328,6 +240,4 @@ def test_a_flat_field_is_recommended_where_tiles_are_shaded(write_phantom, shadi
     if recommended:
         own = found["stitch_flat_field"]
         assert (own.value, own.stated) == ("estimate", False)
-        assert re.search(r"on 9 tiles of section_01.*: the light .* by (28|29|30) %", own.found[0])
-        # A row of a samplesheet has no comments: what is recommended is said as well.
-        assert own.found[0].startswith(TO_DECIDE)
+        assert re.search(r"on 9 tiles of section_01.*, the light .* by (28|29|30) %", own.found[0])
