@@ -2,6 +2,9 @@
 
 The crate names the workflow, and its run with parameters, inputs and results; the records of the
 tasks are files in it. Times are those of the records, so that the same records make the same crate.
+
+The package rocrate, by which the tests read it, would bring an HTTP client and its needs into every
+environment, and leaves the properties of each entity to its caller as well.
 """
 
 from collections.abc import Mapping, Sequence

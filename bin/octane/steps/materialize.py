@@ -164,6 +164,7 @@ def _make_real(link: Path, sizes: dict[str, int]) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a file, by reflink where the file system can."""
+    # Not cp: it goes on when this process is killed, and macOS's takes no --reflink.
     try:
         with source.open("rb") as found, target.open("wb") as made:
             fcntl.ioctl(made, FICLONE, found.fileno())
