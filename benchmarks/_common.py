@@ -44,7 +44,7 @@ def command_line(description: str | None, parts: tuple[str, ...]) -> argparse.Ar
 
 
 def add_python(parser: argparse.ArgumentParser, flag: str, packages: str) -> None:
-    """Add the flag of a Python that has what octane does not depend on, such as --peers-python."""
+    """Add the flag of a Python that has what octane does not depend on, such as --peers_python."""
     variable = f"OCTANE{flag[1:].replace('-', '_').upper()}"
     parser.add_argument(
         flag,

@@ -190,7 +190,7 @@ def agreement(quick: bool, itk_python: Path | None) -> dict[str, object]:
     cases = []
     for number, (name, case) in enumerate(chosen.items(), 1):
         if case.weights and itk_python is None:
-            logger.warning("%s: not run, because SimpleITK has no weights; give --itk-python", name)
+            logger.warning("%s: not run, because SimpleITK has no weights; give --itk_python", name)
             continue
         figures = run_case(case, threads, itk_python)
         cases.append({"name": name, **figures})

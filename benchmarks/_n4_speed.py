@@ -176,7 +176,7 @@ def one_volume(folder: Path, shape: tuple[int, int, int]) -> dict[str, object]:
     write_noise(source, shape)
     command = [
         *(sys.executable, PROJECT / "bin" / "n4.py", source, folder / "corrected.ome.zarr"),
-        *("--shrink-factor", "auto", "--memory", LIMIT, "--workers", str(cores())),
+        *("--n4_shrink_factor", "auto", "--memory", LIMIT, "--workers", str(cores())),
         *("--backend", "cpu", "--metrics", record),
     ]
     found = run(command, limit=LIMIT_BYTES)

@@ -19,15 +19,15 @@ STEPS, ATTENUATION = 0.3, 2.0
 
 MODES: dict[str, tuple[str, ...]] = {
     "global": (),
-    "per_section": ("--mode", "per_section"),
-    "two_pass": ("--mode", "two_pass"),
-    "global, sections matched": ("--histogram-matching", "section"),
-    "global, planes matched": ("--histogram-matching", "plane"),
-    "global, gain along z": ("--z-profile-gain",),
+    "per_section": ("--n4_mode", "per_section"),
+    "two_pass": ("--n4_mode", "two_pass"),
+    "global, sections matched": ("--n4_histogram_matching", "section"),
+    "global, planes matched": ("--n4_histogram_matching", "plane"),
+    "global, gain along z": ("--n4_z_profile_gain",),
     **{
         f"{mode}, sections matched, gain along z": (
-            *("--mode", mode, "--histogram-matching", "section"),
-            "--z-profile-gain",
+            *("--n4_mode", mode, "--n4_histogram_matching", "section"),
+            "--n4_z_profile_gain",
         )
         for mode in ("global", "per_section", "two_pass")
     },
@@ -57,7 +57,7 @@ def corrected(folder: Path, volume: Path, *words: str) -> dict:
     """Correct a phantom's volume and return the figures of the record."""
     record = folder / "n4.json"
     command(
-        *("n4", volume, folder / "corrected.ome.zarr", "--overwrite", "--mask", "tissue"),
+        *("n4", volume, folder / "corrected.ome.zarr", "--overwrite", "--n4_mask", "tissue"),
         *("--truth", folder / "truth", "--metrics", record, "--preview", folder / "n4.npz"),
         *words,
     )
@@ -72,13 +72,13 @@ def modes(quick: bool) -> dict[str, object]:
         folder = Path(scratch) / "phantom"
         volume = volume_of(
             folder,
-            *("--sections", str(sections), "--section-steps", str(STEPS)),
+            *("--sections", str(sections), "--section_steps", str(STEPS)),
             *("--attenuation", str(ATTENUATION)),
         )
         for name, words in MODES.items():
             begun = time.perf_counter()
             figures = corrected(
-                folder, volume, "--shrink-factor", "auto", "--iterations", "auto", *words
+                folder, volume, "--n4_shrink_factor", "auto", "--n4_iterations", "auto", *words
             )
             cases[name] = {"truth": figures["truth"], "seconds": time.perf_counter() - begun}
             logger.info("mode %s: %s", name, figures["truth"])
@@ -92,7 +92,7 @@ def modes(quick: bool) -> dict[str, object]:
 
 def fifty(levels: int) -> tuple[str, ...]:
     """Return the flags of a fit with so many levels of 50 iterations."""
-    return ("--shrink-factor", "2", "2", "2", "--iterations", *["50"] * levels)
+    return ("--n4_shrink_factor", "2", "2", "2", "--n4_iterations", *["50"] * levels)
 
 
 def levels() -> dict[str, object]:

@@ -196,7 +196,7 @@ def row(
 def cost(tiles: int, runs: int) -> dict[str, object]:
     """Measure STITCH of a subject's sections, and STACK by what is aligned, in turns."""
     found: dict[str, list[tuple[float, int]]] = {}
-    words = ["--sections", str(SECTIONS), "--tiles", str(tiles), "--tile-shape", "64", "256", "256"]
+    words = ["--sections", str(SECTIONS), "--tiles", str(tiles), "--tile_shape", "64", "256", "256"]
     words += ["--shift", "40", "--rotation", "1"]
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
@@ -214,7 +214,7 @@ def cost(tiles: int, runs: int) -> dict[str, object]:
             seconds, peaks = zip(*each, strict=True)
             found.setdefault("stitch", []).append((sum(seconds), max(peaks)))
             for way in ("none", "translation", "rigid"):
-                own = step("stack.py", folder / "stack.ome.zarr", *sections, "--align", way)
+                own = step("stack.py", folder / "stack.ome.zarr", *sections, "--stack_align", way)
                 found.setdefault(way, []).append(own)
         shape = open_image(folder / "stack.ome.zarr").grid.shape
     ways = {

@@ -140,8 +140,8 @@ def case(
 
 def cost(quick: bool) -> dict[str, object]:
     """CPU seconds and peak memory of STITCH without and with a flat field, in turns."""
-    words = ["--sections", "1", "--tiles", "2" if quick else "6", "--edge-fraction", "0"]
-    words += ["--tile-shape", "64", "256", "256", "--shading", str(SHADING)]
+    words = ["--sections", "1", "--tiles", "2" if quick else "6", "--edge_fraction", "0"]
+    words += ["--tile_shape", "64", "256", "256", "--shading", str(SHADING)]
     found: dict[str, list[tuple[float, int]]] = {"none": [], "estimate": []}
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         folder = Path(scratch)
@@ -152,7 +152,7 @@ def cost(quick: bool) -> dict[str, object]:
         command += ["--overwrite", "--workers", str(cores())]
         for _ in range(3 if quick else RUNS):
             for name, own in found.items():
-                done = run([*command, "--flat-field", name])
+                done = run([*command, "--stitch_flat_field", name])
                 own.append((done.cpu_seconds, done.peak_bytes))
     names = ("cpu_seconds", "peak_bytes")
     figures = {

@@ -367,10 +367,10 @@ def _stitch_cost(flat_field: dict, alignment: dict) -> str:
     """Return what a flat field costs STITCH, and alignment STACK and both steps together."""
     flat = flat_field["cost"]
     ways = {way: flat[way] for way in ("none", "estimate")}
-    costs = [("--flat-field", f"{flat['bytes'] / 1e6:.0f} MB of tiles", ways, None)]
+    costs = [("--stitch_flat_field", f"{flat['bytes'] / 1e6:.0f} MB of tiles", ways, None)]
     for own in alignment["cost"]:
         both = own["stitch"]["cpu_seconds"] + own["ways"]["none"]["cpu_seconds"]
-        costs.append(("--align", f"{_size(own['shape'])} voxels", own["ways"], both))
+        costs.append(("--stack_align", f"{_size(own['shape'])} voxels", own["ways"], both))
     rows = []
     for flag, data, ways, both in costs:
         least = ways["none"]["cpu_seconds"]

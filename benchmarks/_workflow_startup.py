@@ -18,12 +18,12 @@ from _common import PROJECT, scratch_folder
 from _processes import run
 
 COMMANDS = ("n4", "resample", "stitch", "stack", "pyramid", "preflight", "report", "gpu_slot")
-PHANTOM = ("--sections", "1", "--tiles", "2", "2", "--tile-shape", "32", "64", "64")
+PHANTOM = ("--sections", "1", "--tiles", "2", "2", "--tile_shape", "32", "64", "64")
 BASE = "import numpy, pydantic"
 WORK = (
     ("resample", "phantom/mosaics/section_01.ome.zarr", ("--resolution", "10")),
     ("stitch", "resample.ome.zarr", ()),
-    ("n4", "stitch.ome.zarr", ("--shrink-factor", "2")),
+    ("n4", "stitch.ome.zarr", ("--n4_shrink_factor", "2")),
     ("pyramid", "n4.ome.zarr", ()),
 )
 """Commands, their inputs and flags; each reads what an earlier one made."""

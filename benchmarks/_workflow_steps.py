@@ -55,9 +55,9 @@ def measured(folder: Path, tiles: int, shape: tuple[int, int, int]) -> dict[str,
     made = run(
         [
             *(sys.executable, PROJECT / "bin" / "phantom.py", folder / "phantom"),
-            *("--sections", "2", "--tiles", str(tiles), str(tiles), "--edge-fraction", "0"),
-            *("--tile-shape", "42", "256", "256"),
-            *("--section-thickness", "150"),
+            *("--sections", "2", "--tiles", str(tiles), str(tiles), "--edge_fraction", "0"),
+            *("--tile_shape", "42", "256", "256"),
+            *("--section_thickness", "150"),
         ]
     )
     logging.info("phantom: %.0f s", made.seconds)
@@ -74,7 +74,7 @@ def measured(folder: Path, tiles: int, shape: tuple[int, int, int]) -> dict[str,
     found["stack"] = step("stack", sum(map(size, sections)), stack, *sections)
     volume = folder / "noise.ome.zarr"
     write_noise(volume, shape)
-    found["n4"] = step("n4", size(volume), volume, folder / "n4.ome.zarr", "--mask", "none")
+    found["n4"] = step("n4", size(volume), volume, folder / "n4.ome.zarr", "--n4_mask", "none")
     found["pyramid"] = step("pyramid", size(volume), volume, folder / "p.ome.zarr")
     return found
 
@@ -104,7 +104,7 @@ def nifti() -> dict[str, float]:
         files = [Path(folder) / "small.nii", Path(folder) / "made.nii"]
         sitk.WriteImage(sitk.GetImageFromArray(tissue_volume((128, 256, 256))), str(files[0]))
         n4 = [PROJECT / "bin" / "n4.py", *files, "--overwrite", "--workers", str(cores())]
-        commands = {"n4": [*n4, "--mask", "none"], "read_and_write": ["-c", copy, *files]}
+        commands = {"n4": [*n4, "--n4_mask", "none"], "read_and_write": ["-c", copy, *files]}
         # In turns; the first run fills the caches.
         runs = [
             {name: run([sys.executable, *words]).seconds for name, words in commands.items()}

@@ -51,7 +51,7 @@ REPEATS = 7
 SHRINK, LEVELS, ITERATIONS = 4, 3, 40
 
 WORDS = {
-    "n4": ("--mask", "none", "--shrink-factor", *[str(SHRINK)] * 3),
+    "n4": ("--n4_mask", "none", "--n4_shrink_factor", *[str(SHRINK)] * 3),
     "resample": ("--resolution", f"{RESOLUTION:g}"),
 }
 """Flags of the commands."""

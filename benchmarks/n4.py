@@ -28,11 +28,11 @@ def against(other: Path, *, quick: bool) -> dict[str, object]:
         array, store = folder / "tissue.npy", folder / "noise.ome.zarr"
         np.save(array, tissue_volume((64, 128, 128) if quick else (128, 256, 256)))
         write_noise(store, (128, 256, 256) if quick else (256, 512, 512))
-        words = ["--mask", "none", "--backend", "cpu", "--workers", str(cores())]
+        words = ["--n4_mask", "none", "--backend", "cpu", "--workers", str(cores())]
         cases = {
             "in memory, 1 worker": call("n4", array, workers=1, runs=5),
             f"in memory, {cores()} workers": call("n4", array, workers=cores(), runs=5),
-            "command": command("n4", store, folder, [*words, "--iterations", "20", "20"]),
+            "command": command("n4", store, folder, [*words, "--n4_iterations", "20", "20"]),
         }
         return compared(other, cases, 3 if quick else 7)
 
@@ -41,8 +41,8 @@ def options() -> argparse.Namespace:
     """Return the choices of the command line."""
     parser = command_line(__doc__, PARTS)
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
-    add_python(parser, "--itk-python", "itk-filtering, for the cases with weights")
-    add_python(parser, "--n4ax-python", "n4ax (Python 3.12 or newer)")
+    add_python(parser, "--itk_python", "itk-filtering, for the cases with weights")
+    add_python(parser, "--n4ax_python", "n4ax (Python 3.12 or newer)")
     return parser.parse_args()
 
 

@@ -8,7 +8,7 @@ FOLDER`` does nothing but compare the speed and the result of another checkout w
 
 The peers that octane does not depend on need a separate Python, made by
 ``python -m venv PEERS && PEERS/bin/pip install 'ngff-zarr[dask-image]' itk-filtering
-tensorstore scikit-image zarrs`` and named by ``--peers-python PEERS/bin/python``. Without it they
+tensorstore scikit-image zarrs`` and named by ``--peers_python PEERS/bin/python``. Without it they
 are left out, and the tables say so.
 """
 
@@ -49,7 +49,7 @@ def main() -> None:
     """Run the chosen parts."""
     parser = command_line(__doc__, PARTS)
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of octane")
-    add_python(parser, "--peers-python", "the peers")
+    add_python(parser, "--peers_python", "the peers")
     chosen = parser.parse_args()
     quick, peers = chosen.quick, chosen.peers_python
     if chosen.against is not None:

@@ -4,10 +4,10 @@ Each part has its place in benchmarks/results/stitch.json, from which `make gene
 tables of docs/benchmarks.md. ``--only`` chooses parts. ``--quick`` runs a few cases of each and
 writes into the scratch folder (OCTANE_BENCH_DIR, else work/bench) instead.
 
-scikit-image needs a separate Python, as for resample.py, named by ``--peers-python``. Without it
+scikit-image needs a separate Python, as for resample.py, named by ``--peers_python``. Without it
 the table says so.
 BaSiC needs a separate Python, made by ``python -m venv BASIC && BASIC/bin/pip install basicpy`` and
-named by ``--basic-python BASIC/bin/python``. Without it the table says so.
+named by ``--basic_python BASIC/bin/python``. Without it the table says so.
 """
 
 from _common import add_python, command_line, run_parts
@@ -20,8 +20,8 @@ PARTS = ("flat_field", "alignment")
 def main() -> None:
     """Run the chosen parts."""
     parser = command_line(__doc__, PARTS)
-    add_python(parser, "--basic-python", "BaSiCPy")
-    add_python(parser, "--peers-python", "scikit-image")
+    add_python(parser, "--basic_python", "BaSiCPy")
+    add_python(parser, "--peers_python", "scikit-image")
     chosen = parser.parse_args()
     parts = {
         "flat_field": lambda: flat_field(chosen.quick, chosen.basic_python),

@@ -4,17 +4,15 @@
 import sys
 from typing import Literal
 
-from pydantic import BaseModel
-
 from octane.config.cli import run
-from octane.config.params import LeaseParameters, parameter
+from octane.config.params import LeaseParameters, StepParameters, parameter
 from octane.core.errors import OctaneError
 from octane.gpu.lease import parse_memory
 from octane.gpu.status import run_on_share
 from octane.gpu.status import status as shown
 
 
-class Request(BaseModel):
+class Request(StepParameters):
     """Share of a GPU that is asked for."""
 
     memory: str | None = parameter(
@@ -24,7 +22,7 @@ class Request(BaseModel):
         "auto", "auto: without a GPU in time it runs with none; gpu: an error; cpu: none."
     )
     timeout: float | None = parameter(
-        None, "Seconds to wait, in place of --auto-timeout and --gpu-timeout."
+        None, "Seconds to wait, in place of --auto_timeout and --gpu_timeout."
     )
     subject: str = parameter("", "What it is for, shown to others; unset: the command's name.")
 

@@ -25,7 +25,7 @@ def main(outdir: Path, /, *, dry_run: bool = False, verify: bool = False) -> Non
     from octane.steps.materialize import verify as verify_stores
 
     if dry_run and verify:
-        raise OctaneError("--dry-run and --verify exclude each other; give one of them.")
+        raise OctaneError("--dry_run and --verify exclude each other; give one of them.")
     if verify:
         verify_stores(outdir)
     else:

@@ -4,19 +4,18 @@
 import sys
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from octane.config.cli import run
 from octane.config.params import (
     ExecutionParameters,
     InputParameters,
     LeaseParameters,
     N4Parameters,
+    StepParameters,
     parameter,
 )
 
 
-class Files(BaseModel):
+class Files(StepParameters):
     """Files beside the volumes."""
 
     save_bias_field: Path | None = parameter(

@@ -23,7 +23,7 @@ process N4 {
     def image = [volume].flatten()[0]
     def args = task.ext.args ?: ''
     def profiler = task.ext.profiler ? "${task.ext.profiler} --output='${meta.id}_n4'" : ''
-    def masked = mask ? "--mask ${[mask].flatten()[0]}" : ''
+    def masked = mask ? "--n4_mask ${[mask].flatten()[0]}" : ''
     def known = truth ? "--truth ${truth}" : ''
     // Else the command's own.
     def memory = task.memory ? "--memory '${task.memory}'" : ''

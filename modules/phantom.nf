@@ -14,9 +14,10 @@ process PHANTOM {
 
     script:
     // N4 compares with the truth voxel by voxel: on the grid of the run.
-    def truth = "${params.resolution}".isNumber() ? "--truth-resolution ${params.resolution}" : ''
+    def truth = "${params.resolution}".isNumber() ? "--truth_resolution ${params.resolution}" : ''
     """
-    phantom.py subject --seed ${params.phantom_seed ?: 1} ${truth} --overwrite --workers ${task.cpus} --memory '${task.memory}'
+    phantom.py subject --phantom_seed ${params.phantom_seed ?: 1} ${truth} --overwrite \\
+        --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:

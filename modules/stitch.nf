@@ -15,12 +15,12 @@ process STITCH {
     tuple(val(meta), path('*_flat_field.tif'), emit: flat_field, optional: true)
 
     script:
-    def flat = flatField ? "--flat-field ${flatField}" : ''
+    def flat = flatField ? "--stitch_flat_field ${flatField}" : ''
     def table = positions ? "--positions ${positions}" : ''
     """
     stitch.py ${mosaic} '${meta.section}.ome.zarr' ${flags} --overwrite ${table} ${flat} \\
         --metrics '${meta.section}_stitch_metrics.json' --preview '${meta.section}_stitch_preview.npz' \\
-        --save-flat-field '${meta.section}_flat_field.tif' --workers ${task.cpus} --memory '${task.memory}'
+        --save_flat_field '${meta.section}_flat_field.tif' --workers ${task.cpus} --memory '${task.memory}'
     """
 
     stub:

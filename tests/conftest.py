@@ -190,7 +190,7 @@ def make_phantom(tmp_path_factory: pytest.TempPathFactory, command: Command) -> 
         folder = tmp_path_factory.mktemp("phantom") / "subject"
         made = command(
             *("phantom", folder, "--sections", sections, "--tiles", tiles, tiles),
-            *("--tile-shape", "24", "64", "64", "--section-thickness", "70"),
+            *("--tile_shape", "24", "64", "64", "--section_thickness", "70"),
         )
         assert made.returncode == 0, made.stderr
         return folder

@@ -28,7 +28,7 @@ from octane.store.image import open_image  # noqa: E402
 
 def corrections(folder: Path) -> dict[str, bytes]:
     """Draw a volume before and after N4, the field that it found and the true one."""
-    figures = corrected(folder, volume_of(folder), *fifty(2), "--z-profile-gain")
+    figures = corrected(folder, volume_of(folder), *fifty(2), "--n4_z_profile_gain")
     with np.load(folder / "n4.npz") as stored:
         shown = dict(stored)
     names = {"before": "before N4", "after": "after N4", "field": "field found by N4"}
@@ -71,13 +71,13 @@ def stitching(folder: Path) -> dict[str, bytes]:
 
 def flat_field(folder: Path) -> dict[str, bytes]:
     """Draw where four shaded tiles meet before and after they are evened out, and their light."""
-    words = ("--sections", "1", "--shading", "0.5", "--bias", "0", "--speckle-looks", "100")
+    words = ("--sections", "1", "--shading", "0.5", "--bias", "0", "--speckle_looks", "100")
     command("phantom", folder, *words)
     (mosaic,) = (folder / "mosaics").glob("*.ome.zarr")
     shown = []
     for chosen in ("none", "estimate"):
         section, preview = folder / f"{chosen}.ome.zarr", folder / "preview.npz"
-        command("stitch", mosaic, section, "--flat-field", chosen, "--preview", preview)
+        command("stitch", mosaic, section, "--stitch_flat_field", chosen, "--preview", preview)
         # As large as a tile, about the corners of the first one and its neighbours.
         shown.append(open_image(section).array.opened[:, 51:179, 51:179].mean(axis=0))
     with np.load(preview) as stored:

@@ -171,7 +171,7 @@ def test_a_step_without_cudas_headers_ends_with_one_sentence(tmp_path):
     import subprocess
     command = [sys.executable, *{command!r}]
     for backend in ("gpu", "auto"):
-        more = "--workers", "1", "--gpu-lock-dir", str(folder / "leases")
+        more = "--workers", "1", "--gpu_lock_dir", str(folder / "leases")
         print(subprocess.run([*command, backend, *more]).returncode)
     """
     done = run_process(tmp_path, code, CUDA_PATH=None, CUDA_HOME=None)

@@ -49,7 +49,7 @@ def test_every_step_ran_once_for_each_of_its_inputs(demo):
     ]
     # The truth is on the grid of the run.
     script = demo.task_file("PHANTOM", ".command.sh").read_text(encoding="utf-8")
-    assert "--truth-resolution 10 " in script
+    assert "--truth_resolution 10 " in script
     # Without a GPU of their own, all steps but two are not to look for one.
     for process in ("STITCH", "STACK", "PYRAMID", "REPORT"):
         assert "--backend cpu" in demo.task_file(process, ".command.sh").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ workflow {
     main:
     volume = channel.of([[id: 'brain', section: 'whole', kind: 'volume'], file(params.volume)])
     RESAMPLE(volume.map { meta, image -> [meta, image, '--resolution 20 --layout volume'] }, '')
-    flags = '--shrink-factor 2 --iterations 3'
+    flags = '--n4_shrink_factor 2 --n4_iterations 3'
     N4(RESAMPLE.out.image.map { meta, image -> [meta, image, flags, [], []] }, '')
     N4.out.volume.view { _meta, image -> "CORRECTED ${image}" }
 }

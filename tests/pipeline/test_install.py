@@ -39,7 +39,7 @@ def test_the_package_and_its_commands_are_installed(environment, tmp_path):
     commands = folder / "bin"
     assert call(commands / "octane-gpu-slot", "--version").strip() == found.version
     assert call(commands / "octane-n4", "--help").startswith("usage: octane-n4 ")
-    call(commands / "octane-phantom", "p", "--sections", 1, "--tiles", 1, "--tile-shape", "8,16,16")
+    call(commands / "octane-phantom", "p", "--sections", 1, "--tiles", 1, "--tile_shape", "8,16,16")
     assert (tmp_path / "p" / "mosaics" / "section_01.ome.zarr").exists()
 
 

@@ -68,7 +68,7 @@ def flags():
         main = runpy.run_path(str(script)).get("main")
         text = script.read_text(encoding="utf-8")
         if main and "octane.config.cli" in text:
-            known |= set(re.findall(r"--[a-z][a-z-]*", Parser(main).format_help()))
+            known |= set(re.findall(r"--[a-z][a-z0-9_]*", Parser(main).format_help()))
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", text))
     for script in (PROJECT / "benchmarks").glob("[!_]*.py"):
         known |= set(re.findall(r"--[a-z][a-z0-9_-]*", script.read_text(encoding="utf-8")))

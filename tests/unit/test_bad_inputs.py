@@ -58,7 +58,8 @@ def masked(mask, name="mask", **how):
         store("in.zarr")
         whole = name == "mask" and not (mask % 1).any()
         store(f"{name}.zarr", mask.astype(np.uint8 if whole else np.float32), **how)
-        return ["in.zarr", "out.zarr", f"--{name}", f"{name}.zarr"]
+        flag = "--n4_mask" if name == "mask" else "--weights"
+        return ["in.zarr", "out.zarr", flag, f"{name}.zarr"]
 
     return make
 
@@ -95,32 +96,34 @@ CHANNELS = {"axes": "czyx", "chunks": (1, *TILE), "scale": (1, 5, 5, 5)}
 TWO = np.ones((2, *SHAPE))
 EMPTY = np.zeros(SHAPE)
 CONSTANT = np.repeat([3.0, 5.0], 4)[:, None, None] + EMPTY
-SECTIONS = ("--mode", "per_section", "--section-starts", "0", "4")
+LEVELS, SPLINE = "--pyramid_resolutions", "--n4_spline_distance_mm"
+FLOAT = ("--resample_dtype", "float32")
+SECTIONS = ("--n4_mode", "per_section", "--n4_section_starts", "0", "4")
 TARGET = ("--resolution", "10")
-FLAT = ("--save-flat-field", "out.zarr/.zattrs")
+FLAT = ("--save_flat_field", "out.zarr/.zattrs")
 TABLES = ("--positions", "table.csv", "--preview", "hard.csv")
 
 CASES = [
-    ("n4", plain(unit=None), "in.zarr states no unit", "--input-unit micrometer"),
+    ("n4", plain(unit=None), "in.zarr states no unit", "--input_unit micrometer"),
     ("pyramid", plain("--timepoint", "1"), "in.zarr has no single timepoint '1'", "--timepoint"),
     ("resample", plain(*TARGET, **CUT_IN_Z), "in.zarr has chunks of 4 of 8 planes", "rechunk it"),
     ("resample", broken(b"?", *TARGET), "in.zarr: chunk 0/0.1.2 cannot be decoded", "restore it"),
     (
         "resample",
         broken(None, *TARGET),
-        "in.zarr: chunk 0/0.1.2 is missing; restore it, or give --missing-chunks fill",
+        "in.zarr: chunk 0/0.1.2 is missing; restore it, or give --missing_chunks fill",
         "tile row 1, column 2",
     ),
     ("stitch", broken(None, "--overlap", "0"), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
-    ("pyramid", plain("--resolutions", "25", "10"), "--resolutions", "do not ascend"),
+    ("pyramid", plain(LEVELS, "25", "10"), LEVELS, "do not ascend"),
     ("resample", plain(), "", "--resolution"),
     ("resample", plain(*TARGET, "--scale", "0.5"), "--resolution", "one of the two"),
-    ("resample", plain("--scale", "2"), "in.zarr has voxels of 5 x 5 x 5", "--allow-upsampling"),
-    ("resample", plain(*TARGET, "--dtype", "float32", voxels=EMPTY + 0j), "complex voxels", ""),
+    ("resample", plain("--scale", "2"), "in.zarr has voxels of 5 x 5 x 5", "--allow_upsampling"),
+    ("resample", plain(*TARGET, *FLOAT, voxels=EMPTY + 0j), "complex voxels", ""),
     ("pyramid", broken(None), "in.zarr: chunk 0/0.1.2 is missing", "restore it"),
     ("stitch", plain(), "in.zarr does not say how its tiles overlap", "give --overlap"),
     ("n4", plain(voxels=np.full(SHAPE, 7.0)), "in.zarr holds the one value 7", "check the input"),
-    ("n4", plain("--mask", "tissue", voxels=EMPTY + 7), "in.zarr has no tissue", "a mask of"),
+    ("n4", plain("--n4_mask", "tissue", voxels=EMPTY + 7), "in.zarr has no tissue", "a mask of"),
     ("n4", plain(voxels=np.zeros(SHAPE, "c8")), "in.zarr holds complex64 voxels", "needs real"),
     ("n4", masked(TWO, **CHANNELS), "mask.zarr has 2 channels: 0, 1", "write one of them alone"),
     ("n4", masked(EMPTY[None], **CHANNELS), "mask mask.zarr has no voxel", "give another"),
@@ -128,31 +131,31 @@ CASES = [
     ("n4", masked(EMPTY + 1 - 6e-8), "holds the value 0.99999994", "threshold it (mask > 0)"),
     ("n4", masked(EMPTY[:, :16]), "mask.zarr lies on another grid", "SimpleITK.Resample"),
     ("resample", plain("--resolution", "2"), "in.zarr has voxels of 5 x 5 x 5", "--resolution"),
-    ("pyramid", plain("--resolutions", "2"), "--resolutions asks for 2", "leave out"),
-    ("n4", plain("--spline-distance-mm", "50"), "in.zarr: --spline-distance-mm asks", "at most"),
+    ("pyramid", plain(LEVELS, "2"), f"{LEVELS} asks for 2", "leave out"),
+    ("n4", plain(SPLINE, "50"), f"in.zarr: {SPLINE} asks", "at most"),
     ("n4", masked(EMPTY - 1, "weights"), "weights.zarr", "below 0"),
     ("n4", masked(EMPTY + np.nan, "weights"), "weights.zarr", "below 0 or NaN"),
-    ("n4", plain("--section-starts", "0", "8"), "--section-starts is 0 8", "rising planes"),
-    ("n4", plain(*SECTIONS, voxels=CONSTANT), "No section has voxels", "--mode global"),
-    ("n4", plain("--mode", "per_section"), "--mode per_section needs", "give --section-starts"),
+    ("n4", plain("--n4_section_starts", "0", "8"), "--n4_section_starts is 0 8", "rising planes"),
+    ("n4", plain(*SECTIONS, voxels=CONSTANT), "No section has voxels", "--n4_mode global"),
+    ("n4", plain("--n4_mode", "per_section"), "--n4_mode per_section needs", "--n4_section_starts"),
     ("resample", plain("--resolution", "90"), "tiles of 80 x 80 µm (y x), of which", "finer"),
     ("n4", linked("link.zarr"), "given as destination and would replace in.zarr", "another name"),
     ("n4", linked("in.zarr/0/a.zarr"), "in.zarr/0/a.zarr is given as destination", "another name"),
     ("n4", linked("."), ". is given as destination and would replace in.zarr", "another name"),
-    ("n4", linked("a.zarr", "--mask", "a.zarr"), "would replace a.zarr, the mask", "another name"),
+    ("n4", linked("a.zarr", "--n4_mask", "a.zarr"), "replace a.zarr, the mask", "another name"),
     ("n4", linked("a.zarr", "--metrics", "in.zarr/a.json"), "given as metrics", "another name"),
-    ("n4", linked("a.zarr", "--save-bias-field", "a.zarr"), "the save-bias-field", "another name"),
+    ("n4", linked("a.zarr", "--save_bias_field", "a.zarr"), "the save_bias_field", "another name"),
     ("stitch", linked("a.zarr", *TABLES), "replace table.csv, the positions", "another name"),
     ("stack", linked("in.zarr"), "would replace in.zarr, the sources", "another name"),
     ("resample", plain(*TARGET, "--metrics", "no/m.json"), "the folder is not there", "make it"),
-    ("n4", plain("--mask", "none.nii"), "none.nii does not exist", "check the path"),
+    ("n4", plain("--n4_mask", "none.nii"), "none.nii does not exist", "check the path"),
     ("n4", linked("n4.png"), "n4.png has no format", "use .ome.zarr, .nii"),
-    ("stitch", linked("a.nii"), "a.nii is no name of an OME-Zarr image", "end it in .ome.zarr"),
-    ("n4", plain("--save-bias-field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
-    ("n4", plain("--outside", "zero"), "--outside zero needs a mask", "--mask tissue"),
+    ("stitch", linked("a.nii"), "a.nii is not an OME-Zarr name", "end it in .ome.zarr"),
+    ("n4", plain("--save_bias_field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
+    ("n4", plain("--n4_outside", "zero"), "--n4_outside zero needs a mask", "--n4_mask tissue"),
     ("n4", unwritable, "file cannot be written", "choose another place"),
     ("n4", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
-    ("n4", existing("a.nii", "--save-bias-field", "out.zarr"), "exists already", "--overwrite"),
+    ("n4", existing("a.nii", "--save_bias_field", "out.zarr"), "exists already", "--overwrite"),
     ("pyramid", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
     ("stitch", existing("a.zarr", *FLAT), "out.zarr/.zattrs exists already", "--overwrite"),
     ("n4", plain("--backend", "gpu"), "--backend", "cpu"),
@@ -233,7 +236,7 @@ def test_no_space_for_a_file(command, small_disk, tmp_path, suffix):
     # ITK prints a line of its own, and raises nothing where a NIfTI does not fit.
     full = small_disk("full", "size=64k")
     source = store(tmp_path / "in.zarr", np.random.default_rng(1).random((8, 64, 64), np.float32))
-    done = command("n4", source, full / f"out{suffix}", "--shrink-factor", "2")
+    done = command("n4", source, full / f"out{suffix}", "--n4_shrink_factor", "2")
     sentence = done.stderr.splitlines()[-1]
     # ITK itself does not say why it could not write the last two.
     assert done.returncode in (1, errno.ENOSPC)

@@ -22,10 +22,10 @@ from octane.config.flags import Parser
 from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
 from octane.core.files import require_free
 
-RESULTS = ("destination", "save-bias-field", "save-flat-field", "displacements")
+RESULTS = ("destination", "save_bias_field", "save_flat_field", "displacements")
 RECORDS = ("metrics", "preview")
 """Parameters of commands that name what is written; records replace what is there."""
-FILES = (*RECORDS, "save-flat-field", "displacements", "config", "samplesheet")
+FILES = (*RECORDS, "save_flat_field", "displacements", "config", "samplesheet")
 
 REFUSED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 """Words of Python and of the loader where memory, address space or threads are lacking."""
@@ -85,7 +85,7 @@ def _require_outputs(arguments: Mapping[str, object]) -> None:
         values |= dict(value) if isinstance(value, BaseModel) else {name: value}
     # These are words or files.
     named = [
-        (name.replace("_", "-"), Path(path))
+        (name, Path(path))
         for name, value in values.items()
         for path in (value if isinstance(value, list) else [value])
         if isinstance(path, Path)

@@ -4,100 +4,104 @@ import argparse
 import inspect
 import os
 import re
+import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, NoReturn, cast, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from octane import __version__
-from octane.config.validation import misspelt, sentences
+from octane.config.params import StepParameters
 from octane.core.errors import OctaneError
 
 StoreName = Annotated[Path, ".zarr"]
 """Name of an OME-Zarr image that is made."""
+NEGATIVE = re.compile(r"-\.?\d")
+"""Start of a negative number, of which argparse takes ``-1e-3`` for a flag."""
 
 
 class Parser(argparse.ArgumentParser):
     """Parser of the words for a function, whose docstring is the help.
 
-    The fields of each parameter that is a model become flags, and the model checks their values.
-    Other parameters are switches, texts, and paths or lists of them.
+    The fields of each parameter that is a model become flags with the names of the workflow's
+    parameters, and the model checks their values. Other parameters are switches, texts, and paths
+    or lists of them.
     """
 
     def __init__(self, step: Callable[..., None]) -> None:
         about, _, stated = (inspect.getdoc(step) or "").partition("\n\nParameters\n")
         super().__init__(description=about, allow_abbrev=False, argument_default=argparse.SUPPRESS)
         self.add_argument("--version", action="version", version=__version__)
-        # Any number may be a value; argparse takes -1e-3 for a flag.
-        self._negative_number_matcher = re.compile(r"-\.?\d")
+        self.flags, self.switches = ["--help", "--version"], set[str]()
         self.signature = inspect.signature(step)
         # Python without docstrings (-OO) has none.
         helps = defaultdict(str, re.findall(r"^(\w+)\n((?: {4}.+\n?)+)", stated, re.MULTILINE))
         required, optional = [], []
         for name, own in self.signature.parameters.items():
             if model := _model(own):
-                title = getattr(model, "title", "")
-                group = self.add_argument_group(title) if title else self
+                group = self.add_argument_group(model.title) if model.title else self
                 for field, info in model.model_fields.items():
-                    flags = [_flag(field), *filter(None, [_noted(info, "alias")])]
-                    self._add(group, flags, info.annotation, info.default, _described(info))
+                    flags = [model.flag(field), *filter(None, [_noted(info, "alias")])]
+                    kind, default = info.annotation, info.default
+                    self._add(group.add_argument, flags, field, kind, default, _described(info))
             elif own.kind is own.POSITIONAL_ONLY:
                 if own.default is own.empty:
                     required.append(name.upper())
                 else:
                     optional.append(f"[-- {name.upper()}]")
-                self._add(self, [name], own.annotation, own.default, helps[name])
+                self._add(self.add_argument, [], name, own.annotation, own.default, helps[name])
             else:
                 text = helps[name] + " [required]" * (own.default is own.empty)
-                self._add(self, [_flag(name)], own.annotation, own.default, text)
+                flags = [f"--{name}"]
+                self._add(self.add_argument, flags, name, own.annotation, own.default, text)
         # A list among the options would take the words behind it.
         self.usage = " ".join(["%(prog)s", *required, "[OPTIONS]", *optional])
 
     def _add(
         self,
-        group: argparse._ActionsContainer,
-        names: list[str],
+        add: Callable[..., argparse.Action],
+        flags: list[str],
+        name: str,
         kind: object,
         default: object,
         text: str,
     ) -> None:
         types, text = _members(kind), text.replace("%", "%%")
+        self.flags += flags
         if bool in types:
-            switch = argparse.BooleanOptionalAction if default else "store_true"
-            group.add_argument(*names, action=switch, help=text)
+            self.switches |= {*flags}
+            add(*flags, dest=name, type=_switched, metavar="[true|false]", help=text)
             return
-        several, word = list in types, not names[0].startswith("-")
+        several = list in types
         shown = [t.__name__.upper() if isinstance(t, type) else str(t) for t in types[several:]]
-        group.add_argument(
-            *names,
+        add(
+            *(flags or [name]),
+            **({"dest": name} if flags else {}),
             action="extend" if several else "store",
             # A list of words that has a default may be empty.
-            nargs=("*" if word and default is None else "+") if several else None,
+            nargs=("+" if flags or default is not None else "*") if several else None,
             type=Path if Path in types else str,
-            metavar=names[0].upper() if word else "|".join(shown),
+            metavar="|".join(shown) if flags else name.upper(),
             help=text,
         )
 
     def error(self, message: str) -> NoReturn:
         """Raise an OctaneError for words that are wrong."""
-        if "ignored explicit argument" in message:
-            name = message.split(":")[0]
-            message = f"{name} takes no value: give it alone, or leave it out"
         raise OctaneError(f"{message[0].upper()}{message[1:]}. See --help.")
 
     def arguments(self, words: list[str] | None = None) -> inspect.BoundArguments:
         """Read the words, by default those of the command line."""
-        found, left = self.parse_known_args(words)
+        found, left = self.parse_known_args(self._joined(sys.argv[1:] if words is None else words))
         if unknown := [word for word in left if word.startswith("-")]:
             hint = " A command's own flags come after --." if "[-- " in str(self.usage) else ""
             name = unknown[0].partition("=")[0]
-            raise OctaneError(misspelt(name, self._option_string_actions) + hint)
+            raise OctaneError(misspelt(name, self.flags) + hint)
         if left:
-            self.error(f"{left[0]!r} is one word too many")
+            self.error(f"unexpected argument {left[0]!r}")
         given = vars(found)
         for name, own in self.signature.parameters.items():
             if model := _model(own):
@@ -109,23 +113,84 @@ class Parser(argparse.ArgumentParser):
                 except ValidationError as error:
                     raise OctaneError(" ".join(sentences(error, model))) from error
             elif name not in given and own.default is own.empty:
-                self.error(f"{_flag(name)} is missing")
+                self.error(f"--{name} is missing")
             elif own.annotation == StoreName and given[name].suffix != ".zarr":
-                raise OctaneError(
-                    f"{given[name]} is no name of an OME-Zarr image; end it in .ome.zarr."
-                )
+                raise OctaneError(f"{given[name]} is not an OME-Zarr name; end it in .ome.zarr.")
         bound = self.signature.bind_partial()
         bound.arguments |= given
         return bound
 
+    def _joined(self, words: Sequence[str]) -> list[str]:
+        """Join values to their flags by ``=`` where argparse would not take them for values."""
+        end = words.index("--") if "--" in words else len(words)
+        joined: list[str] = []
+        for word in words[:end]:
+            flag = joined[-1] if joined else ""
+            is_value = flag in self.switches and word in ("true", "false")
+            if is_value or (flag in self.flags and NEGATIVE.match(word)):
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        # A switch alone is on.
+        return [f"{w}=true" if w in self.switches else w for w in joined] + [*words[end:]]
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+
+def misspelt(given: str, names: Collection[str]) -> str:
+    """Sentence on an unknown name, which suggests the nearest of the known ones.
+
+    It may lack the step's name or have hyphens: ``--shrink-factor`` is ``--n4_shrink_factor``.
+    """
+    import difflib
+
+    plain = given.lstrip("-").replace("-", "_")
+    spelt = given[: len(given) - len(plain)] + plain
+    near = [name for name in names if name == spelt or name.endswith(f"_{plain}")]
+    near = near or difflib.get_close_matches(spelt, names, n=1)
+    hint = f"did you mean {' or '.join(near)}?" if near else "see --help for all."
+    return f"Unknown parameter {given}; {hint}"
 
 
-def _model(parameter: inspect.Parameter) -> type[BaseModel] | None:
+def sentences(error: ValidationError, model: type[StepParameters]) -> list[str]:
+    """Write one sentence for each problem.
+
+    An unknown name gets the nearest field of the model as a suggestion.
+    """
+    lines = []
+    for problem in error.errors(include_url=False):
+        name = str(problem["loc"][0]) if problem["loc"] else "parameters"
+        flag = model.flag(name)
+        if problem["type"] == "extra_forbidden":
+            lines.append(misspelt(flag, [model.flag(field) for field in model.model_fields]))
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            words = f"{message[0].lower()}{message[1:]}".rstrip(".")
+            given = problem["input"]
+            shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else given
+            unit = _unit(model, name)
+            if "%" in str(shown) or problem.get("ctx") == {"lt": 1}:
+                words = "give a fraction below 1, such as 0.2 for 20 %"
+            elif unit and re.fullmatch(r"[\d.,\s]*\d\s*[A-Za-z\u00b5\u03bc]+", str(shown)):
+                words = f"give the number of {unit}s alone, without a unit"
+            lines.append(f"{flag} is {shown!r}: {words}.")
+    # Each wrong member of a list is a separate problem with the same words.
+    return list(dict.fromkeys(lines))
+
+
+def _unit(model: type[StepParameters], name: str) -> str:
+    """Unit of a field, as it is spelled in prose; empty where it has none."""
+    known = name in model.model_fields
+    return _noted(model.model_fields[name], "unit").replace("meter", "metre") if known else ""
+
+
+def _switched(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is given; write true or false")
+    return text == "true"
+
+
+def _model(parameter: inspect.Parameter) -> type[StepParameters] | None:
     kind = parameter.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return kind if isinstance(kind, type) and issubclass(kind, StepParameters) else None
 
 
 def _noted(info: FieldInfo, key: str) -> str:

@@ -4,8 +4,9 @@ One model per step. From these come the flags and ``--help`` of each command, th
 PREFLIGHT, and the files that :mod:`octane.config.schema` writes. Each description says when to
 change the value.
 
-In the workflow a step's field has the step's name before its own (``n4_strength``) unless it names
-another (``workflow=``); ``workflow=False`` keeps a field out of the workflow.
+In the workflow and on command lines a step's field has the step's name before its own
+(``n4_strength``) unless it names another (``workflow=``). ``workflow=False`` keeps a field out of
+the workflow; a command has it under its own name.
 
 A parameter acts per subject, and may be a column of a samplesheet, where its model or the field
 itself says so (``per_subject``); the others are read once for the whole run.
@@ -161,31 +162,43 @@ class StepParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
     title: ClassVar[str] = ""
+    prefix: ClassVar[str] = ""
+    """Stands before the fields' names in the workflow."""
     per_subject: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ()
     """Fields that the workflow sets for each task: they stand in the record's command."""
     in_workflow: ClassVar[tuple[str, ...] | None] = None
     """Fields that are parameters of the workflow; None: all that do not say otherwise."""
 
+    @classmethod
+    def workflow_name(cls, field: str) -> str | None:
+        """Name of the workflow's parameter; None: the field is not one."""
+        if field not in (cls.in_workflow or cls.model_fields):
+            return None
+        stated = cast("dict[str, str | None]", cls.model_fields[field].json_schema_extra)
+        return stated.get("workflow", cls.prefix + field) or None
+
+    @classmethod
+    def flag(cls, field: str) -> str:
+        """Flag of a command: the workflow's name, or the field's own where that has none."""
+        return f"--{cls.workflow_name(field) or field}"
+
     def flags(self) -> list[str]:
         """Words of a command line that give these values; none for a default."""
         defaults = type(self)().model_dump(mode="json")
         words: list[str] = []
         for name, value in self.model_dump(mode="json").items():
-            flag = name.replace("_", "-")
-            if name in self.per_task or value == defaults[name]:
-                continue
-            if isinstance(value, bool):
-                words.append(f"--{flag}" if value else f"--no-{flag}")
-            else:
+            if name not in self.per_task and value != defaults[name]:
                 values = value if isinstance(value, list) else [value]
-                words += [f"--{flag}", *(self._word(name, v) for v in values)]
+                words += [self.flag(name), *(self._word(name, v) for v in values)]
         return words
 
     def _word(self, name: str, value: object) -> str:
         if value is None:
             extra = cast("dict[str, object]", type(self).model_fields[name].json_schema_extra or {})
             return AUTO if extra.get("workflow_default") == AUTO else "none"
+        if isinstance(value, bool):
+            return str(value).lower()
         return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
     def recorded(self, *others: "StepParameters") -> dict[str, object]:
@@ -326,6 +339,7 @@ class ResampleParameters(StepParameters):
     """RESAMPLE: every tile (or a volume) to the target resolution."""
 
     title: ClassVar[str] = "Resampling"
+    prefix: ClassVar[str] = "resample_"
     resolution: Lengths3 | None = parameter(
         None,
         "Target voxel size: one number, or three in the order z y x. Unset: the data keep their "
@@ -367,6 +381,7 @@ class StitchParameters(StepParameters):
     """STITCH: tiles of one section placed and blended."""
 
     title: ClassVar[str] = "Stitching"
+    prefix: ClassVar[str] = "stitch_"
     overlap: Fractions2 | None = parameter(
         None,
         "Overlap of neighbouring tiles as a fraction of a tile: one number, or two in the order y "
@@ -416,6 +431,7 @@ class StackParameters(StepParameters):
     """STACK: sections on top of each other."""
 
     title: ClassVar[str] = "Stacking"
+    prefix: ClassVar[str] = "stack_"
     align: Literal["none", "translation", "rigid"] = parameter(
         "none",
         "Move sections so that they fit their neighbours. none: each lies where it was imaged, and "
@@ -455,6 +471,7 @@ class N4Parameters(StepParameters):
     """N4: bias field fitted on the shrunk volume and applied chunk by chunk."""
 
     title: ClassVar[str] = "N4 bias field correction"
+    prefix: ClassVar[str] = "n4_"
     mask: Annotated[str | None, BeforeValidator(_mask)] = parameter(
         None,
         "Where the field is fitted: a file of 0 and 1 on the volume's grid, 'tissue' for a mask "
@@ -545,6 +562,7 @@ class PyramidParameters(StepParameters):
     """PYRAMID: the volume at several resolutions."""
 
     title: ClassVar[str] = "Pyramid"
+    prefix: ClassVar[str] = "pyramid_"
     resolutions: Lengths | None = parameter(
         None,
         "Isotropic voxel sizes of the levels, finest first. Unset: the volume's own, then each of "
@@ -558,6 +576,7 @@ class PhantomParameters(StepParameters):
     """PHANTOM: a synthetic serial-section OCT subject with its truth."""
 
     title: ClassVar[str] = "Phantom"
+    prefix: ClassVar[str] = "phantom_"
     per_subject: ClassVar[bool] = False
     in_workflow: ClassVar[tuple[str, ...] | None] = ("seed",)
     sections: int = parameter(4, "Number of sections.", ge=1)
@@ -741,5 +760,3 @@ STEPS = cast(
     "dict[str, type[StepParameters]]",
     {name: info.annotation for name, info in Settings.model_fields.items()},
 )
-SHARED = ("workflow", "input", "execution", "lease")
-"""Those whose names in the workflow have no step before them."""

@@ -1,7 +1,6 @@
 """Files that are generated from the parameter models.
 
-The workflow's parameters are the fields of all models under one flat set of names: the step's and
-the field's name, or the name that the field states for the workflow.
+The workflow's parameters are the fields of all models under one flat set of names.
 """
 
 import json
@@ -13,10 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import cast
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from octane.config.params import SHARED, STEPS, Settings, StepParameters
+from octane.config.params import STEPS, Settings, StepParameters
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 SEQUENCES = (list, tuple, set)
@@ -47,11 +46,9 @@ class Entry:
 def entries() -> Iterator[Entry]:
     """Every parameter of the workflow, in order."""
     for step, model in STEPS.items():
-        prefix = "" if step in SHARED else f"{step}_"
         for field, info in model.model_fields.items():
             stated = cast("Mapping[str, str | None]", info.json_schema_extra)
-            name = stated.get("workflow", prefix + field)
-            if name and field in (model.in_workflow or model.model_fields):
+            if name := model.workflow_name(field):
                 default = stated.get("workflow_default", info.default)
                 per_subject = bool(stated.get("per_subject", model.per_subject))
                 yield Entry(name, step, field, info, default, stated.get("unit"), per_subject)
@@ -63,22 +60,21 @@ def by_step() -> Iterator[tuple[str, type[StepParameters], list[Entry]]]:
         yield step, STEPS[step], [*own]
 
 
-def _model() -> type[BaseModel]:
+def _model() -> type[StepParameters]:
     fields = {}
     for entry in entries():
         # The workflow may have another default.
         info = copy(entry.info)
         info.default = entry.default
         fields[entry.name] = (info.annotation, info)
-    config = ConfigDict(extra="forbid", validate_default=True)
-    return create_model("WorkflowModel", __config__=config, **cast("dict", fields))
+    return create_model("WorkflowModel", __base__=StepParameters, **cast("dict", fields))
 
 
 WorkflowModel = _model()
 """All parameters of the workflow, flat; unknown names are errors."""
 
 
-def settings_of(values: BaseModel) -> Settings:
+def settings_of(values: StepParameters) -> Settings:
     """Settings of each step, from a validated :data:`WorkflowModel`."""
     flat = values.model_dump(mode="json")
     steps: dict[str, dict[str, object]] = {step: {} for step in STEPS}
@@ -185,18 +181,18 @@ def parameter_table() -> str:
     lines = [
         "# Parameters",
         "",
-        "Generated from `bin/octane/config/params.py` by `make generate`. In a params file and on",
-        "Nextflow's command line a parameter has the name in the first column; the flag is the",
-        "same parameter of the step's own command in `bin/`. Those with a + may be a column of a",
+        "Generated from `bin/octane/config/params.py` by `make generate`. A parameter has one",
+        "name: in a params file (`n4_strength`), on Nextflow's command line and as a flag of the",
+        "step's own command in `bin/` (`--n4_strength`). Those with a + may be a column of a",
         "samplesheet; the others are read once for the whole run.",
         "",
         LISTS,
     ]
-    for step, model, own in by_step():
+    for _, model, own in by_step():
         lines += ["", f"## {model.title}", "", (model.__doc__ or "").splitlines()[0], ""]
         lines += [
-            "| parameter | flag | default | unit | values | column | meaning |",
-            "|---|---|---|---|---|---|---|",
+            "| parameter | default | unit | values | column | meaning |",
+            "|---|---|---|---|---|---|",
         ]
         for entry in own:
             default = plain(entry.default)
@@ -204,10 +200,8 @@ def parameter_table() -> str:
             values = kind.get("enum") or kind["type"]
             shown = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
             limits = [f"{sign} {kind[name]}" for name, sign in SIGNS.items() if name in kind]
-            flag = "" if step == "workflow" else f"`--{entry.field.replace('_', '-')}`"
             cells = (
                 f"`{entry.name}`",
-                flag,
                 "" if default is None else f"`{as_groovy(default)}`",
                 entry.unit or "",
                 shown + (f" ({', '.join(limits)})" if limits else ""),

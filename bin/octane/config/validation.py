@@ -1,18 +1,12 @@
-"""What a person gave: errors of pydantic as sentences, names, paths and scratch folders."""
+"""Names of subjects, paths and scratch folders that a person gave."""
 
 import os
 import re
 import unicodedata
-from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
-
-from pydantic import BaseModel, ValidationError
 
 from octane.core.errors import OctaneError
 
-Style = Literal["flag", "parameter"]
-"""Names as a command's flags, or as the workflow's parameters."""
 OFF = ("false", "no", "off", "0", "null", "none", "")
 """Texts of ``scratch_dir`` for the work directory, as a params file or a shell writes them."""
 ON = ("true", "yes", "on", "1")
@@ -21,52 +15,6 @@ ON = ("true", "yes", "on", "1")
 VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
 SIGNS = re.compile(r"[^\w/.,:+@%=-]")
 """Characters that the shell line that makes the folder would not take literally."""
-
-
-def _written(name: str, style: Style) -> str:
-    return f"--{name.replace('_', '-') if style == 'flag' else name}"
-
-
-def misspelt(given: str, names: Collection[str]) -> str:
-    """Sentence on an unknown name, with the nearest of those that there are as a suggestion."""
-    import difflib
-
-    near = difflib.get_close_matches(given, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else "see --help for all."
-    return f"Unknown parameter {given}; {hint}"
-
-
-def sentences(error: ValidationError, model: type[BaseModel], style: Style = "flag") -> list[str]:
-    """Write one sentence for each problem.
-
-    An unknown name gets the nearest field of the model as a suggestion.
-    """
-    lines = []
-    for problem in error.errors(include_url=False):
-        name = str(problem["loc"][0]) if problem["loc"] else "parameters"
-        flag = _written(name, style)
-        if problem["type"] == "extra_forbidden":
-            lines.append(misspelt(flag, [_written(field, style) for field in model.model_fields]))
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            words = f"{message[0].lower()}{message[1:]}".rstrip(".")
-            given = problem["input"]
-            shown = " ".join(map(str, given)) if isinstance(given, list | tuple) else given
-            unit = _unit(model, name)
-            if "%" in str(shown) or problem.get("ctx") == {"lt": 1}:
-                words = "give a fraction below 1, such as 0.2 for 20 %"
-            elif unit and re.fullmatch(r"[\d.,\s]*\d\s*[A-Za-z\u00b5\u03bc]+", str(shown)):
-                words = f"give the number of {unit}s alone, without a unit"
-            lines.append(f"{flag} is {shown!r}: {words}.")
-    # Each wrong member of a list is a separate problem with the same words.
-    return list(dict.fromkeys(lines))
-
-
-def _unit(model: type[BaseModel], name: str) -> str:
-    """Unit of a field, as it is spelled in prose; empty where it has none."""
-    extra = model.model_fields[name].json_schema_extra if name in model.model_fields else None
-    unit = extra.get("unit") if isinstance(extra, dict) else None
-    return str(unit or "").replace("meter", "metre")
 
 
 def unfit_name(name: str) -> str | None:

@@ -147,7 +147,7 @@ def lease(
             log.info("%s: %s leased after %.1f s", named(held.gpu), size, held.waited)
         elif backend == "gpu":
             raise OctaneError(
-                f"backend is gpu, but {held.reason}; wait longer (--gpu-timeout), ask for less "
+                f"backend is gpu, but {held.reason}; wait longer (--gpu_timeout), ask for less "
                 "memory, make a GPU visible (CUDA_VISIBLE_DEVICES), or give --backend cpu."
             )
         else:

@@ -323,7 +323,7 @@ class LeaseFolder:
         return LeaseFolderError(
             f"GPU leases cannot be kept in {self.path} ({error.strerror}): it must be a folder "
             f"of this node with free space that all may write (chmod 1777 {self.path}); or give "
-            "another --gpu-lock-dir, the same for all who share the GPUs."
+            "another --gpu_lock_dir, the same for all who share the GPUs."
         )
 
 

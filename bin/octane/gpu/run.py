@@ -166,7 +166,7 @@ class _Run(Generic[Result]):
                 # Otherwise a GPU that is granted and then cannot be had would be tried forever.
                 last = self.attempts[-1]
                 late = f"no GPU could be used within {limit:g} s ({last.outcome}: {last.detail})"
-                self._give_up(backend, f"{late}; wait longer (--gpu-timeout), ask for less memory")
+                self._give_up(backend, f"{late}; wait longer (--gpu_timeout), ask for less memory")
                 break
             with lease(
                 self.required,

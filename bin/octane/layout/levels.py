@@ -34,7 +34,7 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     if any(finer) and not parameters.allow_upsampling:
         raise OctaneError(
             f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
-            f"target {spelled(target)}: give a coarser --resolution, or --allow-upsampling."
+            f"target {spelled(target)}: give a coarser --resolution, or --allow_upsampling."
         )
     whole = image.chunks if parameters.layout == "mosaic" else image.grid.shape
     # Of a thin section one plane may be wanted.
@@ -61,12 +61,12 @@ def steps_of(spacing: Vector, resolutions: tuple[float, ...] | None) -> list[Vec
         return [spacing, *(vector(t, t, t) for t in coarser)]
     if list(resolutions) != sorted(set(resolutions)):
         raise OctaneError(
-            f"--resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
+            f"--pyramid_resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
             "give each once, finest first."
         )
     if resolutions and resolutions[0] < coarsest * (1 - 1e-6):
         raise OctaneError(
-            f"--resolutions asks for {resolutions[0]:g} micrometre and the volume has "
+            f"--pyramid_resolutions asks for {resolutions[0]:g} micrometre and the volume has "
             f"{coarsest:g}; leave out what is finer."
         )
     return [vector(t, t, t) for t in resolutions]

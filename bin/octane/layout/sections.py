@@ -96,17 +96,17 @@ def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
         stops = [*starts[1:], planes]
         if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
             raise OctaneError(
-                f"--section-starts is {' '.join(map(str, starts))}; give rising planes from 0 to "
-                f"{planes - 1}."
+                f"--n4_section_starts is {' '.join(map(str, starts))}; give rising planes from 0 "
+                f"to {planes - 1}."
             )
         parts = enumerate(zip(starts, stops, strict=True), start=1)
         return [Section(f"section {k}", k, a, b) for k, (a, b) in parts]
     if not volume.attributes.get("sections"):
-        matching = p.histogram_matching == "section" and "--histogram-matching section"
-        if asked := f"--mode {p.mode}" if p.mode != "global" else matching:
+        matching = p.histogram_matching == "section" and "--n4_histogram_matching section"
+        if asked := f"--n4_mode {p.mode}" if p.mode != "global" else matching:
             raise OctaneError(
                 f"{volume.path} does not say where its sections begin, which {asked} needs; give "
-                "--section-starts, such as '0 30 60'."
+                "--n4_section_starts, such as '0 30 60'."
             )
     return [s for s in read_sections(volume.attributes, planes) if not s.missing]
 
@@ -172,13 +172,17 @@ def numbered(
     """
     found: dict[int, V] = {}
     problems: list[str] = []
+    unnamed = [section.path for section in sections if number_of(section) is None]
+    if unnamed and len(sections) > 1:
+        more = f" (and {len(unnamed) - 1} more)" if unnamed[1:] else ""
+        problems.append(
+            f"{unnamed[0]}{more} has no number in its name; name sections section_01.ome.zarr."
+        )
     for section in sections:
         number = number_of(section)
         if number is None and len(sections) > 1:
-            problems.append(
-                f"{section.path} has no number in its name; name sections section_01.ome.zarr."
-            )
-        elif (other := found.setdefault(1 if number is None else number, section)) is not section:
+            continue
+        if (other := found.setdefault(1 if number is None else number, section)) is not section:
             problems.append(
                 f"{section.path} and {other.path} are both section {number}; rename one, or take "
                 "it out of the folder."
@@ -188,7 +192,7 @@ def numbered(
         problems.append(
             f"{sections[0].path.parent} lacks section {listed(missing)} of "
             f"{min(found)} to {max(found)}; add what is missing, or give "
-            f"--allow-missing-sections {len(missing)}."
+            f"--allow_missing_sections {len(missing)}."
         )
     if problems:
         raise OctaneError("\n".join(problems))

@@ -60,7 +60,7 @@ def _depth(image: Image, parameters: StackParameters, extent: Vector) -> float:
 
 
 def _below(parameters: StackParameters) -> str:
-    return " below --section-surface" if parameters.section_surface else ""
+    return " below --section_surface" if parameters.section_surface else ""
 
 
 def _thickness(
@@ -70,18 +70,18 @@ def _thickness(
     above, deep = parameters.section_surface, _depth(image, parameters, extent)
     if deep <= image.grid.spacing[0] / 2:
         raise OctaneError(
-            f"--section-surface {above:g} leaves no plane of the {deep + above:g} micrometre that "
+            f"--section_surface {above:g} leaves no plane of the {deep + above:g} micrometre that "
             f"{image.path} is deep; give a smaller one."
         )
     if parameters.section_thickness is not None:
         if parameters.section_thickness < image.grid.spacing[0]:
             raise OctaneError(
-                f"--section-thickness {parameters.section_thickness:g} is less than one voxel of "
+                f"--section_thickness {parameters.section_thickness:g} is less than one voxel of "
                 f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
             )
         if parameters.section_thickness > deep * (1 + 1e-6):
             raise OctaneError(
-                f"--section-thickness {parameters.section_thickness:g} is more than the {deep:g} "
+                f"--section_thickness {parameters.section_thickness:g} is more than the {deep:g} "
                 f"micrometre that {image.path} is deep{_below(parameters)}; give what was imaged, "
                 "or leave it out."
             )
@@ -112,8 +112,8 @@ def lay_out(
     """
     if parameters.align != "none" and not np.isclose(*spacing[1:], rtol=1e-6):
         raise OctaneError(
-            f"--align {parameters.align} needs voxels as high as wide, and {images[0].path} has "
-            f"{spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
+            f"--stack_align {parameters.align} needs voxels as high as wide, and {images[0].path} "
+            f"has {spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
         )
     numbers = numbered(images, parameters.allow_missing_sections)
     known = {n: (image, *box) for (n, image), box in zip(numbers.items(), boxes, strict=True)}

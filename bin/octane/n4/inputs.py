@@ -68,8 +68,8 @@ def read_strided(
                 own = [s.name for s in sections if s.start <= at[0] < s.stop]
                 raise OctaneError(
                     f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}, in "
-                    f"{', '.join(own)}); clean it, or give --nonfinite mask (in the workflow "
-                    "--n4_nonfinite) to leave such voxels out of the fit."
+                    f"{', '.join(own)}); clean it, or give --n4_nonfinite mask to leave such "
+                    "voxels out of the fit."
                 )
             kept = block[tuple(inner)]
             result[tuple(outer)] = kept[tuple(slice(0, o.stop - o.start) for o in outer)]
@@ -111,7 +111,7 @@ def fit_mask(
     if not mask.any():
         raise OctaneError(
             f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "
-            "--shrink-factor."
+            "--n4_shrink_factor."
         )
     if not finite.all():
         left = counted(int((~finite).sum()), "voxel")

@@ -130,7 +130,7 @@ def fit_modes(
     if not usable:
         raise OctaneError(
             "No section has voxels of more than one value inside the mask: check the section "
-            "boundaries and the mask, or fit the volume as a whole (--mode global)."
+            "boundaries and the mask, or fit the volume as a whole (--n4_mode global)."
         )
     skipped = tuple(part.name for part in plan.sections if part not in usable)
     # A section by each thread, which costs no waiting for one another; few sections share them.

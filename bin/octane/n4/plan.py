@@ -231,7 +231,7 @@ def plan_n4(
         raise OctaneError(
             f"{volume.path}: N4 needs {least / 1e9:.1f} GB for a fit of {math.prod(lengths)} "
             f"voxels or for one block, and --memory allows {memory / 1e9:.1f} GB; raise --memory "
-            "or --shrink-factor (auto finds one that fits), or use OME-Zarr in place of files "
+            "or --n4_shrink_factor (auto finds one that fits), or use OME-Zarr in place of files "
             "that are read whole."
         )
     count = len(blocks(grid.shape, (READ_BLOCK,) * 3))
@@ -275,8 +275,8 @@ def plan_mesh(
             if distance / (1 + ROUNDING) > length > 0 and not (section and name == "z"):
                 most = [min(d, n or d) / 1000 for d, n in zip(distances, extent, strict=True)]
                 raise OctaneError(
-                    f"{path}: --spline-distance-mm asks for {distance / 1000:g} mm along {name}, "
-                    f"where the volume has {length / 1000:g} mm; give at most "
+                    f"{path}: --n4_spline_distance_mm asks for {distance / 1000:g} mm along "
+                    f"{name}, where the volume has {length / 1000:g} mm; give at most "
                     f"'{' '.join(f'{n:g}' for n in reversed(most))}' (x y z)."
                 )
         points = [

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from octane.config.flags import misspelt, sentences
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.schema import WorkflowModel, entries, is_path
 from octane.config.sheets import Sheet, read_samplesheet
-from octane.config.validation import misspelt, sentences, unfit_name, unlinkable
+from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import OctaneError
 from octane.core.metrics import write_json
 
@@ -53,7 +54,7 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
             known = {n: value for n, value in given.items() if n in WorkflowModel.model_fields}
             WorkflowModel.model_validate(known)
         except ValidationError as error:
-            for problem in sentences(error, WorkflowModel, "parameter"):
+            for problem in sentences(error, WorkflowModel):
                 sheet.problem(line, problem)
         row = f"{sheet.name}, line {line}"
         subjects.append({"id": cells.get("subject"), "given": given, "row": row})

@@ -140,7 +140,7 @@ def prepare(
     for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):
         require_holds(path, dtype)
     if p.outside == "zero" and p.mask is None:
-        raise OctaneError("--outside zero needs a mask; give --mask tissue or a file.")
+        raise OctaneError("--n4_outside zero needs a mask; give --n4_mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * is_whole(source)
     whole += sum(voxels * 4 for path in outputs if is_whole(path))
@@ -159,7 +159,7 @@ def _warn(run: Run) -> None:
     for name, n in zip("zyx", run.plan.shrunk_shape, strict=True):
         if n == 1:
             run.metrics.warn(
-                f"{run.volume.path} has one voxel along {name} after --shrink-factor: the field "
+                f"{run.volume.path} has one voxel along {name} after --n4_shrink_factor: the field "
                 "is constant along it, and the other axes are fitted."
             )
 
@@ -279,8 +279,8 @@ def _record(
         if clipped > CLIPPED:
             metrics.warn(
                 f"{100 * clipped:.1f} % of the fitted voxels of {volume.path} are above the "
-                f"largest {dtype} after the correction and are clipped: give --dtype float32 (in "
-                "the workflow --n4_dtype) to keep them."
+                f"largest {dtype} after the correction and are clipped: give --n4_dtype float32 to "
+                "keep them."
             )
     known = None
     if "tissue" in run.beside:

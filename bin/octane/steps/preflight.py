@@ -10,8 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from platform import node
 from typing import TypeVar, cast
@@ -19,9 +18,10 @@ from typing import TypeVar, cast
 import numpy as np
 from pydantic import ValidationError
 
+from octane.config.flags import sentences
 from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
-from octane.config.schema import WorkflowModel, entries, settings_of
-from octane.config.validation import require_scratch, sentences, unfit_name, unlinkable
+from octane.config.schema import WorkflowModel, settings_of
+from octane.config.validation import require_scratch, unfit_name, unlinkable
 from octane.core.arrays import output_type
 from octane.core.errors import OctaneError, collecting
 from octane.core.geometry import Grid, samples, spelled, vector
@@ -91,7 +91,7 @@ class SubjectPlan:
         first = [step.name.lower() for step in self.steps[:1]]
         flags = {step: _flags(step, self.settings, step in first) for step in MODELS}
         if self.settings.workflow.save_bias_field:
-            flags["n4"] += ["--save-bias-field", f"{self.subject}_bias.ome.zarr"]
+            flags["n4"] += ["--save_bias_field", f"{self.subject}_bias.ome.zarr"]
         flags = {step: shlex.join(words) for step, words in flags.items()}
         return {"kind": self.kind, "items": self.items, "flags": flags}
 
@@ -173,7 +173,7 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
 
 
 def _require_no_mosaic(volume: Volume) -> None:
-    """Raise for a volume whose chunks are no tiles, though somebody says how its tiles overlap."""
+    """Raise for a volume whose chunks are no tiles, although --overlap or --positions is given."""
     if not isinstance(volume, Image) or "kind" in volume.attributes:
         return
     if volume.chunks[1:] != volume.grid.shape[1:]:
@@ -201,24 +201,6 @@ def _staged(folder: Path, number: int) -> Path:
     return found
 
 
-def _raise(problems: Sequence[str], paths: Sequence[Path] = ()) -> None:
-    """Raise with the problems; one that several of the paths have is said once, of the first."""
-    if not problems:
-        return
-    shared: dict[str, list[str]] = {}
-    known = sorted(map(str, paths), key=len, reverse=True)
-    any_path = re.compile("|".join(map(re.escape, known or ["\0"])))
-    for problem in map(_in_workflow, problems):
-        found = any_path.search(problem)
-        name = found[0] if found else "\0"
-        shared.setdefault(problem.replace(name, "\0"), []).append(name)
-    lines = []
-    for line, (first, *others) in shared.items():
-        count = f" (and {len(others)} more)" if others and first != "\0" else ""
-        lines.append(line.replace("\0", first + count, 1).replace("\0", first))
-    raise OctaneError("\n".join(_shortened(lines)))
-
-
 def _shortened(lines: Sequence[str]) -> list[str]:
     """The lines, and of those that differ in names and numbers alone the first and their number."""
     kinds = [re.sub(r"'.*?'|\S*/\S*|\d+", "", line) for line in lines]
@@ -233,22 +215,30 @@ def _shortened(lines: Sequence[str]) -> list[str]:
 
 
 def _side_by_side(
-    label: str, items: Sequence[Item], work: Callable[[Item], Result], problems: list[str]
+    label: str, items: Mapping[Path, Item], work: Callable[[Item], Result], problems: list[str]
 ) -> list[Result]:
-    """Results of ``work`` on those of the items that have no problems, from several threads."""
-    advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
-    results: dict[int, Result] = {}
+    """Results of ``work`` on those of the items that have no problems, from several threads.
 
-    def look(number: int) -> list[str]:
+    ``problems`` gets one that several items have once, with the path of the first of them.
+    """
+    advance = Progress(f"PREFLIGHT: {label}", len(items), "inputs")
+    results: dict[Path, Result] = {}
+
+    def look(path: Path) -> list[tuple[Path, str]]:
         own: list[str] = []
         with collecting(own):
-            results[number] = work(items[number])
+            results[path] = work(items[path])
         advance(0)
-        return own
+        return [(path, problem) for problem in own]
 
-    found = run_tiles(range(len(items)), look, workers=READERS, describe=lambda n: str(items[n]))
-    problems += chain.from_iterable(found)
-    return [results[number] for number in sorted(results)]
+    alike: dict[str, list[tuple[Path, str]]] = {}
+    for found in run_tiles([*items], look, workers=READERS, describe=str):
+        for path, problem in found:
+            alike.setdefault(problem.replace(str(path), ""), []).append((path, problem))
+    for (path, problem), *others in alike.values():
+        more = f" (and {len(others)} more)" if others else ""
+        problems.append(problem.replace(str(path), f"{path}{more}", 1))
+    return [results[path] for path in items if path in results]
 
 
 def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path]) -> SubjectPlan:
@@ -259,7 +249,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     try:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
-        raise OctaneError("\n".join(sentences(error, WorkflowModel, "parameter"))) from error
+        raise OctaneError("\n".join(sentences(error, WorkflowModel))) from error
     settings = settings_of(values)
     workflow = settings.workflow
     problems: list[str] = []
@@ -273,7 +263,10 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
         files = find_inputs(source)
         paths = [as_given(source, path) for path in files]
         volumes = _side_by_side(
-            "opening", paths, lambda path: open_volume(path, settings.input), problems
+            "opening",
+            {path: path for path in paths},
+            lambda path: open_volume(path, settings.input),
+            problems,
         )
         if volumes:
             kind = kind_of(volumes, workflow.input_kind)
@@ -295,13 +288,15 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
         # It becomes a word in task scripts, in single quotes, and in Nextflow's pages as it is.
         if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
             problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
-    _raise(problems, paths)
+    if problems:
+        raise OctaneError("\n".join(problems))
     predicted: Prediction | None = None
     with collecting(problems):
         predicted = predict(volumes, kind, settings, beside.get("positions"))
         if not workflow.skip_n4:
             _check_beside(beside, volumes[0], kind, predicted.grid, settings)
-    _raise(problems, paths)
+    if problems:
+        raise OctaneError("\n".join(problems))
     assert predicted is not None
     if kind == "mosaic" and "positions" in beside:
         # So that a task depends on the rows of its own section alone.
@@ -424,25 +419,6 @@ def _stem(path: Path) -> str:
     return name.removesuffix(".ome")
 
 
-@cache
-def _parameters() -> dict[str, list[str]]:
-    """The workflow's parameters by the flag that they have in commands."""
-    names: dict[str, list[str]] = {}
-    for entry in entries():
-        names.setdefault(entry.field.replace("_", "-"), []).append(entry.name)
-    return names
-
-
-def _in_workflow(problem: str) -> str:
-    """A command's flags in a sentence written as the workflow's parameters."""
-
-    def parameter(match: re.Match[str]) -> str:
-        known = _parameters().get(match[1], [])
-        return f"--{known[0]}" if len(known) == 1 else match[0]
-
-    return re.sub(r"--([a-z][a-z0-9-]+)", parameter, problem)
-
-
 def _check_volumes(
     volumes: list[Volume],
     kind: str,
@@ -456,7 +432,10 @@ def _check_volumes(
     ``closed`` are the numbers of those that cannot be opened.
     """
     _side_by_side(
-        "checking", volumes, lambda volume: _check_volume(volume, kind, settings, beside), problems
+        "checking",
+        {volume.path: volume for volume in volumes},
+        lambda volume: _check_volume(volume, kind, settings, beside),
+        problems,
     )
     if kind == "volume":
         return

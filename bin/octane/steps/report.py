@@ -100,7 +100,7 @@ def _files(
             if entry.record.settings.get("layout") == "volume":
                 name = entry.name.removesuffix("_resample")
                 found[f"{name}.ome.zarr/"] = "the resampled volume, OME-Zarr"
-        if any("--save-bias-field" in entry.record.command for entry in entries):
+        if any("--save_bias_field" in entry.record.command for entry in entries):
             found[f"{subject}_bias.ome.zarr/"] = "the bias field, OME-Zarr"
         if "stack" in steps:
             found[f"{subject}_displacements.csv"] = "how each section lies displaced, CSV"

@@ -60,8 +60,8 @@ def resample_image(
     target = target_of(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
         raise OctaneError(
-            f"{source} holds complex voxels, which --dtype {parameters.dtype} would cut in half; "
-            "leave --dtype out, and take the modulus where it is wanted."
+            f"{source} holds complex voxels, which --resample_dtype {parameters.dtype} would cut "
+            "in half; leave --resample_dtype out, and take the modulus where it is wanted."
         )
     metrics = Metrics("resample", settings=parameters.recorded(reading, execution))
     backend = _backend(image, execution)

@@ -328,7 +328,7 @@ def stack_sections(
     if beyond:
         metrics.warn(
             "The section thickness exceeds the imaged depth: planes below it are zero; "
-            "check --section-thickness."
+            "check --section_thickness."
         )
     found = _checked(faces, measured, slabs, metrics)
     noted = StackFigures.model_validate(

@@ -56,14 +56,14 @@ def given_flat_field(
     chosen = parameters.flat_field
     if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
         raise OctaneError(
-            "--dark-offset acts with a flat field alone, and on real voxels; give --flat-field as "
-            "well, or leave it out."
+            "--stitch_dark_offset acts with a flat field alone, and on real voxels; give "
+            "--stitch_flat_field as well, or leave it out."
         )
     shared = (place.before for pair in placement.places.values() for place in pair)
     if chosen == ESTIMATE and max(shared) < LEAST:
         raise OctaneError(
             f"{image.path}: its tiles overlap by less than {LEAST} pixels, and a flat field is "
-            "estimated from overlaps; give --flat-field FILE, or none."
+            "estimated from overlaps; give --stitch_flat_field FILE, or none."
         )
     if chosen in (ESTIMATE, "none"):
         return None
@@ -203,9 +203,9 @@ class StitchedSection:
         held = sum(np.abs(np.subtract(positions[t], nominal[t])).max() > most for t in nominal)
         if held:
             self.metrics.warn(
-                f"{self.image.path.name}: {held} of {len(moved)} tiles are moved by --max-shift "
-                "(in the workflow --stitch_max_shift), the most that refinement may; give "
-                "--positions, or a larger --max-shift."
+                f"{self.image.path.name}: {held} of {len(moved)} tiles are moved by "
+                "--stitch_max_shift, the most that refinement may; give --positions, or a larger "
+                "--stitch_max_shift."
             )
         noted = {"median": float(np.median(moved)), "max": max(moved)}
         self.metrics.figures["refinement_micrometer"] = noted
@@ -231,8 +231,7 @@ class StitchedSection:
             text += f"correct {self.table}" if self.table else f"give --overlap {fitting(overlaps)}"
             if any(o.certain for o in wrong) and self.parameters.check_overlap == "error":
                 raise OctaneError(
-                    f"{text}, or --check-overlap warning (in the workflow --stitch_check_overlap) "
-                    "to leave them as they are."
+                    f"{text}, or --stitch_check_overlap warning to leave them as they are."
                 )
             self.metrics.warn(f"{text}.")
         # Those without light were named before.
@@ -418,7 +417,7 @@ def stitch_section(
         one, other = ("x", "y") if alone == ["x"] else ("y", "x")
         metrics.remark(
             f"The tiles overlap along {one} alone, and shading along {other} stays; give a flat "
-            "field by --flat-field FILE if there is some."
+            "field by --stitch_flat_field FILE if there is some."
         )
     if save_flat_field is not None and section.given is None and section.flat is not None:
         from tifffile import imwrite

@@ -158,7 +158,7 @@ class Image:
             )
         elif missing and task_folder(self.path) is None:
             remedy = (
-                "restore it, or give --missing-chunks fill if empty chunks were left out on "
+                "restore it, or give --missing_chunks fill if empty chunks were left out on "
                 "purpose."
             )
         else:
@@ -179,7 +179,7 @@ def require_stated(path: Path, spacing: Sequence[float], reading: InputParameter
     given = None if reading is None else reading.voxel_size
     if given is not None and not np.allclose(spacing, given, rtol=1e-3):
         raise OctaneError(
-            f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel-size says "
+            f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel_size says "
             f"{spelled(given)}; give what it states, or correct its metadata."
         )
 

@@ -307,7 +307,7 @@ def image_of(voxels: npt.NDArray, destination: Path) -> sitk.Image:
         return sitk.GetImageFromArray(voxels)
     except (TypeError, KeyError) as error:
         raise OctaneError(
-            f"{destination} cannot hold {voxels.dtype} voxels; give --dtype float32 or write "
+            f"{destination} cannot hold {voxels.dtype} voxels; give --n4_dtype float32 or write "
             "OME-Zarr."
         ) from error
 
@@ -321,7 +321,7 @@ def write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
     except RuntimeError as error:
         raise OctaneError(
             f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
-            "full or the format does not hold it; free space, or give another format or --dtype."
+            "full or the format does not hold it; free space, or give another format or --n4_dtype."
         ) from error
 
 

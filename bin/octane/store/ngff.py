@@ -260,8 +260,8 @@ def _micrometers(path: Path, stated: str | None, input_unit: str | None) -> floa
     unit = stated or input_unit
     if unit is None:
         raise OctaneError(
-            f"{path} states no unit for its axes; give --input-unit, for example "
-            "--input-unit micrometer."
+            f"{path} states no unit for its axes; give --input_unit, for example "
+            "--input_unit micrometer."
         )
     if unit not in LENGTHS:
         raise OctaneError(

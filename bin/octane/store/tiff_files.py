@@ -315,7 +315,7 @@ def _voxel_size(
     sizes = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
     raise OctaneError(
         f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {sizes}); "
-        "give it with --voxel-size, in micrometres in this order, or --input-unit where only the "
+        "give it with --voxel_size, in micrometres in this order, or --input_unit where only the "
         "unit is missing."
     )
 
@@ -354,7 +354,7 @@ def create_tiff(
             )  # fmt: skip
     except OmeXmlError as error:
         raise OctaneError(
-            f"{destination} cannot hold {dtype} voxels; give --dtype float32 or write OME-Zarr."
+            f"{destination} cannot hold {dtype} voxels; give --n4_dtype float32 or write OME-Zarr."
         ) from error
     starts = cast("tuple[int, int]", place)[0] + np.arange(nz, dtype=np.int64) * size
     with partial.open("r+b") as stream:

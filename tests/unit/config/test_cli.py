@@ -91,7 +91,7 @@ def test_a_traceback_is_shown_of_a_fault_of_the_code_and_on_demand(launched, mon
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
     # Far more than can be made before the signal comes, which is often while an array is created.
-    arguments = ["p", "--sections", "500", "--tile-shape", "32", "256", "256", "--backend", "cpu"]
+    arguments = ["p", "--sections", "500", "--tile_shape", "32", "256", "256", "--backend", "cpu"]
     process = subprocess.Popen(
         [sys.executable, project / "bin" / "phantom.py", *arguments],
         cwd=tmp_path,
@@ -120,7 +120,7 @@ def test_a_signal_removes_what_was_half_written(project, tmp_path, number):
 @pytest.mark.parametrize(("given", "code"), [((), 0), (("--tiles", "0", "0"), 1)])
 def test_a_closed_standard_error_does_not_stop_a_command(project, tmp_path, given, code):
     words = [sys.executable, str(project / "bin" / "phantom.py"), "p", *given]
-    small = ["--sections", "1", "--tile-shape", "8", "16", "16"]
+    small = ["--sections", "1", "--tile_shape", "8", "16", "16"]
     closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *words, *small]
     done = subprocess.run(closed, cwd=tmp_path, check=False, env={**os.environ, "OCTANE_DEBUG": ""})
     assert done.returncode == code

@@ -5,8 +5,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from octane.config.flags import Parser
+from octane.config.flags import Parser, sentences
 from octane.config.params import (
     STEPS,
     ExecutionParameters,
@@ -17,8 +18,10 @@ from octane.config.params import (
     PyramidParameters,
     ResampleParameters,
     StackParameters,
+    StepParameters,
     StitchParameters,
 )
+from octane.config.schema import WorkflowModel
 from octane.core.errors import OctaneError
 
 CHANGED = {
@@ -81,7 +84,7 @@ def test_flags_give_the_same_parameters_again(model):
 
 def test_what_follows_from_the_data_is_said_to():
     values = N4Parameters(shrink_factor="auto", iterations="auto")
-    assert values.flags() == ["--shrink-factor", "auto", "--iterations", "auto"]
+    assert values.flags() == ["--n4_shrink_factor", "auto", "--n4_iterations", "auto"]
     assert parsed(N4Parameters, values.flags()) == values
     assert set(STEPS.values()) - set(CHANGED) == {STEPS["workflow"], STEPS["lease"]}
 
@@ -89,8 +92,9 @@ def test_what_follows_from_the_data_is_said_to():
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
-        ("--threads 3 --no-pinned", {"workers": 3, "pinned": False}),
-        ("--workers=3 --pinned --overwrite", {"workers": 3, "overwrite": True}),
+        ("--threads 3 --pinned false", {"workers": 3, "pinned": False}),
+        ("--workers=3 --pinned=true --overwrite", {"workers": 3, "overwrite": True}),
+        ("--overwrite true --pinned", {"overwrite": True}),
         ("--backend cpu --backend gpu", {"backend": "gpu"}),
     ],
 )
@@ -101,7 +105,7 @@ def test_a_flag_is_written_in_several_ways(words, changed):
 
 def test_words_without_a_flag_stand_before_and_after_flags():
     given = arguments(
-        PyramidParameters, "--codec", "none", "a", "b", "--names", "c", "--names", "d"
+        PyramidParameters, "--pyramid_codec", "none", "a", "b", "--names", "c", "--names", "d"
     )
     assert given["sources"] == [Path("a"), Path("b")]
     assert given["names"] == [Path("c"), Path("d")]
@@ -112,10 +116,10 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
     monkeypatch.setenv("OCTANE_GPU_SLOTS", "3")
     monkeypatch.setenv("OCTANE_CODEC", "none")
     assert parsed(LeaseParameters, []).gpu_slots == 3
-    assert parsed(LeaseParameters, ["--gpu-slots", "2"]).gpu_slots == 2
+    assert parsed(LeaseParameters, ["--gpu_slots", "2"]).gpu_slots == 2
     assert parsed(PyramidParameters, []).codec == "zstd"
     monkeypatch.setenv("OCTANE_GPU_SLOTS", "none")
-    with pytest.raises(OctaneError, match="--gpu-slots is 'none'"):
+    with pytest.raises(OctaneError, match="--gpu_slots is 'none'"):
         parsed(LeaseParameters, [])
 
 
@@ -124,19 +128,65 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
     [
         ("--resoluton=10", "Unknown parameter --resoluton; did you mean --resolution?"),
         ("--res 10", "Unknown parameter --res"),
-        ("--no-allow-upsampling", "did you mean --allow-upsampling?"),
+        ("--no-allow-upsampling", "did you mean --allow_upsampling?"),
         ("--scale", "Argument --scale: expected at least one argument. See --help."),
-        ("--dtype", "Argument --dtype: expected one argument. See --help."),
+        ("--resample_dtype", "Argument --resample_dtype: expected one argument. See --help."),
         (
-            "--allow-upsampling=true",
-            "Argument --allow-upsampling takes no value: give it alone, or leave it out. See",
+            "--allow_upsampling=yes",
+            "Argument --allow_upsampling: 'yes' is given; write true or false. See --help.",
         ),
-        ("--dtype= --layout pile", "--layout is 'pile': input should be .* --dtype is '': "),
+        (
+            "--resample_dtype= --layout pile",
+            "--layout is 'pile': input should be .* --resample_dtype is '': ",
+        ),
+        ("--allow_upsampling y", "Unexpected argument 'y'. See --help."),
     ],
 )
 def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
     with pytest.raises(OctaneError, match=sentence.replace("?", r"\?")):
         parsed(ResampleParameters, words.split())
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "meant"),
+    [
+        (N4Parameters, "--shrink-factor", "--n4_shrink_factor"),
+        (N4Parameters, "--mask", "--n4_mask"),
+        (ResampleParameters, "--codec", "--resample_codec"),
+        (ResampleParameters, "--tiles-per-shard", "--resample_tiles_per_shard"),
+        (StitchParameters, "--dark_offset", "--stitch_dark_offset"),
+        (StackParameters, "--section-thickness", "--section_thickness"),
+        (StackParameters, "--align", "--stack_align"),
+        (PhantomParameters, "--seed=3", "--phantom_seed"),
+        (PhantomParameters, "--tile-shape", "--tile_shape"),
+        (LeaseParameters, "--gpu-slots", "--gpu_slots"),
+        (StepParameters, "--vers", "--version"),
+    ],
+)
+def test_a_flag_with_hyphens_or_without_its_step_is_named_in_full(model, given, meant):
+    name = given.partition("=")[0]
+    with pytest.raises(OctaneError) as caught:
+        parsed(model, [given, "2"])
+    assert str(caught.value) == f"Unknown parameter {name}; did you mean {meant}?"
+
+
+def test_a_name_of_several_steps_is_asked_for():
+    with pytest.raises(ValidationError) as caught:
+        WorkflowModel.model_validate({"outside": "keep", "dtype": "uint8"})
+    first, second = sentences(caught.value, WorkflowModel)
+    assert first.endswith("--outside; did you mean --n4_outside?")
+    assert second.endswith("--dtype; did you mean --resample_dtype or --n4_dtype?")
+
+
+def test_a_switch_takes_a_value_only_where_it_is_one():
+    def main(source: Path, /, *, dry_run: bool = False):
+        """Look."""
+
+    for given in (["--dry_run", "a"], ["--dry_run", "true", "a"], ["a", "--dry_run=true"]):
+        assert Parser(main).arguments(given).arguments == {"source": Path("a"), "dry_run": True}
+    assert Parser(main).arguments(["a", "--dry_run=false"]).arguments["dry_run"] is False
+    with pytest.raises(OctaneError, match="'-1' is given; write true or false"):
+        Parser(main).arguments(["a", "--dry_run", "-1"])
 
 
 def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
@@ -145,18 +195,41 @@ def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
 
     text = Parser(main).format_help()
     assert text.splitlines()[0].endswith(" SOURCE [OPTIONS] [-- COMMAND]")
-    assert re.search(r"--seed INT\s+Seed; .*?\[default:\s+1\]", text, re.DOTALL)
+    assert re.search(r"--phantom_seed INT\s+Seed; .*?\[default:\s+1\]", text, re.DOTALL)
     assert re.search(
         r"--shift FLOAT\s+Largest displacement .*\[micrometer\] \[default: 0", text, re.DOTALL
     )
     assert "[default: False]" not in text
     with pytest.raises(
-        OctaneError, match=r"--sed; did you .* A command's own flags come after --\.$"
+        OctaneError, match=r"--phantom_sed; did you .* A command's own flags come after --\.$"
     ):
-        Parser(main).arguments(["source", "python", "--sed", "3"])
+        Parser(main).arguments(["source", "python", "--phantom_sed", "3"])
 
 
 @pytest.mark.parametrize("number", ["-1e-3", "-5E+2", "-.5e1", "-7"])
 def test_a_negative_number_is_a_value_and_no_flag(number):
-    with pytest.raises(OctaneError, match=f"--dark-offset is '{re.escape(number)}': input should"):
-        parsed(StitchParameters, ["--dark-offset", number])
+    with pytest.raises(
+        OctaneError, match=f"--stitch_dark_offset is '{re.escape(number)}': input should"
+    ):
+        parsed(StitchParameters, ["--stitch_dark_offset", number])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        *(("overlap", value, "such as 0.2 for 20 %.") for value in (20, "20", "20%", "20 %", 1)),
+        *(
+            ("resolution", value, "give the number of micrometres alone, without a unit.")
+            for value in ("10um", "10 µm", "10 10 10um", "z=10um,y=10,x=10")
+        ),
+        ("n4_spline_distance_mm", "5mm", "give the number of millimetres alone, without a unit."),
+        ("section_thickness", "thick", "should be a valid number"),
+        ("overlap", -1, "should be greater than or equal to 0"),
+    ],
+)
+def test_a_percentage_and_a_unit_get_a_hint(name, value, hint):
+    with pytest.raises(ValidationError) as caught:
+        WorkflowModel.model_validate({name: value})
+    (sentence,) = sentences(caught.value, WorkflowModel)
+    assert sentence.startswith(f"--{name} is ")
+    assert hint in sentence

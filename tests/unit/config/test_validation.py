@@ -3,10 +3,8 @@
 import os
 
 import pytest
-from pydantic import ValidationError
 
-from octane.config.schema import WorkflowModel
-from octane.config.validation import read_scratch, require_scratch, sentences
+from octane.config.validation import read_scratch, require_scratch
 from octane.core.errors import OctaneError
 
 
@@ -66,24 +64,3 @@ def test_a_folder_of_others_is_refused(tmp_path):
             require_scratch(str(tmp_path))
     finally:
         tmp_path.chmod(0o700)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "hint"),
-    [
-        *(("overlap", value, "such as 0.2 for 20 %.") for value in (20, "20", "20%", "20 %", 1)),
-        *(
-            ("resolution", value, "give the number of micrometres alone, without a unit.")
-            for value in ("10um", "10 µm", "10 10 10um", "z=10um,y=10,x=10")
-        ),
-        ("n4_spline_distance_mm", "5mm", "give the number of millimetres alone, without a unit."),
-        ("section_thickness", "thick", "should be a valid number"),
-        ("overlap", -1, "should be greater than or equal to 0"),
-    ],
-)
-def test_a_percentage_and_a_unit_get_a_hint(name, value, hint):
-    with pytest.raises(ValidationError) as caught:
-        WorkflowModel.model_validate({name: value})
-    (sentence,) = sentences(caught.value, WorkflowModel, "parameter")
-    assert sentence.startswith(f"--{name} is ")
-    assert hint in sentence

@@ -13,7 +13,7 @@ from octane.core.records import ResolutionFigures
 
 
 def test_a_record_holds_what_the_report_needs(monkeypatch, caplog):
-    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/n4.py", "a", "--strength", "0.5"])
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/n4.py", "a", "--n4_strength", "0.5"])
     monkeypatch.setenv("OCTANE_ATTEMPT", "2")
     metrics = Metrics("n4", settings={"strength": 1.0}, figures={"cv": 0.5})
     metrics.device = {"backend": "gpu"}
@@ -24,7 +24,7 @@ def test_a_record_holds_what_the_report_needs(monkeypatch, caplog):
     known = {
         "step": "n4",
         "attempt": 2,
-        "command": ["n4.py", "a", "--strength", "0.5"],
+        "command": ["n4.py", "a", "--n4_strength", "0.5"],
         "settings": {"strength": 1.0},
         "figures": {"cv": 0.5, "voxel_size": [1.0, 2.0, 3.0], "shape": [1, 2, 3], "bytes": 5},
         "device": {"backend": "gpu"},

@@ -157,10 +157,10 @@ def test_without_a_gpu_in_time_the_command_runs_with_none(there, ended):
     for _ in range(2):
         there("--memory", "4GB")
     shown = {"command": ("sh", "-c", "echo [$CUDA_VISIBLE_DEVICES]")}
-    code, out, err = ended("--memory", "4GB", "--auto-timeout", "0.1", **shown)
+    code, out, err = ended("--memory", "4GB", "--auto_timeout", "0.1", **shown)
     assert (code, out) == (0, "[]\n")
     assert "no GPU came free within 0.1 s" in err
-    code, out, err = ended("--memory", "4GB", "--backend", "gpu", "--gpu-timeout", "0", **shown)
+    code, out, err = ended("--memory", "4GB", "--backend", "gpu", "--gpu_timeout", "0", **shown)
     assert (code, out) == (1, "")
     assert "error: backend is gpu, but no GPU came free" in err
     assert ended("--memory", "4GB", "--backend", "cpu", **shown)[1] == "[]\n"
@@ -174,7 +174,7 @@ def test_without_a_gpu_in_time_the_command_runs_with_none(there, ended):
         (["--memory", "4GB"], [], 1, "There is no command"),
         (["--memory", "4GB"], ["no-such"], 127, "no-such cannot be run (No such file"),
         (["--memory", "4GB"], ["/"], 126, "/ cannot be run (Permission denied)"),
-        (["--memory", "4GB", "--gpu-slots", "0"], ["true"], 1, "--gpu-slots is '0'"),
+        (["--memory", "4GB", "--gpu_slots", "0"], ["true"], 1, "--gpu_slots is '0'"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(ended, tmp_path, arguments, command, code, words):

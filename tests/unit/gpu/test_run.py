@@ -185,7 +185,7 @@ def test_a_lost_race_at_the_context_is_tried_again_until_the_timeout(on_gpu):
     done = on_gpu(where, timeout=0.05, devices=FakeDevices(taken=10**9))
     assert done.result is None
     assert [outcome for outcome, _ in done.tries][-2:] == ["no GPU", "done"]
-    with pytest.raises(OctaneError, match=r"no GPU could be used within 0\.05 s.*--gpu-timeout"):
+    with pytest.raises(OctaneError, match=r"no GPU could be used within 0\.05 s.*--gpu_timeout"):
         on_gpu(where, backend="gpu", timeout=0.05, devices=FakeDevices(taken=10**9))
 
 

@@ -127,7 +127,7 @@ def test_the_field_divides_the_volume_and_integers_are_rounded(
     source, field = write_image("v.ome.zarr", voxels), tmp_path / "field.ome.zarr"
     path, metrics = correct(source, field=field, dtype=asked)
     result = read(path)
-    assert any("clipped: give --dtype" in w for w in metrics.warnings) is (own == "uint8")
+    assert any("clipped: give --n4_dtype" in w for w in metrics.warnings) is (own == "uint8")
     assert result.dtype == (own if asked == "input" else asked)
     assert read(field).dtype == np.float32
     assert open_image(field).grid == open_image(source).grid
@@ -242,7 +242,7 @@ def test_a_value_that_is_not_finite_is_an_error_that_names_it(
     words = refused(correct, source, "NaN or Inf", tmp_path, shrink_factor=4)
     assert f"first at z y x {' '.join(map(str, at))}, in s{1 + at[0] // 9}" in words
     assert str(source) in words
-    assert "--nonfinite mask" in words
+    assert "--n4_nonfinite mask" in words
 
 
 def test_values_that_are_not_finite_are_left_out_where_that_is_wanted(
@@ -270,7 +270,7 @@ def test_figures_against_the_truth(
     write_image("truth/bias.ome.zarr", true_field)
     truth = tmp_path / "truth"
     other = write_image("other.ome.zarr", biased[:20])
-    refused(correct, other, "--truth-resolution", tmp_path, truth=truth)
+    refused(correct, other, "--truth_resolution", tmp_path, truth=truth)
     _, metrics = correct(volume, mask="tissue", truth=truth, iterations=(50, 50, 50))
     figures = metrics.figures["truth"]
     assert figures["field_correlation"] > 0.95
@@ -318,8 +318,8 @@ def test_a_volume_is_kept_in_memory_streamed_or_read_whole(volume, correct, writ
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(volume, command, tmp_path):
     done = command(
-        *("n4", volume, tmp_path / "out.zarr", "--dry-run", "--metrics", tmp_path / "m.json"),
-        *("--mode", "two_pass", "--section-starts", "0", "13", "--shrink-factor", "auto"),
+        *("n4", volume, tmp_path / "out.zarr", "--dry_run", "--metrics", tmp_path / "m.json"),
+        *("--n4_mode", "two_pass", "--n4_section_starts", "0", "13", "--n4_shrink_factor", "auto"),
     )
     assert done.returncode == 0
     for words in (

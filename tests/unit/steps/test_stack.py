@@ -132,7 +132,7 @@ def test_the_thickness_is_the_one_given_or_noted_or_the_depth(
 ):
     _, image, metrics = stack([write_section(n, **noted) for n in (1, 2)], **given)
     assert planes(image) == expected
-    assert ["--section-thickness" in warning for warning in metrics.warnings] == [True] * (
+    assert ["--section_thickness" in warning for warning in metrics.warnings] == [True] * (
         0 in expected
     )
 
@@ -190,13 +190,13 @@ def test_an_allowed_gap_is_a_blank_slab_and_listed(write_section, stack):
 @pytest.mark.parametrize(
     ("names", "other", "settings", "words"),
     [
-        ("1", "f4", {"section_thickness": 0.2}, r"--section-thickness 0\.2 .*micrometre"),
+        ("1", "f4", {"section_thickness": 0.2}, r"--section_thickness 0\.2 .*micrometre"),
         ("1", "f4", {"section_surface": 76}, "76 leaves no plane of the 80 micrometre"),
         ("1 2", "f4", {"section_thickness": 81}, "more than the 80 micrometre .* leave it out"),
         ("1 2", "u2", {}, "2.* is uint16"),
         ("1 again_1", "f4", {}, "again_1.* and .*1.ome.zarr are both section 1"),
         ("1 brain", "f4", {}, "brain.* has no number in its name"),
-        ("1 2 5", "f4", {}, "lacks section 3, 4 of 1 to 5.*--allow-missing-sections 2"),
+        ("1 2 5", "f4", {}, "lacks section 3, 4 of 1 to 5.*--allow_missing_sections 2"),
         ("1 99", "f4", {}, "lacks section 2, 3, .*, 17 and 81 more of 1 to 99"),
         ("1 2 5", "f4", {"allow_missing_sections": 1}, "lacks section 3, 4"),
     ],
@@ -590,7 +590,7 @@ def test_one_section_alone_and_blank_ones_are_stacked(write_sections, stack):
 
 def test_pixels_that_are_not_square_are_refused_before_any_work(write_sections, stack, tmp_path):
     sources = write_sections([IN_PLACE] * 2, spacing=(10.0, 10.0, 12.0))
-    with pytest.raises(OctaneError, match=r"--align rigid needs .* 10 x 12 .*--resolution"):
+    with pytest.raises(OctaneError, match=r"--stack_align rigid needs .* 10 x 12 .*--resolution"):
         stack(sources, "rigid")
     assert not (tmp_path / "out").exists()
     assert stack(sources, "none")[2].figures["sections"][0]["shift"] is None

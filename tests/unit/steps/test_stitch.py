@@ -372,7 +372,7 @@ def test_refinement_moves_no_tile_further_than_it_may(reconstruct):
     )
     moved = metrics.figures["refinement_micrometer"]["max"]
     assert 0 < moved <= 5.0 * np.sqrt(2) + 1e-6
-    assert "of 4 tiles are moved by --max-shift" in metrics.warnings[0]
+    assert "of 4 tiles are moved by --stitch_max_shift" in metrics.warnings[0]
 
 
 def test_voxels_that_are_no_numbers_stay_where_they_are(rng, write_mosaic, stitch):
@@ -566,9 +566,9 @@ def test_a_file_that_is_no_flat_field_is_refused(write_mosaic, stitch, tmp_path,
         (
             "float32",
             {"overlap": 0, "flat_field": "estimate"},
-            "less than 4 pixels.*give --flat-field",
+            "less than 4 pixels.*give --stitch_flat_field",
         ),
-        ("float32", {"overlap": 0.25, "dark_offset": 3}, "give --flat-field as well"),
+        ("float32", {"overlap": 0.25, "dark_offset": 3}, "give --stitch_flat_field as well"),
         (
             "complex64",
             {"overlap": 0.25, "flat_field": "estimate", "dark_offset": 3},

@@ -200,15 +200,15 @@ def test_the_codecs_are_loaded_alone_and_zarr_finds_all(run_python, tmp_path):
 
 def test_commands_on_octanes_own_stores_do_not_load_zarr(run_python, project, tmp_path):
     commands = [
-        "phantom subject --sections 2 --tiles 2 2 --tile-shape 16 64 64",
+        "phantom subject --sections 2 --tiles 2 2 --tile_shape 16 64 64",
         *(
             f"resample subject/mosaics/section_0{n}.ome.zarr m{n}.ome.zarr --resolution 10"
             for n in (1, 2)
         ),
         *(f"stitch m{n}.ome.zarr section_0{n}.ome.zarr" for n in (1, 2)),
         "stack stack.ome.zarr section_01.ome.zarr section_02.ome.zarr",
-        "n4 stack.ome.zarr n4.ome.zarr --shrink-factor 2 --iterations 2",
-        "pyramid n4.ome.zarr pyramid.ome.zarr --resolutions 10 20",
+        "n4 stack.ome.zarr n4.ome.zarr --n4_shrink_factor 2 --n4_iterations 2",
+        "pyramid n4.ome.zarr pyramid.ome.zarr --pyramid_resolutions 10 20",
     ]
     code = f"""
 import runpy, sys

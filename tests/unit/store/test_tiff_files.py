@@ -95,12 +95,12 @@ def test_the_voxel_size_is_what_the_file_states_or_else_what_is_given(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "does not state .*z y x: not stated, .*--voxel-size, in micro"),
-        (DPI, "z y x: not stated, 0.00333333 in, .*--voxel-size"),
-        (imagej(unit="um"), "z y x: not stated, 0.25 um, 0.5 um.*--voxel-size"),
-        (imagej(spacing=3), "z y x: 3.*--input-unit"),
-        (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel-size"),
-        (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel-size"),
+        ({}, "does not state .*z y x: not stated, .*--voxel_size, in micro"),
+        (DPI, "z y x: not stated, 0.00333333 in, .*--voxel_size"),
+        (imagej(unit="um"), "z y x: not stated, 0.25 um, 0.5 um.*--voxel_size"),
+        (imagej(spacing=3), "z y x: 3.*--input_unit"),
+        (imagej(spacing=3, unit="pixel"), "3.* pixel.*--voxel_size"),
+        (ome(**SIZES, PhysicalSizeZUnit="reference frame"), "7.* reference frame, .*--voxel_size"),
         (imagej(cf=0, c0=-32768.0, c1=1.0), "signed values .* 32768 too high; make them 32-bit"),
     ],
 )

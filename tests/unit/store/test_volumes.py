@@ -139,7 +139,7 @@ def test_a_file_cut_short_is_not_taken_for_whole(
 
 @pytest.mark.parametrize(
     ("suffix", "dtype", "words"),
-    [(".nii", "f2", "--dtype"), (".tif", "i8", "--dtype"), (".png", "f4", "no format")],
+    [(".nii", "f2", "--n4_dtype"), (".tif", "i8", "--n4_dtype"), (".png", "f4", "no format")],
 )
 def test_what_cannot_be_written_is_refused_before_the_work(tmp_path, suffix, dtype, words):
     with pytest.raises(OctaneError, match=words):
