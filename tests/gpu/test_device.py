@@ -11,7 +11,7 @@ import SimpleITK as sitk
 from gpu_process import PROJECT, printed, run_process
 
 from octane.config.params import LeaseParameters
-from octane.core.errors import OctaneError
+from octane.core.errors import NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu import nvml
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
@@ -156,7 +156,7 @@ def test_a_cupy_that_cannot_compute_leaves_the_work_to_the_cpu(
 
     assert find("auto") is np
     assert any("CPU did the work" in warning for warning in metrics.warnings)
-    with pytest.raises(OctaneError, match=r"cannot (compute.*\[ctk\]|keep.*CUPY_CACHE)") as raised:
+    with pytest.raises(NoGpuError, match=r"cannot (compute.*\[ctk\]|keep.*CUPY_CACHE)") as raised:
         find("gpu")
     assert "\n" not in str(raised.value)
 

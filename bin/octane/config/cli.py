@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
     sys.exit(f"error: {error.name} is missing in {sys.executable}; source tools/env.sh first.")
 
 from octane.config.flags import Parser
-from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError
+from octane.core.errors import NO_SPACE, InputError, NoSpaceError, OctaneError
 from octane.core.files import require_free
 
 RESULTS = ("destination", "save_bias_field", "save_flat_field", "displacements")
@@ -93,12 +93,12 @@ def _require_outputs(arguments: Mapping[str, object]) -> None:
     ]
     for index, (name, output) in enumerate(named):
         if name in FILES and output.is_dir():
-            raise OctaneError(f"{output} is a folder; give the name of a file.")
+            raise InputError(f"{output} is a folder; give the name of a file.")
         if name in RECORDS and not output.parent.is_dir():
-            raise OctaneError(f"{output}: the folder is not there; make it, or correct the name.")
+            raise InputError(f"{output}: the folder is not there; make it, or correct the name.")
         for other, path in named[:index] + named[index + 1 :]:
             if name in RESULTS + RECORDS and _replaces(output, path):
-                raise OctaneError(
+                raise InputError(
                     f"{output} is given as {name} and would replace {path}, the {other}; choose "
                     "another name."
                 )
@@ -106,7 +106,7 @@ def _require_outputs(arguments: Mapping[str, object]) -> None:
             require_free(output, overwrite=bool(values.get("overwrite")))
             folder = next(folder for folder in output.absolute().parents if folder.exists())
             if not (folder.is_dir() and os.access(folder, os.W_OK)):
-                raise OctaneError(f"{folder} cannot be written; choose another place.")
+                raise InputError(f"{folder} cannot be written; choose another place.")
 
 
 def _replaces(output: Path, other: Path) -> bool:

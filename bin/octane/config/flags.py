@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from octane import __version__
 from octane.config.params import StepParameters
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 StoreName = Annotated[Path, ".zarr"]
 """Name of an OME-Zarr image that is made."""
@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise an OctaneError for words that are wrong."""
-        raise OctaneError(f"{message[0].upper()}{message[1:]}. See --help.")
+        raise InputError(f"{message[0].upper()}{message[1:]}. See --help.")
 
     def arguments(self, words: list[str] | None = None) -> inspect.BoundArguments:
         """Read the words, by default those of the command line."""
@@ -99,7 +99,7 @@ class Parser(argparse.ArgumentParser):
         if unknown := [word for word in left if word.startswith("-")]:
             hint = " A command's own flags come after --." if "[-- " in str(self.usage) else ""
             name = unknown[0].partition("=")[0]
-            raise OctaneError(misspelt(name, self.flags) + hint)
+            raise InputError(misspelt(name, self.flags) + hint)
         if left:
             self.error(f"unexpected argument {left[0]!r}")
         given = vars(found)
@@ -111,11 +111,11 @@ class Parser(argparse.ArgumentParser):
                 try:
                     given[name] = model(**{f: v for f, v in values.items() if v is not None})
                 except ValidationError as error:
-                    raise OctaneError(" ".join(sentences(error, model))) from error
+                    raise InputError(" ".join(sentences(error, model))) from error
             elif name not in given and own.default is own.empty:
                 self.error(f"--{name} is missing")
             elif own.annotation == StoreName and given[name].suffix != ".zarr":
-                raise OctaneError(f"{given[name]} is not an OME-Zarr name; end it in .ome.zarr.")
+                raise InputError(f"{given[name]} is not an OME-Zarr name; end it in .ome.zarr.")
         bound = self.signature.bind_partial()
         bound.arguments |= given
         return bound

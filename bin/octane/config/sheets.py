@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.files import read_regular
 
 SEPARATORS = ",;\t"
@@ -43,7 +43,7 @@ def read_samplesheet(path: Path, name: str) -> Sheet:
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".yml": _read_yaml, ".yaml": _read_yaml}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise OctaneError(
+        raise InputError(
             f"{name} is no samplesheet that octane knows; save it as .csv, .tsv or .yaml."
         )
     sheet = Sheet(name)
@@ -62,7 +62,7 @@ def _table(text: str, name: str) -> Sheet:
     sheet = Sheet(name)
     _read_csv(text, sheet)
     if sheet.problems:
-        raise OctaneError("\n".join(sheet.problems))
+        raise InputError("\n".join(sheet.problems))
     return sheet
 
 
@@ -71,7 +71,7 @@ def _text(path: Path, name: str) -> str:
         return read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is no text")
-        raise OctaneError(
+        raise InputError(
             f"{name} cannot be read ({reason}); check your rights, or save it as CSV in UTF-8."
         ) from error
 
@@ -112,7 +112,7 @@ def _read_csv(text: str, sheet: Sheet) -> None:
                 texts = zip(header, cells, strict=True)
                 sheet.rows.append((line, {column: text for column, text in texts if text}))
     except csv.Error as error:
-        raise OctaneError(
+        raise InputError(
             f"{sheet.name}, line {reader.line_num}: this is no row of a CSV table ({error}); "
             "correct the quotes."
         ) from error
@@ -126,11 +126,9 @@ def _read_yaml(text: str, sheet: Sheet) -> None:
         mark = getattr(error, "problem_mark", None)
         where = f"{sheet.name}, line {mark.line + 1}" if mark is not None else sheet.name
         reason = getattr(error, "problem", None) or "signs of no text, or nested too deeply"
-        raise OctaneError(f"{where}: this is no YAML ({reason}); correct it.") from error
+        raise InputError(f"{where}: this is no YAML ({reason}); correct it.") from error
     if not isinstance(node, yaml.SequenceNode | None):
-        raise OctaneError(
-            f"{sheet.name} is no list of subjects; begin each with '- subject: NAME'."
-        )
+        raise InputError(f"{sheet.name} is no list of subjects; begin each with '- subject: NAME'.")
     for subject in node.value if node else []:
         cells: dict[str, str] = {}
         if isinstance(subject, yaml.MappingNode):

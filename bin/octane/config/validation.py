@@ -5,7 +5,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 OFF = ("false", "no", "off", "0", "null", "none", "")
 """Texts of ``scratch_dir`` for the work directory, as a params file or a shell writes them."""
@@ -69,7 +69,7 @@ def require_scratch(scratch: bool | str) -> None:
     else:
         plain = VARIABLE.sub("", scratch)
         if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
-            raise OctaneError(
+            raise InputError(
                 f"--scratch_dir {scratch} is no full path of letters, digits and ._,:+@%=- (with "
                 "$NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or false."
             )
@@ -79,13 +79,13 @@ def require_scratch(scratch: bool | str) -> None:
         folder, shown = Path(os.path.expandvars(scratch)), scratch
         if not folder.exists():
             if scratch[-1] != "/":
-                raise OctaneError(
+                raise InputError(
                     f"--scratch_dir {scratch} does not exist; make it, or end it in / to have "
                     f"tasks make it ({scratch}/), or give true for the node's TMPDIR, or false."
                 )
             folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise OctaneError(
+        raise InputError(
             f"--scratch_dir {shown} is no folder that tasks can write to; give another one, true "
             "for the node's TMPDIR, or false."
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -83,7 +83,7 @@ def integer_limits(target: np.dtype, floating: np.dtype) -> tuple[float, float]:
 def require_cpu(backend: Backend, step: str) -> None:
     """Raise an OctaneError where a step of the CPU is to run on a GPU."""
     if backend == "gpu":
-        raise OctaneError(f"{step} runs on the CPU; leave --backend gpu to RESAMPLE and N4.")
+        raise InputError(f"{step} runs on the CPU; leave --backend gpu to RESAMPLE and N4.")
 
 
 def processor() -> str:

@@ -1,4 +1,14 @@
-"""Exceptions for faults of the input, a parameter or the machine, not of the code."""
+"""Exceptions for faults of the input, a parameter or the machine, not of the code.
+
+* OctaneError
+  + InputError: data, a file or a parameter
+    - ChunkError
+      · MissingChunkError
+      · CorruptChunkError
+      · UnreadableChunkError
+  + NoGpuError
+  + NoSpaceError
+"""
 
 import errno
 from collections.abc import Generator
@@ -13,6 +23,39 @@ class OctaneError(Exception):
 
     code = 1
     """Exit code of the command."""
+
+
+class InputError(OctaneError):
+    """Data, a file or a parameter that was given cannot be used as it is."""
+
+
+class ChunkError(InputError):
+    """A chunk cannot be had.
+
+    ``key`` is its place in the store, ``reason`` the end of a sentence. ``sentence`` names the
+    store and the remedy, where these are known.
+    """
+
+    def __init__(self, key: str, reason: str, sentence: str = "") -> None:
+        super().__init__(sentence or f"chunk {key} {reason}")
+        self.key = key
+        self.reason = reason
+
+
+class MissingChunkError(ChunkError):
+    """The store does not hold the chunk."""
+
+
+class CorruptChunkError(ChunkError):
+    """The chunk cannot be decoded."""
+
+
+class UnreadableChunkError(ChunkError):
+    """The system does not give the chunk: for lack of rights, or of a disk or a server."""
+
+
+class NoGpuError(OctaneError):
+    """No GPU can be used, and the CPU is not allowed in its place."""
 
 
 class NoSpaceError(OctaneError):
@@ -31,9 +74,9 @@ def collecting(problems: list[str]) -> Generator[None]:
         problems += str(error).splitlines()
 
 
-def unreadable(error: OSError) -> OctaneError:
+def unreadable(error: OSError) -> InputError:
     """Make the error for a file or folder that exists and cannot be read."""
-    return OctaneError(
+    return InputError(
         f"{error.filename} cannot be read ({error.strerror or error}); check your rights, the disk "
         "and the network, and run again (a workflow with -resume)."
     )

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octane.config import AUTO_TIMEOUT
-from octane.core.errors import OctaneError
+from octane.core.errors import NoGpuError, OctaneError
 from octane.core.timing import span
 from octane.core.units import bytes_of
 from octane.gpu.admission import HELD, QUEUE, Decision, decide, gigabytes, node_state, slot_kind
@@ -146,7 +146,7 @@ def lease(
             size = gigabytes(required)
             log.info("%s: %s leased after %.1f s", named(held.gpu), size, held.waited)
         elif backend == "gpu":
-            raise OctaneError(
+            raise NoGpuError(
                 f"backend is gpu, but {held.reason}; wait longer (--gpu_timeout), ask for less "
                 "memory, make a GPU visible (CUDA_VISIBLE_DEVICES), or give --backend cpu."
             )

@@ -32,7 +32,7 @@ import numpy as np
 
 from octane.config.params import LeaseParameters
 from octane.core.arrays import Backend
-from octane.core.errors import OctaneError
+from octane.core.errors import NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError, describe
 from octane.gpu.inventory import GpusUnavailableError
@@ -117,7 +117,7 @@ def on_device(
 
     Raises
     ------
-    OctaneError
+    NoGpuError
         With backend gpu, when no GPU can be had.
     """
 
@@ -207,7 +207,7 @@ class _Run(Generic[Result]):
     def _give_up(self, backend: Backend, reason: str, level: int = logging.WARNING) -> None:
         """Take the CPU; with backend gpu it is an error. The reason ends with a remedy."""
         if backend == "gpu":
-            raise OctaneError(f"backend is gpu, but {reason}, or give --backend cpu.")
+            raise NoGpuError(f"backend is gpu, but {reason}, or give --backend cpu.")
         log.log(level, "backend auto: CPU, because %s", reason)
         self.attempts.append(Attempt(None, self.batch, 0.0, "no GPU", reason))
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.units import format_lengths
 from octane.store.chunks import is_store
 from octane.store.image import Image
@@ -18,7 +18,7 @@ micrometres."""
 def find_inputs(source: Path) -> list[Path]:
     """Stores or files of ``source``: itself, or a folder's stores; an error without any."""
     if not source.exists():
-        raise OctaneError(f"{source} does not exist; check --input.")
+        raise InputError(f"{source} does not exist; check --input.")
     if not source.is_dir() or is_store(source) or source.name.endswith(".zarr"):
         return [source]
     found = sorted(
@@ -28,7 +28,7 @@ def find_inputs(source: Path) -> list[Path]:
         if not p.name.startswith(".") and (p.name.endswith(".zarr") or (p.is_dir() and is_store(p)))
     )
     if not found:
-        raise OctaneError(
+        raise InputError(
             f"{source.resolve()} holds no OME-Zarr store; give a folder of mosaics, one store, or "
             f"a volume in one file ({', '.join(READ)})."
         )
@@ -50,7 +50,7 @@ def kind_of(volumes: list[Volume], asked: str) -> str:
     kind = _kind(volumes) if asked == "auto" else asked
     if kind == "volume" and len(volumes) > 1:
         folder = volumes[0].path.parent
-        raise OctaneError(f"{folder} holds {len(volumes)} volumes; give one of them.")
+        raise InputError(f"{folder} holds {len(volumes)} volumes; give one of them.")
     return kind
 
 
@@ -59,7 +59,7 @@ def _kind(volumes: list[Volume]) -> str:
     if len(noted) == 1:
         return noted.pop()
     if len(noted) > 1:
-        raise OctaneError(
+        raise InputError(
             f"{volumes[0].path.parent} mixes {' and '.join(sorted(noted))} stores; separate them."
         )
     first = volumes[0]

@@ -1,7 +1,7 @@
 """Grids of other voxel sizes: of a resampled volume, and of the levels of a pyramid."""
 
 from octane.config.params import ResampleParameters
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, samples, spelled, vector
 from octane.core.units import format_lengths
 from octane.store.volumes import Volume
@@ -21,7 +21,7 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     """
     spacing = image.grid.spacing
     if (parameters.resolution is None) == (parameters.scale is None):
-        raise OctaneError(
+        raise InputError(
             f"{image.path}: give the target as --resolution in micrometres or as --scale, "
             "one of the two."
         )
@@ -32,7 +32,7 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
     # A stored spacing that went through millimetres may be off in the last digits.
     finer = [t < s * (1 - 1e-6) for t, s in zip(target, spacing, strict=True)]
     if any(finer) and not parameters.allow_upsampling:
-        raise OctaneError(
+        raise InputError(
             f"{image.path} has voxels of {spelled(spacing)} micrometre (z y x), coarser than the "
             f"target {spelled(target)}: give a coarser --resolution, or --allow_upsampling."
         )
@@ -45,7 +45,7 @@ def target_of(image: Volume, parameters: ResampleParameters) -> Vector:
         for side, (n, most, _, t) in zip(sides, axes, strict=True)
     ):
         part = "tiles" if parameters.layout == "mosaic" else "planes"
-        raise OctaneError(
+        raise InputError(
             f"{image.path} has {part} of {format_lengths(sides)} (y x), of which voxels of "
             f"{format_lengths(target)} (z y x) leave one; check the unit and the scale in its "
             "metadata, or give a finer --resolution."
@@ -60,12 +60,12 @@ def steps_of(spacing: Vector, resolutions: tuple[float, ...] | None) -> list[Vec
         coarser = [t for t in DEFAULT_RESOLUTIONS if t > coarsest * (1 + 1e-6)]
         return [spacing, *(vector(t, t, t) for t in coarser)]
     if list(resolutions) != sorted(set(resolutions)):
-        raise OctaneError(
+        raise InputError(
             f"--pyramid_resolutions {' '.join(f'{t:g}' for t in resolutions)} do not ascend; "
             "give each once, finest first."
         )
     if resolutions and resolutions[0] < coarsest * (1 - 1e-6):
-        raise OctaneError(
+        raise InputError(
             f"--pyramid_resolutions asks for {resolutions[0]:g} micrometre and the volume has "
             f"{coarsest:g}; leave out what is finer."
         )

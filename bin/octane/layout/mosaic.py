@@ -15,7 +15,7 @@ import numpy as np
 
 from octane.config.params import StitchParameters
 from octane.config.sheets import read_table
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Region, Vector, block_at, vector
 from octane.layout.sections import number_of
 from octane.store.image import Attributes, Image
@@ -57,7 +57,7 @@ class MosaicGrid:
         """Read the tiles of an image, whose chunks must span the full Z."""
         grid, tile = image.grid, image.chunks
         if tile[0] < grid.shape[0]:
-            raise OctaneError(
+            raise InputError(
                 f"{image.path} has chunks of {tile[0]} of {grid.shape[0]} planes, and in a mosaic "
                 "grid each tile is one chunk over the full Z: rechunk it, or where it is whole, "
                 "give the workflow --input_kind section or volume."
@@ -65,7 +65,7 @@ class MosaicGrid:
         tile = (grid.shape[0], min(tile[1], grid.shape[1]), min(tile[2], grid.shape[2]))
         count = prod(-(-n // c) for n, c in zip(grid.shape, tile, strict=True))
         if count > MOST_TILES:
-            raise OctaneError(
+            raise InputError(
                 f"{image.path} has {count} tiles, each one chunk, and octane takes up to "
                 f"{MOST_TILES}: rechunk it, or correct its shape or chunks."
             )
@@ -129,7 +129,7 @@ def position_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Lines and cells of a CSV table of tile positions; an error where it is none."""
     table = read_table(path)
     if not table.rows or set(COLUMNS) - set(table.columns):
-        raise OctaneError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
+        raise InputError(f"{path} must have the columns {', '.join(COLUMNS)}; correct its header.")
     return table.rows
 
 
@@ -156,14 +156,14 @@ def read_positions(path: Path, section: int | None, tiling: MosaicGrid) -> dict[
                     raise ValueError("a tile has one position, and its row and column are whole")
                 found[tile] = (y, x)
         except (KeyError, ValueError) as error:
-            raise OctaneError(
+            raise InputError(
                 f"{path}, line {line}: no row of numbers with decimal points up to {FARTHEST:g}, "
                 "or the second of its tile; correct it."
             ) from error
     missing = [tile for tile in tiling.tiles if tile not in found]
     if missing:
         row, column = missing[0]
-        raise OctaneError(
+        raise InputError(
             f"{path} has no position for row {row}, column {column} of section {section} "
             f"({len(missing)} tiles in all); add them."
         )
@@ -192,7 +192,7 @@ def nominal_positions(
     if tiling.pitch is not None:
         found = tiling.positions(tiling.pitch)
         return _within_reach(found, image, tiling, "The pitch in the metadata")
-    raise OctaneError(
+    raise InputError(
         f"{image.path} does not say how its tiles overlap; give --overlap (a fraction of a tile, "
         "0 where they abut) or --positions; where it is whole, give the workflow --input_kind "
         "section or volume."
@@ -206,7 +206,7 @@ def _within_reach(
     covered = max(n * s for n, s in zip(tiling.shape[1:], tiling.spacing[1:], strict=True))
     span = max(max(places) - min(places) for places in zip(*positions.values(), strict=True))
     if span > SPREAD * covered:
-        raise OctaneError(
+        raise InputError(
             f"{source} spreads the tiles of {image.path} over {span:g} micrometre, and they cover "
             f"{covered:g} side by side: give positions in micrometres, or correct the voxel size."
         )

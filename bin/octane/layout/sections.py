@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from octane.config.params import N4Parameters
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector
 from octane.store.image import LISTED, Attributes
 from octane.store.volumes import Volume
@@ -95,7 +95,7 @@ def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
     if (starts := p.section_starts) is not None:
         stops = [*starts[1:], planes]
         if not starts or any(not 0 <= a < b <= planes for a, b in zip(starts, stops, strict=True)):
-            raise OctaneError(
+            raise InputError(
                 f"--n4_section_starts is {' '.join(map(str, starts))}; give rising planes from 0 "
                 f"to {planes - 1}."
             )
@@ -104,7 +104,7 @@ def sections_of(volume: Volume, p: N4Parameters, planes: int) -> list[Section]:
     if not volume.attributes.get("sections"):
         matching = p.histogram_matching == "section" and "--n4_histogram_matching section"
         if asked := f"--n4_mode {p.mode}" if p.mode != "global" else matching:
-            raise OctaneError(
+            raise InputError(
                 f"{volume.path} does not say where its sections begin, which {asked} needs; give "
                 "--n4_section_starts, such as '0 30 60'."
             )
@@ -150,7 +150,7 @@ def number_of(section: Volume) -> int | None:
 def gaps(numbers: Sequence[int]) -> list[int]:
     """Numbers that are missing between the first and the last."""
     if numbers and max(numbers) - min(numbers) > MOST_SECTIONS:
-        raise OctaneError(
+        raise InputError(
             f"Sections are numbered {min(numbers)} to {max(numbers)}; give numbers that follow."
         )
     return [n for a, b in pairwise(sorted(numbers)) for n in range(a + 1, b)]
@@ -195,7 +195,7 @@ def numbered(
             f"--allow_missing_sections {len(missing)}."
         )
     if problems:
-        raise OctaneError("\n".join(problems))
+        raise InputError("\n".join(problems))
     return found
 
 
@@ -204,12 +204,12 @@ def require_alike(sections: Sequence[tuple[Path, Vector, np.dtype]]) -> None:
     first, own, kind = sections[0]
     for path, spacing, dtype in sections[1:]:
         if not np.allclose(spacing, own, rtol=1e-6):
-            raise OctaneError(
+            raise InputError(
                 f"{path} has another voxel size than {first}; resample all sections to one "
                 "--resolution."
             )
         if dtype != kind:
-            raise OctaneError(
+            raise InputError(
                 f"{path} is {dtype} and {first} is {kind}; convert one, or resample all to one "
                 "type (--resample_dtype)."
             )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import StackParameters
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, vector
 from octane.layout.displacement import IN_PLACE, Displacement
 from octane.layout.mosaic import Position
@@ -69,18 +69,18 @@ def _thickness(
     """Thickness of a section, and where it comes from; ``stated`` is what translations say."""
     above, deep = parameters.section_surface, _depth(image, parameters, extent)
     if deep <= image.grid.spacing[0] / 2:
-        raise OctaneError(
+        raise InputError(
             f"--section_surface {above:g} leaves no plane of the {deep + above:g} micrometre that "
             f"{image.path} is deep; give a smaller one."
         )
     if parameters.section_thickness is not None:
         if parameters.section_thickness < image.grid.spacing[0]:
-            raise OctaneError(
+            raise InputError(
                 f"--section_thickness {parameters.section_thickness:g} is less than one voxel of "
                 f"{image.path} ({image.grid.spacing[0]:g} micrometre); give it in micrometres."
             )
         if parameters.section_thickness > deep * (1 + 1e-6):
-            raise OctaneError(
+            raise InputError(
                 f"--section_thickness {parameters.section_thickness:g} is more than the {deep:g} "
                 f"micrometre that {image.path} is deep{_below(parameters)}; give what was imaged, "
                 "or leave it out."
@@ -111,7 +111,7 @@ def lay_out(
     A blank slab stands where a number is missing.
     """
     if parameters.align != "none" and not np.isclose(*spacing[1:], rtol=1e-6):
-        raise OctaneError(
+        raise InputError(
             f"--stack_align {parameters.align} needs voxels as high as wide, and {images[0].path} "
             f"has {spacing[1]:g} x {spacing[2]:g} micrometre (y x); resample to one --resolution."
         )

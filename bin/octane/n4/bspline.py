@@ -22,7 +22,7 @@ import numpy as np
 
 from octane.core.arrays import namespace
 from octane.core.compiled import LANES
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 # ITK: where the summed squared weights fall below a tenth of float32's epsilon, a control point
 # has no data near it and keeps its value.
@@ -64,7 +64,7 @@ def axis_weights(
 ) -> AxisTaps:
     """Return the four weights of samples ``start .. stop - 1`` of an axis; see :func:`basis`."""
     if n_control_points < 4:
-        raise OctaneError(
+        raise InputError(
             f"A cubic B-spline needs at least 4 control points per axis, not {n_control_points}: "
             "raise the number of control points."
         )

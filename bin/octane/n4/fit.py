@@ -34,7 +34,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from octane.core.arrays import namespace, to_host
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Region, blocks
 from octane.core.timing import span
 from octane.n4 import bspline
@@ -91,7 +91,7 @@ def shrink_slices(shape: Sequence[int], factors: Sequence[int]) -> tuple[slice, 
     slices = []
     for n, factor in zip(shape, factors, strict=True):
         if factor < 1:
-            raise OctaneError(f"The shrink factor is {factor}: give 1 or more for every axis.")
+            raise InputError(f"The shrink factor is {factor}: give 1 or more for every axis.")
         size = max(1, n // factor)
         offset = max(0, math.floor((n - 1 - (size - 1) * factor) / 2 + 0.5))
         slices.append(slice(offset, offset + (size - 1) * factor + 1, factor))
@@ -102,7 +102,7 @@ def _per_axis(name: str, given: int | Sequence[int]) -> list[int]:
     """A whole number for each of z, y and x, of three or of one for all."""
     values = list(cast("Sequence[int]", given)) if np.ndim(given) else [cast("int", given)] * 3
     if len(values) != 3 or not all(isinstance(value, Integral) for value in values):
-        raise OctaneError(
+        raise InputError(
             f"{name} is {given}: give one whole number, or three in the order z, y, x."
         )
     return values
@@ -176,7 +176,7 @@ number_of_histogram_bins, stopping, on_iteration
     ((32, 32, 32), 'float32', (11, 11, 11))
     """
     if not 0 <= strength <= 1:
-        raise OctaneError(f"The N4 strength is {strength}: give a value from 0 to 1.")
+        raise InputError(f"The N4 strength is {strength}: give a value from 0 to 1.")
     check_arrays(image, mask, weights)
     points = _per_axis("control_points", control_points)
     keep = shrink_slices(image.shape, _per_axis("shrink_factor", shrink_factor))
@@ -298,16 +298,16 @@ def fit_bias_field(
         or weights of another shape, NaN or infinity in included voxels.
     """
     if number_of_histogram_bins < 2:
-        raise OctaneError("The N4 histogram needs at least 2 bins: raise the number of bins.")
+        raise InputError("The N4 histogram needs at least 2 bins: raise the number of bins.")
     if not (bias_field_fwhm > 0 and wiener_filter_noise > 0):
-        raise OctaneError(
+        raise InputError(
             f"bias_field_fwhm is {bias_field_fwhm} and wiener_filter_noise {wiener_filter_noise}: "
             "give both above 0."
         )
     if stopping not in get_args(Stopping):
-        raise OctaneError(f"stopping is {stopping!r}: give 'itk' or 'exact'.")
+        raise InputError(f"stopping is {stopping!r}: give 'itk' or 'exact'.")
     if not np.iterable(iterations) or min(iterations, default=0) < 0:
-        raise OctaneError(
+        raise InputError(
             f"iterations is {iterations}: give a list with the most of each level, 0 or more."
         )
     per_axis = [len(iterations)] * 3 if fitting_levels is None else fitting_levels

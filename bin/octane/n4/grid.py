@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from octane.core.arrays import namespace, to_host
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 T = TypeVar("T")
 
@@ -57,14 +57,14 @@ class FitVoxels:
             inside &= weights > 0
         self.size = int(inside.sum())
         if self.size == 0:
-            raise OctaneError(
+            raise InputError(
                 "The N4 mask is empty: give a mask with some voxels of 1, or none at all."
             )
         bad = inside & ~xp.isfinite(image)
         count = int(bad.sum())
         if count:
             index = tuple(int(i) for i in np.argwhere(to_host(bad))[0])
-            raise OctaneError(
+            raise InputError(
                 f"{count} voxels to be fitted by N4 are NaN or infinite, the first at (z, y, x) = "
                 f"{index}: leave them out of the mask (nonfinite = mask) or repair the volume."
             )
@@ -129,21 +129,21 @@ class FitVoxels:
 def check_arrays(image: np.ndarray, mask: np.ndarray | None, weights: np.ndarray | None) -> None:
     """Refuse, with an OctaneError, arrays that N4 does not take: axes, shapes and dtype."""
     if image.ndim != 3:
-        raise OctaneError(f"N4 takes a (z, y, x) volume, not {image.ndim} axes.")
+        raise InputError(f"N4 takes a (z, y, x) volume, not {image.ndim} axes.")
     for name, other in (("mask", mask), ("weight image", weights)):
         if other is not None and tuple(other.shape) != tuple(image.shape):
-            raise OctaneError(
+            raise InputError(
                 f"The {name} has shape {tuple(other.shape)}, the volume {tuple(image.shape)}: "
                 f"give a {name} on the grid of the volume."
             )
     if image.dtype.kind not in "fiu":
-        raise OctaneError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
+        raise InputError(f"N4 fits real intensities, not {image.dtype}: convert them first.")
 
 
 def require_varied(name: str, values: np.ndarray) -> None:
     """Refuse, with an OctaneError, what is to be fitted of a volume if it is all one value."""
     if values.size and values.min() == values.max():
-        raise OctaneError(
+        raise InputError(
             f"{name} holds the one value {values.min():g} everywhere that is to be fitted; there "
             "is no field to find: check the input and the mask."
         )
@@ -156,7 +156,7 @@ def _as_bool(mask: np.ndarray) -> np.ndarray:
     inside = mask == 1
     if bool((inside | (mask == 0)).all()):
         return inside
-    raise OctaneError(
+    raise InputError(
         f"The N4 mask holds values other than 0 and 1 (from {mask.min()} to {mask.max()}): "
         "threshold it to 0 and 1 (mask > 0)."
     )

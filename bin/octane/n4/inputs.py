@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import N4Parameters
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.units import counted
@@ -66,7 +66,7 @@ def read_strided(
                 at = np.argwhere(~np.isfinite(block))[0] + [r.start for r in region]
                 sections = read_sections(volume.attributes, shape[0])
                 own = [s.name for s in sections if s.start <= at[0] < s.stop]
-                raise OctaneError(
+                raise InputError(
                     f"{volume.path} holds NaN or Inf (first at z y x {' '.join(map(str, at))}, in "
                     f"{', '.join(own)}); clean it, or give --n4_nonfinite mask to leave such "
                     "voxels out of the fit."
@@ -104,12 +104,12 @@ def fit_mask(
         else:
             mask = _read_mask(beside["mask"], plan, metrics)
     if not mask.any() and p.mask == TISSUE:
-        raise OctaneError(
+        raise InputError(
             f"{plan.volume.path} has no tissue (all sections are constant): check it, or give a "
             "mask of your own."
         )
     if not mask.any():
-        raise OctaneError(
+        raise InputError(
             f"The mask {p.mask} has no voxel on the shrunk grid; give another, or a smaller "
             "--n4_shrink_factor."
         )
@@ -145,7 +145,7 @@ def _read_mask(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np.b
     values = read_beside(stored, plan, metrics, "the mask", stored.dtype)
     others = np.setdiff1d(np.unique(values), (0, 1))
     if others.size:
-        raise OctaneError(
+        raise InputError(
             f"{stored.path} holds the value {others[0]}; a mask is 0 and 1 (ITK takes 1 alone "
             "for inside, so that 255 would silently mean nothing): threshold it (mask > 0)."
         )
@@ -157,7 +157,7 @@ def read_weights(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np
     with metrics.timed("weights"):
         weights = read_beside(stored, plan, metrics, "the weights")
     if not (weights >= 0).all():
-        raise OctaneError(
+        raise InputError(
             f"{stored.path} holds weights below 0 or NaN; weights are 0 or more: repair it."
         )
     return weights

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.n4 import bspline
 from octane.n4.apply import FieldPart
 from octane.n4.fit import BiasFit
@@ -128,7 +128,7 @@ def fit_modes(
         return BiasModel(shape, PartFit(whole, fit(shrunk, mask, weights, whole, workers)))
     usable = [p for p in plan.sections if _has_contrast(shrunk[p.kept], mask[p.kept])]
     if not usable:
-        raise OctaneError(
+        raise InputError(
             "No section has voxels of more than one value inside the mask: check the section "
             "boundaries and the mask, or fit the volume as a whole (--n4_mode global)."
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from octane.config.params import ExecutionParameters, N4Parameters, bytes_of
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Region, Vector, blocks, spelled
 from octane.layout.sections import Section
 from octane.n4.fit import FIT_BYTES, shrink_slices
@@ -228,7 +228,7 @@ def plan_n4(
     # The fit is over, and its memory free, before blocks are corrected.
     least = fixed + max(fitted, need)
     if least > memory:
-        raise OctaneError(
+        raise InputError(
             f"{volume.path}: N4 needs {least / 1e9:.1f} GB for a fit of {math.prod(lengths)} "
             f"voxels or for one block, and --memory allows {memory / 1e9:.1f} GB; raise --memory "
             "or --n4_shrink_factor (auto finds one that fits), or use OME-Zarr in place of files "
@@ -274,7 +274,7 @@ def plan_mesh(
         for name, length, distance in zip("zyx", extent, distances, strict=True):
             if distance / (1 + ROUNDING) > length > 0 and not (section and name == "z"):
                 most = [min(d, n or d) / 1000 for d, n in zip(distances, extent, strict=True)]
-                raise OctaneError(
+                raise InputError(
                     f"{path}: --n4_spline_distance_mm asks for {distance / 1000:g} mm along "
                     f"{name}, where the volume has {length / 1000:g} mm; give at most "
                     f"'{' '.join(f'{n:g}' for n in reversed(most))}' (x y z)."

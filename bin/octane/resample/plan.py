@@ -11,7 +11,7 @@ import numpy as np
 
 from octane.config.params import ExecutionParameters, ResampleParameters, bytes_of
 from octane.core.arrays import output_type
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Grid, Vector, spelled, vector
 from octane.layout.levels import level_grids
 from octane.layout.mosaic import MosaicGrid, Tile
@@ -137,7 +137,7 @@ def plan_resampling(
         dtype = output_type(parameters.dtype, image.dtype)
         return plan_stream(image, Level.volume(grid), operators, dtype, execution, gpu=gpu)
     if not isinstance(image, Image):
-        raise OctaneError(
+        raise InputError(
             f"{image.path} is no mosaic grid but a plain volume; give --layout volume."
         )
     return plan_mosaic(image, target, parameters, execution, gpu=gpu)
@@ -154,7 +154,7 @@ def plan_mosaic(
     """Plan the resampling of a mosaic grid, each tile alone, as :func:`plan_resampling`."""
     kind = image.attributes.get("kind")
     if kind in ("section", "volume"):
-        raise OctaneError(f"{image.path} is a {kind} and no mosaic grid; give --layout volume.")
+        raise InputError(f"{image.path} is a {kind} and no mosaic grid; give --layout volume.")
     tiling = MosaicGrid.of(image)
     dtype = output_type(parameters.dtype, image.dtype)
     lengths = [

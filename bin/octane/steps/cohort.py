@@ -15,7 +15,7 @@ from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS
 from octane.config.schema import WorkflowModel, entries, is_path
 from octane.config.sheets import Sheet, read_samplesheet
 from octane.config.validation import unfit_name, unlinkable
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.metrics import write_json
 
 
@@ -37,7 +37,7 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
     shown = Path(str(run["samplesheet"]))
     sheet = read_samplesheet(samplesheet, str(shown))
     if not (sheet.rows or sheet.problems):
-        raise OctaneError(f"{sheet.name} holds no subject; add a row for each.")
+        raise InputError(f"{sheet.name} holds no subject; add a row for each.")
     _check_columns(sheet)
     _check_names(sheet)
     subjects = []
@@ -59,7 +59,7 @@ def make_cohort(request: Path, samplesheet: Path, output: Path, *, look: bool = 
         row = f"{sheet.name}, line {line}"
         subjects.append({"id": cells.get("subject"), "given": given, "row": row})
     if sheet.problems:
-        raise OctaneError("\n".join(sheet.problems))
+        raise InputError("\n".join(sheet.problems))
     write_json(output, {"subjects": subjects})
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from octane.config.params import ExecutionParameters, InputParameters, LeaseParameters, N4Parameters
 from octane.core.arrays import namespace, output_type, working_type
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.files import bring_to_disk
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
@@ -134,13 +134,13 @@ def prepare(
     p = parameters
     volume = open_volume(source, reading)
     if volume.dtype.kind not in "fiu":
-        raise OctaneError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
+        raise InputError(f"{source} holds {volume.dtype} voxels; N4 needs real intensities.")
     metrics = Metrics("n4", settings=p.recorded(reading, execution))
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):
         require_holds(path, dtype)
     if p.outside == "zero" and p.mask is None:
-        raise OctaneError("--n4_outside zero needs a mask; give --n4_mask tissue or a file.")
+        raise InputError("--n4_outside zero needs a mask; give --n4_mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * is_whole(source)
     whole += sum(voxels * 4 for path in outputs if is_whole(path))

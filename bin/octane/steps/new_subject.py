@@ -18,7 +18,7 @@ import numpy as np
 from octane.config.params import ESTIMATE, StitchParameters, Wishes
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
-from octane.core.errors import OctaneError, collecting
+from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.files import require_free, writing
 from octane.core.geometry import spelled
 from octane.core.records import SHADING
@@ -61,7 +61,7 @@ def write_subject(
     name = name or source.name.split(".")[0]
     written = config or project / "conf" / "subjects" / f"{name}.config"
     if problem := unfit_name(name) or unlinkable(source):
-        raise OctaneError(problem)
+        raise InputError(problem)
     require_free(written, overwrite=overwrite)
     kind, volumes = survey(source, wishes)
     settings = subject_settings(name, source, kind, volumes, wishes)
@@ -89,7 +89,7 @@ def survey(source: Path, wishes: Wishes) -> tuple[str, list[Volume]]:
         with collecting(problems):
             volumes.append(open_volume(path, reading))
     if problems:
-        raise OctaneError("\n".join(problems))
+        raise InputError("\n".join(problems))
     return kind_of(volumes, wishes.input_kind), volumes
 
 

@@ -23,7 +23,7 @@ from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
 from octane.config.schema import WorkflowModel, settings_of
 from octane.config.validation import require_scratch, unfit_name, unlinkable
 from octane.core.arrays import output_type
-from octane.core.errors import OctaneError, collecting
+from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.geometry import Grid, samples, spelled, vector
 from octane.core.metrics import write_json
 from octane.core.progress import Progress
@@ -162,7 +162,7 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
             for line, names in problems.items()
             for name in (names if line in cells or len(names) < len(subjects) else [""])
         ]
-        raise OctaneError("\n".join(_shortened(lines)))
+        raise InputError("\n".join(_shortened(lines)))
     warned = [f"Warning: {plan.subject}: {note}" for plan in plans for note in plan.notes]
     name = plans[0].subject if len(plans) == 1 else f"{len(plans)} subjects"
     steps = [step for plan in plans for step in plan.steps]
@@ -190,7 +190,7 @@ def _require_same(marks: Mapping[str, list[int] | None], source: Path) -> None:
         file = next((path / part for part in METADATA if (path / part).exists()), path)
         state = file.stat() if file.exists() else None
         if mark is not None and (state is None or [state.st_size, int(state.st_mtime)] != mark):
-            raise OctaneError(
+            raise InputError(
                 f"{path.resolve()} is not what the run was started with: {node()} has other files "
                 "behind its path; give a path that is the same on all machines."
             )
@@ -249,7 +249,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
     try:
         values = WorkflowModel.model_validate(given)
     except ValidationError as error:
-        raise OctaneError("\n".join(sentences(error, WorkflowModel))) from error
+        raise InputError("\n".join(sentences(error, WorkflowModel))) from error
     settings = settings_of(values)
     workflow = settings.workflow
     problems: list[str] = []
@@ -289,14 +289,14 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
         if signs := [sign for sign in "'\"\\<>&" if sign in path.name]:
             problems.append(f"'{path.name}' has a {signs[0]} in its name; rename it.")
     if problems:
-        raise OctaneError("\n".join(problems))
+        raise InputError("\n".join(problems))
     predicted: Prediction | None = None
     with collecting(problems):
         predicted = predict(volumes, kind, settings, beside.get("positions"))
         if not workflow.skip_n4:
             _check_beside(beside, volumes[0], kind, predicted.grid, settings)
     if problems:
-        raise OctaneError("\n".join(problems))
+        raise InputError("\n".join(problems))
     assert predicted is not None
     if kind == "mosaic" and "positions" in beside:
         # So that a task depends on the rows of its own section alone.
@@ -470,7 +470,7 @@ def _check_volume(
     # A stored spacing that went through millimetres may be off in its last digits.
     if kind == "section" and resample.resolution is not None:
         if not np.allclose(resample.resolution, grid.spacing, rtol=1e-6):
-            raise OctaneError(
+            raise InputError(
                 f"{volume.path} is a section, which is not resampled, and its voxels are not of "
                 "the --resolution; give --skip_resample, or the mosaics."
             )
@@ -491,12 +491,12 @@ def _check_volume(
         if lost and volume.missing == "error":
             least = "at least " if len(lost) == 1000 else ""
             more = f" and {least}{len(lost) - 1} more" if len(lost) > 1 else ""
-            raise OctaneError(
+            raise InputError(
                 f"{volume.path}: chunk {lost[0]}{more} missing; restore it, or give "
                 "--missing_chunks fill if empty chunks were left out on purpose."
             )
     if not workflow.skip_n4 and volume.dtype.kind not in "fiu":
-        raise OctaneError(
+        raise InputError(
             f"{volume.path} holds {volume.dtype} voxels and N4 needs real intensities; give "
             "their modulus, or --skip_n4."
         )

@@ -16,7 +16,7 @@ from octane.config.params import (
     ResampleParameters,
 )
 from octane.core.arrays import Backend
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import ResampleFigures
@@ -59,7 +59,7 @@ def resample_image(
     image = open_volume(source, reading)
     target = target_of(image, parameters)
     if image.dtype.kind == "c" and parameters.dtype != "input":
-        raise OctaneError(
+        raise InputError(
             f"{source} holds complex voxels, which --resample_dtype {parameters.dtype} would cut "
             "in half; leave --resample_dtype out, and take the modulus where it is wanted."
         )

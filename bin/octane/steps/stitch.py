@@ -17,7 +17,7 @@ from octane.config.params import (
     bytes_of,
 )
 from octane.core.arrays import as_dtype, require_cpu
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.files import read_regular, writing
 from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
@@ -55,13 +55,13 @@ def given_flat_field(
     """
     chosen = parameters.flat_field
     if parameters.dark_offset and (chosen == "none" or image.dtype.kind == "c"):
-        raise OctaneError(
+        raise InputError(
             "--stitch_dark_offset acts with a flat field alone, and on real voxels; give "
             "--stitch_flat_field as well, or leave it out."
         )
     shared = (place.before for pair in placement.places.values() for place in pair)
     if chosen == ESTIMATE and max(shared) < LEAST:
-        raise OctaneError(
+        raise InputError(
             f"{image.path}: its tiles overlap by less than {LEAST} pixels, and a flat field is "
             "estimated from overlaps; give --stitch_flat_field FILE, or none."
         )
@@ -77,7 +77,7 @@ def given_flat_field(
         return fitted_to(given, (tiling.tile[1], tiling.tile[2]), path)
     except (OSError, EOFError, *FAULTS) as error:
         text = f"{path} cannot be read as a flat field; give a TIFF or .npy file, or {ESTIMATE}."
-        raise OctaneError(text) from error
+        raise InputError(text) from error
 
 
 class StitchedSection:
@@ -230,7 +230,7 @@ class StitchedSection:
             text = f"{name}: its tiles correlate where they overlap {text}; "
             text += f"correct {self.table}" if self.table else f"give --overlap {fitting(overlaps)}"
             if any(o.certain for o in wrong) and self.parameters.check_overlap == "error":
-                raise OctaneError(
+                raise InputError(
                     f"{text}, or --stitch_check_overlap warning to leave them as they are."
                 )
             self.metrics.warn(f"{text}.")

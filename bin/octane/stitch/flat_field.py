@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.polynomial.legendre import leggrid2d, legvander2d
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.layout.mosaic import Tile
 from octane.layout.placement import TilePlacement
 from octane.stitch.blending import overlap
@@ -174,12 +174,12 @@ def fitted_to(profile: npt.NDArray, shape: tuple[int, int], path: Path) -> Image
     # Rounding may have made either axis a pixel longer.
     scale = np.divide(profile.shape, shape) if profile.ndim == 2 else np.zeros(2)
     if not scale.all() or abs(scale[0] - scale[1]) * min(shape) > max(1.0, *scale):
-        raise OctaneError(
+        raise InputError(
             f"{path} has {given} pixels and a tile {shape[0]} x {shape[1]}; give a flat field of "
             "the whole tile, with the axes y and x."
         )
     if profile.dtype.kind not in "fiu" or not (np.isfinite(profile) & (profile > 0)).all():
-        raise OctaneError(f"{path} has pixels that are not above 0; give one without such.")
+        raise InputError(f"{path} has pixels that are not above 0; give one without such.")
     y, x = ((np.arange(n) + 0.5) * s - 0.5 for n, s in zip(shape, scale, strict=True))
     down, right = (np.arange(n) for n in profile.shape)
     wide = np.array([np.interp(y, down, column) for column in profile.T])

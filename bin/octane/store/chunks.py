@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from octane.core.errors import CorruptChunkError, MissingChunkError, UnreadableChunkError
 from octane.core.files import IrregularFileError, open_regular, require_regular
 from octane.core.geometry import Region
 from octane.store.array import Array
@@ -24,27 +25,6 @@ METADATA = ("zarr.json", ".zattrs", ".zgroup", ".zarray")
 def is_store(folder: Path) -> bool:
     """Tell whether a folder has the metadata of a zarr store, whatever its name."""
     return any((folder / name).exists() for name in METADATA)
-
-
-class ChunkError(Exception):
-    """A chunk that cannot be had: its key in the store, and the reason as the end of a sentence."""
-
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(f"chunk {key} {reason}")
-        self.key = key
-        self.reason = reason
-
-
-class MissingChunkError(ChunkError):
-    """A chunk that the store does not hold."""
-
-
-class CorruptChunkError(ChunkError):
-    """A chunk that is there and cannot be decoded."""
-
-
-class UnreadableChunkError(ChunkError):
-    """A chunk that the system does not give: for lack of rights, or of a disk or a server."""
 
 
 @contextmanager

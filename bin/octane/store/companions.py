@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.geometry import Grid, spelled
 from octane.store.itk_files import FileVolume
 from octane.store.tiff_files import TiffVolume
@@ -55,7 +55,7 @@ def _on_grid(path: Path, volume: Volume, remedy: str) -> Volume:
         or (is_placed and (np.abs(np.subtract(ours.origin, theirs.origin)) > near).any())
         or turned
     ):
-        raise OctaneError(
+        raise InputError(
             f"{path} lies on another grid than {volume.path}: {_described(ours)} and "
             f"{_described(theirs)}{turned} (z y x); {remedy}."
         )

@@ -18,9 +18,10 @@ import zstandard
 from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
 
+from octane.core.errors import CorruptChunkError
 from octane.core.timing import moved, span
 from octane.store.array import Array
-from octane.store.chunks import CorruptChunkError, reading
+from octane.store.chunks import reading
 from octane.store.encoding import CHECKSUM_BYTES, crc32c
 
 Bytes = npt.NDArray[np.uint8]

@@ -20,19 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import InputParameters
-from octane.core.errors import OctaneError
+from octane.core.errors import (
+    ChunkError,
+    CorruptChunkError,
+    InputError,
+    MissingChunkError,
+    UnreadableChunkError,
+)
 from octane.core.files import task_folder
 from octane.core.geometry import Grid, Region, place_in, shape_of, spelled
 from octane.store.array import Array, open_array
-from octane.store.chunks import (
-    METADATA,
-    ChunkError,
-    CorruptChunkError,
-    MissingChunkError,
-    UnreadableChunkError,
-    missing_keys,
-    stored_objects,
-)
+from octane.store.chunks import METADATA, missing_keys, stored_objects
 from octane.store.ngff import CHANNEL, TIMEPOINT, Metadata, read_json, read_metadata
 from octane.store.reader import DirectReader
 
@@ -100,7 +98,7 @@ class Image:
     def read(self, region: Region, out: npt.NDArray | None = None) -> npt.NDArray:
         """Voxels of ``region``, (z, y, x), in ``out`` if it is given.
 
-        An OctaneError names the key of a chunk that is missing or cannot be read or decoded.
+        A ChunkError names the key of a chunk that is missing or cannot be read or decoded.
         """
         if self.reader is not None:
             with self.naming_chunks():
@@ -128,14 +126,14 @@ class Image:
 
     @contextmanager
     def naming_chunks(self) -> Generator[None]:
-        """Make what :attr:`reader` finds wrong with a chunk an OctaneError that says what to do."""
+        """Name the store and the remedy in what :attr:`reader` finds wrong with a chunk."""
         try:
             yield
         except ChunkError as error:
             raise self._named(error) from error
 
     def require_chunks(self, region: Region) -> None:
-        """Raise an OctaneError for the first chunk of ``region`` that is lost."""
+        """Raise a MissingChunkError for the first chunk of ``region`` that is lost."""
         with self.naming_chunks():
             for key in missing_keys(self.array, self.within(region)):
                 if self.missing == "error":
@@ -147,7 +145,7 @@ class Image:
         with self.naming_chunks():
             return list(islice(missing_keys(self.array, whole), 1000))
 
-    def _named(self, error: ChunkError) -> OctaneError:
+    def _named(self, error: ChunkError) -> ChunkError:
         missing = isinstance(error, MissingChunkError)
         problem = "is missing" if missing else f"cannot be decoded ({error.reason})"
         if isinstance(error, UnreadableChunkError):
@@ -163,7 +161,8 @@ class Image:
             )
         else:
             remedy = _restore(self.path)
-        return OctaneError(f"{self.path}: chunk {error.key} {problem}; {remedy}")
+        sentence = f"{self.path}: chunk {error.key} {problem}; {remedy}"
+        return type(error)(error.key, error.reason, sentence)
 
 
 def _restore(path: Path) -> str:
@@ -178,7 +177,7 @@ def require_stated(path: Path, spacing: Sequence[float], reading: InputParameter
     """Raise where another voxel size is given than a file states, in micrometres."""
     given = None if reading is None else reading.voxel_size
     if given is not None and not np.allclose(spacing, given, rtol=1e-3):
-        raise OctaneError(
+        raise InputError(
             f"{path} states voxels of {spelled(spacing)} um (z y x) and --voxel_size says "
             f"{spelled(given)}; give what it states, or correct its metadata."
         )
@@ -209,7 +208,7 @@ def open_image(
     own = foreign if metadata.octane is None else metadata.octane
     for section in cast("list[Mapping[str, int]]", own.get("sections", [])):
         if not section["start"] <= section["stop"] <= grid.shape[0]:
-            raise OctaneError(
+            raise InputError(
                 f"{path} has {grid.shape[0]} planes and notes section {section['number']} in planes"
                 f" {section['start']} to {section['stop']}; correct octane.sections in metadata."
             )
@@ -244,7 +243,7 @@ def _array(
     """The array of one dataset, and the image's place in it."""
     found = {file: read_json(path / name / file) for file in METADATA}
     if not (found["zarr.json"] or found[".zarray"]):
-        raise OctaneError(
+        raise InputError(
             f"{path} names the dataset {name} and has no such array; the store is incomplete: "
             f"{_restore(path)}"
         )
@@ -252,20 +251,20 @@ def _array(
         array = open_array(path, name, found)
     except DECODING_ERRORS as error:
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
-        raise OctaneError(
+        raise InputError(
             f"{path} has metadata of the dataset {name} that cannot be read ({reason}); "
             f"{_restore(path)}"
         ) from error
     count = len(metadata.axes) + 3
     if len(array.shape) != count or min(array.shape) < 1 or array.dtype.kind not in "biufc":
-        raise OctaneError(
+        raise InputError(
             f"{path} holds an array of shape {array.shape} and dtype {array.dtype}; octane takes "
             f"images of numbers, here of {count} axes."
         )
     most = max(prod(array.shape), prod(array.chunks))
     if min(*array.chunks, *array.owned) < 1 or most > MOST_VOXELS:
         shards = f" in shards of {spelled(array.shards)}" if array.shards else ""
-        raise OctaneError(
+        raise InputError(
             f"{path} states the shape {spelled(array.shape)} and chunks of {spelled(array.chunks)}"
             f"{shards} for the dataset {name}, which no image has; correct its metadata."
         )
@@ -308,5 +307,5 @@ def place_of(
         flags = " and ".join(f"--{axis}" for axis in open_axes)
         choice = f"give one{of_each} with {flags}"
         remedy = choice if open_axes.keys() <= wishes.keys() else "write one of them alone"
-        raise OctaneError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
+        raise InputError(f"{path} has {', and '.join(open_axes.values())}; {remedy}.")
     return tuple(places[axis] for axis in axes)

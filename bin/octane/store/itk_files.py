@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.errors import NoSpaceError, OctaneError, unreadable
+from octane.core.errors import InputError, NoSpaceError, unreadable
 from octane.core.files import open_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Grid, Region, vector
 from octane.store.image import Attributes
@@ -175,7 +175,7 @@ def open_file(path: Path) -> FileVolume:
     complex_pixels = (sitk.sitkComplexFloat32, sitk.sitkComplexFloat64)
     components = 1 if pixel in complex_pixels else reader.GetNumberOfComponents()
     if dimension != 3 or components != 1:
-        raise OctaneError(
+        raise InputError(
             f"{path} has {dimension} dimensions and {components} components a voxel; "
             "octane takes one 3-D volume: extract it, or give a plane a third axis."
         )
@@ -204,7 +204,7 @@ def _detached(path: Path) -> tuple[Path, Path | None]:
     # ITK may find there what is not found here.
     known = head if is_nrrd else head[: found.start()] if found else b"\0"
     if CONTROLS.search(known):
-        raise OctaneError(
+        raise InputError(
             f"{path} has a header that does not say plainly where its voxels are; write it again, "
             "as by SimpleITK.WriteImage(image, 'a.mha')."
         )
@@ -213,7 +213,7 @@ def _detached(path: Path) -> tuple[Path, Path | None]:
     # unu writes it so.
     name = b"".join(found.groups(b"")).strip().decode(errors="replace").removeprefix("./")
     if not PLAIN.fullmatch(name):
-        raise OctaneError(
+        raise InputError(
             f"{path} has its voxels in '{name[:100]}', and octane takes one file next to it, of "
             "plain name; write all into one file, as by SimpleITK.WriteImage(image, 'a.mha')."
         )
@@ -222,7 +222,7 @@ def _detached(path: Path) -> tuple[Path, Path | None]:
     place = next((header for header in places if header.with_name(name).exists()), path)
     detached = place.with_name(name)
     if not detached.exists():
-        raise OctaneError(f"{detached} is missing, where {path.name} has its voxels; restore it.")
+        raise InputError(f"{detached} is missing, where {path.name} has its voxels; restore it.")
     try:
         os.close(open_regular(detached))
     except OSError as error:
@@ -237,7 +237,7 @@ def _head(path: Path) -> bytes:
     is_nrrd = path.name.lower().endswith((".nrrd", ".nhdr"))
     ended = re.search(rb"\r?\n\r?\n" if is_nrrd else VOXELS, head)
     if ended is None and len(head) == HEADER_BYTES:
-        raise OctaneError(f"{path} has a header without an end; convert or restore it.")
+        raise InputError(f"{path} has a header without an end; convert or restore it.")
     return head[: ended.start()] if ended is not None and is_nrrd else head
 
 
@@ -246,7 +246,7 @@ def _require_size(path: Path, detached: Path, needed: int) -> None:
     header = _head(path)
     size, is_packed = detached.stat().st_size, PACKED.search(header)
     if not is_packed and (size < needed or (size > needed and not SKIPPED.search(header))):
-        raise OctaneError(
+        raise InputError(
             f"{detached} has {size} bytes, and its header {path.name} describes {needed}; restore "
             "it, or correct the header."
         )
@@ -259,7 +259,7 @@ def _require_millimeters(path: Path) -> None:
     for units in re.findall(r"^(?:space )?units:(.*)", header, re.MULTILINE):
         for unit in re.findall(r'"([^"]*)"', units):
             if unit and LENGTHS.get(unit) != MILLIMETER:
-                raise OctaneError(
+                raise InputError(
                     f"{path} has voxel sizes in {unit}, and ITK takes NRRD in millimetres; write "
                     "sizes and origin in mm."
                 )
@@ -268,7 +268,7 @@ def _require_millimeters(path: Path) -> None:
 def require_format(path: Path, known: tuple[str, ...] = FORMATS) -> None:
     """Raise unless the name is that of a known format."""
     if not path.name.lower().endswith(known):
-        raise OctaneError(
+        raise InputError(
             f"{path} has no format that octane knows; use .ome.zarr, {', '.join(known)}."
         )
 
@@ -294,7 +294,7 @@ def _readable(path: Path) -> Generator[None]:
     except RuntimeError as error:
         # ITK says where in its own code, and then why.
         reason = str(error).rpartition("ERROR: ")[2].partition("\n")[0][:200]
-        raise OctaneError(
+        raise InputError(
             f"{path} cannot be read as an image ({reason}); convert or restore it."
         ) from error
 
@@ -306,7 +306,7 @@ def image_of(voxels: npt.NDArray, destination: Path) -> sitk.Image:
     try:
         return sitk.GetImageFromArray(voxels)
     except (TypeError, KeyError) as error:
-        raise OctaneError(
+        raise InputError(
             f"{destination} cannot hold {voxels.dtype} voxels; give --n4_dtype float32 or write "
             "OME-Zarr."
         ) from error
@@ -319,7 +319,7 @@ def write_file(image: sitk.Image, partial: Path, destination: Path) -> None:
     try:
         sitk.WriteImage(image, str(partial))
     except RuntimeError as error:
-        raise OctaneError(
+        raise InputError(
             f"{destination} cannot be written as {image.GetPixelIDTypeAsString()}: the disk is "
             "full or the format does not hold it; free space, or give another format or --n4_dtype."
         ) from error

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
-from octane.core.errors import OctaneError, unreadable
+from octane.core.errors import InputError, unreadable
 from octane.core.files import read_regular
 from octane.core.geometry import LENGTHS, MICROMETERS, Vector, vector
 
@@ -147,10 +147,10 @@ def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False)
     An OctaneError says why its last axes are not z, y, x with scale and unit, and what to do.
     """
     if not path.exists():
-        raise OctaneError(f"{path} does not exist; check the path.")
+        raise InputError(f"{path} does not exist; check the path.")
     content = read_json(path / "zarr.json") or read_json(path / ".zgroup")
     if content is None or content.get("node_type") == "array":
-        raise OctaneError(
+        raise InputError(
             f"{path} is not an OME-Zarr image (no zarr group in it); give the image's own folder, "
             "copy it again where it came in part, or convert another format to OME-Zarr."
         )
@@ -160,31 +160,31 @@ def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"])).removeprefix("attributes.")
-        raise OctaneError(
+        raise InputError(
             f"{path} has OME-Zarr metadata that cannot be read ({where}: {problem['msg']}); "
             "correct it, or write the image again as OME-Zarr 0.4 or 0.5."
         ) from error
     described = attributes.ome or attributes
     if not described.multiscales:
-        raise OctaneError(
+        raise InputError(
             f"{path} has no OME-Zarr metadata (multiscales); write it as OME-Zarr, or where images "
             "lie in it, as in what bioformats2raw writes or in a plate, give one, like "
             f"{path / '0'} or {path / 'A/1/0'}, or links to them."
         )
     multiscale = described.multiscales[0]
     if not multiscale.axes:
-        raise OctaneError(
+        raise InputError(
             f"{path} lists no axes, as OME-Zarr 0.4 and 0.5 do; write it as one of these."
         )
     names = [axis.name for axis in multiscale.axes]
     axes = [MEANINGS.get(a.type or "", MEANINGS.get(a.name, a.name)) for a in multiscale.axes[:-3]]
     if names[-3:] != ["z", "y", "x"] or len(set(axes)) < len(axes) or len(axes) > 2:
-        raise OctaneError(
+        raise InputError(
             f"{path} has the axes {' '.join(names)[:100]}; octane takes 3-D images of "
             "the axes z y x, with t and c before them at most: extract one."
         )
     if not multiscale.datasets:
-        raise OctaneError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
+        raise InputError(f"{path} lists no datasets in its multiscales; write it as OME-Zarr.")
     first = multiscale.datasets[0]
     given = [
         *(first.coordinateTransformations or []),
@@ -193,7 +193,7 @@ def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False)
     scale, shift = _composed(path, first.path, names, given)
     bare = [axis.name for axis in multiscale.axes[-3:] if not axis.unit]
     if 0 < len(bare) < 3:
-        raise OctaneError(
+        raise InputError(
             f"{path} states a unit for some axes and none for {' and '.join(bare)}, whose scale "
             "may be no size (bioformats2raw writes 1): correct scale and unit in its metadata."
         )
@@ -204,7 +204,7 @@ def read_metadata(path: Path, input_unit: str | None, *, overrule: bool = False)
     spacing, origin = vector(*np.multiply(scale, units)), vector(*np.multiply(shift, units))
     least, most = SPACINGS
     if not least <= min(spacing) <= max(spacing) <= most:
-        raise OctaneError(
+        raise InputError(
             f"{path} has voxels of {spacing} micrometres, which no image has; correct the scale of "
             f"dataset {first.path}, or the unit."
         )
@@ -225,7 +225,7 @@ def read_json(file: Path) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise OctaneError(f"{file} is no JSON object; restore it, or write the image again.")
+        raise InputError(f"{file} is no JSON object; restore it, or write the image again.")
     return content
 
 
@@ -235,7 +235,7 @@ def _composed(
     """Scale and translation along z, y and x of one transformation after the other."""
     scale, shift = np.ones(3), np.zeros(3)
     if "scale" not in [t.type for t in transformations]:
-        raise OctaneError(
+        raise InputError(
             f"{path} states no valid scale (voxel size) for dataset {dataset}; add a scale "
             "transformation of one positive number for each axis."
         )
@@ -244,7 +244,7 @@ def _composed(
             continue
         values = {"scale": t.scale, "translation": t.translation}.get(t.type)
         if values is None or len(values) != len(axes):
-            raise OctaneError(
+            raise InputError(
                 f"{path} has no valid {t.type} for dataset {dataset}; octane takes scale and "
                 f"translation of {len(axes)} numbers ({' '.join(axes)}): correct it."
             )
@@ -259,12 +259,12 @@ def _micrometers(path: Path, stated: str | None, input_unit: str | None) -> floa
     """Micrometres in the unit of an axis."""
     unit = stated or input_unit
     if unit is None:
-        raise OctaneError(
+        raise InputError(
             f"{path} states no unit for its axes; give --input_unit, for example "
             "--input_unit micrometer."
         )
     if unit not in LENGTHS:
-        raise OctaneError(
+        raise InputError(
             f"{path} has the unit '{unit}'; octane takes {', '.join(MICROMETERS)}: correct it."
         )
     return LENGTHS[unit]

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs.blosc import Blosc
 
+from octane.core.errors import ChunkError, CorruptChunkError, MissingChunkError
 from octane.core.files import open_regular
 from octane.core.geometry import Region, place_in, shape_of
 from octane.core.timing import moved
 from octane.store.array import Array
-from octane.store.chunks import ChunkError, CorruptChunkError, MissingChunkError, reading
+from octane.store.chunks import reading
 from octane.store.decode import (
     ChunkStream,
     FillStream,
@@ -91,7 +92,7 @@ class DirectReader:
 
         Raises
         ------
-        octane.store.chunks.ChunkError
+        octane.core.errors.ChunkError
             When it is missing, cannot be read or cannot be decoded; also from the stream.
         """
         with workspace() as space, self._opened(position, space) as stream:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import InputParameters
-from octane.core.errors import NO_SPACE, NoSpaceError, OctaneError, unreadable
+from octane.core.errors import NO_SPACE, InputError, NoSpaceError, OctaneError, unreadable
 from octane.core.geometry import LENGTHS, Grid, Region, Vector, shape_of, spelled, vector
 from octane.store.image import DECODING_ERRORS, Attributes, place_of, require_stated
 from octane.store.itk_files import TAKEN
@@ -206,7 +206,7 @@ def _naming_faults(path: Path) -> Generator[None]:
         remedy = "restore or convert it"
         if "imagecodecs" in reason or isinstance(error, ImportError):
             remedy = "install imagecodecs with pip, or write it with deflate or no compression"
-        raise OctaneError(f"{path} cannot be read as an image ({reason}); {remedy}.") from error
+        raise InputError(f"{path} cannot be read as an image ({reason}); {remedy}.") from error
 
 
 @contextmanager
@@ -242,14 +242,14 @@ def _stack_of(path: Path, file: TiffFile) -> TiffPageSeries:
 
             found = [TiffPageSeries(pages, (len(pages), *first.shape), first.dtype, "IYX")]
     if (file.imagej_metadata or {}).get("c0") == -SIGNED:
-        raise OctaneError(
+        raise InputError(
             f"{path} holds signed values as ImageJ stores them, {SIGNED} too high; make them "
             "32-bit in ImageJ (Image, Type) and save it again."
         )
     whole = not found[0].is_multifile and (not file.is_ome or found[0].kind == "ome")
     if len(found) != 1 or not whole:
         shapes = ", ".join(spelled(series.shape) for series in found)
-        raise OctaneError(
+        raise InputError(
             f"{path} holds {len(found)} images ({shapes}) or a part of one; octane takes a file "
             "with one whole image: extract or join it, for example with bfconvert."
         )
@@ -265,7 +265,7 @@ def _planes(
     before = [(axis, n) for axis, n in zip(axes, shape, strict=True) if axis not in "YXS"]
     depth = [a for a, n in before if a not in "TC" and n > 1] or ["Z"] * ("Z" in sizes)
     if series.keyframe.shape != (sizes["Y"], sizes["X"]) or len(depth) != 1:
-        raise OctaneError(
+        raise InputError(
             f"{path} has {len(series.shape)} dimensions ({spelled(series.shape)}, {series.axes}); "
             "octane takes one 3-D volume of single values and no RGB: extract it."
         )
@@ -313,7 +313,7 @@ def _voxel_size(
         return like.spacing
     shown = [(f"{n:g}" if isinstance(n, float) else n, unit or "") for n, unit in stated]
     sizes = ", ".join("not stated" if n is None else f"{n} {unit}".strip() for n, unit in shown)
-    raise OctaneError(
+    raise InputError(
         f"{path} is a TIFF that does not state its voxel size along all axes (z y x: {sizes}); "
         "give it with --voxel_size, in micrometres in this order, or --input_unit where only the "
         "unit is missing."
@@ -353,7 +353,7 @@ def create_tiff(
                 metadata=metadata,
             )  # fmt: skip
     except OmeXmlError as error:
-        raise OctaneError(
+        raise InputError(
             f"{destination} cannot hold {dtype} voxels; give --n4_dtype float32 or write OME-Zarr."
         ) from error
     starts = cast("tuple[int, int]", place)[0] + np.arange(nz, dtype=np.int64) * size

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.config.params import InputParameters
-from octane.core.errors import OctaneError, unreadable
+from octane.core.errors import InputError, unreadable
 from octane.core.files import open_regular, writing
 from octane.core.geometry import Grid, Region, vector
 from octane.core.metrics import Metrics
@@ -114,7 +114,7 @@ def open_volume(
     if is_ome_zarr(path):
         return open_image(path, reading, input_unit=input_unit, missing=missing)
     if not path.exists():
-        raise OctaneError(f"{path} does not exist; check the path.")
+        raise InputError(f"{path} does not exist; check the path.")
     try:
         os.close(open_regular(path))
     except OSError as error:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from octane import __version__
 from octane.config.params import Codec
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 from octane.core.files import write_object, writing
 from octane.core.geometry import Grid, Region, block_at, place_in, shape_of, vector
 from octane.core.timing import span
@@ -224,7 +224,7 @@ def create_image(
         When the destination exists or cannot be written, or a chunk is missing at the end.
     """
     if not destination.name.endswith(".zarr"):
-        raise OctaneError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
+        raise InputError(f"{destination} is to be an OME-Zarr image; end its name in .ome.zarr.")
     with writing(destination, overwrite=overwrite) as partial:
         at, sampled = _sampled(levels)
         writers = []
@@ -238,7 +238,7 @@ def create_image(
         for image in images:
             lost = image.missing_chunks()
             if lost:
-                raise OctaneError(
+                raise InputError(
                     f"{destination}: {len(lost)} chunks were not written (first {lost[0]}); "
                     "run the step again."
                 )

@@ -22,7 +22,7 @@ from octane.config.params import (
     StitchParameters,
 )
 from octane.config.schema import WorkflowModel
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 CHANGED = {
     InputParameters: {"input_unit": "micrometer", "missing_chunks": "fill"},
@@ -119,7 +119,7 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
     assert parsed(LeaseParameters, ["--gpu_slots", "2"]).gpu_slots == 2
     assert parsed(PyramidParameters, []).codec == "zstd"
     monkeypatch.setenv("OCTANE_GPU_SLOTS", "none")
-    with pytest.raises(OctaneError, match="--gpu_slots is 'none'"):
+    with pytest.raises(InputError, match="--gpu_slots is 'none'"):
         parsed(LeaseParameters, [])
 
 
@@ -143,7 +143,7 @@ def test_shares_of_a_gpu_are_read_from_the_environment_too(monkeypatch):
     ],
 )
 def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
-    with pytest.raises(OctaneError, match=sentence.replace("?", r"\?")):
+    with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
         parsed(ResampleParameters, words.split())
 
 
@@ -165,7 +165,7 @@ def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
 )
 def test_a_flag_with_hyphens_or_without_its_step_is_named_in_full(model, given, meant):
     name = given.partition("=")[0]
-    with pytest.raises(OctaneError) as caught:
+    with pytest.raises(InputError) as caught:
         parsed(model, [given, "2"])
     assert str(caught.value) == f"Unknown parameter {name}; did you mean {meant}?"
 
@@ -185,7 +185,7 @@ def test_a_switch_takes_a_value_only_where_it_is_one():
     for given in (["--dry_run", "a"], ["--dry_run", "true", "a"], ["a", "--dry_run=true"]):
         assert Parser(main).arguments(given).arguments == {"source": Path("a"), "dry_run": True}
     assert Parser(main).arguments(["a", "--dry_run=false"]).arguments["dry_run"] is False
-    with pytest.raises(OctaneError, match="'-1' is given; write true or false"):
+    with pytest.raises(InputError, match="'-1' is given; write true or false"):
         Parser(main).arguments(["a", "--dry_run", "-1"])
 
 
@@ -201,7 +201,7 @@ def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
     )
     assert "[default: False]" not in text
     with pytest.raises(
-        OctaneError, match=r"--phantom_sed; did you .* A command's own flags come after --\.$"
+        InputError, match=r"--phantom_sed; did you .* A command's own flags come after --\.$"
     ):
         Parser(main).arguments(["source", "python", "--phantom_sed", "3"])
 
@@ -209,7 +209,7 @@ def test_the_help_says_where_words_stand_and_shows_units_and_a_default_of_0():
 @pytest.mark.parametrize("number", ["-1e-3", "-5E+2", "-.5e1", "-7"])
 def test_a_negative_number_is_a_value_and_no_flag(number):
     with pytest.raises(
-        OctaneError, match=f"--stitch_dark_offset is '{re.escape(number)}': input should"
+        InputError, match=f"--stitch_dark_offset is '{re.escape(number)}': input should"
     ):
         parsed(StitchParameters, ["--stitch_dark_offset", number])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from octane.config.sheets import read_samplesheet
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_parameter_in_yaml_knows_its_line(read):
     ],
 )
 def test_what_is_no_table_is_refused(read, name, text, sentence):
-    with pytest.raises(OctaneError) as caught:
+    with pytest.raises(InputError) as caught:
         read(text, name)
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)

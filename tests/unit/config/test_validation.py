@@ -5,7 +5,7 @@ import os
 import pytest
 
 from octane.config.validation import read_scratch, require_scratch
-from octane.core.errors import OctaneError
+from octane.core.errors import InputError
 
 
 def test_many_words_mean_the_work_directory_or_the_nodes_tmpdir():
@@ -27,7 +27,7 @@ def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
     monkeypatch.setenv("NODE_DISK", str(tmp_path))
     (tmp_path / "own").mkdir()
     require_scratch("${NODE_DISK}/own")
-    with pytest.raises(OctaneError, match="does not exist"):
+    with pytest.raises(InputError, match="does not exist"):
         require_scratch("$NODE_DISK/other")
     # One that only a node has is accepted.
     monkeypatch.setenv("NODE_DISK", "")
@@ -52,7 +52,7 @@ def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
 def test_a_folder_that_tasks_cannot_use_is_refused(monkeypatch, tmp_path, value, words):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TMPDIR", f"{tmp_path}/file")
-    with pytest.raises(OctaneError, match=words):
+    with pytest.raises(InputError, match=words):
         require_scratch(value if value is True else value.replace("{}", str(tmp_path)))
 
 
@@ -60,7 +60,7 @@ def test_a_folder_that_tasks_cannot_use_is_refused(monkeypatch, tmp_path, value,
 def test_a_folder_of_others_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(OctaneError, match="no folder that tasks can write to"):
+        with pytest.raises(InputError, match="no folder that tasks can write to"):
             require_scratch(str(tmp_path))
     finally:
         tmp_path.chmod(0o700)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from octane.config.params import LeaseParameters
-from octane.core.errors import OctaneError
+from octane.core.errors import NoGpuError
 from octane.core.metrics import Metrics
 from octane.gpu import lease, run
 from octane.gpu.device import CupyDevice, DeviceMissingError, DeviceTakenError
@@ -175,7 +175,7 @@ def test_in_the_end_auto_takes_the_cpu_with_the_whole_batch_and_gpu_is_an_error(
     assert (figures["backend"], figures["gpu"], figures["fell_back"]) == ("cpu", None, True)
     assert done.metrics.device["backend"] == "cpu"
     assert any("CPU did the work" in warning for warning in done.metrics.warnings)
-    with pytest.raises(OctaneError, match="no other GPU is left to try"):
+    with pytest.raises(NoGpuError, match="no other GPU is left to try"):
         on_gpu(fitting(0), backend="gpu")
 
 
@@ -185,7 +185,7 @@ def test_a_lost_race_at_the_context_is_tried_again_until_the_timeout(on_gpu):
     done = on_gpu(where, timeout=0.05, devices=FakeDevices(taken=10**9))
     assert done.result is None
     assert [outcome for outcome, _ in done.tries][-2:] == ["no GPU", "done"]
-    with pytest.raises(OctaneError, match=r"no GPU could be used within 0\.05 s.*--gpu_timeout"):
+    with pytest.raises(NoGpuError, match=r"no GPU could be used within 0\.05 s.*--gpu_timeout"):
         on_gpu(where, backend="gpu", timeout=0.05, devices=FakeDevices(taken=10**9))
 
 
@@ -202,7 +202,7 @@ def test_without_the_library_nothing_is_leased(on_gpu, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert on_gpu(where, devices=devices).result is None
     assert "CPU, because CuPy is not installed" in caplog.text
-    with pytest.raises(OctaneError, match="CuPy is not installed; install CuPy"):
+    with pytest.raises(NoGpuError, match="CuPy is not installed; install CuPy"):
         on_gpu(where, backend="gpu", devices=devices)
     assert not (tmp_path / "leases").exists()
 

@@ -13,7 +13,7 @@ from zarr.codecs import (
     ZstdCodec,
 )
 
-from octane.store.chunks import CorruptChunkError
+from octane.core.errors import CorruptChunkError
 from octane.store.reader import DirectReader
 
 SHAPE = (16, 16, 16)

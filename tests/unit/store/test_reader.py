@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from own_arrays import any_bits, create_v2, create_v3, own
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from octane.store.chunks import CorruptChunkError, MissingChunkError, UnreadableChunkError
+from octane.core.errors import CorruptChunkError, MissingChunkError, UnreadableChunkError
 from octane.store.decode import SENTINEL
 from octane.store.reader import DirectReader
 
