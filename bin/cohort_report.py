@@ -19,7 +19,7 @@ def main(
     Parameters
     ----------
     destination
-        HTML file to be made; it links to SUBJECT/SUBJECT_report.html beside it.
+        HTML file to be made; it links to SUBJECT/SUBJECT_report.html next to it.
     reports
         The subjects' SUBJECT_report.json files.
     subjects

@@ -54,7 +54,7 @@ def main(
     if request.memory is None:
         raise OctaneError("--memory is missing; give what the command uses on a GPU, such as 4GB.")
     if not command:
-        raise OctaneError("There is no command; write it after --.")
+        raise OctaneError("A command is missing; write it after --.")
     required = parse_memory(request.memory)
     run_on_share(command, required, request.backend, request.timeout, request.subject, sharing)
 

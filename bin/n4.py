@@ -16,7 +16,7 @@ from octane.config.params import (
 
 
 class Files(StepParameters):
-    """Files beside the volumes."""
+    """Further files of N4."""
 
     save_bias_field: Path | None = parameter(
         None, "Where to write the multiplicative bias field at full resolution."

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from octane.config.cli import run
-from octane.config.params import Wishes
+from octane.config.params import SubjectOverrides
 
 
 def main(
@@ -13,7 +13,7 @@ def main(
     /,
     *,
     name: str | None = None,
-    wishes: Wishes,
+    overrides: SubjectOverrides,
     config: Path | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -32,7 +32,7 @@ def main(
     """
     from octane.steps.new_subject import write_subject
 
-    written, call = write_subject(data, name, wishes, config=config, overwrite=overwrite)
+    written, call = write_subject(data, name, overrides, config=config, overwrite=overwrite)
     sys.stdout.write(f"Wrote {written}. Look through it, then:\n    {call}\n")
 
 

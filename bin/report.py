@@ -23,7 +23,7 @@ def main(
     Parameters
     ----------
     destination
-        HTML file to be made; pictures go into previews/ beside it.
+        HTML file to be made; pictures go into previews/ next to it.
     subject
         Name of the subject.
     records

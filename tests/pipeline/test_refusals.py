@@ -235,7 +235,7 @@ def test_nextflow_writes_no_element_of_anothers_into_a_page(
         assert "<img src=x" not in text
     if refused:
         words = last_words(run.output)
-        assert f"'brain {HOSTILE}' is no name for a subject" in words
+        assert f"'brain {HOSTILE}' is not a subject name" in words
         assert f"'{first.name}' has a < in its name; rename it." in words
 
 

@@ -240,11 +240,11 @@ class InputParameters(StepParameters):
     )
 
 
-class Wishes(InputParameters):
+class SubjectOverrides(InputParameters):
     """Parameters of a new subject that a person states; None: left to the data."""
 
     outdir: Path | None = parameter(
-        None, "Folder for the results; unset: results in the current folder, or beside the data."
+        None, "Folder for the results; unset: results in the current folder, or next to the data."
     )
     resolution: Lengths3 | None = parameter(None, "Target voxel size in micrometres.")
     overlap: Fractions2 | None = parameter(
@@ -343,14 +343,14 @@ class ResampleParameters(StepParameters):
     resolution: Lengths3 | None = parameter(
         None,
         "Target voxel size: one number, or three in the order z y x. Unset: the data keep their "
-        "own and RESAMPLE is passed through.",
+        "own and RESAMPLE is skipped.",
         unit="micrometer",
         workflow="resolution",
     )
     scale: Lengths3 | None = parameter(
         None,
-        "Voxels of the result for one of the source, in place of a resolution: one number, or "
-        "three in the order z y x; 0.5 halves the voxels along an axis.",
+        "Scale factor, output voxels per input voxel, instead of a resolution: one number, or "
+        "three in the order z y x; 0.5 halves the number of voxels along an axis.",
         workflow=False,
     )
     layout: Literal["mosaic", "volume"] = parameter(
@@ -669,9 +669,9 @@ class WorkflowParameters(StepParameters):
         None, "A phantom's truth folder; adds figures against it to the report.", per_subject=True
     )
     phantom: Switch = parameter(False, "Make a phantom and run on it, in place of --input.")
-    skip_resample: Switch = parameter(False, "Pass through RESAMPLE.")
-    skip_stitch: Switch = parameter(False, "Pass through STITCH: sections are already whole.")
-    skip_n4: Switch = parameter(False, "Pass through N4.")
+    skip_resample: Switch = parameter(False, "Skip RESAMPLE; the data go on unchanged.")
+    skip_stitch: Switch = parameter(False, "Skip STITCH; the sections are whole already.")
+    skip_n4: Switch = parameter(False, "Skip N4; the volume goes on unchanged.")
     skip_pyramid: Switch = parameter(False, "Leave the volume at one resolution.")
     skip_report: Switch = parameter(False, "Write no report.")
     keep_going: Switch = parameter(
@@ -699,8 +699,8 @@ class WorkflowParameters(StepParameters):
     )
     check_space: Switch = parameter(
         True,
-        "Stop where what is to be written cannot fit. Off: it is said and the run goes on; for a "
-        "run that is resumed and has written most of it already.",
+        "Stop before any work if the results will not fit on the disk. false: only warn, for a "
+        "resumed run that has written most of them already.",
     )
     gpu_count: int = parameter(
         0,
@@ -708,10 +708,8 @@ class WorkflowParameters(StepParameters):
         "limit, for machines without. On Slurm it limits nothing: Slurm gives GPUs out.",
         ge=0,
     )
-    max_cpus: int | None = parameter(
-        None, "Most CPUs a task may ask for; unset: the machine's.", ge=1
-    )
-    max_memory: str | None = parameter(None, "Most memory a task may ask for, such as '32 GB'.")
+    max_cpus: int | None = parameter(None, "Maximum CPUs per task; unset: the machine's.", ge=1)
+    max_memory: str | None = parameter(None, "Maximum memory per task, such as '32 GB'.")
     container: str | None = parameter(
         None,
         "Image of -profile docker and apptainer; unset: octane:VERSION, and octane-VERSION.sif in "

@@ -23,7 +23,7 @@ def unfit_name(name: str) -> str | None:
     if name and signs and name[0] not in ".-":
         return None
     return (
-        f"'{name}' is no name for a subject; use letters, digits, blanks and ._()-, with no . or - "
+        f"'{name}' is not a subject name; use letters, digits, blanks and ._()-, with no . or - "
         "first."
     )
 
@@ -70,8 +70,9 @@ def require_scratch(scratch: bool | str) -> None:
         plain = VARIABLE.sub("", scratch)
         if "$" in plain or SIGNS.search(plain) or not scratch.startswith(("/", "$")):
             raise InputError(
-                f"--scratch_dir {scratch} is no full path of letters, digits and ._,:+@%=- (with "
-                "$NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or false."
+                f"--scratch_dir {scratch} is not a full path of letters, digits and ._,:+@%=- "
+                "(with $NAME or ${NAME} for a variable); give one, true for the node's TMPDIR, or "
+                "false."
             )
         if not all(os.environ.get(v.strip("${}")) for v in VARIABLE.findall(scratch)):
             # Only a node knows the folder.
@@ -86,6 +87,6 @@ def require_scratch(scratch: bool | str) -> None:
             folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(
-            f"--scratch_dir {shown} is no folder that tasks can write to; give another one, true "
-            "for the node's TMPDIR, or false."
+            f"--scratch_dir {shown} is not a folder that tasks can write to; give another one, "
+            "true for the node's TMPDIR, or false."
         )

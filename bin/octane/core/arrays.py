@@ -65,7 +65,7 @@ def as_dtype(values: npt.NDArray, dtype: npt.DTypeLike) -> npt.NDArray:
     if target.kind not in "iu":
         return values.astype(target, copy=False)
     xp = namespace(values)
-    # Rounded in float32 at least: NumPy rounds uint8 to float16, which has no large integers.
+    # Rounded in float32 at least: NumPy rounds uint8 to float16, which lacks large integers.
     rounded = xp.rint(values.astype(working_type(values.dtype), copy=False))
     return xp.clip(rounded, *integer_limits(target, rounded.dtype)).astype(target)
 
@@ -74,7 +74,7 @@ def integer_limits(target: np.dtype, floating: np.dtype) -> tuple[float, float]:
     """Smallest and largest value of a floating type that are values of an integer type too."""
     limits = np.iinfo(str(target))
     top = floating.type(limits.max)
-    # The largest int64 is no float64, and the largest int32 no float32: the one below.
+    # float64 lacks the largest int64, and float32 the largest int32: the one below.
     if int(top) > limits.max:
         top = np.nextafter(top, floating.type(0))
     return float(limits.min), float(top)

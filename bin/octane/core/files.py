@@ -99,7 +99,7 @@ def require_free(destination: Path, *, overwrite: bool) -> None:
 
 
 class Left(NamedTuple):
-    """What a process of this machine left of an output, or what stepped ``aside`` for it."""
+    """A leftover temporary file of a process of this machine, or the old output moved ``aside``."""
 
     destination: Path
     process: int
@@ -171,7 +171,7 @@ def writing(
     overwrite: bool = False,
     remedy: str = "choose another place for the output",
 ) -> Generator[Path]:
-    """Give a temporary path beside ``destination`` and rename it when the block ends well.
+    """Give a temporary path next to ``destination`` and rename it when the block ends well.
 
     The temporary name keeps the suffix, by which file writers choose their format. When the block
     raises, the temporary path is removed and ``destination`` stays as it was. Missing folders are
@@ -194,7 +194,8 @@ def writing(
         yield partial
         if _is_there(destination) and not overwrite:
             raise OctaneError(
-                f"{destination} was made by another process meanwhile; choose another name."
+                f"{destination} was created by another process in the meantime; choose another "
+                "name."
             )
         put(partial, destination)
     except BaseException as error:
@@ -211,7 +212,7 @@ def writing(
 
 
 def write_object(path: Path, pieces: Sequence[bytes], *, to_disk: bool = False) -> None:
-    """Write a file of a store under a temporary name beside it, and rename it when it is whole.
+    """Write a file of a store under a temporary name next to it, and rename it when it is whole.
 
     A process that is killed leaves no half of it under its name. Missing folders are made. An
     OSError, of a full disk for one, passes. With ``to_disk`` the system begins at once to write it

@@ -59,7 +59,7 @@ class Metrics:
         with self._lock:
             self.bytes[stage] = self.bytes.get(stage, 0) + int(size)
 
-    def note(self, figures: BaseModel) -> None:
+    def add_figures(self, figures: BaseModel) -> None:
         """Add the figures of a model, under the names by which the report reads them."""
         self.figures.update(figures.model_dump(mode="json", by_alias=True))
 
@@ -68,8 +68,8 @@ class Metrics:
         logger.warning(message)
         self.warnings.append(message)
 
-    def remark(self, message: str) -> None:
-        """Warn of what no check of the report finds."""
+    def warn_in_report(self, message: str) -> None:
+        """Warn, and show the warning at the head of the report: none of its checks finds this."""
         self.warn(message)
         remarks = self.figures.setdefault("remarks", [])
         assert isinstance(remarks, list)

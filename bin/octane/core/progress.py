@@ -8,9 +8,9 @@ from threading import Lock
 logger = logging.getLogger(__name__)
 
 LINE_EVERY_S = 10.0
-"""A log that is read later wants a line now and then, not one a tile."""
+"""Seconds between lines of a log."""
 TERMINAL_EVERY_S = 2.0
-"""Somebody looks on."""
+"""Seconds between updates on an interactive terminal."""
 
 
 class Progress:

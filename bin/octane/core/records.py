@@ -82,7 +82,7 @@ class Record(BaseModel, defer_build=True):
 
 
 class Outcome(BaseModel, defer_build=True):
-    """What the results of a subject lack, as ``outcomeOf`` of the workflow gives it.
+    """Parts missing from the results of a subject, as ``outcomeOf`` of the workflow gives it.
 
     ``missing`` names tasks without a record, ``section_01_resample`` or ``stack``; ``changed`` is
     empty unless the input changed while it was read; ``sentence`` says all of it.

@@ -298,7 +298,7 @@ def _record(
         "voxel_size": volume.grid.spacing,
         **figures(shown, model, [(s, within(plan.planes, s)) for s in run.sections]),
     }
-    metrics.note(N4Figures.model_validate(found))
+    metrics.add_figures(N4Figures.model_validate(found))
     metrics.previews, metrics.figures["preview_spacing"] = previews(shown)
     metrics.previews["profile_z"] = np.array(plan.planes) * volume.grid.spacing[0]
 

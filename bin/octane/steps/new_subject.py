@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from octane.config.params import ESTIMATE, StitchParameters, Wishes
+from octane.config.params import ESTIMATE, StitchParameters, SubjectOverrides
 from octane.config.subject import Setting, config_text
 from octane.config.validation import unfit_name, unlinkable
 from octane.core.errors import InputError, OctaneError, collecting
@@ -44,7 +44,7 @@ MEASURED_BYTES = 1e9
 def write_subject(
     data: Path,
     name: str | None = None,
-    wishes: Wishes | None = None,
+    overrides: SubjectOverrides | None = None,
     *,
     config: Path | None = None,
     project: Path = PROJECT,
@@ -55,7 +55,7 @@ def write_subject(
     The config is ``conf/subjects/NAME.config`` in the project unless ``config`` names another file.
     Where the data or the name cannot be used, or the config exists, nothing is written.
     """
-    wishes = wishes or Wishes()
+    overrides = overrides or SubjectOverrides()
     # Links stay as they are given: a folder of links may be moved to other data later.
     source = Path(os.path.abspath(data))  # noqa: PTH100
     name = name or source.name.split(".")[0]
@@ -63,8 +63,8 @@ def write_subject(
     if problem := unfit_name(name) or unlinkable(source):
         raise InputError(problem)
     require_free(written, overwrite=overwrite)
-    kind, volumes = survey(source, wishes)
-    settings = subject_settings(name, source, kind, volumes, wishes)
+    kind, volumes = survey(source, overrides)
+    settings = subject_settings(name, source, kind, volumes, overrides)
     about = _about(kind, volumes)
     call = join(["nextflow", "run", str(project / "main.nf"), "-c", str(written.absolute())])
     remedy = "give --config FILE to write the config elsewhere"
@@ -79,18 +79,18 @@ def write_subject(
     return written, call
 
 
-def survey(source: Path, wishes: Wishes) -> tuple[str, list[Volume]]:
+def survey(source: Path, overrides: SubjectOverrides) -> tuple[str, list[Volume]]:
     """Kind and volumes of an input; an OctaneError names each store that cannot be used."""
     problems: list[str] = []
     volumes: list[Volume] = []
     # PREFLIGHT checks for missing chunks: it knows whether they are allowed.
-    reading = wishes.model_copy(update={"missing_chunks": "fill"})
+    reading = overrides.model_copy(update={"missing_chunks": "fill"})
     for path in find_inputs(source):
         with collecting(problems):
             volumes.append(open_volume(path, reading))
     if problems:
         raise InputError("\n".join(problems))
-    return kind_of(volumes, wishes.input_kind), volumes
+    return kind_of(volumes, overrides.input_kind), volumes
 
 
 def _numbers(volumes: Iterable[Volume]) -> list[int]:
@@ -107,10 +107,10 @@ def results_folder(data: Path, wished: Path | None = None) -> Path:
 
 
 def subject_settings(
-    name: str, source: Path, kind: str, volumes: list[Volume], wishes: Wishes
+    name: str, source: Path, kind: str, volumes: list[Volume], overrides: SubjectOverrides
 ) -> dict[str, Setting]:
-    """Settings that the data and a person's wishes determine, by parameter."""
-    outdir = results_folder(source, wishes.outdir)
+    """Settings that the data and a person's overrides determine, by parameter."""
+    outdir = results_folder(source, overrides.outdir)
     settings = {
         "subject": Setting(name),
         "input": Setting(str(source)),
@@ -119,12 +119,12 @@ def subject_settings(
     }
     if kind == "mosaic":
         # A table of positions would win over an overlap.
-        table = _table(source) if wishes.overlap is None else None
-        settings |= _tiles(volumes, table) | _light(volumes, table, wishes)
+        table = _table(source) if overrides.overlap is None else None
+        settings |= _tiles(volumes, table) | _light(volumes, table, overrides)
     if kind != "volume":
         settings["section_thickness"] = _thickness(volumes)
         settings["allow_missing_sections"] = _missing(volumes)
-    stated = wishes.model_dump(exclude={"outdir"}, exclude_defaults=True)
+    stated = overrides.model_dump(exclude={"outdir"}, exclude_defaults=True)
     return settings | {parameter: Setting(value) for parameter, value in stated.items()}
 
 
@@ -206,7 +206,9 @@ def _tiles(volumes: list[Volume], table: Path | None) -> dict[str, Setting]:
     return {"overlap": Setting(value, [sentence], False)}
 
 
-def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[str, Setting]:
+def _light(
+    volumes: list[Volume], table: Path | None, overrides: SubjectOverrides
+) -> dict[str, Setting]:
     """Flat field, where the tiles in the middle of the data are seen to be shaded."""
     image = cast("Image", volumes[len(volumes) // 2])
     tiling = MosaicGrid.of(image)
@@ -215,7 +217,7 @@ def _light(volumes: list[Volume], table: Path | None, wishes: Wishes) -> dict[st
     if len(tiles) * math.prod(tiling.tile) * image.dtype.itemsize > MEASURED_BYTES:
         return {}
     try:
-        given = StitchParameters(overlap=wishes.overlap)
+        given = StitchParameters(overlap=overrides.overlap)
         places = nominal_positions(image, tiling, given, table)
         seen = {t: np.abs(image.read(tiling.region(t))).mean(0, np.float32) for t in tiles}
     except OctaneError:

@@ -83,7 +83,7 @@ def build_pyramid(
         }
         for i, (grid, _) in enumerate(planned)
     ]
-    metrics.note(PyramidFigures.model_validate({"levels": levels}))
+    metrics.add_figures(PyramidFigures.model_validate({"levels": levels}))
     return metrics
 
 

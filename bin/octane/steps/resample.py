@@ -117,7 +117,7 @@ def resample_image(
         "shape": plan.level.grid.shape,
         "predicted_memory_bytes": plan.predicted_bytes,
     }
-    metrics.note(ResampleFigures.model_validate(figures))
+    metrics.add_figures(ResampleFigures.model_validate(figures))
     return metrics
 
 

@@ -227,7 +227,7 @@ def _measured(
     ]
     apart = [f"{a} and {b}" for a, b in unlike if {a, b} <= known]
     if apart and parameters.align != "none":
-        metrics.remark(
+        metrics.warn_in_report(
             f"Sections {', '.join(apart)} do not match: those before and after lie against each "
             "other as they were imaged; look at the pictures."
         )
@@ -285,7 +285,7 @@ def stack_sections(
     metrics = Metrics("stack", settings=parameters.recorded(reading))
     contradicted = [] if parameters.section_thickness is not None else other_distance(slabs)
     for note in [*overruled_units(images), *sections_beside(slabs), *contradicted]:
-        metrics.remark(note)
+        metrics.warn_in_report(note)
     aligned, facing = parameters.align != "none", _facing(slabs, grid, FACE[parameters.align])
     if aligned:
         cut = _survey(facing, slabs, grid, first.dtype, execution, metrics)
@@ -347,7 +347,7 @@ def stack_sections(
             "voxel_size": grid.spacing,
         }
     )
-    metrics.note(noted)
+    metrics.add_figures(noted)
     if table is not None:
         _write_table(table, noted, overwrite=execution.overwrite)
     return metrics

@@ -395,7 +395,7 @@ def stitch_section(
     require_cpu(execution.backend, "STITCH")
     image = open_image(source, reading)
     for text in overruled_units([image]):
-        metrics.remark(text)
+        metrics.warn_in_report(text)
     section = StitchedSection(image, parameters, execution, metrics, positions_table)
     with metrics.timed("project"):
         section.project()
@@ -415,7 +415,7 @@ def stitch_section(
     alone = [axis for axis in "yx" if f"seam_{axis}" in along]
     if section.flat is not None and section.given is None and len(alone) == 1:
         one, other = ("x", "y") if alone == ["x"] else ("y", "x")
-        metrics.remark(
+        metrics.warn_in_report(
             f"The tiles overlap along {one} alone, and shading along {other} stays; give a flat "
             "field by --stitch_flat_field FILE if there is some."
         )
@@ -446,7 +446,7 @@ def stitch_section(
         shading_after=after,
         uncovered_pixels=uncovered,
     )
-    metrics.note(found)
+    metrics.add_figures(found)
     metrics.figures["seams"] = {f"{a[0]},{a[1]}-{b[0]},{b[1]}": v for (a, b), v in seams.items()}
     metrics.figures["positions"] = {f"{r},{c}": list(p) for (r, c), p in section.positions.items()}
     return metrics

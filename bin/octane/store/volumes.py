@@ -148,7 +148,7 @@ def overruled_units(volumes: Sequence[Volume]) -> list[str]:
 def bring_in(volume: Volume, metrics: Metrics, destination: Path) -> None:
     """Read ITK's file, decode a TIFF beside ``destination``; warn of what that does not keep."""
     for text in overruled_units([volume]):
-        metrics.remark(text)
+        metrics.warn_in_report(text)
     if isinstance(volume, FileVolume):
         with metrics.timed("read"):
             volume.load()

@@ -40,11 +40,11 @@ def test_a_variable_is_looked_up_where_it_is_set(monkeypatch, tmp_path):
     ("value", "words"),
     [
         ("{}/scrtach", r"scrtach does not exist; make it, or .*\(.*/scrtach/\)"),
-        ("{}/no/such/", "no folder that tasks can write to"),
-        ("{}/file", "no folder that tasks can write to"),
-        (True, r"--scratch_dir true \(TMPDIR, .*/file\) is no folder"),
+        ("{}/no/such/", "not a folder that tasks can write to"),
+        ("{}/file", "not a folder that tasks can write to"),
+        (True, r"--scratch_dir true \(TMPDIR, .*/file\) is not a folder"),
         *(
-            (path, "no full path")
+            (path, "not a full path")
             for path in ("relative/a", "/with blank", "/a;b", "${A:-/tmp}", "/a$", "5", "~/a")
         ),
     ],
@@ -60,7 +60,7 @@ def test_a_folder_that_tasks_cannot_use_is_refused(monkeypatch, tmp_path, value,
 def test_a_folder_of_others_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(InputError, match="no folder that tasks can write to"):
+        with pytest.raises(InputError, match="not a folder that tasks can write to"):
             require_scratch(str(tmp_path))
     finally:
         tmp_path.chmod(0o700)

@@ -166,7 +166,7 @@ def write_twice(path):
 
 
 def test_what_was_made_meanwhile_is_kept(tmp_path):
-    with pytest.raises(OctaneError, match="meanwhile"):
+    with pytest.raises(OctaneError, match="in the meantime"):
         write_twice(tmp_path / "a")
     assert (tmp_path / "a").read_text() == "theirs"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -18,7 +18,7 @@ def test_a_record_holds_what_the_report_needs(monkeypatch, caplog):
     metrics = Metrics("n4", settings={"strength": 1.0}, figures={"cv": 0.5})
     metrics.device = {"backend": "gpu"}
     metrics.timeline.track("main").seconds.update(fit=3.0, read=1.0)
-    metrics.note(ResolutionFigures(voxel_size=(1.0, 2.0, 3.0), shape=(1, 2, 3), size=5))
+    metrics.add_figures(ResolutionFigures(voxel_size=(1.0, 2.0, 3.0), shape=(1, 2, 3), size=5))
     metrics.warn("Sections 3 are missing.")
     record = dict[str, Any](metrics.record())
     known = {

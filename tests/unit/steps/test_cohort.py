@@ -90,7 +90,7 @@ def test_names_and_inputs_are_checked(problems, tmp_path):
     (tmp_path / "study[1]").mkdir()
     sheet = "subject,input\n../x,nowhere\nAb,data\naB,data\n,data\nd,\ne,study[1]\n"
     assert problems(sheet) == [
-        "cohort.csv, line 2: '../x' is no name for a subject; use letters, digits, blanks and "
+        "cohort.csv, line 2: '../x' is not a subject name; use letters, digits, blanks and "
         "._()-, with no . or - first.",
         "cohort.csv, line 4: the subject aB is there already, in line 3; give each subject one row "
         "and a name of its own.",

@@ -9,7 +9,7 @@ import pytest
 
 from octane.core.errors import OctaneError
 from octane.steps.new_subject import (
-    Wishes,
+    SubjectOverrides,
     results_folder,
     subject_settings,
     survey,
@@ -38,8 +38,8 @@ def known(write_mosaic, tmp_path):
 
 
 def settings(source, **given):
-    wishes = Wishes.model_validate(given)
-    return subject_settings("sub", source, *survey(source, wishes), wishes)
+    overrides = SubjectOverrides.model_validate(given)
+    return subject_settings("sub", source, *survey(source, overrides), overrides)
 
 
 def test_what_the_data_do_not_tell_is_asked_for(data, write_mosaic):
@@ -174,7 +174,7 @@ def test_where_configs_cannot_be_written_another_place_can_be_given(known, made,
 @pytest.mark.parametrize(
     ("source", "name", "words"),
     [
-        *(("known", name, f"'{name}' is no name") for name in ("../x", "a'b", ".x")),
+        *(("known", name, f"'{name}' is not a subject name") for name in ("../x", "a'b", ".x")),
         ("a $b", "sub", "in its path, which Nextflow cannot hand to tasks"),
         ("empty", "sub", "holds no OME-Zarr store"),
         ("nowhere", "sub", "does not exist"),
@@ -224,10 +224,10 @@ def test_every_store_that_cannot_be_used_is_named(write_foreign, tmp_path):
     for number in (1, 2):
         write_foreign(f"data/section_{number}.zarr", VOXELS, chunks=TILE, unit=None)
     with pytest.raises(OctaneError) as caught:
-        survey(tmp_path / "data", Wishes())
+        survey(tmp_path / "data", SubjectOverrides())
     lines = str(caught.value).splitlines()
     assert ["section_1.zarr states no unit" in lines[0], "section_2.zarr" in lines[1]] == [True] * 2
-    first = survey(tmp_path / "data", Wishes(input_unit="millimeter"))[1][0]
+    first = survey(tmp_path / "data", SubjectOverrides(input_unit="millimeter"))[1][0]
     assert first.grid.spacing == (1e4, 1e4, 1e4)
 
 

@@ -497,7 +497,7 @@ def test_a_scratch_folder_must_be_there(problems, plan, volume, tmp_path):
 
 def test_a_name_that_can_be_no_folder_is_refused(problems, volume):
     (line,) = problems(volume, subject="../sub 01")
-    assert line.startswith("'../sub 01' is no name for a subject; use letters")
+    assert line.startswith("'../sub 01' is not a subject name; use letters")
 
 
 @pytest.fixture
