@@ -10,17 +10,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bin"))
 
-from octane.n4.fit import n4_bias_field_correction
-from octane.resample.resampler import load
-from octane.stitch.sampling import sampled
+# Those of the fit are compiled when the module is imported.
+from octane.n4.kernels import divider
+from octane.resample.kernels import push
+from octane.stitch.sampling import sampler
 
-sampled(np.zeros((1, 2, 2), np.float32), (0, 0), 1 + 0j, (1, 1))
-
-for dtype in ("float32", "uint16"):
-    load(np, dtype, dtype)
-    image = np.random.default_rng(0).uniform(50, 100, (16, 16, 16)).astype(dtype)
-    # The second ends at once, for which ITK's measure is computed.
-    for threshold in (0.0, 1e9):
-        n4_bias_field_correction(
-            image, image > 60, shrink_factor=1, iterations=(2,), convergence_threshold=threshold
-        )
+real = np.dtype(np.float32)
+sampler(real)
+for dtype in (real, np.dtype(np.uint16)):
+    push(dtype, real, dtype)
+    divider(dtype.name, dtype.name, dtype.name, real.name)

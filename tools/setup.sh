@@ -117,7 +117,7 @@ fetch_tiles() {
 
 compile_loops() {
     local stamp=.tools/compiled wanted
-    wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/core/compiled.py bin/octane/{n4,resample}/kernels.py bin/octane/n4/{apply,sharpening}.py bin/octane/stitch/sampling.py)"
+    wanted="${NUMBA_CACHE_DIR:-here} $(.venv/bin/python -V) $(hash_of requirements/run.txt bin/octane/*.py bin/octane/*/*.py)"
     [[ $(cat "$stamp" 2>/dev/null) != "$wanted" ]] || return 0
     say "compiling the loops of RESAMPLE and N4"
     .venv/bin/python tools/compile_loops.py || {

@@ -7,19 +7,16 @@ of a volume equal the whole bit for bit in each.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from octane.core.arrays import as_dtype, integer_limits, namespace
-from octane.core.compiled import LANES, Kernel, compiled
 from octane.n4 import bspline
 from octane.n4.cuda import APPLIED, apply_rows
-from octane.n4.kernels import F32, exp32, expand
 
 NOTHING = np.empty((0, 0, 0), np.float32)
 
@@ -131,6 +128,9 @@ def _correct_compiled(
     out: np.ndarray,
     with_field: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
+    # Here, because numba takes a third of a second to import.
+    from octane.n4 import kernels
+
     dtype = out.dtype
     if strength == 0 and not with_field:
         return divide(block, NOTHING, 0, dtype, source), None
@@ -138,12 +138,12 @@ def _correct_compiled(
     if len(fields) > 1:
         more = np.zeros(block.shape, np.float32)
         for part in fields[:-1]:
-            _add_field(more, *_tables(part))
+            kernels.add_field(more, *_tables(part))
     work = np.result_type(block.dtype, source.dtype, np.float32)
     wide = work != np.float32 or (dtype.kind in "iu" and dtype.itemsize > 2)
     real = np.float64 if wide else np.float32
     field = np.empty(block.shape, np.float32) if with_field else NOTHING
-    kernel = _divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
+    kernel = kernels.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
     # The kernel's arrays are of one kind: contiguous, and writable even where they are only read.
     values = np.require(block, requirements=["C", "W"])
     kernel(
@@ -173,8 +173,8 @@ def _correct_kernel(
     return corrected, None if log_field is None else xp.exp(log_field)
 
 
-def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
-    """Arguments of kernels for a field: planes of control points, and the bases of y and x."""
+def _tables(part: FieldPart) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Arguments of kernels for a field: planes of control points, and what evaluates their rows."""
     along_z, *others = (
         (n, c, *own.indices(n)[:2])
         for n, c, own in zip(part.shape, part.lattice.shape, part.region, strict=True)
@@ -183,7 +183,7 @@ def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
     # Sums of products in a fixed order: a matrix product may round differently with its shape.
     planes = bspline.padded(len(z.first), *part.lattice.shape[1:])
     planes[...] = bspline.gather(np.asarray(part.lattice, np.float64), z)
-    return planes, *_bases(*others)
+    return planes, _bases(*others)
 
 
 # Blocks below each other have the same ones, which take longer to make than planes.
@@ -191,112 +191,3 @@ def _tables(part: FieldPart) -> tuple[np.ndarray, ...]:
 def _bases(along_y: tuple[int, ...], along_x: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     y, x = bspline.axis_weights(*along_y), bspline.axis_weights(*along_x)
     return y.first.astype(np.int64), y.weights, *bspline.vectors(x)
-
-
-# The compiled loops. Arguments that octane.n4.kernels has too are described there.
-
-
-@compiled(
-    "void(float32[:, :, ::1], float64[:, :, ::1], int64[::1], float64[:, ::1], float32[:, ::1],"
-    " int64[:, ::1])"
-)
-def _add_field(
-    log_field: np.ndarray,
-    planes: np.ndarray,
-    first_y: np.ndarray,
-    basis_y: np.ndarray,
-    basis_x: np.ndarray,
-    parts: np.ndarray,
-) -> None:
-    """Add a field to a block of log fields, float32 (nz, ny, nx), in place."""
-    control = np.empty(planes.shape[2] + LANES, np.float32)
-    nx = log_field.shape[2]
-    line = np.empty(nx + LANES, np.float32)
-    for z in range(len(log_field)):
-        for y in range(log_field.shape[1]):
-            expand(planes[z], basis_y[y], first_y[y], basis_x, parts, control, 0, nx, line, 0)
-            target = log_field[z, y]
-            for i in range(nx):
-                target[i] += line[i]
-
-
-def _divide_rows(
-    block: np.ndarray,
-    source: np.ndarray,
-    more: np.ndarray,
-    planes: np.ndarray,
-    first_y: np.ndarray,
-    basis_y: np.ndarray,
-    basis_x: np.ndarray,
-    parts: np.ndarray,
-    strength: float,
-    limits: np.ndarray,
-    out: np.ndarray,
-    field: np.ndarray,
-) -> None:
-    """Divide a block by its field, in the type of `limits`; :func:`_divider` compiles it.
-
-    No sum is reordered: every voxel has the same bits whatever block it is in.
-
-    Parameters
-    ----------
-    block, source : (nz, ny, nx)
-        Values to divide, and values to blend the result with.
-    more : float32, (nz, ny, nx) or (0, 0, 0)
-        Log fields besides that of the lattice.
-    strength : float32 or float64
-        1 for the full correction.
-    limits : float32 or float64, (2,)
-        Range of an integer `out`; equal for others.
-    out, field : (nz, ny, nx); float32, (nz, ny, nx) or (0, 0, 0)
-        Out: the result, and exp(log field).
-    """
-    real = limits.dtype.type
-    low, high = limits
-    control = np.empty(planes.shape[2] + LANES, np.float32)
-    nx = block.shape[2]
-    log_line, line = np.empty(nx + LANES, np.float32), np.empty(nx, limits.dtype)
-    for z in range(len(block)):
-        for y in range(block.shape[1]):
-            # The log field is float32 in both types.
-            expand(planes[z], basis_y[y], first_y[y], basis_x, parts, control, 0, nx, log_line, 0)
-            if len(more):
-                others = more[z, y]
-                for i in range(nx):
-                    log_line[i] = others[i] + log_line[i]
-            if line.itemsize == 4:
-                for i in range(nx):
-                    line[i] = exp32(log_line[i])
-            else:
-                for i in range(nx):
-                    line[i] = math.exp(np.float64(log_line[i]))
-            if len(field):
-                row = field[z, y]
-                for i in range(len(line)):
-                    row[i] = F32(line[i])
-            values = block[z, y]
-            for i in range(len(line)):
-                line[i] = real(values[i]) / line[i]
-            if strength < 1:
-                inputs = source[z, y]
-                for i in range(len(line)):
-                    before = real(inputs[i])
-                    line[i] = before + (line[i] - before) * strength
-            if low < high:
-                for i in range(len(line)):
-                    rounded = real(np.rint(line[i]))
-                    rounded = rounded if rounded > low else low
-                    line[i] = rounded if rounded < high else high
-            target = out[z, y]
-            for i in range(len(line)):
-                target[i] = line[i]
-
-
-@cache
-def _divider(block: str, source: str, out: str, working: str) -> Kernel:
-    """Compile :func:`_divide_rows` for arrays of these types, working in float32 or float64."""
-    return compiled(
-        f"void({block}[:, :, ::1], {source}[:, :, ::1], float32[:, :, ::1], float64[:, :, ::1],"
-        f" int64[::1], float64[:, ::1], float32[:, ::1], int64[:, ::1], {working},"
-        f" {working}[::1], {out}[:, :, ::1], float32[:, :, ::1])"
-    )(_divide_rows)

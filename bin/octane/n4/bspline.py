@@ -21,13 +21,14 @@ from typing import NamedTuple
 import numpy as np
 
 from octane.core.arrays import namespace
-from octane.core.compiled import LANES
 from octane.core.errors import InputError
 
 # ITK: where the summed squared weights fall below a tenth of float32's epsilon, a control point
 # has no data near it and keeps its value.
 OMEGA_FLOOR = 0.1 * float(np.finfo(np.float32).eps)
 
+# float32 numbers of a vector: a row of a small grid has few, and a loop costs more than such work.
+LANES = 16
 
 # Samples worked on at a time on a CPU. One thread is as fast with any size from 2**15 to 2**19;
 # several threads need long calls, because short ones spend their time waiting for the interpreter.

@@ -39,7 +39,6 @@ from octane.core.geometry import Region, blocks
 from octane.core.timing import span
 from octane.n4 import bspline
 from octane.n4.apply import FieldPart, correct_block
-from octane.n4.cpu import CompiledSteps
 from octane.n4.cuda import MAX_BINS, MAX_ROW, CudaSteps
 from octane.n4.grid import FitVoxels, check_arrays, require_varied
 from octane.n4.iteration import Steps
@@ -354,6 +353,9 @@ def fit_bias_field(
 def steps_for(xp: ModuleType, shape: Sequence[int], bins: int) -> type[Steps] | type[CudaSteps]:
     """The iterations for arrays of a namespace: compiled for NumPy's, kernels for CuPy's."""
     if xp is np:
+        # Here, because numba takes a third of a second to import.
+        from octane.n4.cpu import CompiledSteps
+
         return CompiledSteps
     if bins > MAX_BINS or shape[-1] > MAX_ROW:
         log.info("N4 on arrays: the kernels take %d bins and rows of %d", MAX_BINS, MAX_ROW)

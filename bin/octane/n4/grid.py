@@ -81,7 +81,7 @@ class FitVoxels:
         self.slabs = self._cut(inside, slab_size)
         self.workers = workers if xp is np else 1
         self.closing = ExitStack()
-        self.pool = self.closing.enter_context(ThreadPoolExecutor(max(1, self.workers - 1)))
+        self.pool = self.closing.enter_context(ThreadPoolExecutor(self.workers))
 
     def __enter__(self) -> FitVoxels:
         return self

@@ -15,7 +15,7 @@ import numpy as np
 
 from octane.core.arrays import to_host
 from octane.core.timing import span
-from octane.n4 import bspline, kernels
+from octane.n4 import bspline
 from octane.n4.grid import FitVoxels, VoxelSlab
 from octane.n4.sharpening import SHARE, Sharpening, sharpen
 
@@ -235,6 +235,9 @@ class Steps:
 
 def itk_variation(moments: Moments, n: int, change: Callable[[int], np.ndarray]) -> float:
     """Return ITK's measure of n values; ``change(k)`` gives the first k, float32, on the host."""
+    # Here, because numba takes a third of a second to import.
+    from octane.n4 import kernels
+
     p = change(moments.head(n))
     scatter, last = kernels.follow(p)
     around_last = float(np.square(p.astype(np.float64) - last).sum())

@@ -3,30 +3,37 @@
 Some rows are worked on together, in loops of one kind of work each: those without table look-ups
 become vector instructions.
 
-Arguments of several kernels, for the rows of a grid of (nz, ny, nx) voxels:
+Arguments of several loops, for the rows of a grid of (nz, ny, nx) voxels:
 
-unit : int64, (4,)
-    Rows of a slab that one thread works on: the first, the one after the last, the slab's first
-    row, and where its results begin.
+units : int64, (units, 4)
+    Rows of a slab: the first, the one after the last, the slab's first row, and where the results
+    begin. A thread takes some units; whichever it is, each unit has results of its own.
 where : int32, (voxels,) or (0,)
     Position of each included voxel in its slab; none where rows are included whole.
 begins : int64, (rows + 1,)
     First voxel of each row, and the end.
 low, slope : float32
     Value of bin 0, and the distance of bins.
-first_y, basis_y : int64, (ny,); float64, (ny, 4)
-    First of the four control points of each row, and their basis.
-basis_x, parts : float32, (parts, 4 * LANES); int64, (parts, 2)
-    See :func:`octane.n4.bspline.vectors`.
+rows : tuple
+    What evaluates a row of a plane of control points: the first of the four of each row, int64
+    (ny,), and their basis, float64 (ny, 4); then basis and parts of
+    :func:`octane.n4.bspline.vectors` for the columns.
 planes : float64, (planes, cy, cx)
     Control points of each plane; for evaluation :func:`octane.n4.bspline.padded`.
-floats, integers : float32, (5, TILE + LANES); int64, (TILE,); or longer
-    Scratch of a thread.
 """
 
-import numpy as np
+import math
+from collections.abc import Callable
+from functools import cache
 
-from octane.core.compiled import LANES, blend, compiled, exchange, fetch_add, give_way, inlined
+import numpy as np
+from numba.core import types, typing
+from numba.core.base import BaseContext
+from numba.core.cgutils import ir
+from numba.extending import intrinsic
+
+from octane.core.compiled import compiled, helper, reordered
+from octane.n4.bspline import LANES
 
 F32 = np.float32
 I32 = np.int32
@@ -45,17 +52,12 @@ TILE = 1024
 SHARE_BITS = 44
 PACKED = 1 << 18
 
-# Cells of a team, on cache lines of their own: the next ticket, units done, the ticket to open.
-TICKET, DONE, OPENED = 0, 8, 16
-# Kinds of work, in a ticket's bits from 32 on; its lower bits number the units.
-WEIGH, COUNT, CONTRACT, SUBTRACT, STOP = range(5)
-KINDS = 8
-# A thread looks so often for work or for others' end before it lets other processes have its core:
-# longer than what one thread does alone in an iteration.
-SPINS = 20_000
+# Types of arguments that are described above.
+VOXELS = "Tuple((int32[::1], int64[::1], float32[::1], float32[::1]))"
+ROWS = "Tuple((int64[::1], float64[:, ::1], float32[:, ::1], int64[:, ::1]))"
 
 
-@inlined()
+@helper
 def exp32(x: np.float32) -> np.float32:
     """The exponential, within a unit in float32's last place up to abs(x) = 87, clamped beyond.
 
@@ -75,20 +77,20 @@ def exp32(x: np.float32) -> np.float32:
     return p * I32((I32(n) + I32(127)) << I32(23)).view(np.float32)
 
 
-@inlined()
+@helper
 def ordered(x: np.float32) -> np.int32:
     """The bits of a float as an integer of the same order: maxima of integers are vector code."""
     bits = F32(x).view(np.int32)
     return I32(bits ^ ((bits >> I32(31)) & I32(0x7FFFFFFF)))
 
 
-@inlined()
+@helper
 def from_ordered(bits: np.int32) -> np.float32:
     """Undo :func:`ordered`."""
     return I32(bits ^ ((bits >> I32(31)) & I32(0x7FFFFFFF))).view(np.float32)
 
 
-@inlined()
+@helper
 def lay_out(values: np.ndarray, where: np.ndarray, first: int, line: np.ndarray) -> None:
     """Lay the values of a row out in its columns, 0 where nothing is included.
 
@@ -99,7 +101,7 @@ def lay_out(values: np.ndarray, where: np.ndarray, first: int, line: np.ndarray)
         line[U64(where[i] - first)] = values[i]
 
 
-@inlined(reorder=True)
+@reordered
 def project(
     line: np.ndarray,
     basis_x: np.ndarray,
@@ -126,7 +128,7 @@ def project(
         row3[c] += w3 * value
 
 
-@inlined()
+@helper
 def residuals(
     u: np.ndarray,
     low: np.float32,
@@ -153,41 +155,92 @@ def residuals(
         out[i] = u[i] - (pairs[2 * i + 1] * fraction[i] + pairs[2 * i])
 
 
-@inlined()
+def _blend(
+    context: typing.Context,
+    weights: types.Array,
+    first: types.Integer,
+    rows: types.Array,
+    start: types.Integer,
+    step: types.Integer,
+    out: types.Array,
+    at: types.Integer,
+) -> tuple[typing.Signature, Callable[..., ir.Value]]:
+    """Types and code of :data:`blend`."""
+    # Half as many float64 make a vector.
+    lanes = LANES if rows.dtype == types.float32 else LANES // 2
+
+    def generate(
+        context: BaseContext,
+        builder: ir.IRBuilder,
+        signature: typing.Signature,
+        arguments: list[ir.Value],
+    ) -> ir.Value:
+        def place(argument: int, index: ir.Value) -> ir.Value:
+            array = context.make_array(signature.args[argument])
+            return builder.gep(array(context, builder, arguments[argument]).data, [index])
+
+        _, first, _, start, step, _, at = arguments
+        vector = ir.VectorType(context.get_data_type(rows.dtype), lanes)
+        single = ir.VectorType(ir.FloatType(), lanes)
+        nothing = ir.Constant(vector, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        total = None
+        for tap in range(4):
+            weight = builder.load(place(0, builder.add(first, ir.Constant(ir.IntType(64), tap))))
+            weight = builder.insert_element(nothing, weight, ir.Constant(ir.IntType(32), 0))
+            weight = builder.shuffle_vector(weight, nothing, everywhere)
+            row = builder.load(builder.bitcast(place(2, start), vector.as_pointer()), align=4)
+            term = builder.fmul(weight, row)
+            total = term if total is None else builder.fadd(total, term)
+            start = builder.add(start, step)
+        if vector != single:
+            total = builder.fptrunc(total, single)
+        builder.store(total, builder.bitcast(place(5, at), single.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    index = types.int64
+    return types.void(weights, index, rows, index, index, out, index), generate
+
+
+blend: Callable[..., None] = intrinsic(_blend)
+"""Write a vector of the weighted sum of four rows, with the bits of values summed in their order.
+
+``blend(weights, first, rows, start, step, out, at)``: the weights are those from element `first`
+on; the rows begin at element `start`, each `step` behind the one before. Both are float32, or
+float64 (half as many for a vector). The sum goes to the elements of `out`, float32, from `at` on.
+LLVM does not make vectors of so short a loop by itself.
+"""
+
+
+@helper
 def expand(
     plane: np.ndarray,
-    basis_y: np.ndarray,
-    first_y: int,
-    basis_x: np.ndarray,
-    parts: np.ndarray,
+    y: int,
+    rows: tuple[np.ndarray, ...],
     control: np.ndarray,
-    begin: int,
-    end: int,
     line: np.ndarray,
-    at: int,
 ) -> None:
-    """Evaluate a row of a plane of control points: along y in float64, along x in float32.
+    """Evaluate row y of a plane of control points: along y in float64, along x in float32.
 
-    Columns from `begin` to `end`, and others of their vectors, are written into `line`, whose
-    element `at` is column 0 and which has room for a vector behind the last; `control`, float32
-    (cx + LANES,), is scratch.
+    `line` has room for a vector behind the last column, and `control`, float32 scratch, behind the
+    last of the control points.
     """
+    first_y, basis_y, basis_x, parts = rows
     cx = plane.shape[1]
     for c in range(0, cx, LANES // 2):
-        blend(basis_y, 0, plane, first_y * cx + c, cx, control, c)
+        blend(basis_y[y], 0, plane, first_y[y] * cx + c, cx, control, c)
     for i in range(len(parts)):
-        if parts[i, 0] < end and parts[i, 0] + LANES > begin:
-            blend(control, parts[i, 1], basis_x, 4 * LANES * i, LANES, line, at + parts[i, 0])
+        blend(control, parts[i, 1], basis_x, 4 * LANES * i, LANES, line, parts[i, 0])
 
 
-@inlined()
+@helper
 def pick(line: np.ndarray, where: np.ndarray, first: int, out: np.ndarray) -> None:
     """Undo :func:`lay_out` for the places `where` of a row."""
     for i in range(len(out)):
         out[i] = line[U64(where[i] - first)]
 
 
-@inlined()
+@helper
 def extrema(u: np.ndarray) -> tuple[np.int32, np.int32]:
     """Smallest and largest value, :func:`ordered`."""
     lowest, highest = ordered(F32(np.inf)), ordered(F32(-np.inf))
@@ -198,7 +251,7 @@ def extrema(u: np.ndarray) -> tuple[np.int32, np.int32]:
     return lowest, highest
 
 
-@inlined(reorder=True)
+@reordered
 def moments(change: np.ndarray) -> tuple[float, float, np.int32]:
     """Sums of p - 1 and (p - 1)**2 with p = exp(-change), and the largest, :func:`ordered`."""
     total, squares, largest = 0.0, 0.0, I32(0)
@@ -210,36 +263,41 @@ def moments(change: np.ndarray) -> tuple[float, float, np.int32]:
     return total, squares, largest
 
 
-@inlined()
-def count(
-    u: np.ndarray,
-    low: np.float32,
-    slope: np.float32,
-    floats: np.ndarray,
-    packed: np.ndarray,
-    held: int,
-    histogram: np.ndarray,
-) -> int:
-    """Bin voxels linearly, into the thread's sums; return how many these hold, `held` before.
+@helper
+def unpack(packed: np.ndarray, histogram: np.ndarray) -> None:
+    """Move the sums of :func:`count` to its result."""
+    for b in range(histogram.shape[1]):
+        total = np.int64(0)
+        for lane in range(4):
+            total += packed[4 * b + lane]
+            packed[4 * b + lane] = 0
+        histogram[0, b] += total >> SHARE_BITS
+        histogram[1, b] += total & ((1 << SHARE_BITS) - 1)
 
-    Parameters
-    ----------
-    packed : int64, (4 * (bins + 1),) or longer
-        Per bin the number of values and, in the lower bits, the sum of their shares of the next bin
-        in units of 2**-24 (they are multiples of it except in bin 0). The last bin holds what lies
-        outside. Neighbouring voxels, which are often of one bin, go into four histograms in turn,
-        so that an addition does not wait for the one before it.
-    histogram : int64, (2 * (bins + 1),)
-        All threads' numbers, then sums of shares: see :func:`unpack`.
+
+@compiled("int64[:, ::1](float32[::1], float32, float32, int64)")
+def count(u: np.ndarray, low: np.float32, slope: np.float32, bins: int) -> np.ndarray:
+    """Bin voxels linearly.
+
+    Returns
+    -------
+    int64, (2, bins + 1)
+        Per bin the number of values, and the sum of their shares of the next bin in units of 2**-24
+        (they are multiples of it except in bin 0). The last bin holds what lies outside.
     """
-    bins = len(histogram) // 2 - 1
     last = F32(bins - 1)
-    places, share = floats[0].view(np.int32), floats[1].view(np.int32)
+    histogram = np.zeros((2, bins + 1), np.int64)
+    # Number and, in the lower bits, sum of shares. Neighbouring voxels, which are often of one bin,
+    # go into four histograms in turn, so that an addition does not wait for the one before it.
+    packed = np.zeros(4 * (bins + 1), np.int64)
+    places, share = np.empty(TILE, np.int32), np.empty(TILE, np.int32)
+    held = 0
     for start in range(0, len(u), TILE):
         part = u[start : start + TILE]
         n = len(part)
         if held + n > PACKED:
-            held = unpack(packed, histogram)
+            unpack(packed, histogram)
+            held = 0
         held += n
         for i in range(n):
             # Divided in float32 as in ITK: multiplying by 1 / slope is visible in the field.
@@ -250,296 +308,182 @@ def count(
             share[i] = I32(np.rint((c - F32(k)) * F32(1 << 24))) if inside else I32(0)
         for i in range(n):
             packed[np.uint32(places[i])] += (1 << SHARE_BITS) + np.int64(share[i])
-    return held
+    unpack(packed, histogram)
+    return histogram
 
 
-@inlined()
-def unpack(packed: np.ndarray, histogram: np.ndarray) -> int:
-    """Move a thread's sums to those of all threads; return 0."""
-    bins = len(histogram) // 2
-    for b in range(bins):
-        total = np.int64(0)
-        for lane in range(4):
-            total += packed[4 * b + lane]
-            packed[4 * b + lane] = 0
-        if total:
-            fetch_add(histogram, b, total >> SHARE_BITS)
-            fetch_add(histogram, bins + b, total & ((1 << SHARE_BITS) - 1))
-    return 0
-
-
-@inlined()
+@compiled(
+    f"void(int64[:, ::1], {VOXELS}, float32, float32, int64[::1],"
+    " Tuple((float32[:, ::1], int64[:, ::1], int64[::1], float64[:, ::1])), float64[:, :, ::1])"
+)
 def contract(
-    unit: np.ndarray,
-    where: np.ndarray,
-    begins: np.ndarray,
-    u: np.ndarray,
-    weights: np.ndarray,
+    units: np.ndarray,
+    voxels: tuple[np.ndarray, ...],
     low: np.float32,
     slope: np.float32,
     table: np.ndarray,
-    floats: np.ndarray,
-    integers: np.ndarray,
-    basis_x: np.ndarray,
-    support: np.ndarray,
-    first_y: np.ndarray,
-    basis_y: np.ndarray,
+    bases: tuple[np.ndarray, ...],
     planes: np.ndarray,
 ) -> None:
-    """Contract a unit's residuals, u less its expected value, along x and y into `planes`.
+    """Contract residuals, u less its expected value, along x and y into `planes`.
 
     Parameters
     ----------
-    u, weights : float32, (voxels,); (voxels,) or (0,)
+    units
+        Of whole planes of a slab, whose results are planes.
+    voxels : where, begins, u and weights; float32, (voxels,), the last (voxels,) or (0,)
         The weights are factors of the residuals; none for ones.
     table : int64, (bins,) or (0,)
         Expected value of each bin and difference to the next: two float32 in one number, to be
         looked up at once. With none, the weights are contracted alone.
-    basis_x, support : float32, (cx, nx); int64, (cx, 2)
-        Basis of each control point, and the columns in which it is not 0.
+    bases : float32, (cx, nx); int64, (cx, 2); int64, (ny,); float64, (ny, 4)
+        Along x the basis of each control point, and the columns in which it is not 0; along y the
+        first control point of each row, and their basis.
     """
+    where, begins, u, weights = voxels
+    basis_x, support, first_y, basis_y = bases
     ny, nx = len(first_y), basis_x.shape[1]
     group = max(1, TILE // nx)
-    line = floats[0][:nx]
-    residual, fraction = floats[1], floats[2]
-    along_x = floats[3][: len(basis_x)]
-    z, y = 0, unit[0] % ny
-    planes[: (unit[1] - 1) // ny - unit[0] // ny + 1] = 0
-    for top in range(unit[0], unit[1], group):
-        bottom = min(top + group, unit[1])
-        start, stop = begins[top], begins[bottom]
-        values = residual[: stop - start]
-        if len(table):
-            residuals(u[start:stop], low, slope, table, integers, fraction, values)
-            if len(weights):
+    size = max(TILE, nx)
+    line, residual = np.empty(nx, np.float32), np.empty(size, np.float32)
+    looked_up, fraction = np.empty(size, np.int64), np.empty(size, np.float32)
+    along = np.empty(len(basis_x), np.float32)
+    for unit in units:
+        z, y = unit[3], unit[0] % ny
+        planes[z : z + (unit[1] - 1) // ny - unit[0] // ny + 1] = 0
+        for top in range(unit[0], unit[1], group):
+            bottom = min(top + group, unit[1])
+            start, stop = begins[top], begins[bottom]
+            values = residual[: stop - start]
+            if len(table):
+                residuals(u[start:stop], low, slope, table, looked_up, fraction, values)
+                if len(weights):
+                    some = weights[start:stop]
+                    for i in range(len(values)):
+                        values[i] *= some[i]
+            elif len(weights):
                 some = weights[start:stop]
                 for i in range(len(values)):
-                    values[i] *= some[i]
-        elif len(weights):
-            some = weights[start:stop]
-            for i in range(len(values)):
-                values[i] = some[i]
-        else:
-            values[:] = F32(1)
-        for r in range(top, bottom):
-            begin, end = begins[r], begins[r + 1]
-            if begin < end:
-                row_values = values[begin - start : end - start]
-                if len(where):
-                    lay_out(row_values, where[begin:end], (r - unit[2]) * nx, line)
-                    row_values = line
-                project(row_values, basis_x, support, along_x, first_y[y], basis_y[y], planes[z])
-            y += 1
-            if y == ny:
-                z, y = z + 1, 0
-
-
-@inlined()
-def subtract(
-    unit: np.ndarray,
-    nx: int,
-    where: np.ndarray,
-    begins: np.ndarray,
-    log: np.ndarray,
-    u: np.ndarray,
-    floats: np.ndarray,
-    planes: np.ndarray,
-    first_y: np.ndarray,
-    basis_y: np.ndarray,
-    basis_x: np.ndarray,
-    parts: np.ndarray,
-    sums: np.ndarray,
-) -> None:
-    """Take the new field from a unit of the log image into `u`.
-
-    `planes` (nz, 2, cy, cx) holds the control points of the new field and of its change. Writes
-    into `sums`, float64 (5, groups), of each group of rows the sums of p - 1 and (p - 1)**2 with
-    p = exp(old field - new field), the largest abs(p - 1), and the largest -u and u (infinite if
-    there is none); the extrema leave the grid's first voxel out.
-    """
-    ny = len(first_y)
-    group = max(1, TILE // nx)
-    cy, cx = planes.shape[2:]
-    control, width = floats[0], cx + LANES
-    z, y, place = unit[0] // ny, unit[0] % ny, unit[3]
-    for top in range(unit[0], unit[1], group):
-        bottom = min(top + group, unit[1])
-        start, stop = begins[top], begins[bottom]
-        field, change = floats[3][: stop - start], floats[4][: stop - start]
-        for r in range(top, bottom):
-            begin, end = begins[r], begins[r + 1]
-            if begin < end:
-                whole = end - begin == nx
-                # Into lines of their own where columns are to be left out.
-                first, at, begin_x, end_x = 3, begin - start, 0, nx
-                if not whole:
-                    places, row_x = where[begin:end], (r - unit[2]) * nx
-                    first, at, begin_x, end_x = 1, 0, places[0] - row_x, places[-1] - row_x + 1
-                # As in `expand`, of both at once: that takes less time than one after the other.
-                for p in range(2):
-                    for c in range(0, cx, LANES // 2):
-                        corner = (p * cy + first_y[y]) * cx + c
-                        blend(basis_y[y], 0, planes[z], corner, cx, control, p * width + c)
-                for i in range(len(parts)):
-                    x = parts[i, 0]
-                    if x < end_x and x + LANES > begin_x:
-                        for p in range(2):
-                            taps = parts[i, 1], basis_x, 4 * LANES * i, LANES
-                            blend(control[p * width :], *taps, floats[first + p], at + x)
-                for p in range(0 if whole else 2):
-                    line, some = floats[1 + p], floats[3 + p][begin - start : stop - start]
-                    if end_x - begin_x == end - begin:
-                        for i in range(end - begin):
-                            some[i] = line[U64(begin_x + i)]
+                    values[i] = some[i]
+            else:
+                values[:] = F32(1)
+            for r in range(top, bottom):
+                begin, end = begins[r], begins[r + 1]
+                if begin < end:
+                    row = values[begin - start : end - start]
+                    if len(where):
+                        lay_out(row, where[begin:end], (r - unit[2]) * nx, line)
+                        project(line, basis_x, support, along, first_y[y], basis_y[y], planes[z])
                     else:
-                        pick(line, places, row_x, some[: end - begin])
-            y += 1
-            if y == ny:
-                z, y = z + 1, 0
-        image, out = log[start:stop], u[start:stop]
-        for i in range(len(out)):
-            out[i] = image[i] - field[i]
-        low, high = extrema(out[1 if start == 0 else 0 :])
-        total, squares, largest = moments(change)
-        sums[0, place], sums[1, place] = total, squares
-        sums[2, place] = np.float64(from_ordered(largest))
-        sums[3, place] = -np.float64(from_ordered(low))
-        sums[4, place] = np.float64(from_ordered(high))
-        place += 1
+                        project(row, basis_x, support, along, first_y[y], basis_y[y], planes[z])
+                y += 1
+                if y == ny:
+                    z, y = z + 1, 0
 
 
-@compiled(
-    "void(int64, int64[::1], int64[:, ::1], int64[:, ::1], float32[:, ::1], int64[:, ::1],"
-    " int32[::1], int64[::1], float32[::1], float32[::1], float32[::1], float32[::1],"
-    " int64[::1], int64[:, ::1], int64[::1], float32[:, :, ::1], float64[:, :, ::1],"
-    " float64[:, ::1], float32[:, ::1], int64[:, ::1], float64[:, :, ::1],"
-    " float64[:, :, :, ::1], int64[::1], float64[:, ::1])",
-    allocates=False,
-)
-def work(
-    leads: int,
-    team: np.ndarray,
-    bands: np.ndarray,
-    runs: np.ndarray,
-    floats: np.ndarray,
-    integers: np.ndarray,
-    where: np.ndarray,
-    begins: np.ndarray,
-    log: np.ndarray,
-    u: np.ndarray,
-    weights: np.ndarray,
-    scale: np.ndarray,
-    table: np.ndarray,
-    support: np.ndarray,
-    first_y: np.ndarray,
-    fit_x: np.ndarray,
-    fit_y: np.ndarray,
-    basis_y: np.ndarray,
-    basis_x: np.ndarray,
-    parts: np.ndarray,
+@compiled(f"void(int64[:, ::1], int64, {VOXELS}, {ROWS}, float64[:, :, :, ::1], float64[:, ::1])")
+def update(
+    units: np.ndarray,
+    nx: int,
+    voxels: tuple[np.ndarray, ...],
+    rows: tuple[np.ndarray, ...],
     planes: np.ndarray,
-    fields: np.ndarray,
-    histogram: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Share the work on units with the other threads of a team.
-
-    Which thread works on a unit changes nothing: each has its own results, except integers that
-    are added. Threads that do not run are not waited for.
+    """Take the new field from the log image.
 
     Parameters
     ----------
-    leads
-        With 1, open the team's new ticket and wait for the end of its work. With 0, help with what
-        others open until they stop it.
-    team : int64, (24,)
-        See `TICKET`.
-    bands, runs : int64, (units, 4)
-        Units to contract, of whole planes of a slab, and others, of whole groups of rows; results
-        are planes and groups.
-    scale : float32, (2,)
-        `low` and `slope`.
-    fit_x, fit_y : float32, (2, cx, nx); float64, (2, ny, 4)
-        What weights, and what residuals are contracted with.
-    fields, histogram, sums
-        See :func:`subtract` (`planes` and `sums`) and :func:`count`.
+    units
+        Of whole groups of rows, whose results are groups.
+    voxels : where, begins, u and the log image; float32, (voxels,)
+        Out: u.
+    planes : (nz, 2, cy, cx)
+        Control points of the new field and of its change.
+    sums : float64, (5, groups)
+        Out: of each group the sums of p - 1 and (p - 1)**2 with p = exp(old field - new field), the
+        largest abs(p - 1), and the largest -u and u (infinite if there is none); the extrema leave
+        the grid's first voxel out.
     """
-    done, held, packed = 0, 0, integers[1]
-    if leads:
-        team[DONE] = 0
-        histogram[:] = 0
-        exchange(team, TICKET, team[OPENED])
-    while True:
-        ticket = fetch_add(team, TICKET, 1)
-        kind, s = (ticket >> 32) % KINDS, ticket & 0xFFFFFFFF
-        if kind == STOP:
-            return
-        units = runs if (kind == COUNT) | (kind == SUBTRACT) else bands
-        if s < len(units):
-            unit = units[s]
-            if kind == COUNT:
-                voxels = u[begins[unit[0]] : begins[unit[1]]]
-                held = count(voxels, scale[0], scale[1], floats, packed, held, histogram)
-            elif kind == SUBTRACT:
-                subtract(
-                    *(unit, fit_x.shape[2], where, begins, log, u, floats),
-                    *(fields, first_y, basis_y, basis_x, parts, sums),
-                )
-            else:
-                known, power = (table[:0], 0) if kind == WEIGH else (table, 1)
-                contract(
-                    *(unit, where, begins, u, weights, scale[0], scale[1], known, floats),
-                    *(integers[0], fit_x[power], support, first_y, fit_y[power], planes[unit[3] :]),
-                )
-            done += 1
-            continue
-        # Nothing is left.
-        if held:
-            held = unpack(packed, histogram)
-        fetch_add(team, DONE, done)
-        done, spins = 0, 0
-        # The generation of tickets changes with the next work.
-        while (leads and fetch_add(team, DONE, 0) < len(units)) or (
-            not leads and fetch_add(team, TICKET, 0) >> 32 == ticket >> 32
-        ):
-            spins += 1
-            if spins > SPINS:
-                give_way()
-        if leads:
-            return
+    where, begins, u, log = voxels
+    first_y, basis_y, basis_x, parts = rows
+    ny, cy, cx = len(first_y), planes.shape[2], planes.shape[3]
+    group = max(1, TILE // nx)
+    control = np.empty((2, cx + LANES), np.float32)
+    # A group of rows and a line, each of the new field and of its change.
+    scratch = np.empty((2, 2, max(TILE, nx) + LANES), np.float32)
+    fields, lines = scratch[0], scratch[1]
+    for unit in units:
+        z, y, place = unit[0] // ny, unit[0] % ny, unit[3]
+        for top in range(unit[0], unit[1], group):
+            bottom = min(top + group, unit[1])
+            start, stop = begins[top], begins[bottom]
+            for r in range(top, bottom):
+                begin, end = begins[r], begins[r + 1]
+                if begin < end:
+                    whole = end - begin == nx
+                    # Into lines of their own where columns are to be left out.
+                    row_x, at, begin_x, end_x = (r - unit[2]) * nx, begin - start, 0, nx
+                    kind = 0
+                    if not whole:
+                        kind, at = 1, 0
+                        begin_x, end_x = where[begin] - row_x, where[end - 1] - row_x + 1
+                    # As in `expand`, of both at once: less time than one after the other.
+                    for p in range(2):
+                        for c in range(0, cx, LANES // 2):
+                            corner = (p * cy + first_y[y]) * cx + c
+                            blend(basis_y[y], 0, planes[z], corner, cx, control[p], c)
+                    for i in range(len(parts)):
+                        x = parts[i, 0]
+                        if x < end_x and x + LANES > begin_x:
+                            for p in range(2):
+                                blend(
+                                    *(control[p], parts[i, 1], basis_x, 4 * LANES * i, LANES),
+                                    *(scratch[kind, p], at + x),
+                                )
+                    for p in range(0 if whole else 2):
+                        line, some = lines[p], fields[p, begin - start : stop - start]
+                        if end_x - begin_x == end - begin:
+                            for i in range(end - begin):
+                                some[i] = line[U64(begin_x + i)]
+                        else:
+                            pick(line, where[begin:end], row_x, some[: end - begin])
+                y += 1
+                if y == ny:
+                    z, y = z + 1, 0
+            image, left = log[start:stop], u[start:stop]
+            for i in range(len(left)):
+                left[i] = image[i] - fields[0, i]
+            low, high = extrema(left[1 if start == 0 else 0 :])
+            total, squares, largest = moments(fields[1, : stop - start])
+            sums[0, place], sums[1, place] = total, squares
+            sums[2, place] = np.float64(from_ordered(largest))
+            sums[3, place] = -np.float64(from_ordered(low))
+            sums[4, place] = np.float64(from_ordered(high))
+            place += 1
 
 
-@compiled(
-    "void(int64[:, ::1], int64, int32[::1], int64[::1], float64[:, :, :, ::1], int64[::1],"
-    " float64[:, ::1], float32[:, ::1], int64[:, ::1], float32[:, ::1], float32[::1])"
-)
+@compiled(f"void(int64[:, ::1], int64, {VOXELS}, {ROWS}, float64[:, :, :, ::1], float32[::1])")
 def change(
-    runs: np.ndarray,
+    units: np.ndarray,
     nx: int,
-    where: np.ndarray,
-    begins: np.ndarray,
+    voxels: tuple[np.ndarray, ...],
+    rows: tuple[np.ndarray, ...],
     planes: np.ndarray,
-    first_y: np.ndarray,
-    basis_y: np.ndarray,
-    basis_x: np.ndarray,
-    parts: np.ndarray,
-    floats: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """exp(old field - new field) of the first voxels, as many as `out` holds.
-
-    `planes` are those of :func:`subtract`, `runs` those of :func:`work`.
-    """
-    ny = len(first_y)
-    control, line, picked = floats[0], floats[1], floats[2]
-    for unit in runs:
+    """exp(old field - new field) of the first voxels, as many as `out` holds; see `update`."""
+    where, begins = voxels[0], voxels[1]
+    ny = len(rows[0])
+    control = np.empty(planes.shape[3] + LANES, np.float32)
+    line, picked = np.empty(nx + LANES, np.float32), np.empty(nx, np.float32)
+    for unit in units:
         for r in range(unit[0], unit[1]):
             begin = begins[r]
             n = min(begins[r + 1], len(out)) - begin
             if n <= 0:
                 continue
-            z, y = r // ny, r % ny
-            expand(planes[z, 1], basis_y[y], first_y[y], basis_x, parts, control, 0, nx, line, 0)
+            expand(planes[r // ny, 1], r % ny, rows, control, line)
             values = line[:n]
             if len(where):
                 values = picked[:n]
@@ -559,3 +503,102 @@ def follow(p: np.ndarray) -> tuple[float, float]:
         scatter += distance * distance * ((count - 1) / count)
         mean = F32(mean * (1 - 1 / count) + np.float64(p[i] / F32(count)))
     return scatter, np.float64(mean)
+
+
+# Loops of octane.n4.apply.
+
+
+@compiled(f"void(float32[:, :, ::1], float64[:, :, ::1], {ROWS})")
+def add_field(
+    log_field: np.ndarray,
+    planes: np.ndarray,
+    rows: tuple[np.ndarray, ...],
+) -> None:
+    """Add a field to a block of log fields, float32 (nz, ny, nx), in place."""
+    control = np.empty(planes.shape[2] + LANES, np.float32)
+    nx = log_field.shape[2]
+    line = np.empty(nx + LANES, np.float32)
+    for z in range(len(log_field)):
+        for y in range(log_field.shape[1]):
+            expand(planes[z], y, rows, control, line)
+            target = log_field[z, y]
+            for i in range(nx):
+                target[i] += line[i]
+
+
+def divide_rows(
+    block: np.ndarray,
+    source: np.ndarray,
+    more: np.ndarray,
+    planes: np.ndarray,
+    rows: tuple[np.ndarray, ...],
+    strength: float,
+    limits: np.ndarray,
+    out: np.ndarray,
+    field: np.ndarray,
+) -> None:
+    """Divide a block by its field, in the type of `limits`; :func:`divider` compiles it.
+
+    No sum is reordered: every voxel has the same bits whatever block it is in.
+
+    Parameters
+    ----------
+    block, source : (nz, ny, nx)
+        Values to divide, and values to blend the result with.
+    more : float32, (nz, ny, nx) or (0, 0, 0)
+        Log fields besides that of the lattice.
+    strength : float32 or float64
+        1 for the full correction.
+    limits : float32 or float64, (2,)
+        Range of an integer `out`; equal for others.
+    out, field : (nz, ny, nx); float32, (nz, ny, nx) or (0, 0, 0)
+        Out: the result, and exp(log field).
+    """
+    real = limits.dtype.type
+    low, high = limits
+    control = np.empty(planes.shape[2] + LANES, np.float32)
+    nx = block.shape[2]
+    log_line, line = np.empty(nx + LANES, np.float32), np.empty(nx, limits.dtype)
+    for z in range(len(block)):
+        for y in range(block.shape[1]):
+            # The log field is float32 in both types.
+            expand(planes[z], y, rows, control, log_line)
+            if len(more):
+                others = more[z, y]
+                for i in range(nx):
+                    log_line[i] = others[i] + log_line[i]
+            if line.itemsize == 4:
+                for i in range(nx):
+                    line[i] = exp32(log_line[i])
+            else:
+                for i in range(nx):
+                    line[i] = math.exp(np.float64(log_line[i]))
+            if len(field):
+                row = field[z, y]
+                for i in range(len(line)):
+                    row[i] = F32(line[i])
+            values = block[z, y]
+            for i in range(len(line)):
+                line[i] = real(values[i]) / line[i]
+            if strength < 1:
+                inputs = source[z, y]
+                for i in range(len(line)):
+                    before = real(inputs[i])
+                    line[i] = before + (line[i] - before) * strength
+            if low < high:
+                for i in range(len(line)):
+                    rounded = real(np.rint(line[i]))
+                    rounded = rounded if rounded > low else low
+                    line[i] = rounded if rounded < high else high
+            target = out[z, y]
+            for i in range(len(line)):
+                target[i] = line[i]
+
+
+@cache
+def divider(block: str, source: str, out: str, working: str) -> Callable[..., None]:
+    """Compile :func:`divide_rows` for arrays of these types, working in float32 or float64."""
+    return compiled(
+        f"void({block}[:, :, ::1], {source}[:, :, ::1], float32[:, :, ::1], float64[:, :, ::1],"
+        f" {ROWS}, {working}, {working}[::1], {out}[:, :, ::1], float32[:, :, ::1])"
+    )(divide_rows)

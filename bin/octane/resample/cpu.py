@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from octane.core.arrays import as_dtype, integer_limits, working_type
-from octane.resample import kernels
 from octane.resample.operator import AxisOperator, reach
 
 LOOPED = frozenset(map(np.dtype, "bBhHiIlLfdFD"))
@@ -80,6 +79,9 @@ class CompiledResampler:
         cast = self._out in LOOPED and (self._out.kind == "c") == (working.kind == "c")
         given = self._out if cast else working
         work = _component(working)
+        # Here, because numba takes a third of a second to import.
+        from octane.resample import kernels
+
         self._kernel = kernels.push(_component(self._taken), work, _component(given))
         self._axes = [
             array

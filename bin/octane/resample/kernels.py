@@ -9,16 +9,17 @@ Sums are taken one tap after the other, and products are not fused into them: a 
 remains at a row's end, and so any cut of the work, give the same bits, on every processor.
 """
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
-from octane.core.compiled import Kernel, compiled, inlined
+from octane.core.compiled import compiled, helper
 
 U64 = np.uint64
 
 
-@inlined()
+@helper
 def weighted_sum(source: np.ndarray, rows: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
     """Put the sum over k of weight[k] * source[rows[k]] into `out`.
 
@@ -76,7 +77,7 @@ def weighted_sum(source: np.ndarray, rows: np.ndarray, weight: np.ndarray, out: 
             out[i] = (out[i] + w0 * a[i]) + w1 * b[i]
 
 
-@inlined()
+@helper
 def along_y(
     plane: np.ndarray, start: np.ndarray, weight: np.ndarray, rows: np.ndarray, out: np.ndarray
 ) -> None:
@@ -111,7 +112,7 @@ def along_y(
         weighted_sum(rows, taken, weight[j], out[j])
 
 
-@inlined()
+@helper
 def along_x(
     lines: np.ndarray,
     components: int,
@@ -146,7 +147,7 @@ def along_x(
         weighted_sum(turned, taken, weight[i], sums[i])
 
 
-@inlined()
+@helper
 def integers(values: np.ndarray, low: float, high: float) -> None:
     """Round values in place, half to even, and clip them."""
     for i in range(len(values)):
@@ -250,7 +251,7 @@ def resample(
 
 
 @cache
-def push(source: np.dtype, work: np.dtype, out: np.dtype) -> Kernel:
+def push(source: np.dtype, work: np.dtype, out: np.dtype) -> Callable[..., int]:
     """:func:`resample` from planes of `source`, in the type `work`, to a result of `out`."""
     s, w, o = source.name, work.name, out.name
     axis = f"int64[::1], {w}[:, ::1]"

@@ -17,7 +17,7 @@ from octane.core.arrays import working_type
 from octane.pipeline.lanes import Lane
 from octane.resample.cpu import CompiledResampler
 from octane.resample.gpu import CudaResampler, Footprint, device_bytes, kernels
-from octane.resample.operator import AxisOperator, unchanged
+from octane.resample.operator import AxisOperator
 
 
 def make_resampler(lane: Lane) -> CompiledResampler | CudaResampler:
@@ -47,13 +47,9 @@ def footprint(
 
 
 def load(xp: ModuleType, dtype: npt.DTypeLike, out_dtype: npt.DTypeLike) -> None:
-    """Have the machine code for these types ready, so that no tile waits for it."""
+    """Have a GPU's kernels for these types ready, which lanes would each compile."""
     if xp is not np:
         kernels(xp, dtype, out_dtype)
-        return
-    resampler = CompiledResampler()
-    resampler.begin([unchanged(1)] * 3, (1, 1), dtype, out_dtype)
-    resampler.push(np.zeros((1, 1, 1), dtype))
 
 
 def resample(array: npt.NDArray, operators: Sequence[AxisOperator]) -> npt.NDArray:

@@ -1,11 +1,11 @@
 """Images sampled linearly at the places that a displacement gives their pixels."""
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from octane.core.compiled import Kernel, compiled
 from octane.layout.mosaic import Position
 
 
@@ -40,12 +40,16 @@ def sampled(
     low, high = inside or ((0, 0), (images.shape[1] - 1, images.shape[2] - 1))
     places = np.array([*start, step.real, step.imag, *low, *high], np.float64)
     found = np.empty((len(images), *shape), images.dtype)
-    _kernel(images.dtype)(images, places, beyond, found)
+    sampler(images.dtype)(images, places, beyond, found)
     return found
 
 
 @cache
-def _kernel(dtype: np.dtype) -> Kernel:
+def sampler(dtype: np.dtype) -> Callable[..., None]:
+    """Compile the loops of :func:`sampled` for images of this type."""
+    # Here, because numba takes a third of a second to import.
+    from octane.core.compiled import compiled
+
     images = f"{dtype.name}[:, :, ::1]"
     return compiled(f"void({images}, float64[::1], float64, {images})")(_sample)
 

@@ -1,20 +1,19 @@
-"""Kernels, and the machine code that is kept for later processes."""
+"""Compiled loops, and the machine code that is kept for later processes."""
 
 import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from octane.core.compiled import LANES, blend, compiled, exchange, fetch_add, give_way
+from octane.core.compiled import compiled
 
 MODULE = """
-from octane.core.compiled import compiled, inlined
+from octane.core.compiled import compiled, helper
 
-@inlined()
+@helper
 def step(x):
     return x + 1
 
@@ -28,12 +27,6 @@ COMMANDS = (
 )
 SCRIPT = "from octane.twice import compiled, step, twice; print(twice(0.0))\n"
 NO_HOME = "import os, pwd; del os.environ['HOME']; pwd.getpwuid = lambda uid: {}[uid]\n"
-OTHER_NUMBA = "from octane.core import versions; versions.versions = lambda: {'numba': '0.1'}\n"
-OTHER_SYSTEM = """
-import llvmlite.binding as llvm
-kind, _, rest = llvm.get_process_triple().split("-", 2)
-llvm.get_process_triple = lambda: f"{kind}-other-{rest}"
-"""
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
 
 
@@ -41,14 +34,7 @@ FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\
 def code(tmp_path, project):
     """A package with a kernel, without anything compiled."""
     folder = tmp_path / "code" / "octane"
-    for name in (
-        "__init__.py",
-        "core/__init__.py",
-        "core/compiled.py",
-        "core/files.py",
-        "core/errors.py",
-        "core/versions.py",
-    ):
+    for name in ("__init__.py", "core/__init__.py", "core/compiled.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(project / "bin" / "octane" / name, folder / name)
     (folder / "twice.py").write_text(MODULE)
@@ -100,7 +86,7 @@ def finish(process):
 
 def files(folder):
     """Cached files and when they were written."""
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.o")}
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")}
 
 
 @pytest.mark.parametrize("before", ["", NO_HOME, FULL_DISK], ids=["nowhere", "no home", "full"])
@@ -120,55 +106,49 @@ def test_code_that_cannot_be_kept_is_compiled_again_with_one_warning(start, code
 
 def test_a_damaged_file_is_made_again(start, tmp_path):
     finish(start())
-    [file] = files(tmp_path)
-    for damage in (b"", b"\0" * 100, file.read_bytes()[:-1]):
-        file.write_bytes(damage)
-        out, err = finish(start())
-        assert out == "2.0\n"
-        assert "Cached code of octane.twice.twice is damaged" in err
+    [data] = files(tmp_path)
+    [index] = tmp_path.rglob("*.nbi")
+    for file in (data, index):
+        for damage in (b"", b"\0" * 100, file.read_bytes()[:-1]):
+            file.write_bytes(damage)
+            out, err = finish(start())
+            assert out == "2.0\n"
+            assert f"Compiled code in {file.parents[1]} is damaged" in err
     assert finish(start()) == ("2.0\n", "")
 
 
-@pytest.mark.timeout(120)
-def test_a_fifo_in_the_place_of_code_is_passed_over(start, tmp_path):
-    finish(start())
-    [file] = files(tmp_path)
-    file.unlink()
-    os.mkfifo(file)
-    assert finish(start()) == ("2.0\n", "")
-
-
-def test_code_is_kept_beside_its_source_for_each_processor(start, code, tmp_path):
-    other = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    # Three at once, which do not disturb each other.
-    first, again, second = start(), start(), start(**other)
-    assert {finish(process) for process in (first, again, second)} == {("2.0\n", "")}
+def test_code_is_kept_next_to_its_source(start, code, tmp_path):
+    # Several at once, which do not disturb each other.
+    assert {finish(process) for process in [start() for _ in range(3)]} == {("2.0\n", "")}
     kept = files(tmp_path)
-    assert [path.parent for path in kept] == [code / "__pycache__"] * 2
-    assert finish(start()) == finish(start(**other)) == ("2.0\n", "")
+    assert [path.parents[2] for path in kept] == [code / "__pycache__"]
+    assert finish(start()) == ("2.0\n", "")
     assert files(tmp_path) == kept
 
 
-def test_code_that_is_kept_runs_without_numba(start, code):
-    script = SCRIPT + "import sys; print('numba' in sys.modules)"
-    assert finish(start(script=script))[0] == "2.0\nTrue\n"
-    # An installation that others may only read.
-    (code / "__pycache__").chmod(0o555)
-    assert finish(start(script=script))[0] == "2.0\nFalse\n"
+def test_a_folder_for_code_can_be_given(start, tmp_path):
+    assert finish(start(NUMBA_CACHE_DIR=str(tmp_path / "given"))) == ("2.0\n", "")
+    assert files(tmp_path) == files(tmp_path / "given") != {}
 
 
-@pytest.mark.parametrize("other", [OTHER_NUMBA, OTHER_SYSTEM], ids=["numba", "system"])
-def test_code_of_another_numba_or_system_is_made_again(start, tmp_path, other):
-    finish(start())
-    kept = files(tmp_path)
-    assert finish(start(script=other + SCRIPT)) == ("2.0\n", "")
-    assert len(files(tmp_path)) == len(kept) + 1 == 2
+def test_an_installation_that_may_only_be_read_has_its_code_in_the_home(start, code, tmp_path):
+    code.chmod(0o555)
+    assert finish(start()) == ("2.0\n", "")
+    code.chmod(0o755)
+    assert files(tmp_path) == files(tmp_path / "home") != {}
+
+
+def test_each_signature_has_files_of_its_own(start, tmp_path):
+    """Or processes that compile one function at the same time would mix them up."""
+    again = "print(compiled('float32(float32)')(twice.py_func)(0.0))"
+    assert finish(start(SCRIPT + again)) == ("2.0\n2.0\n", "")
+    assert len({path.parent for path in files(tmp_path)}) == len(files(tmp_path)) == 2
 
 
 def test_a_changed_helper_of_another_helpers_file_is_compiled_again(start, code):
     head, _, kernel = MODULE.split("\n\n")
     (code / "first.py").write_text(MODULE)
-    between = "\nfrom octane.first import step\n\n@inlined()\ndef near(x):\n    return step(x)\n"
+    between = "\nfrom octane.first import step\n\n@helper\ndef near(x):\n    return step(x)\n"
     (code / "between.py").write_text(head + between)
     use = kernel.replace("step(step(x))", "near(near(x))")
     (code / "twice.py").write_text(f"{head}\nfrom octane.between import near, step\n\n{use}")
@@ -177,46 +157,15 @@ def test_a_changed_helper_of_another_helpers_file_is_compiled_again(start, code)
     assert finish(start()) == ("18.0\n", "")
 
 
-def fill(values, start, step):
-    """Write start, start + step, ... by way of an array of the kernel's own."""
-    line = np.empty(values.shape[1], np.float32)
-    for row in range(len(values)):
-        for i in range(len(line)):
-            line[i] = start + step * (row * len(line) + i)
-        for i in range(len(line)):
-            values[row, i] = line[i]
-    return values.size, start
-
-
-def test_a_kernel_takes_and_gives_numbers_and_arrays(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    arguments = "(int16[:, ::1], int64, float64)"
-    kernel = compiled(f"UniTuple(int64, 2){arguments}")(fill)
-    many = np.zeros((3, 4, 5), np.int16)
-    # Checked once, and run again.
-    run = kernel.bound(many[1], 7, 2.0)
-    for call in (lambda: kernel(many[1], 7, 2.0), run, run):
-        many[...] = 0
-        assert call() == (20, 7)
-        assert many[1].tolist() == np.arange(7, 47, 2).reshape(4, 5).tolist()
-        assert not many[[0, 2]].any()
-    read_only = np.zeros((4, 5), np.int16)
+def test_a_loop_takes_its_own_types_alone():
+    loop = compiled("int64(int16[:, ::1])")(lambda values: values.size)
+    right = np.zeros((4, 5), np.int16)
+    assert loop(right) == 20
+    read_only = right.copy()
     read_only.flags.writeable = False
-    for wrong in (many, many[0].T, many[0].astype(">i2"), many[0].astype(np.uint16), read_only):
-        with pytest.raises(TypeError, match=r"takes UniTuple.*; see argument 0"):
-            kernel(wrong, 7, 2.0)
-    assert not read_only.any()
-    assert compiled(f"void{arguments}")(lambda v, a, b: None)(many[0], 1, 1.0) is None
-
-
-def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    allocate = compiled("int64(int64)")(lambda n: np.zeros(n)[n - 1] + 2 * n)
-    # Functions of one name stay two.
-    one = compiled("int64(int64)")(lambda n: n)
-    assert (allocate(3), one(3)) == (6, 3)
-    with pytest.raises(MemoryError):
-        allocate(1 << 55)
+    for wrong in (right[0], right.T, right.astype(">i2"), right.astype(np.uint16), read_only):
+        with pytest.raises(TypeError):
+            loop(wrong)
 
 
 @pytest.mark.parametrize(
@@ -237,40 +186,3 @@ def test_memory_that_a_kernel_lacks_is_an_error(tmp_path, monkeypatch):
 def test_what_is_slow_to_import_is_left_until_it_is_used(run_python, script, slow):
     found = run_python(f"{script}; import sys; print({{*sys.modules}} & {{*{slow}}})")
     assert found == "set()"
-
-
-@compiled("int64(int64[::1], int64)")
-def raised(cells, times):
-    for _ in range(times):
-        fetch_add(cells, 1, 3)
-        give_way()
-    return exchange(cells, 0, times)
-
-
-def sum_of_rows(weights, first, rows, start, step, out, at):
-    blend(weights, first, rows, start, step, out, at)
-
-
-def test_threads_that_add_to_a_cell_lose_nothing():
-    cells = np.array([7, 0], np.int64)
-    assert raised(cells, 50_000) == 7
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(raised, [cells] * 4, [50_000] * 4)) == [50_000] * 4
-    assert cells.tolist() == [50_000, 5 * 50_000 * 3]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_vector_of_four_rows_has_the_bits_of_single_values(dtype):
-    rng = np.random.default_rng(0)
-    weights, rows = rng.normal(size=9).astype(dtype), rng.normal(size=(7, 23)).astype(dtype)
-    kernel = compiled(
-        f"void({dtype}[::1], int64, {dtype}[:, ::1], int64, int64, float32[::1], int64)"
-    )(sum_of_rows)
-    found = np.zeros(40, np.float32)
-    kernel(weights, 3, rows, 25, 23, found, 5)
-    lanes = LANES * 4 // rows.itemsize
-    flat = rows.reshape(-1)
-    total = sum(weights[3 + k] * flat[25 + 23 * k :][:lanes] for k in range(4))
-    np.testing.assert_array_equal(found[5 : 5 + lanes], total.astype(np.float32))
-    assert not found[:5].any()
-    assert not found[5 + lanes :].any()

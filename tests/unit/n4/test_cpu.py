@@ -105,24 +105,14 @@ def test_any_mask(shape, fill, seed, slab):
 # The kernels
 
 
-def binned(u, low, slope, histogram, packed):
-    kernels.count(u, low, slope, np.empty((2, kernels.TILE), np.float32), packed, 0, histogram)
-    kernels.unpack(packed, histogram)
-
-
-count = compiled("void(float32[::1], float32, float32, int64[::1], int64[::1])")(binned)
-
-
 def check_histogram(u, low, slope, bins):
-    histogram, packed = np.zeros((2, bins + 1), np.int64), np.zeros(4 * (bins + 1), np.int64)
-    count(u, np.float32(low), np.float32(slope), histogram.reshape(-1), packed)
+    histogram = kernels.count(u, np.float32(low), np.float32(slope), bins)
     c = (u - np.float32(low)) / np.float32(slope)
     outside = (c < 0) | (c > bins - 1)
     k = np.where(outside, bins, c.astype(int))
     share = np.where(outside, 0, np.rint((c - np.floor(c)) * np.float32(2**24)))
     np.testing.assert_array_equal(histogram[0], np.bincount(k, minlength=bins + 1))
     np.testing.assert_array_equal(histogram[1], np.bincount(k, weights=share, minlength=bins + 1))
-    assert not packed.any()
 
 
 @settings(max_examples=60)
@@ -148,6 +138,7 @@ def test_threads_and_their_units_of_work_do_not_change_a_bit(monkeypatch, unit, 
     mask = np.random.default_rng(0).random(image.shape) < 0.9
     expected = iterate(CompiledSteps, image, mask, slab=2000)
     monkeypatch.setattr(CompiledSteps, "UNIT", unit)
+    monkeypatch.setattr(CompiledSteps, "SHARED", 0)
     for found, one in zip(
         iterate(CompiledSteps, image, mask, slab=2000, workers=workers), expected, strict=True
     ):
@@ -165,3 +156,24 @@ def test_the_exponential_is_within_a_unit_in_the_last_place():
     assert (np.abs(y - true) <= np.spacing(true.astype(np.float32))).all()
     assert kernels.exp32(np.float32(0)) == 1
     assert kernels.exp32(np.float32(1000)) == kernels.exp32(np.float32(87))
+
+
+def sum_of_rows(weights, first, rows, start, step, out, at):
+    kernels.blend(weights, first, rows, start, step, out, at)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_vector_of_four_rows_has_the_bits_of_single_values(dtype):
+    rng = np.random.default_rng(0)
+    weights, rows = rng.normal(size=9).astype(dtype), rng.normal(size=(7, 23)).astype(dtype)
+    kernel = compiled(
+        f"void({dtype}[::1], int64, {dtype}[:, ::1], int64, int64, float32[::1], int64)"
+    )(sum_of_rows)
+    found = np.zeros(40, np.float32)
+    kernel(weights, 3, rows, 25, 23, found, 5)
+    lanes = bspline.LANES * 4 // rows.itemsize
+    flat = rows.reshape(-1)
+    total = sum(weights[3 + k] * flat[25 + 23 * k :][:lanes] for k in range(4))
+    np.testing.assert_array_equal(found[5 : 5 + lanes], total.astype(np.float32))
+    assert not found[:5].any()
+    assert not found[5 + lanes :].any()

@@ -68,6 +68,7 @@ def test_repeats_and_any_number_of_workers_give_the_same_bits_and_slabs_change_r
 ):
     whole = quick(IMAGE, MASK)
     monkeypatch.setattr(kind, "SLAB", 1000)
+    monkeypatch.setattr(CompiledSteps, "SHARED", 0)
     first = quick(IMAGE, MASK)
     np.testing.assert_allclose(first.lattice, whole.lattice, atol=1e-6)
     for workers in (1, 2, 30):
@@ -76,6 +77,7 @@ def test_repeats_and_any_number_of_workers_give_the_same_bits_and_slabs_change_r
 
 def test_an_error_between_iterations_ends_the_threads(monkeypatch):
     monkeypatch.setattr(CompiledSteps, "SLAB", 1000)
+    monkeypatch.setattr(CompiledSteps, "SHARED", 0)
     before = threading.active_count()
     during = []
 
@@ -85,7 +87,7 @@ def test_an_error_between_iterations_ends_the_threads(monkeypatch):
 
     with pytest.raises(ZeroDivisionError):
         quick(IMAGE, MASK, workers=3, on_iteration=fail)
-    assert during == [before + 2]
+    assert before < during[0] <= before + 3
     assert threading.active_count() == before
 
 
