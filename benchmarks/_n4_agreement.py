@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +110,6 @@ class Case:
     spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
     weights: bool = False
     values: str = "positive"
-    stopping: Literal["itk", "exact"] = "itk"
     quick: bool = False
 
     def volume(self) -> npt.NDArray[np.float32]:
@@ -178,7 +176,6 @@ CASES: dict[str, Case] = {
     "weights and Otsu, shrink 2": Case(
         (104, 122, 140), "Otsu", (2, 2, 2), (20, 20, 20), weights=True
     ),
-    "stopping exact": Case((37, 51, 63), iterations=(50, 50, 50), stopping="exact"),
 }
 
 
@@ -238,21 +235,25 @@ def run_case(case: Case, threads: tuple[int, ...], itk_python: Path | None) -> d
         weights=weights,
         iterations=case.iterations,
         control_points=points,
-        stopping=case.stopping,
         workers=cores(),
     )
     log_field = n4.log_field(fit, volume.shape)
     done = [level.iterations for level in fit.levels]
-    # ITK has no exact stopping: it gets these iterations, so that the fields can be compared.
-    exact = case.stopping == "exact"
-    most, threshold = (done, 0.0) if exact else (list(case.iterations), 1e-3)
+    most = list(case.iterations)
     fields: dict[int, npt.NDArray[np.float32]] = {}
     counts: dict[int, list[int]] = {}
     for n in threads:
         if weights is not None and itk_python is not None:
             with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
                 lattice, counts[n] = itk_weighted(
-                    itk_python, Path(folder), shrunk, small_mask, weights, most, points, n
+                    itk_python,
+                    Path(folder),
+                    shrunk,
+                    small_mask,
+                    weights,
+                    list(case.iterations),
+                    points,
+                    n,
                 )
             fields[n] = n4.log_field(n4.BiasFit(lattice, ()), volume.shape)
         else:
@@ -262,7 +263,7 @@ def run_case(case: Case, threads: tuple[int, ...], itk_python: Path | None) -> d
                 shrink=case.shrink,
                 iterations=most,
                 control_points=points,
-                threshold=threshold,
+                threshold=1e-3,
                 spacing=case.spacing,
                 threads=n,
             )
@@ -287,8 +288,7 @@ def run_case(case: Case, threads: tuple[int, ...], itk_python: Path | None) -> d
         "values": case.values,
         "spacing": list(case.spacing),
         "control_points": list(points),
-        "stopping": case.stopping,
-        "most_iterations": list(case.iterations),
+        "most_iterations": most,
         "iterations": done,
         "itk_iterations": {str(n): count for n, count in counts.items()},
         "nearest_threads": nearest,

@@ -152,7 +152,6 @@ CASES = [
     ("n4", linked("n4.png"), "n4.png has no format", "use .ome.zarr, .nii"),
     ("stitch", linked("a.nii"), "a.nii is not an OME-Zarr name", "end it in .ome.zarr"),
     ("n4", plain("--save_bias_field", "b.doc"), "b.doc has no format", "use .ome.zarr, .nii"),
-    ("n4", plain("--n4_outside", "zero"), "--n4_outside zero needs a mask", "--n4_mask tissue"),
     ("n4", unwritable, "file cannot be written", "choose another place"),
     ("n4", existing("out.zarr"), "out.zarr exists already", "--overwrite"),
     ("n4", existing("a.nii", "--save_bias_field", "out.zarr"), "exists already", "--overwrite"),

@@ -538,16 +538,8 @@ class N4Parameters(StepParameters):
         "Takes the place of the control points.",
         unit="millimeter",
     )
-    stopping: Literal["itk", "exact"] = parameter(
-        "itk",
-        "itk: ITK's stopping measure with its float32 running mean, hence its number of "
-        "iterations; exact: the true coefficient of variation.",
-    )
     strength: float = parameter(
         1.0, "Blend against the input: 0 leaves it untouched, 1 corrects fully.", ge=0, le=1
-    )
-    outside: Literal["keep", "zero"] = parameter(
-        "keep", "Voxels outside the mask: corrected as all others, or set to 0."
     )
     nonfinite: Literal["error", "mask"] = parameter(
         "error", "NaN and Inf in the volume: an error, or left out of the fit."

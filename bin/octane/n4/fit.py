@@ -29,7 +29,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
 from types import ModuleType
-from typing import Literal, cast, get_args
+from typing import cast
 
 import numpy as np
 
@@ -56,9 +56,6 @@ GPU_BLOCK = 1 << 24
 
 # Of a shrunk voxel while it is fitted: the image, the mask, and what N4 holds of it. Weights are 4.
 FIT_BYTES = 36
-
-
-Stopping = Literal["itk", "exact"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,6 @@ def n4_bias_field_correction(
     wiener_filter_noise: float = 0.01,
     number_of_histogram_bins: int = 200,
     control_points: int | Sequence[int] = (4, 4, 4),
-    stopping: Stopping = "itk",
     on_iteration: Callable[[int, int, float], None] | None = None,
     strength: float = 1.0,
     workers: int = 1,
@@ -142,7 +138,7 @@ def n4_bias_field_correction(
     control_points : int or sequence of three int
         Of the first level, for z, y and x; at least 4.
     iterations, convergence_threshold, bias_field_fwhm, wiener_filter_noise, \
-number_of_histogram_bins, stopping, on_iteration
+number_of_histogram_bins, on_iteration
         See :func:`fit_bias_field`.
     strength : float
         0 returns the input's values, 1 the full correction, between them a linear blend.
@@ -201,7 +197,6 @@ number_of_histogram_bins, stopping, on_iteration
             wiener_filter_noise=wiener_filter_noise,
             number_of_histogram_bins=number_of_histogram_bins,
             control_points=points,
-            stopping=stopping,
             on_iteration=on_iteration,
             workers=workers,
         )
@@ -247,7 +242,6 @@ def fit_bias_field(
     number_of_histogram_bins: int = 200,
     control_points: Sequence[int] = (4, 4, 4),
     fitting_levels: Sequence[int] | None = None,
-    stopping: Stopping = "itk",
     on_iteration: Callable[[int, int, float], None] | None = None,
     workers: int = 1,
 ) -> BiasFit:
@@ -264,7 +258,9 @@ def fit_bias_field(
     iterations : sequence of int
         Most iterations, per level.
     convergence_threshold : float
-        A level ends when the coefficient of variation of the field's change is at or below this.
+        A level ends when the coefficient of variation of the field's change is at or below this,
+        measured with ITK's float32 running mean, for ITK's number of iterations. ITK's value is
+        never below the true one, which is reported while above the threshold.
     bias_field_fwhm : float
         Width of the Gaussian that is deconvolved, in units of the log intensity.
     wiener_filter_noise : float
@@ -276,9 +272,6 @@ def fit_bias_field(
     fitting_levels : sequence of three int, optional
         Levels over which the mesh of an axis (z, y, x) is doubled, after which it stays. By default
         all of them, as in SimpleITK; fewer for an axis too short for so fine a mesh.
-    stopping : {'itk', 'exact'}
-        'itk' does the same iterations as ITK; 'exact' stops on the true coefficient of variation.
-        ITK's value is never below the true one, which is reported while above the threshold.
     on_iteration : callable, optional
         Called after each iteration with the level, the iteration (both from 0) and the measure.
     workers : int
@@ -303,8 +296,6 @@ def fit_bias_field(
             f"bias_field_fwhm is {bias_field_fwhm} and wiener_filter_noise {wiener_filter_noise}: "
             "give both above 0."
         )
-    if stopping not in get_args(Stopping):
-        raise InputError(f"stopping is {stopping!r}: give 'itk' or 'exact'.")
     if not np.iterable(iterations) or min(iterations, default=0) < 0:
         raise InputError(
             f"iterations is {iterations}: give a list with the most of each level, 0 or more."
@@ -337,7 +328,7 @@ def fit_bias_field(
                 measure = moments.variation(grid.size)
                 # The true value is the lower bound of ITK's, within 7e-4 of rounding; ITK's costs
                 # more time, so it is computed only where it can decide.
-                if stopping == "itk" and measure <= 1.02 * convergence_threshold:
+                if measure <= 1.02 * convergence_threshold:
                     measure = steps.running_variation(moments)
                 converged = measure <= convergence_threshold
                 history.append(measure)

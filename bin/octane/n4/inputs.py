@@ -1,7 +1,5 @@
 """Input of N4: voxels of the shrunk volume, sections, masks, weights, the truth of a phantom."""
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -11,7 +9,7 @@ from octane.core.geometry import Region, blocks, bounds, shape_of
 from octane.core.metrics import Metrics
 from octane.core.units import counted
 from octane.layout.sections import Section, read_sections
-from octane.n4.mask import enlarged, tissue_mask
+from octane.n4.mask import tissue_mask
 from octane.n4.plan import READ_BLOCK, Plan, within
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.store.volumes import Volume
@@ -161,19 +159,3 @@ def read_weights(stored: Volume, plan: Plan, metrics: Metrics) -> npt.NDArray[np
             f"{stored.path} holds weights below 0 or NaN; weights are 0 or more: repair it."
         )
     return weights
-
-
-def block_mask(
-    beside: dict[str, Volume],
-    inside: npt.NDArray[np.bool_],
-    sections: list[Section],
-    plan: Plan,
-    p: N4Parameters,
-) -> Callable[[Region], npt.NDArray[np.bool_]] | None:
-    """A function of a region that gives its mask at full resolution, if the outside becomes 0."""
-    if p.outside == "keep" or p.mask is None:
-        return None
-    if p.mask != TISSUE:
-        return lambda region: beside["mask"].read(region) == 1
-    spans = [(s.start, s.stop) for s in sections]
-    return lambda region: enlarged(inside, plan.keep, region, spans)

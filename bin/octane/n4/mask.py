@@ -52,52 +52,6 @@ def tissue_mask(volume: np.ndarray, sections: Sequence[tuple[int, int]]) -> np.n
     return mask
 
 
-def enlarged(
-    mask: np.ndarray,
-    keep: Sequence[slice],
-    region: Sequence[slice],
-    sections: Sequence[tuple[int, int]],
-) -> np.ndarray:
-    """Return a part of a mask at full resolution, from the mask on a shrunk grid.
-
-    Outlines are interpolated linearly in y and x, so that they follow the tissue and not the
-    shrunk voxels. Along z the nearest kept plane of the same section is taken.
-
-    ``keep`` are the voxels of the full grid that the shrunk grid has, slices with start and step;
-    ``region`` is the part wanted. ``sections`` are the planes, from start to stop, of each section
-    of the full grid; planes in none are outside.
-    """
-    planes = keep[0].start + keep[0].step * np.arange(len(mask))
-    out = np.zeros([r.stop - r.start for r in region], bool)
-    weights = [
-        _interpolation(k, r, n)
-        for k, r, n in zip(keep[1:], region[1:], mask.shape[1:], strict=True)
-    ]
-    (y0, y1, ty), (x0, x1, tx) = weights
-    made: dict[int, np.ndarray] = {}
-    for start, stop in sections:
-        own = np.flatnonzero((planes >= start) & (planes < stop))
-        for z in range(max(start, region[0].start), min(stop, region[0].stop)):
-            if not own.size:
-                continue
-            k = int(own[np.argmin(np.abs(planes[own] - z))])
-            if k not in made:
-                rows = mask[k].astype(np.float32)
-                rows = rows[y0] * (1 - ty)[:, None] + rows[y1] * ty[:, None]
-                made[k] = rows[:, x0] * (1 - tx) + rows[:, x1] * tx >= 0.5
-            out[z - region[0].start] = made[k]
-    return out
-
-
-def _interpolation(
-    keep: slice, region: slice, size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The two shrunk voxels around each voxel of a region, and the share of the second."""
-    at = np.clip((np.arange(region.start, region.stop) - keep.start) / keep.step, 0, size - 1)
-    before = np.floor(at).astype(np.intp)
-    return before, np.minimum(before + 1, size - 1), (at - before).astype(np.float32)
-
-
 def otsu_threshold(values: np.ndarray) -> float:
     """Return Otsu's threshold as ITK computes it (128 bins)."""
     import SimpleITK as sitk

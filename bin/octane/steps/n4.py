@@ -25,7 +25,6 @@ from octane.n4.fit import BiasFit, fit_bias_field
 from octane.n4.grid import require_varied
 from octane.n4.inputs import (
     TISSUE,
-    block_mask,
     fit_mask,
     read_beside,
     read_strided,
@@ -98,7 +97,7 @@ def correct_bias(run: Run, sharing: LeaseParameters) -> Metrics:
         model = _fit(shared, mapped, mask, weights, share)
         _record(shared, model, own.gain, before, mapped, mask)
         del before, mapped
-        _apply(shared, model, maps, mask, share)
+        _apply(shared, model, maps, share)
 
     on_device(
         work,
@@ -139,8 +138,6 @@ def prepare(
     outputs = [destination] if save_bias_field is None else [destination, save_bias_field]
     for path, dtype in zip(outputs, (output_type(p.dtype, volume.dtype), np.float32), strict=False):
         require_holds(path, dtype)
-    if p.outside == "zero" and p.mask is None:
-        raise InputError("--n4_outside zero needs a mask; give --n4_mask tissue or a file.")
     voxels = int(np.prod(volume.grid.shape))
     whole = voxels * volume.dtype.itemsize * is_whole(source)
     whole += sum(voxels * 4 for path in outputs if is_whole(path))
@@ -187,8 +184,7 @@ def _read(
     require_varied(str(run.volume.path), shrunk[mask])
     beside = dict(run.beside)
     weights = read_weights(beside.pop("weights"), plan, metrics) if "weights" in beside else None
-    if run.parameters.outside == "keep":
-        beside.pop("mask", None)
+    beside.pop("mask", None)
     # What was read whole and is not used again goes with its file.
     return replace(run, beside=beside), shrunk, mask, weights
 
@@ -234,7 +230,6 @@ def _fit(
                 number_of_histogram_bins=p.number_of_histogram_bins,
                 control_points=part.mesh.control_points,
                 fitting_levels=part.mesh.fitting_levels,
-                stopping=p.stopping,
                 on_iteration=lambda level, iteration, measure: log(
                     f"{part.name}, level {level + 1}",
                     iteration + 1,
@@ -303,13 +298,10 @@ def _record(
     metrics.previews["profile_z"] = np.array(plan.planes) * volume.grid.spacing[0]
 
 
-def _apply(
-    run: Run, model: BiasModel, maps: IntensityMaps, inside: npt.NDArray[np.bool_], share: Share
-) -> None:
+def _apply(run: Run, model: BiasModel, maps: IntensityMaps, share: Share) -> None:
     """Read, correct and write the whole volume, and the field where it is wanted."""
     volume, plan, p, metrics, xp = run.volume, run.plan, run.parameters, run.metrics, share.xp
     dtype = output_type(p.dtype, volume.dtype)
-    mask = block_mask(run.beside, inside, run.sections, plan, p)
     planes = {s.number: np.arange(s.start, s.stop) for s in run.sections}
     faces = Faces({number: ends_of(own) for number, own in planes.items()}, volume.grid.shape[1:])
     create = partial(create_volume, like=volume, codec=p.codec, overwrite=run.execution.overwrite)
@@ -336,8 +328,7 @@ def _apply(
             if not plan.kept:
                 metrics.count("read", block.nbytes)
             with lane.timed("compute"):
-                inside = None if mask is None else lane.to_device(mask(region))
-                corrected, field = correct(lane.to_device(block), region, inside)
+                corrected, field = correct(lane.to_device(block), region)
                 corrected = lane.to_host(corrected, "corrected")
                 if field is not None:
                     field = lane.to_host(field, "field")
@@ -364,7 +355,7 @@ def _apply(
             corner = tuple(slice(0, n) for n in shape)
             with share.active():
                 voxels = xp.zeros(shape, volume.dtype.newbyteorder("="))
-                correct(voxels, corner, None if mask is None else xp.ones(shape, bool))
+                correct(voxels, corner)
         run_pipeline(
             blocks(volume.grid.shape, size),
             work,
@@ -396,7 +387,6 @@ def _read_block(volume: Volume, region: Region, lane: Lane) -> npt.NDArray:
 def _corrected(
     block: npt.NDArray,
     region: Region,
-    inside: npt.NDArray[np.bool_] | None,
     *,
     model: BiasModel,
     maps: IntensityMaps,
@@ -404,7 +394,7 @@ def _corrected(
     dtype: np.dtype,
     with_field: bool,
 ) -> tuple[npt.NDArray, npt.NDArray | None]:
-    """A block mapped and divided by the fields over it, 0 if not `inside`, and the divisor."""
+    """A block mapped and divided by the fields over it, and the divisor."""
     xp = namespace(block)
     mapped = block
     if maps.changes:
@@ -424,6 +414,4 @@ def _corrected(
     if field is not None and maps.changes:
         gain = maps.gain[region[0]].astype(np.float32)
         field /= xp.asarray(gain)[:, None, None]
-    if inside is not None:
-        xp.copyto(result, dtype.type(0), where=~inside)
     return result, field

@@ -152,7 +152,6 @@ def spoiled(index, value):
         ({"number_of_histogram_bins": 1}, "2 bins"),
         ({"bias_field_fwhm": 0}, "bias_field_fwhm is 0 .* above 0"),
         ({"wiener_filter_noise": 0}, "wiener_filter_noise 0: give both above 0"),
-        ({"stopping": "ITK"}, "stopping is 'ITK': give 'itk' or 'exact'"),
         ({"iterations": 50}, "iterations is 50: give a list"),
         ({"iterations": (50, -1)}, "-1.*: give a list .* 0 or more"),
     ],

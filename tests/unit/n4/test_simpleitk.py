@@ -143,19 +143,6 @@ def test_weights_are_itk_s_confidence_image():
     assert difference(found, np.array(expected)).max() <= 1e-4
 
 
-def test_exact_stopping_ends_before_itk_s_with_the_field_that_itk_has_by_then():
-    volume = phantom((30, 36, 42))
-    one, most = (1, 1, 1), (30, 30)
-    field, fit = octane(volume, None, one, most, convergence_threshold=7e-4, stopping="exact")
-    done = [level.iterations for level in fit.levels]
-    of_itk = simpleitk(volume, None, one, most, threads=2, threshold=7e-4)
-    assert done[0] == of_itk.iterations[0] == most[0]
-    assert done[1] < of_itk.iterations[1] < most[1]
-    again = simpleitk(volume, None, one, done, threads=2, threshold=0)
-    assert again.iterations == done
-    assert np.median(difference(field, again.field)) <= 1e-4
-
-
 def test_zeros_and_negatives_in_the_mask():
     volume = phantom((21, 23, 25))
     volume[::3, ::4, ::5] = 0
