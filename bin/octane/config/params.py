@@ -280,13 +280,6 @@ class ExecutionParameters(StepParameters):
         alias="--threads",
         ge=1,
     )
-    prefetch: int | None = parameter(
-        None,
-        "Blocks that the system is asked to load while those before them are worked on; they take "
-        "room in its file cache and none of the memory. Unset: as many as workers. Raise it for "
-        "storage that is slow to answer, 0 for none. RESAMPLE of mosaics alone looks ahead.",
-        ge=0,
-    )
     pinned: bool = parameter(
         True,
         "Page-locked host memory for copies to and from a GPU, which are faster with it. Switch "
@@ -369,11 +362,6 @@ class ResampleParameters(StepParameters):
         "blosc-lz4",
         "Compression of the resampled mosaics, which are read once more and dropped: of the "
         "codecs the one that writes and reads fastest for its size. none where disk is plenty.",
-    )
-    tiles_per_shard: Counts2 = parameter(
-        (1, 1),
-        "Tiles that share one file of the resampled mosaic, in the order y x. Raise it where the "
-        "file system suffers from many files; a worker then owns that many tiles.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,21 +30,6 @@ BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One stored object of the result: its place among the objects (z, y, x), and its tiles."""
-
-    position: tuple[int, int, int]
-    tiles: tuple[Tile, ...]
-
-    def __str__(self) -> str:
-        """Its place, for a person."""
-        (y, x), (last_y, last_x) = self.tiles[0], self.tiles[-1]
-        if len(self.tiles) == 1:
-            return f"tile row {y}, column {x}"
-        return f"tiles of rows {y} to {last_y}, columns {x} to {last_x}"
-
-
-@dataclass(frozen=True)
 class MosaicPlan:
     """Plan of a mosaic grid's resampling; further attributes as of :class:`StreamPlan`.
 
@@ -52,14 +37,10 @@ class MosaicPlan:
     ----------
     operators
         Per axis, by the number of samples: a grid has at most two lengths of tile on each.
-    pieces
-        Work items, each written by one worker.
     batch
         Planes decoded at once.
     workers
         Tiles in flight.
-    ahead
-        Tiles that are fetched ahead.
     """
 
     source: Image
@@ -67,10 +48,8 @@ class MosaicPlan:
     level: Level
     dtype: np.dtype
     operators: tuple[dict[int, AxisOperator], ...]
-    pieces: tuple[Piece, ...]
     batch: int
     workers: int
-    ahead: int
     lane_bytes: int
     predicted_bytes: int
     device_bytes: int
@@ -89,11 +68,11 @@ def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
     """A plan in words, a line each."""
     source, grid = plan.source, plan.level.grid
     if isinstance(plan, MosaicPlan):
-        tiling, ahead = plan.tiling, plan.ahead
+        tiling = plan.tiling
         what = f"{tiling.rows} x {tiling.columns} tiles of {spelled(tiling.tile)} voxels"
-        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(plan.pieces)} files"
+        made = f"tiles of {spelled(plan.level.chunks)} voxels in {len(tiling.tiles)} files"
     else:
-        what, made, ahead = "a volume", f"{len(plan.regions)} blocks", 0
+        what, made = "a volume", f"{len(plan.regions)} blocks"
     if isinstance(source, TiffVolume):
         access = "read in parts, after it was decoded once if it is compressed"
     elif not isinstance(source, Image):
@@ -110,8 +89,7 @@ def lines(plan: MosaicPlan | StreamPlan) -> list[str]:
         f"{_size(source.grid.shape, source.dtype)}",
         access,
         f"to {spelled(grid.spacing)} um in {made}, {_size(grid.shape, plan.dtype)} uncompressed",
-        f"{plan.workers} worker(s) with {plan.lane_bytes / 1e6:.0f} MB, {ahead} fetched ahead, "
-        f"{memory}",
+        f"{plan.workers} worker(s) with {plan.lane_bytes / 1e6:.0f} MB, {memory}",
     ]
 
 
@@ -165,29 +143,24 @@ def plan_mosaic(
         {n: resampler(n, spacing, t) for n in sizes}
         for sizes, spacing, t in zip(lengths, tiling.spacing, target, strict=True)
     )
-    level = _level(tiling, target, operators, parameters.tiles_per_shard)
-    pieces = _pieces(tiling, level)
+    level = _level(tiling, target, operators)
     _, cy, cx = image.chunks
     plane_bytes = cy * cx * image.dtype.itemsize
     batch_bytes = DEVICE_BATCH_BYTES if gpu else BATCH_BYTES
     batch = max(1, min(tiling.tile[0], batch_bytes // plane_bytes))
     largest = [max(own.values(), key=lambda operator: operator.size) for own in operators]
     taken = footprint(largest, (cy, cx), image.dtype, batch, dtype, gpu=gpu)
-    encoded = math.prod(level.owned) * dtype.itemsize
+    encoded = math.prod(level.chunks) * dtype.itemsize
     lane = taken.host + decoding_bytes(image) + encoded
-    workers = plan_workers(lane, bytes_of(execution.memory), execution.workers, len(pieces))
-    ahead = workers if execution.prefetch is None else execution.prefetch
+    workers = plan_workers(lane, bytes_of(execution.memory), execution.workers, len(tiling.tiles))
     return MosaicPlan(
-        image, tiling, level, dtype, operators, pieces, batch, workers, ahead, lane,
+        image, tiling, level, dtype, operators, batch, workers, lane,
         PROCESS_BYTES + workers * lane, taken.device,
     )  # fmt: skip
 
 
 def _level(
-    tiling: MosaicGrid,
-    target: Vector,
-    operators: Sequence[dict[int, AxisOperator]],
-    per_shard: Sequence[int],
+    tiling: MosaicGrid, target: Vector, operators: Sequence[dict[int, AxisOperator]]
 ) -> Level:
     """The result's grid and how it is cut: a tile is a chunk there as well."""
     full = [operators[axis][tiling.tile[axis]].size for axis in range(3)]
@@ -203,24 +176,7 @@ def _level(
     )
     extent = (n * t for n, t in zip(shape, target, strict=True))
     grid = Grid.covering(vector(*edge), vector(*extent), target)
-    chunks = (full[0], full[1], full[2])
-    # A shard that reaches beyond the mosaic would only have a longer index.
-    ky, kx = (min(k, n) for k, n in zip(per_shard, counts[1:], strict=True))
-    shards = (full[0], ky * full[1], kx * full[2]) if ky * kx > 1 else None
-    return Level(grid, chunks, shards)
-
-
-def _pieces(tiling: MosaicGrid, level: Level) -> tuple[Piece, ...]:
-    ky, kx = (o // c for o, c in zip(level.owned[1:], level.chunks[1:], strict=True))
-    return tuple(
-        Piece(
-            (0, y // ky, x // kx),
-            tuple(
-                product(range(y, min(y + ky, tiling.rows)), range(x, min(x + kx, tiling.columns)))
-            ),
-        )
-        for y, x in product(range(0, tiling.rows, ky), range(0, tiling.columns, kx))
-    )
+    return Level(grid, (full[0], full[1], full[2]))
 
 
 def plan_levels(

@@ -3,7 +3,6 @@
 import logging
 import math
 import sys
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from octane.config.params import (
 )
 from octane.core.arrays import Backend
 from octane.core.errors import InputError
-from octane.core.geometry import shape_of
+from octane.core.geometry import block_at, shape_of
 from octane.core.metrics import Metrics
 from octane.core.records import ResampleFigures
 from octane.gpu.device import CupyDevice
@@ -28,7 +27,7 @@ from octane.layout.sections import attributes_on, imaged_plane, read_sections
 from octane.pipeline.cuts import Cuts
 from octane.pipeline.lanes import Lane, run_pipeline
 from octane.pipeline.workers import cores
-from octane.resample.plan import MosaicPlan, Piece, lines, plan_resampling
+from octane.resample.plan import MosaicPlan, lines, plan_resampling
 from octane.resample.resampler import load, make_resampler
 from octane.resample.stream import StreamPlan, stream_resample
 from octane.store.image import Attributes, Image
@@ -153,43 +152,37 @@ def _resample_mosaic(
     plan: MosaicPlan, writer: DirectWriter, metrics: Metrics, share: Share, *, pinned: bool
 ) -> None:
     image, reader = plan.source, plan.source.reader
-    coming = iter(plan.pieces if reader is not None and plan.ahead else ())
+    shape = plan.level.grid.shape
+    coming = iter(plan.tiling.tiles)
 
     def fetch(count: int) -> None:
-        for piece in islice(coming, count):
-            for tile in piece.tiles:
-                if reader is not None:
-                    reader.fetch((0, *tile))
+        """Ask the system to load the next tiles while those before them are worked on."""
+        for tile in islice(coming, count):
+            if reader is not None:
+                reader.fetch((0, *tile))
 
-    def work(piece: Piece, lane: Lane) -> int:
+    def work(tile: Tile, lane: Lane) -> int:
         fetch(1)
-        size = 0
-        with ExitStack() as stack:
-            shard = stack.enter_context(writer.shard(piece.position))
-            for chunk, tile in zip(shard.positions, piece.tiles, strict=True):
-                result = _resampled(plan, tile, lane)
-                with lane.timed("write"):
-                    shard[chunk] = result
-                metrics.count("written", result.nbytes)
-                size += _bytes(plan, tile)
-            with lane.timed("write"):
-                stack.close()
-        return size
+        result = _resampled(plan, tile, lane)
+        with lane.timed("write"):
+            writer[block_at((0, *tile), plan.level.chunks, shape)] = result
+        metrics.count("written", result.nbytes)
+        return _bytes(plan, tile)
 
     with metrics.timed("load"):
         load(share.xp, image.dtype, plan.dtype)
-    fetch(plan.ahead)
+    fetch(plan.workers)
     run_pipeline(
-        plan.pieces,
+        plan.tiling.tiles,
         work,
         label="RESAMPLE",
         workers=plan.workers,
         metrics=metrics,
         share=share,
-        describe=lambda piece: f"{piece} of {image.path}",
+        describe=lambda tile: f"tile row {tile[0]}, column {tile[1]} of {image.path}",
         pinned=pinned,
     )
-    metrics.figures.update(tiles=len(plan.tiling.tiles), tiles_per_shard=len(plan.pieces[0].tiles))
+    metrics.figures["tiles"] = len(plan.tiling.tiles)
 
 
 def _bytes(plan: MosaicPlan, tile: Tile) -> int:

@@ -26,7 +26,7 @@ from octane.core.errors import InputError
 
 CHANGED = {
     InputParameters: {"input_unit": "micrometer", "missing_chunks": "fill"},
-    ExecutionParameters: {"backend": "cpu", "prefetch": 0, "pinned": False},
+    ExecutionParameters: {"backend": "cpu", "pinned": False},
     ResampleParameters: {"resolution": [10, 3.14159265, 1e-7], "dtype": "uint16", "codec": "none"},
     StitchParameters: {
         "overlap": [0.2, 0.25],
@@ -152,8 +152,8 @@ def test_a_wrong_flag_is_named_with_the_remedy(words, sentence):
     [
         (N4Parameters, "--shrink-factor", "--n4_shrink_factor"),
         (N4Parameters, "--mask", "--n4_mask"),
+        (ResampleParameters, "--allow-upsampling", "--allow_upsampling"),
         (ResampleParameters, "--codec", "--resample_codec"),
-        (ResampleParameters, "--tiles-per-shard", "--resample_tiles_per_shard"),
         (StitchParameters, "--dark_offset", "--stitch_dark_offset"),
         (StackParameters, "--section-thickness", "--section_thickness"),
         (StackParameters, "--align", "--stack_align"),
@@ -172,9 +172,9 @@ def test_a_flag_with_hyphens_or_without_its_step_is_named_in_full(model, given, 
 
 def test_a_name_of_several_steps_is_asked_for():
     with pytest.raises(ValidationError) as caught:
-        WorkflowModel.model_validate({"outside": "keep", "dtype": "uint8"})
+        WorkflowModel.model_validate({"strength": 1.0, "dtype": "uint8"})
     first, second = sentences(caught.value, WorkflowModel)
-    assert first.endswith("--outside; did you mean --n4_outside?")
+    assert first.endswith("--strength; did you mean --n4_strength?")
     assert second.endswith("--dtype; did you mean --resample_dtype or --n4_dtype?")
 
 

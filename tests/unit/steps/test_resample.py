@@ -201,39 +201,21 @@ def test_a_scale_stands_for_a_resolution_and_what_exists_is_not_overwritten_unas
     np.testing.assert_array_equal(image.array.opened[:], voxels)
 
 
-@pytest.mark.parametrize(("ahead", "early"), [(0, 0), (1, 2), (5, 6), (100, 8)])
-def test_tiles_are_fetched_once_and_so_many_ahead(write_mosaic, run, monkeypatch, ahead, early):
+def test_tiles_are_fetched_once_before_they_are_read(write_mosaic, run, monkeypatch):
     source = write_mosaic("a.zarr", np.ones((2, 20, 40), np.float32), (2, 10, 10))
     fetched, seen, read = [], [], DirectReader.stream
     monkeypatch.setattr(DirectReader, "fetch", lambda _, place: fetched.append(place[1:]))
     monkeypatch.setattr(
         DirectReader, "stream", lambda self, place: seen.append(len(fetched)) or read(self, place)
     )
-    run(source, 20.0, execution=ExecutionParameters(backend="cpu", workers=1, prefetch=ahead))
-    assert fetched == (list(itertools.product(range(2), range(4))) if ahead else [])
-    assert seen[0] == early
-
-
-@pytest.mark.parametrize(
-    ("per_shard", "codec"), [((2, 2), "zstd"), ((1, 3), "none"), ((5, 7), "blosc-lz4")]
-)
-def test_tiles_that_share_a_shard_are_the_same_tiles(rng, write_mosaic, run, per_shard, codec):
-    source = write_mosaic("a.zarr", noise(rng, (6, 70, 90)), (6, 20, 20), (5.0,) * 3)
-    expected = run(source, 10.0)[0].array.opened[:]
-    image, metrics = run(source, 10.0, tiles_per_shard=per_shard, codec=codec, execution=AGAIN)
-    np.testing.assert_array_equal(image.array.opened[:], expected)
-    assert image.array.chunks == (3, 10, 10)
-    rows, columns = (min(n, m) for n, m in zip(per_shard, (4, 5), strict=True))
-    assert image.array.shards == (3, 10 * rows, 10 * columns)
-    files = [p for p in image.path.rglob("c/**/*") if p.is_file()]
-    assert len(files) == -(-4 // rows) * -(-5 // columns)
-    assert metrics.figures["tiles"] == 20
-    assert MosaicGrid.of(image).tiles == MosaicGrid.of(open_image(source)).tiles
+    run(source, 20.0, execution=ExecutionParameters(backend="cpu", workers=1))
+    assert fetched == list(itertools.product(range(2), range(4)))
+    assert seen[0] == 2
 
 
 MOSAIC = (
     *("2 x 2 tiles of 4 x 20 x 20", "10 x 10 x 10 um", "a few planes at a time"),
-    *("tiles of 2 x 10 x 10 voxels", "2 worker(s)", "3 fetched ahead", "MB of memory"),
+    *("tiles of 2 x 10 x 10 voxels", "2 worker(s)", "MB of memory"),
 )
 
 
@@ -251,7 +233,7 @@ def test_a_dry_run_tells_the_plan_and_makes_nothing(
     source = write_foreign("a.zarr", np.ones((4, 40, 40), np.float32), chunks=(4, 20, 20), **stored)
     before = sorted(tmp_path.rglob("*"))
     parameters = ResampleParameters(resolution=(20.0, 20.0, 20.0), layout=layout)
-    execution = ExecutionParameters(backend="cpu", workers=2, prefetch=3)
+    execution = ExecutionParameters(backend="cpu", workers=2)
     out = tmp_path / "out.ome.zarr"
     resample_image(source, out, parameters, reading, execution, dry_run=True)
     assert sorted(tmp_path.rglob("*")) == before
