@@ -10,8 +10,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bin"))
 
-# Those of the fit are compiled when the module is imported.
-from octane.n4.kernels import divider
+# Those of the fit, and others of fixed types, are compiled when they are imported.
+from octane.n4.division import divider
 from octane.resample.kernels import push
 from octane.stitch.sampling import sampler
 

@@ -129,7 +129,7 @@ def _correct_compiled(
     with_field: bool,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     # Here, because numba takes a third of a second to import.
-    from octane.n4 import kernels
+    from octane.n4 import division
 
     dtype = out.dtype
     if strength == 0 and not with_field:
@@ -138,12 +138,12 @@ def _correct_compiled(
     if len(fields) > 1:
         more = np.zeros(block.shape, np.float32)
         for part in fields[:-1]:
-            kernels.add_field(more, *_tables(part))
+            division.add_field(more, *_tables(part))
     work = np.result_type(block.dtype, source.dtype, np.float32)
     wide = work != np.float32 or (dtype.kind in "iu" and dtype.itemsize > 2)
     real = np.float64 if wide else np.float32
     field = np.empty(block.shape, np.float32) if with_field else NOTHING
-    kernel = kernels.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
+    kernel = division.divider(block.dtype.name, source.dtype.name, dtype.name, real.__name__)
     # The kernel's arrays are of one kind: contiguous, and writable even where they are only read.
     values = np.require(block, requirements=["C", "W"])
     kernel(
