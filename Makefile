@@ -45,6 +45,7 @@ test-gpu: ## the tests of the GPU path: on a GPU where there is one, else on an 
 	@tools/setup.sh test
 	@$(ENV) WORKERS=$(WORKERS) tools/test_gpu.sh $(PYTEST)
 
+# Not conf/modules.config: this linter (25.04.0) takes a process's inputs in a list of rules for mistakes.
 lint: ## the static checks alone
 	@tools/setup.sh test >/dev/null
 	@$(ENV) ruff check --quiet
@@ -52,7 +53,9 @@ lint: ## the static checks alone
 	@$(ENV) ty check --no-progress --output-format concise
 	@$(ENV) PYTHONPATH=bin lint-imports --no-logo
 	@$(ENV) deptry bin --no-ansi
-	@tools/nextflow/lint main.nf modules subworkflows lib nextflow.config conf
+	@tools/nextflow/lint main.nf modules subworkflows lib nextflow.config conf/subjects \
+		$(filter-out conf/modules.config,$(wildcard conf/*.config))
+	@! grep --line-number --extended-regexp '^.{121}' main.nf nextflow.config {modules,subworkflows,lib}/*.nf conf/*.config
 
 format: ## format the Python files
 	@tools/setup.sh test >/dev/null

@@ -10,8 +10,7 @@ include { COHORT_REPORT } from './modules/cohort_report'
 include { PREPARE ; SUBJECTS } from './subworkflows/prepare'
 include { complete ; escapeMarkup ; lockOutdir ; outcomeOf } from './subworkflows/completion'
 include { watchSlurm } from './subworkflows/slurm'
-include { codeVersions ; withOwn } from './lib/functions'
-include { switched } from './lib/publishing'
+include { codeVersions ; switched ; withOwn } from './lib/functions'
 
 workflow OCTANE {
     take:
@@ -31,7 +30,9 @@ workflow OCTANE {
         section: meta.kind != 'volume'
         volume: true
     }
-    mosaics = withOwn(resampled.mosaic, plans, 'stitch').map { meta, mosaic, flags, tables, flatField -> [meta, mosaic, flags, tables[meta.section], flatField] }
+    mosaics = withOwn(resampled.mosaic, plans, 'stitch').map { meta, mosaic, flags, tables, flatField ->
+        [meta, mosaic, flags, tables[meta.section], flatField]
+    }
     STITCH(mosaics, code.stitch)
     sections = STITCH.out.section
         .mix(resampled.section)
@@ -39,7 +40,9 @@ workflow OCTANE {
         .combine(plans, by: 0)
         .map { id, seen, section, steps -> [groupKey(id, steps.sections), seen, section] }
         .groupTuple()
-        .map { id, seen, files -> [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }] }
+        .map { id, seen, files ->
+            [[id: id.toString(), seen: seen.sort().join(' ').md5()], files.sort { file -> file.name }]
+        }
     STACK(withOwn(sections, plans, 'stack'), code.stack)
     volume = STACK.out.volume.mix(resampled.volume).map { meta, image -> [[id: meta.id, seen: meta.seen], image] }
     records = RESAMPLE.out.record.mix(STITCH.out.record, STACK.out.record)
@@ -77,7 +80,8 @@ workflow OCTANE {
         names = plans.map { id, _steps -> id }.toSortedList().filter { list -> list.size() > 1 }
         twins = REPORT.out.twin.map { _meta, twin -> twin }.toSortedList { a, b -> a.name <=> b.name }
         COHORT_REPORT(twins, names, code.cohort_report)
-        results = results.mix(report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more, COHORT_REPORT.out.report.map { page -> [[id: ''], page] })
+        page = COHORT_REPORT.out.report.map { file -> [[id: ''], file] }
+        results = results.mix(report, REPORT.out.twin, REPORT.out.previews, REPORT.out.more, page)
     }
     volume = volume
         .map { meta, image -> [meta.id, meta, image] }
@@ -112,7 +116,9 @@ workflow {
         seen = [plans: [:], outcomes: [:], made: []]
         OCTANE.out.plans.subscribe { id, steps -> seen.plans[id] = steps }
         OCTANE.out.outcomes.subscribe { id, _files, outcome -> seen.outcomes[id] = outcome }
-        OCTANE.out.results.subscribe { meta, files -> seen.made += [files].flatten().collect { file -> [meta.id, file] } }
+        OCTANE.out.results.subscribe { meta, files ->
+            seen.made += [files].flatten().collect { file -> [meta.id, file] }
+        }
         workflow.onComplete { complete(seen, lock) }
         // After an error outside of any task Nextflow 26.04 sets errorReport anew and writes its report.html again.
         workflow.onError { escapeMarkup() }

@@ -6,7 +6,15 @@ from pathlib import Path
 from octane.config.cli import run
 
 
-def main(sources: Path, output: Path, /, *, request: Path, beside: Path) -> None:
+def main(
+    sources: Path,
+    output: Path,
+    /,
+    *,
+    request: Path,
+    beside: Path,
+    samplesheet: Path | None = None,
+) -> None:
     """Check a run's parameters and inputs before any work is queued, and write its plans.
 
     Parameters
@@ -19,10 +27,12 @@ def main(sources: Path, output: Path, /, *, request: Path, beside: Path) -> None
         JSON: the run's parameters and its subjects.
     beside
         A folder with tables of tile positions, masks, truths and flat fields, in the same way.
+    samplesheet
+        The samplesheet of a cohort.
     """
     from octane.steps.preflight import make_plans
 
-    make_plans(request, sources, output, beside)
+    make_plans(request, sources, output, beside, samplesheet)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@
 // compares the parts with the imports.
 def codeVersions() {
     def parts = [
-        cohort: 'core config steps/cohort.py',
         phantom: 'core config store layout pipeline steps/phantom.py',
-        preflight: 'core config store gpu layout pipeline resample stitch steps/preflight.py steps/space.py steps/stitch.py',
+        preflight: 'core config store gpu layout pipeline resample stitch ' +
+            'steps/preflight.py steps/space.py steps/stitch.py',
         resample: 'core config store gpu layout pipeline resample steps/resample.py',
         stitch: 'core config store gpu layout pipeline resample stitch steps/stitch.py',
         stack: 'core config store gpu layout pipeline resample stitch steps/stack.py',
@@ -17,22 +17,17 @@ def codeVersions() {
         cohort_report: 'core config report',
     ]
     def root = file("${moduleDir}/../bin/octane")
-    def files = java.nio.file.Files.walk(root).toList().findAll { path -> path.name ==~ /.*\.(cu|j2|py)/ }.collect { path -> [root.relativize(path), path.text.md5()] }
+    def files = java.nio.file.Files.walk(root).toList().findAll { path -> path.name ==~ /.*\.(cu|j2|py)/ }
+    def hashes = files.collectEntries { path -> [root.relativize(path), path.text.md5()] }
     return parts.collectEntries { step, own ->
-        [step, files.findAll { file -> own.tokenize(' ').any { part -> file[0].startsWith(part) } }.collect { file -> file.join(' ') }.sort().join('\n').md5()]
+        def used = hashes.findAll { path, _hash -> own.tokenize(' ').any { part -> path.startsWith(part) } }
+        [step, used.collect { path, hash -> "${path} ${hash}" }.sort().join('\n').md5()]
     }
 }
 
-// End Nextflow's drawing of the processes, which a pipe or file does not show: further words stand below it. The
-// end of a run that fails is interrupted: neither this wait nor the records that are written next may break off.
-def endDrawing() {
-    def drawing = nextflow.Global.session.with { run -> run.hasProperty('logObserver') ? run.logObserver : run.ansiLogObserver }
-    java.util.concurrent.CompletableFuture.runAsync { drawing?.onFlowComplete() }.join()
-    Thread.interrupted()
-}
-
-def isCommand(name) {
-    return System.getenv('PATH').tokenize(':').any { folder -> new File(folder, name).with { file -> file.isFile() && file.canExecute() } }
+// Without -resume: what depends on it is the same then.
+def commandLine() {
+    return workflow.commandLine.replaceAll(/ -resume( [0-9a-f]{8}-[0-9a-f-]+)?(?= |$)/, '')
 }
 
 def outputFolder() {
@@ -46,17 +41,22 @@ def read(json) {
 
 // The first file of a store's metadata, as METADATA in octane/store/chunks.py has them; null without any.
 def metadataOf(path) {
-    return ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }.find { file -> file.exists() }
+    def files = ['zarr.json', '.zattrs', '.zgroup', '.zarray'].collect { name -> path.resolve(name) }
+    return files.find { file -> file.exists() }
 }
 
-// The file that a MetaImage or NRRD header names for its voxels, in a list; an empty one without. Nextflow follows links
-// to the header. What octane/store/itk_files.py refuses is not looked for.
+// The file that a MetaImage or NRRD header names for its voxels, in a list; an empty one without. Nextflow follows
+// links to the header. What octane/store/itk_files.py refuses is not looked for.
 def voxelsOf(input) {
-    if (!input || !java.nio.file.Files.isRegularFile(input) || !(input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/)) { return [] }
+    def isHeader = input && input.name ==~ /(?i).*[.](mha|mhd|nrrd|nhdr)/ && java.nio.file.Files.isRegularFile(input)
+    if (!isHeader) { return [] }
     def head = input.withInputStream { stream -> new String(stream.readNBytes(1000000), 'UTF-8') }
     def header = input.name ==~ /(?i).*[.]n[^.]*/ ? head.split(/\r?\n\r?\n/, 2)[0] : head
-    def found = (header =~ /(?m)^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)/).collect { _all, meta, nrrd -> (meta ?: nrrd).trim() - ~/^[.]\// }
-    def file = found && found[0] ==~ /(?!LIST|[.][.])[^\/\\%*?\[\]{}$\x00-\x1f]+/ ? input.toRealPath().resolveSibling(found[0]) : null
+    def names = (header =~ /(?m)^\s*ElementDataFile\s*[=:](.*)|^(?i:data ?file):(.*)/).collect { _all, meta, nrrd ->
+        (meta ?: nrrd).trim() - ~/^[.]\//
+    }
+    def isName = names && names[0] ==~ /(?!LIST|[.][.])[^\/\\%*?\[\]{}$\x00-\x1f]+/
+    def file = isName ? input.toRealPath().resolveSibling(names[0]) : null
     return file && file.isFile() ? [file] : []
 }
 
@@ -65,17 +65,23 @@ def voxelsOf(input) {
 def partsOf(input) {
     // As is_store in octane/store/chunks.py.
     def isStore = { path -> path.name.endsWith('.zarr') || metadataOf(path) }
-    return !input.isDirectory() || isStore.call(input) ? [input] + voxelsOf(input) : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
+    return !input.isDirectory() || isStore.call(input)
+        ? [input] + voxelsOf(input)
+        : input.listFiles().findAll { path -> !path.name.startsWith('.') && isStore.call(path) }
 }
 
-// Names, sizes and times of an input's files as one text: Nextflow looks at a folder's own time alone, which a chunk edited
-// deep inside leaves. What Macs, Windows and NFS put there is none of it. `lost` takes links to files that are gone.
+// Names, sizes and times of an input's files as one text: Nextflow looks at a folder's own time alone, which a chunk
+// edited deep inside leaves. What Macs, Windows and NFS put there is none of it. `lost` takes links to files that are
+// gone.
 def fingerprint(input, lost = []) {
-    def files = []
-    partsOf(input).each { part -> part.isDirectory() ? part.eachFileRecurse { path -> files << path } : files << part }
-    def (found, gone) = files.findAll { path -> !path.isDirectory() && !(path.name ==~ /[.](?!z).*|Thumbs[.]db|desktop[.]ini/) }.split { path -> path.exists() }
+    def links = java.nio.file.FileVisitOption.FOLLOW_LINKS
+    def files = partsOf(input)
+        .collectMany { part -> part.isDirectory() ? java.nio.file.Files.walk(part, links).toList() : [part] }
+        .findAll { path -> !path.isDirectory() && !(path.name ==~ /[.](?!z).*|Thumbs[.]db|desktop[.]ini/) }
+    def (found, gone) = files.split { path -> path.exists() }
     lost.addAll(gone)
-    return found.collect { path -> "${input.relativize(path)} ${path.size()} ${path.lastModified()}" }.sort().join('\n').md5()
+    def states = found.collect { path -> "${input.relativize(path)} ${path.size()} ${path.lastModified()}" }
+    return states.sort().join('\n').md5()
 }
 
 // Each [meta, file] with its subject's part of a step, as stepsOf in subworkflows/prepare.nf gives it.
@@ -90,4 +96,12 @@ def withOwn(items, plans, step) {
 // cached by would be wrong, in this run alone, with no sign of it.
 def changed(states) {
     return states.keySet().findAll { path -> fingerprint(path) != states[path] }*.toString()
+}
+
+// A switch. On Nextflow 26.04 every value of the command line is text, and any text would be true, 'no' and
+// 'false' as well. Where there is no such parameter, as in another workflow, it is off.
+def switched(name) {
+    def text = (params.containsKey(name) ? params[name] : false).toString().trim().toLowerCase()
+    if (!(text in ['true', 'false'])) { error("--${name} is '${params[name]}': write true or false.") }
+    return text == 'true'
 }

@@ -1,7 +1,6 @@
 process COHORT_REPORT {
     tag "${subjects.size()} subjects"
     label 'process_single'
-    publishDir({ params.outdir }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null)
 
     input:
     path(reports, stageAs: 'reports/*')
@@ -13,8 +12,9 @@ process COHORT_REPORT {
 
     script:
     def given = reports ? '--reports reports/*.json' : ''
+    def names = subjects.collect { name -> "'${name}'" }.join(' ')
     """
-    cohort_report.py cohort_report.html --overwrite ${given} --subjects ${subjects.collect { name -> "'${name}'" }.join(' ')}
+    cohort_report.py cohort_report.html --overwrite ${given} --subjects ${names}
     """
 
     stub:

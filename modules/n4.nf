@@ -1,12 +1,13 @@
-include { published } from '../lib/publishing'
-
 process N4 {
     tag "${meta.id}"
     label 'process_high'
     label 'gpu_slot'
-    // Nextflow 26.04 reads this before the launch refuses what is no whole number.
-    maxForks([params.gpu_count ?: 0, params.gpu_slots ?: 1].inject(1) { product, count -> product * ("${count}".isInteger() ? count as Integer : 0) })
-    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'n4', name) })
+    // Nextflow reads this before PREFLIGHT refuses what is not a whole number.
+    maxForks(
+        [params.gpu_count ?: 0, params.gpu_slots ?: 1].inject(1) { product, count ->
+            product * ("${count}".isInteger() ? count as Integer : 0)
+        }
+    )
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(flags), path(mask, stageAs: 'mask/*'), path(truth)

@@ -2,12 +2,18 @@ process PREFLIGHT {
     // Nextflow writes it into its pages as it is, before a name is refused.
     tag "${subjects.size() == 1 ? subjects[0].meta.id.replaceAll(/[<>&"]/, '_') : "${subjects.size()} subjects"}"
     label 'process_single'
-    // So that a scratch folder that is not there is seen and not made.
+    // So that a missing scratch folder is reported, not created.
     scratch false
 
     input:
     // The parts of inputs that are links are staged once more: a container sees the places of staged files alone.
-    tuple val(subjects), path(inputs, stageAs: 'input/?/*'), path(beside, stageAs: 'beside/?/*'), path(linked, stageAs: 'linked/?/*')
+    tuple(
+        val(subjects),
+        path(inputs, stageAs: 'input/?/*'),
+        path(beside, stageAs: 'beside/?/*'),
+        path(linked, stageAs: 'linked/?/*'),
+        path(samplesheet, stageAs: 'sheet/*'),
+    )
     // The request by stdin, so that a message of Nextflow's does not drown in all parameters.
     stdin
     val code
@@ -16,8 +22,9 @@ process PREFLIGHT {
     tuple(val(subjects), path('plans.json'), emit: plans)
 
     script:
+    def sheet = samplesheet ? "--samplesheet ${samplesheet}" : ''
     """
-    preflight.py input plans.json --request /dev/stdin --beside beside
+    preflight.py input plans.json --request /dev/stdin --beside beside ${sheet}
     """
 
     stub:

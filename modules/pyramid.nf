@@ -1,9 +1,6 @@
-include { published } from '../lib/publishing'
-
 process PYRAMID {
     tag "${meta.id}"
     label 'process_medium'
-    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'pyramid', name) })
 
     input:
     tuple val(meta), path(volume, stageAs: 'input/*'), val(flags)

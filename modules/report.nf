@@ -1,9 +1,8 @@
-include { published } from '../lib/publishing'
+include { commandLine } from '../lib/functions'
 
 process REPORT {
     tag "${meta.id}"
     label 'process_single'
-    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'report', name) })
 
     input:
     tuple val(meta), path(records, stageAs: 'records/*'), val(flags)
@@ -18,7 +17,8 @@ process REPORT {
 
     script:
     // Only a task knows its image: workflow.container is filled before there are parameters.
-    def known = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + (run.container ? [image: task.container.toString()] : [:])
+    def image = run.container ? [image: task.container.toString()] : [:]
+    def known = run + [input: meta.input] + (meta.outcome ? [outcome: meta.outcome] : [:]) + image
     def given = records ? '--records records/*.json' : ''
     // Nextflow writes the script into its report.html as it is.
     def shown = groovy.json.JsonOutput.toJson(known).replace('<', '\\u003c')
@@ -41,14 +41,16 @@ process REPORT {
 // The run as the report describes it, with the commit of a checkout, marked where it has changes. Nothing in
 // it changes when nothing else does, or the report would never be cached: no run name, no time, no -resume.
 def runRecord(code) {
-    def describe = ['bash', '-c', 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null', workflow.projectDir.toString()]
+    def describe = 'git -C "$0" describe --always --dirty --exclude "*" 2>/dev/null'
     def checkout = !workflow.commitId && workflow.projectDir.resolve('.git').exists()
     return [
         Nextflow: nextflow.version.toString(),
         octane: workflow.manifest.version,
-        revision: checkout ? describe.execute().text.trim() : workflow.commitId,
+        revision: checkout
+            ? ['bash', '-c', describe, workflow.projectDir.toString()].execute().text.trim()
+            : workflow.commitId,
         code: code.take(12),
-        command: workflow.commandLine.replaceAll(/ -resume( [0-9a-f]{8}-[0-9a-f-]+)?(?= |$)/, ''),
+        command: commandLine(),
         profile: workflow.profile,
         repository: workflow.repository ?: '',
         script: workflow.scriptFile.toString(),

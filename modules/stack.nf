@@ -1,9 +1,6 @@
-include { published } from '../lib/publishing'
-
 process STACK {
     tag "${meta.id}"
     label 'process_medium'
-    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stack', name) })
 
     input:
     tuple val(meta), path(sections, stageAs: 'input/*'), val(flags)

@@ -1,12 +1,15 @@
-include { published } from '../lib/publishing'
-
 process STITCH {
     tag "${meta.id}:${meta.section}"
     label 'process_low'
-    publishDir({ "${params.outdir}/${meta.id}" }, mode: params.publish_dir_mode, overwrite: true, enabled: params.publish_dir_mode != null, saveAs: { name -> published(meta, 'stitch', name) })
 
     input:
-    tuple val(meta), path(mosaic, stageAs: 'input/*'), val(flags), path(positions), path(flatField, stageAs: 'flat_field/*')
+    tuple(
+        val(meta),
+        path(mosaic, stageAs: 'input/*'),
+        val(flags),
+        path(positions),
+        path(flatField, stageAs: 'flat_field/*'),
+    )
     val code
 
     output:

@@ -74,7 +74,7 @@ def test_a_link_of_the_input_leads_nowhere(nextflow, phantom, mosaics, tmp_path)
     (tmp_path / "in" / "section_03.ome.zarr").symlink_to(tmp_path / "gone.ome.zarr")
     run = nextflow(tmp_path, *mosaics, "--input", tmp_path / "in")
     assert run.code == 1
-    said = "section_03.ome.zarr is a link to a file that is not there"
+    said = "section_03.ome.zarr is a link to a file that does not exist"
     assert said in last_words(run.output)
     assert run.processes() <= {"PREFLIGHT"}
 
@@ -97,9 +97,9 @@ def test_names_differ_only_in_how_an_accent_is_stored(nextflow, phantom, mosaics
     sheet.write_text(f"subject,input\n{rows}", encoding="utf-8")
     run = nextflow(tmp_path, *mosaics[:-2], "--samplesheet", sheet, env=utf8)
     assert run.code == 1
-    said = f"{sheet}, line 3: the subject {names[1]} is there already, in line 2"
+    said = f"{sheet}, line 3: the subject {names[1]} is already in line 2"
     assert said in last_words(run.output)
-    assert run.processes() == {"COHORT"}
+    assert run.processes() == {"PREFLIGHT"}
 
 
 @pytest.mark.soak

@@ -50,7 +50,6 @@ def twin(outdir, subject):
 
 
 WAYS = {"--keep_going": ("--keep_going",), "ignore": ("-c", "ignore.config")}
-MODES = {"--keep_going": "rellink", "ignore": "symlink"}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -59,7 +58,6 @@ def test_a_failed_subject_is_incomplete_and_the_others_are_finished(
 ):
     folder, outdir = cohort, cohort / f"out {way.strip('-')}"
     given = (folder, *quick, "--samplesheet", folder / "sheet.csv", "-resume")
-    given += ("--publish_dir_mode", MODES[way])
     first = succeeding(*given, outdir=outdir)
     assert "\nb: Good" in first.output or "\nb: Look" in first.output
     earlier = (outdir / "b" / "b.ome.zarr").resolve()

@@ -9,7 +9,8 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 FUNCTIONS = (PROJECT / "lib" / "functions.nf").read_text(encoding="utf-8")
-NAMED = dict(re.findall(r"^        (\w+): '([^']*)',$", FUNCTIONS, re.MULTILINE))
+LINES = re.sub(r"' \+\n *'", "", FUNCTIONS)
+NAMED = dict(re.findall(r"^        (\w+): '([^']*)',$", LINES, re.MULTILINE))
 """The parts that each process names."""
 
 

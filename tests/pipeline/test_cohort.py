@@ -67,8 +67,8 @@ def cohort(succeeding, sheet, quick, tmp_path_factory):
 
 
 def work(run, status):
-    """Tasks of a run beside those that read the sheet."""
-    return [task for task in run.tasks(status) if not task.startswith(("COHORT", "PREFLIGHT"))]
+    """Tasks of a run without that which checks it."""
+    return [task for task in run.tasks(status) if not task.startswith("PREFLIGHT")]
 
 
 def test_each_subject_runs_the_steps_that_its_input_needs(cohort):
@@ -142,15 +142,14 @@ def test_a_changed_cell_and_a_new_row_run_no_more_than_they_must(succeeding, coh
     assert checksums(again.outdir, "01") == before
 
 
-def test_a_yaml_sheet_and_stubs(succeeding, data, tmp_path):
-    (tmp_path / "cohort.yaml").write_text(
-        f"- subject: 01\n  input: {data}/01\n  resolution: [10, 20, 20]\n"
-        f"- subject: two b\n  input: {data}/the second\n",
+def test_a_sheet_of_tabs_and_stubs(succeeding, data, tmp_path):
+    (tmp_path / "cohort.tsv").write_text(
+        f"subject\tinput\tresolution\n01\t{data}/01\t10 20 20\ntwo b\t{data}/the second\t\n",
         encoding="utf-8",
     )
     # Results come into the launch folder where no other is given.
     run = succeeding(
-        *(tmp_path, "-stub", "--samplesheet", "cohort.yaml"),
+        *(tmp_path, "-stub", "--samplesheet", "cohort.tsv"),
         outdir=tmp_path / "results",
         give_outdir=False,
     )
@@ -173,8 +172,8 @@ def test_the_problems_of_a_sheet_are_named_before_any_work(nextflow, data, tmp_p
     for sentence in (
         f"{sheet}, line 1: Unknown parameter n4_strenght; did you mean n4_strength?",
         f"{sheet}, line 3: 'a/b' is not a subject name",
-        f"{sheet}, line 4: the subject 01 is there already, in line 2",
-        f"{sheet}, line 3: input {tmp_path}/nowhere does not exist",
+        f"{sheet}, line 4: the subject 01 is already in line 2",
+        f"{sheet}, line 3: {tmp_path}/nowhere does not exist; check --input.",
     ):
         assert sentence in words
     assert work(run, None) == []

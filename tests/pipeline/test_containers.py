@@ -246,7 +246,8 @@ def test_the_profiles_ask_for_the_version_that_the_makefile_builds():
 def test_what_is_set_on_the_node_reaches_the_tasks_of_every_engine():
     config = (PROJECT / "nextflow.config").read_text(encoding="utf-8")
     profiles = [(PROJECT / "conf" / f"{name}.config").read_text() for name in CASES]
-    lists = [re.findall(r"envWhitelist = '(.*)'", text) for text in (config, *profiles)]
+    joined = [re.sub(r"' \+\n *'", "", text) for text in (config, *profiles)]
+    lists = [re.findall(r"envWhitelist =\s+'(.*)'", text) for text in joined]
     assert lists == [lists[0]] * 3
     ((handed,),) = {tuple(found) for found in lists}
     base = (PROJECT / "conf" / "base.config").read_text(encoding="utf-8")

@@ -61,6 +61,12 @@ def test_the_whole_workflow_in_another(succeeding, host, phantom, tmp_path):
     assert run.output.split("VOLUME ")[1].splitlines()[0].endswith("/brain.ome.zarr")
 
 
+PUBLISHED = """
+params.outdir = null
+params.publish_dir_mode = 'symlink'
+includeConfig 'octane/conf/modules.config'
+"""
+
 COHORT = """
 include { COHORT_REPORT } from './octane/modules/cohort_report'
 
@@ -73,7 +79,7 @@ workflow {
 
 
 def test_the_page_of_a_cohort_is_made_again_when_a_subject_changed(succeeding, host, tmp_path):
-    code = host(COHORT, OWN + "params.outdir = null\nparams.publish_dir_mode = 'symlink'\n")
+    code = host(COHORT, OWN + PUBLISHED)
     twins = tmp_path / "twins"
     twins.mkdir()
     page = tmp_path / "out" / "cohort_report.html"

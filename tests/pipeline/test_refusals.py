@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 
@@ -25,26 +24,31 @@ LAUNCH = {
     # As an empty variable of the shell leaves it.
     "outdir": (["--outdir", ""], "--outdir is missing; give a folder for the results"),
     # As the shell writes --input sub-*/mosaics.
-    "more": (["--input", "a", "b"], "'b' belongs to no parameter; put quotes around"),
+    "more": (
+        ["--input", "{studies}/study1/vol.nii", "b"],
+        "'b' belongs to no parameter; put quotes around",
+    ),
     "file": (
         ["-profile", "test", "--outdir", "params.yml"],
         "/params.yml/pipeline_info cannot be written; give",
     ),
     "tilde": (["--outdir", "~/out"], "--outdir is ~/out, in which no shell has replaced the ~;"),
-    "memory": (["--max_memory", "lots"], "--max_memory is 'lots'; give a size such as '32 GB'."),
-    # Nextflow 26.04 reads it before the launch does.
-    "gpus": (["--gpu_count", "x"], "--gpu_count is 'x'; give a whole number from 0 to 9999."),
+    # What Nextflow itself reads before any task.
+    "values": (
+        ["-profile", "test", *("--max_memory", "lots", "--max_cpus", "0", "--gpu_count", "x")],
+        "--gpu_count is 'x': input should be a valid integer, unable to parse string as an "
+        "integer.\n--max_cpus is 0: input should be greater than or equal to 1.\n"
+        "--max_memory is 'lots': give a size such as '32 GB'.\n",
+    ),
+    "unknown": (["-profile", "test", "--n4Strenght", "1"], "did you mean --n4_strength?"),
     "mount": (
         ["-profile", "test,docker", "--outdir", "10:30"],
-        "--outdir {studies}/10:30 has a : in its path, where docker divides a mount; give another",
+        "--outdir {studies}/10:30 has a : in its path, which divides a mount; give another one.",
     ),
     "work": (
         ["-profile", "test,docker", "-work-dir", "{studies}/10:30"],
         "{studies}/10:30 has a : in its path, which Nextflow cannot hand to tasks; rename it.",
     ),
-    "nsys": (["-profile", "test,profile_gpu"], "needs the nsys command of Nsight Systems"),
-    "sbatch": (["-profile", "test,slurm"], "-profile slurm needs the sbatch command of Slurm"),
-    "apptainer": (["-profile", "test,apptainer"], "-profile apptainer needs the apptainer command"),
     # A value that other parameters have.
     "auto": (
         ["--input", "{studies}/study1/vol.nii", "--stitch_flat_field", "auto"],
@@ -69,9 +73,6 @@ def studies(tmp_path):
     ("arguments", "sentence"), [pytest.param(*case, id=name) for name, case in LAUNCH.items()]
 )
 def test_the_launch_refuses(nextflow, studies, arguments, sentence):
-    command = re.search("needs the ([a-z]+) command", sentence)
-    if command and shutil.which(command[1]):
-        pytest.skip(f"{command[1]} is on the PATH here")
     words = [word.format(studies=studies) for word in arguments]
     run = nextflow(studies, *words)
     assert run.code == 1
@@ -80,16 +81,15 @@ def test_the_launch_refuses(nextflow, studies, arguments, sentence):
     assert run.processes("COMPLETED") <= {"PHANTOM", "PREFLIGHT"}
 
 
-def test_a_docker_without_a_daemon_is_refused(nextflow, environment, tmp_path):
+def test_a_task_that_never_began_says_why(nextflow, environment, tmp_path):
     docker = tmp_path / "bin" / "docker"
     docker.parent.mkdir()
-    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon.' >&2\nexit 1\n")
+    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon.' >&2\nexit 125\n")
     docker.chmod(0o755)
     path = f"{docker.parent}{os.pathsep}{environment['PATH']}"
     run = nextflow(tmp_path, "-profile", "test,docker", env={"PATH": path})
     assert run.code == 1
-    assert "Docker's daemon does not answer (Cannot connect to the Docker daemon.);" in run.output
-    assert not run.trace
+    assert "octane stopped: PHANTOM (phantom): Cannot connect to the Docker daemon.\n" in run.output
 
 
 def test_an_interrupted_run_says_how_it_goes_on(start_nextflow, phantom, quick, tmp_path):
@@ -98,7 +98,9 @@ def test_an_interrupted_run_says_how_it_goes_on(start_nextflow, phantom, quick, 
     os.kill(run.launcher(), signal.SIGINT)
     run = run.wait()
     assert run.code == 1
-    assert last_words(run.output) == "interrupted (SIGINT); run again with -resume to go on."
+    # Nextflow may say below it that it ends the other tasks.
+    words = last_words(run.output).splitlines()[0]
+    assert words == "interrupted (SIGINT); run again with -resume to go on."
 
 
 @pytest.mark.soak
@@ -127,70 +129,33 @@ def test_a_folder_of_the_input_is_closed(nextflow, quick, phantom, environment, 
 
 
 WORDS = """
-include { problemOf ; unlinkable } from './octane/subworkflows/prepare'
+include { unlinkable } from './octane/subworkflows/prepare'
 
 workflow {
-    def given = new groovy.json.JsonSlurper().parse(file('given.json').toFile())
-    def paths = given.paths.collect { path -> unlinkable(file(path, glob: false)) }
-    def words = [paths: paths, values: given.values.collect { values -> problemOf(values) }]
+    def paths = new groovy.json.JsonSlurper().parse(file('paths.json').toFile())
+    def words = paths.collect { path -> unlinkable(file(path, glob: false)) }
     file('words.json').text = groovy.json.JsonOutput.toJson(words)
 }
 """
 
-COUNT = "a whole number from"
-VALUES = [
-    *(
-        ("max_memory", value, "a size such as '32 GB'")
-        for value in ("lots", 4, "-1 GB", "NaN", "0 GB")
-    ),
-    *(("max_cpus", value, f"{COUNT} 1 to 9999") for value in ("many", 0, -1, 1.5, 10**12)),
-    *(("gpu_count", value, f"{COUNT} 0 to 9999") for value in ("x", -1)),
-    *(("gpu_slots", value, f"{COUNT} 1 to 9999") for value in ("0", "")),
-    ("publish_dir_mode", "move", "symlink, rellink, link or copy"),
-    ("trace_report", "lots", "true or false"),
-]
-FINE = [
-    *({"max_memory": size} for size in ("32 GB", "1.5 TB", "500MB")),
-    {"max_cpus": "16", "gpu_count": 0, "gpu_slots": 2, "publish_dir_mode": "link"},
-    {"trace_report": False, "max_memory": None},
-]
-MISSPELT = {
-    "resolutoin": "did you mean --resolution?",
-    "n4Strength": "did you mean --n4_strength?",
-    "n4-strength": "did you mean --n4_strength?",
-    "no-subpixel": "did you mean --stitch_subpixel?",
-    "resume": "did you mean -resume, with one dash?",
-    "qqqqqqqqq": "see --help for all.",
-}
 
-
-def test_paths_values_and_names_that_cannot_be_are_refused_in_a_sentence(
-    succeeding, host, tmp_path
-):
+def test_paths_that_cannot_be_linked_are_refused_in_a_sentence(succeeding, host, tmp_path):
     signs = {s: f"a {s}" for s in "[]*?{}$"}
     signs |= dict.fromkeys("\t\n\a", "a control character")
     fine = "/a b/c'd\"e\\f(g)!&|<>`;#~=%^,+@-_ä.zarr"
     paths = [*(f"/data/x{sign}y/brain.zarr" for sign in signs), fine]
-    values = [{name: value} for name, value, _ in VALUES] + FINE + [{n: 1} for n in MISSPELT]
-    given = json.dumps({"paths": paths, "values": values})
-    (tmp_path / "given.json").write_text(given, encoding="utf-8")
+    (tmp_path / "paths.json").write_text(json.dumps(paths), encoding="utf-8")
     succeeding(tmp_path, code=host(WORDS), give_outdir=False)
-    words = json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))
-    assert words["paths"] == [
+    assert json.loads((tmp_path / "words.json").read_text(encoding="utf-8")) == [
         *(
             f"{path} has {name} in its path, which Nextflow cannot hand to tasks; rename it."
             for path, name in zip(paths, signs.values(), strict=False)
         ),
         None,
     ]
-    assert words["values"] == [
-        *(f"--{name} is '{value}'; give {form}." for name, value, form in VALUES),
-        *(None for _ in FINE),
-        *(f"Unknown parameter --{name}; {hint}" for name, hint in MISSPELT.items()),
-    ]
 
 
-# As a user's shell has it: Nextflow would draw its processes into a file as well.
+# As a user's shell has it: Nextflow's own launcher draws its processes into a file as well.
 DRAWN = {"env": {"NXF_ANSI_LOG": ""}}
 
 

@@ -138,12 +138,14 @@ class Parser(argparse.ArgumentParser):
 def misspelt(given: str, names: Collection[str]) -> str:
     """Sentence on an unknown name, which suggests the nearest of the known ones.
 
-    It may lack the step's name or have hyphens: ``--shrink-factor`` is ``--n4_shrink_factor``.
+    It may lack the step's name, or have hyphens or capitals: ``--shrink-factor`` is
+    ``--n4_shrink_factor``.
     """
     import difflib
 
-    plain = given.lstrip("-").replace("-", "_")
-    spelt = given[: len(given) - len(plain)] + plain
+    bare = given.lstrip("-")
+    plain = re.sub(r"-|(?<=[a-z\d])(?=[A-Z])", "_", bare).lower()
+    spelt = given[: len(given) - len(bare)] + plain
     near = [name for name in names if name == spelt or name.endswith(f"_{plain}")]
     near = near or difflib.get_close_matches(spelt, names, n=1)
     hint = f"did you mean {' or '.join(near)}?" if near else "see --help for all."

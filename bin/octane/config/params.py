@@ -145,8 +145,15 @@ def _auto(value: object) -> object:
     return None if str(_only(value)).strip().lower() == AUTO else value
 
 
+def _memory(value: object) -> object:
+    # As resourceLimits in conf/base.config, which Nextflow reads before this is checked.
+    if not re.fullmatch(r"(?=.*[1-9])[0-9]+([.][0-9]+)? *[KMGT]B?", str(value).strip()):
+        raise ValueError("give a size such as '32 GB'")
+    return value
+
+
 def _switched(value: object) -> object:
-    # As `switched` in lib/publishing.nf: the command line's values are text to Nextflow 26.04.
+    # As `switched` in lib/functions.nf: the command line's values are text to Nextflow 26.04.
     text = str(value).strip().lower()
     if text not in ("true", "false"):
         raise ValueError("write true or false")
@@ -298,7 +305,7 @@ class LeaseParameters(StepParameters):
     title: ClassVar[str] = "Sharing GPUs"
     per_subject: ClassVar[bool] = False
     gpu_slots: int = parameter(
-        1, "Tasks that may share one GPU.", variable="OCTANE_GPU_SLOTS", ge=1
+        1, "Tasks that may share one GPU.", variable="OCTANE_GPU_SLOTS", ge=1, le=9999
     )
     auto_timeout: float = parameter(
         AUTO_TIMEOUT,
@@ -623,8 +630,8 @@ class WorkflowParameters(StepParameters):
     )
     samplesheet: Path | None = parameter(
         None,
-        "CSV or YAML table of a cohort, in place of --input: one row for each subject, with "
-        "the columns subject, input, and parameters that differ.",
+        "CSV table of a cohort, in place of --input: one row for each subject, with the columns "
+        "subject, input, and parameters that differ.",
     )
     outdir: Path = parameter(Path("results"), "Folder for the results; made where it is not there.")
     subject: str | None = parameter(
@@ -667,9 +674,8 @@ class WorkflowParameters(StepParameters):
         "Replace the results of another input under the same subject's name: the subject's folder "
         "in outdir is emptied first. Without it such a run is refused.",
     )
-    publish_dir_mode: Literal["symlink", "rellink", "link", "copy"] = parameter(
-        "symlink",
-        "How results appear in outdir. 'move' is refused: a moved result cannot be resumed.",
+    publish_dir_mode: Literal["symlink", "copy"] = parameter(
+        "symlink", "How results appear in outdir: as links into the work directory, or as copies."
     )
     scratch_dir: Annotated[bool | str, BeforeValidator(read_scratch)] = parameter(
         False,
@@ -687,9 +693,14 @@ class WorkflowParameters(StepParameters):
         "GPUs of the node; with gpu_slots it limits the tasks that use one at a time. 0: no "
         "limit, for machines without. On Slurm it limits nothing: Slurm gives GPUs out.",
         ge=0,
+        le=9999,
     )
-    max_cpus: int | None = parameter(None, "Maximum CPUs per task; unset: the machine's.", ge=1)
-    max_memory: str | None = parameter(None, "Maximum memory per task, such as '32 GB'.")
+    max_cpus: int | None = parameter(
+        None, "Maximum CPUs per task; unset: the machine's.", ge=1, le=9999
+    )
+    max_memory: Annotated[str, BeforeValidator(_memory)] | None = parameter(
+        None, "Maximum memory per task, such as '32 GB'."
+    )
     container: str | None = parameter(
         None,
         "Image of -profile docker and apptainer; unset: octane:VERSION, and octane-VERSION.sif in "

@@ -127,11 +127,6 @@ def _properties() -> dict[str, dict]:
     return WorkflowModel.model_json_schema()["properties"]
 
 
-def is_path(entry: Entry) -> bool:
-    """Tell whether a parameter names a file or folder."""
-    return _json_type(entry).get("format") == "path"
-
-
 def _json_type(entry: Entry) -> dict[str, object]:
     """Type, choices and limits: pydantic's, without null, and with the forms of a list."""
     own = _properties()[entry.name]

@@ -1,7 +1,9 @@
 """Names of subjects, paths and scratch folders that a person gave."""
 
+import itertools
 import os
 import re
+import shlex
 import unicodedata
 from pathlib import Path
 
@@ -11,10 +13,24 @@ OFF = ("false", "no", "off", "0", "null", "none", "")
 """Texts of ``scratch_dir`` for the work directory, as a params file or a shell writes them."""
 ON = ("true", "yes", "on", "1")
 """Texts for the node's TMPDIR."""
+NEXTFLOW = ("params-file", "preview", "profile", "resume", "stub", "stub-run", "work-dir")
+"""Options of Nextflow that are written with one dash."""
 
 VARIABLE = re.compile(r"\$(?:\{\w+\}|\w+)")
 SIGNS = re.compile(r"[^\w/.,:+@%=-]")
 """Characters that the shell line that makes the folder would not take literally."""
+
+
+def further_words(command: str) -> list[str]:
+    """Words of the command line of a run that belong to no parameter, as ``b`` in --input a b."""
+    words = itertools.dropwhile(lambda word: word != "run", shlex.split(command))
+    plain = [
+        word
+        for before, word in itertools.pairwise(words)
+        if not (before.startswith("-") and "=" not in before) and not word.startswith("-")
+    ]
+    # The first one is the script.
+    return plain[1:]
 
 
 def unfit_name(name: str) -> str | None:

@@ -19,9 +19,16 @@ import numpy as np
 from pydantic import ValidationError
 
 from octane.config.flags import sentences
-from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings
+from octane.config.params import FLAT_FIELD_WORDS, MASK_WORDS, Settings, StepParameters
+from octane.config.samplesheet import check_samplesheet
 from octane.config.schema import WorkflowModel, settings_of
-from octane.config.validation import require_scratch, unfit_name, unlinkable
+from octane.config.validation import (
+    NEXTFLOW,
+    further_words,
+    require_scratch,
+    unfit_name,
+    unlinkable,
+)
 from octane.core.arrays import output_type
 from octane.core.errors import InputError, OctaneError, collecting
 from octane.core.geometry import Grid, samples, spelled, vector
@@ -53,6 +60,8 @@ MODELS = {
     step: ("input", "execution", step) for step in ("resample", "stitch", "stack", "n4", "pyramid")
 } | {"report": ("execution",)}
 """Models whose fields are flags of each step's command in the workflow."""
+FIELDS = {"n4_mask": "mask", "stitch_flat_field": "flat_field"}
+"""Files of steps by their parameters."""
 READERS = 8
 """Inputs looked at side by side: on network file systems each answer takes its time."""
 EXAMPLES = 10
@@ -115,47 +124,73 @@ def _flags(step: str, settings: Settings, first: bool) -> list[str]:
     return [word for model in models for word in model.flags()]
 
 
-def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None:
+def make_plans(
+    request: Path, sources: Path, output: Path, beside: Path, samplesheet: Path | None = None
+) -> None:
     """Check all subjects of a run before any work on one of them, and write their plans.
 
     Parameters
     ----------
     request
-        JSON: ``parameters`` of the run and ``subjects``, each with its name (``id``), and where it
-        is from a samplesheet its own parameters (``given``) and its place there (``row``), size and
-        time of its parts as the launch saw them (``marks``), and what it has of
-        ``positions``, ``mask``, ``truth`` and ``flat_field`` (``beside``).
+        JSON: ``parameters`` of the run, its ``command`` line and its ``subjects``, each with its
+        name (``id``), its own parameters (``given``), size and time of the input's parts as the
+        launch saw them (``marks``), the parameters whose files are staged (``staged``), and
+        sentences on files that cannot be staged (``problems``).
     sources, beside
-        Folders of the staged inputs and of the files beside them, each in a folder of its number
-        from 1.
+        Folders of the staged inputs, and of the other files in the order of ``staged``, each in a
+        folder of its number from 1.
     output
         Where to write the ``plans`` as JSON, in the order of the subjects, and ``notes``: how large
         each one's data are, the space that all take together, and warnings.
+    samplesheet
+        The staged sheet that the subjects are from; ``samplesheet`` of the parameters is its path.
 
     An OctaneError has a line for each problem of any subject; a problem of all subjects that is not
     in the cells of their rows is given once.
     """
     asked = json.loads(request.read_text(encoding="utf-8"))
     run = cast("dict[str, object]", asked["parameters"])
+    if further := further_words(asked.get("command", "")):
+        raise InputError(
+            f"'{further[0]}' belongs to no parameter; put quotes around a value with blanks, and "
+            "give several subjects with --samplesheet."
+        )
+    if dashed := [name for name in run if name in NEXTFLOW]:
+        raise InputError(
+            f"Unknown parameter --{dashed[0]}; did you mean -{dashed[0]}, with one dash?"
+        )
     subjects = cast("list[dict[str, object]]", asked["subjects"])
+    rows: Mapping[str, str] = {}
+    if samplesheet is not None:
+        rows = check_samplesheet(samplesheet, str(run["samplesheet"]), subjects)
     plans: list[SubjectPlan] = []
     problems: dict[str, list[str]] = {}
     cells: set[str] = set()
+    inputs = (_staged(sources, number) for number in count(1))
     others = (_staged(beside, number) for number in count(1))
-    for number, subject in enumerate(subjects, start=1):
+    for subject in subjects:
         own = cast("dict[str, object]", subject.get("given") or {})
         given = {**run, **own, "subject": subject["id"]}
-        has = {name: next(others) for name in cast("list[str]", subject.get("beside") or [])}
+        staged = cast("list[str]", subject["staged"])
+        has = {
+            FIELDS.get(name, name): next(inputs if name == "input" else others) for name in staged
+        }
+        lines = cast("list[str]", subject.get("problems") or [])
         try:
-            source = _staged(sources, number)
-            _require_same(cast("dict[str, list[int] | None]", subject.get("marks") or {}), source)
-            plans.append(plan_of(given, source, has))
+            if "input" in has:
+                source = has.pop("input")
+                _require_same(cast("dict[str, list[int] | None]", subject["marks"]), source)
+                plans.append(plan_of(given, source, has))
+            else:
+                _validated(given)
         except OctaneError as error:
-            row = f" ({subject['row']})" if subject.get("row") else ""
-            for line in dict.fromkeys(str(error).splitlines()):
-                problems.setdefault(line, []).append(f"{subject['id']}{row}: ")
-                if line.partition(" ")[0].removeprefix("--") in own:
-                    cells.add(line)
+            lines = [*lines, *str(error).splitlines()]
+        name = str(subject["id"])
+        row = f" ({rows[name]})" if name in rows else ""
+        for line in dict.fromkeys(lines):
+            problems.setdefault(line, []).append(f"{name}{row}: ")
+            if line.partition(" ")[0].removeprefix("--") in own:
+                cells.add(line)
     if problems:
         lines = [
             f"{name}{line}"
@@ -170,6 +205,14 @@ def make_plans(request: Path, sources: Path, output: Path, beside: Path) -> None
     about = [f"{plan.subject}: {plan.about}" for plan in plans]
     notes = [*about, *check_space(steps, name, work, workflow), *warned]
     write_json(output, {"plans": [plan.as_json() for plan in plans], "notes": notes})
+
+
+def _validated(given: Mapping[str, object]) -> StepParameters:
+    """All workflow parameters of a subject; an OctaneError has a line for each problem."""
+    try:
+        return WorkflowModel.model_validate(given)
+    except ValidationError as error:
+        raise InputError("\n".join(sentences(error, WorkflowModel))) from error
 
 
 def _require_no_mosaic(volume: Volume) -> None:
@@ -246,11 +289,7 @@ def plan_of(given: Mapping[str, object], source: Path, beside: Mapping[str, Path
 
     An OctaneError has a line for each problem, which names the real files behind links.
     """
-    try:
-        values = WorkflowModel.model_validate(given)
-    except ValidationError as error:
-        raise InputError("\n".join(sentences(error, WorkflowModel))) from error
-    settings = settings_of(values)
+    settings = settings_of(_validated(given))
     workflow = settings.workflow
     problems: list[str] = []
     with collecting(problems):

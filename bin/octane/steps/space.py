@@ -169,17 +169,10 @@ def check_space(
     """Compare the bounds of what steps of one or more subjects will write with what is free.
 
     Gives a sentence on what they will write, and warnings. It is an error, with a line for each
-    file system, when not even the least fits and ``check_space`` is on, or where results are to be
-    hard links to another file system.
+    file system, when not even the least fits and ``check_space`` is on.
     """
     outdir = workflow.outdir
     output = next(path for path in (outdir, *outdir.absolute().parents) if path.exists())
-    if workflow.publish_dir_mode == "link" and _device(output) != _device(work):
-        raise OctaneError(
-            f"--publish_dir_mode link: no hard link can lead from {output} to the work directory, "
-            "on another file system; give symlink, rellink or copy, or an --outdir on the work "
-            "directory's file system."
-        )
     # A link does not survive the copy out of a scratch folder.
     is_linked = workflow.scratch_dir is False
     voxels = sum(step.voxels + (0 if is_linked else step.linked) for step in steps)

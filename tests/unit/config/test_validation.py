@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from octane.config.validation import read_scratch, require_scratch
+from octane.config.validation import further_words, read_scratch, require_scratch
 from octane.core.errors import InputError
 
 
@@ -64,3 +64,19 @@ def test_a_folder_of_others_is_refused(tmp_path):
             require_scratch(str(tmp_path))
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("words", "further"),
+    [
+        ("-profile test --input a b", ["b"]),
+        (r"--input a --subject it\'s\ b c -resume", ["c"]),
+        ("--input 'a b' --skip_n4 --skip_report true -stub", []),
+        ("--outdir=x -with-report r.html --input a", []),
+        ("", []),
+    ],
+)
+def test_words_that_belong_to_no_parameter_are_found(words, further):
+    assert further_words(f"nextflow -q run main.nf {words}") == further
+    # The script may stand last.
+    assert further_words(f"nextflow run --max_cpus 2 main.nf {words}") == further

@@ -506,15 +506,18 @@ def plans(tmp_path, write_json, write_mosaic):
     for number in (1, 2):
         write_mosaic(f"input/{number}/brain/section_01.ome.zarr", ONES, TILE)
 
-    def run(first, second, marks=None, **parameters):
+    def run(first, second, marks=None, problems=(), command="", sheet=None, **parameters):
         subjects = [
-            {"id": "a", "row": "cohort.csv, line 2", "given": first, "marks": marks or {}},
-            {"id": "b", "given": second},
+            {"id": "a", "given": first, "marks": marks or {}},
+            {"id": "b", "given": second, "marks": {}, "problems": problems},
         ]
+        for subject in subjects:
+            subject["staged"] = [] if subject.get("problems") else ["input"]
         given = {"outdir": str(tmp_path / "results"), "subject": None, **parameters}
-        request = write_json("request.json", {"parameters": given, "subjects": subjects})
+        asked = {"parameters": given, "subjects": subjects, "command": command}
+        request = write_json("request.json", asked)
         places = (tmp_path / name for name in ("input", "plans.json", "beside"))
-        make_plans(request, *places)
+        make_plans(request, *places, samplesheet=sheet)
         return json.loads((tmp_path / "plans.json").read_text())
 
     return run
@@ -524,11 +527,11 @@ def test_problems_name_their_subject_and_what_all_have_is_said_once(plans, tmp_p
     with pytest.raises(OctaneError) as caught:
         plans({"n4_strength": "2"}, {"overlap": "x"})
     first, second = str(caught.value).splitlines()
-    assert first.startswith("a (cohort.csv, line 2): --n4_strength is '2'")
+    assert first.startswith("a: --n4_strength is '2'")
     assert second.startswith("b: --overlap is 'x'")
     with pytest.raises(OctaneError) as caught:
         plans({"n4_strength": "2"}, {"n4_strength": "2"}, overlap="0")
-    assert [line[:2] for line in str(caught.value).splitlines()] == ["a ", "b:"]
+    assert [line[:2] for line in str(caught.value).splitlines()] == ["a:", "b:"]
     with pytest.raises(OctaneError) as caught:
         plans({}, {}, overlap=0, n4_strenght=1)
     assert str(caught.value) == "Unknown parameter --n4_strenght; did you mean --n4_strength?"
@@ -541,9 +544,38 @@ def test_one_fault_of_many_is_shown_ten_times_and_counted(plans, write_mosaic):
     with pytest.raises(OctaneError) as caught:
         plans({}, {}, overlap=0)
     wrong = str(caught.value).splitlines()
-    start = "a (cohort.csv, line 2): 'section'"
+    start = "a: 'section'"
     names = [f"{start}{n:02d}.ome.zarr' has a ' in its name; rename it." for n in range(2, 12)]
     assert wrong == [*names, "(3 more like the last one)"]
+
+
+def test_a_file_that_cannot_be_staged_is_named_with_all_else(plans):
+    lost = ["/x does not exist; check --input."]
+    with pytest.raises(OctaneError) as caught:
+        plans({"overlap": "1"}, {"overlap": "x"}, problems=lost)
+    first, second, third = str(caught.value).splitlines()
+    assert first.startswith("a: --overlap is '1'")
+    assert second == f"b: {lost[0]}"
+    assert third.startswith("b: --overlap is 'x'")
+
+
+def test_problems_of_the_data_name_the_row_of_the_sheet(plans, tmp_path):
+    sheet = tmp_path / "staged.csv"
+    sheet.write_text("subject,input,overlap\na,x,\nb,y,0\n", encoding="utf-8")
+    cells = {"subject": "a", "input": "x"}, {"subject": "b", "input": "y", "overlap": "0"}
+    name = {"samplesheet": "/d/cohort.csv", "input_kind": "section"}
+    shutil.rmtree(tmp_path / "input" / "2" / "brain" / "section_01.ome.zarr")
+    with pytest.raises(OctaneError) as caught:
+        plans(*cells, sheet=sheet, **name)
+    assert str(caught.value).startswith("b (/d/cohort.csv, line 3): ")
+    with pytest.raises(OctaneError) as caught:
+        plans(cells[0], {**cells[1], "overlap": "1"}, sheet=sheet, **name)
+    assert str(caught.value).startswith("/d/cohort.csv, line 3: Nextflow reads other cells")
+
+
+def test_a_word_that_belongs_to_no_parameter_is_refused(plans):
+    with pytest.raises(OctaneError, match=r"^'b' belongs to no parameter; put quotes"):
+        plans({}, {}, overlap=0, command="nextflow run main.nf --input a b")
 
 
 @pytest.mark.parametrize(
